@@ -45,6 +45,11 @@ class Reference:
         """The references of which it consists: its parts, or itself."""
         return self.parts or (self,)
 
+    @property
+    def full_name(self) -> str:
+        """The reference without a revision: ``org/name``, ``sample:NAME``, or a path."""
+        return f"sample:{self.name}" if self.kind == "sample" else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Summand:
@@ -67,7 +72,7 @@ def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") ->
     """
     if kind == "model" and len(parts := summands(text, local)) > 1:
         found = tuple(parse_reference(part.text, local) for part in parts)
-        names = (f"sample:{each.name}" if each.kind == "sample" else each.name for each in found)
+        names = (each.full_name for each in found)
         return Reference("merged", joined(zip(names, (part.weight for part in parts), strict=True)), parts=found)
     text = text.strip()
     if not text:

@@ -19,37 +19,11 @@ from components.forms.form import validated_json
 from components.library import DECISIONS, EVIDENCE, FLAG_REASONS, PRECISIONS, Library, Query, model_id
 from components.library_page.contributing import add_label as add
 from components.site import addresses, stored_results
-from components.site.identity import identity, our_library
+from components.site.identity import identity
+from components.site.stored_results import our_library
+from components.text import Sentences
 
-_PAGED = 'Answers {"rows", "total", "page", "pages"}, 50 rows a page.'
-FIND_MODELS = (
-    "Search the models with labels or stored results, one row each: the training precision by its labels (precision, contributors, "
-    "disputed, evidence) and what is only proposed without a login (proposed), the storage dtype, the formats its values provably passed "
-    "through, whether its weights fit fp16, its largest weight and norms (figures: measured here, or published), the bytes that could be "
-    f"saved (wasted), and the id of its stored passport. Reads stored facts; computes nothing. {_PAGED}"
-)
-FIND_LABELS = (
-    "Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). proposal: it was "
-    f"added without a login and does not count. {_PAGED}"
-)
-FIND_RESULTS = (
-    f"Search the stored results of analyses of public checkpoints, without the reports themselves, which stored_result gives. {_PAGED}"
-)
-CONSENSUS = (
-    "The consensus of the labels of one model (org/name): the precision that most contributors name (null for none, or a tie), whether "
-    "they disagree, every current label with its evidence, contributor and state, what is only proposed without a login (proposed), and "
-    "the replaced and hidden labels."
-)
-STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
-ADD = (
-    f"Label a model on the Hub, public or gated, with the precision it was trained in. Needs evidence: {EVIDENCE}. Attributed to the "
-    "caller's login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET, and then "
-    'a proposal, which does not count until a login adds the same. The answer says whether the label is "saved here" or "published".'
-)
-FLAG = (
-    f"Report that a label (by its id) is wrong; flags of {limits.FLAGS} contributors with a login hide it. "
-    f"reason: one of: {'; '.join(FLAG_REASONS)}; for moderators also: {'; '.join(DECISIONS)}."
-)
+about = Sentences("api/templates/library.txt", EVIDENCE=EVIDENCE, FLAGS=limits.FLAGS, FLAG_REASONS=FLAG_REASONS, DECISIONS=DECISIONS)
 PARAMETERS = {
     "text": "Words to search for in models, contributors and evidence; all of them must occur.",
     "model": "A model on the Hub: org/name, without a revision.",
@@ -119,7 +93,7 @@ def _checked(library: Library, query: Query) -> Query:
 
 
 def consensus(model: str) -> dict[str, Any]:
-    """See `CONSENSUS`."""
+    """Return the consensus of the labels of a model."""
     with one_sentence():
         name = model_id(*_texts(model=model))
         ours = our_library()
@@ -129,7 +103,7 @@ def consensus(model: str) -> dict[str, Any]:
 
 
 def stored_result(id: str) -> dict[str, Any]:
-    """See `STORED`."""
+    """Return a stored report."""
     with one_sentence():
         ours, name = our_library(), _texts(id=id)[0][:64]
         row = ours.result_row(name)
@@ -150,7 +124,7 @@ def add_label(
     evidence: str = "",
     quote: str = "",
 ) -> dict[str, Any]:
-    """See `ADD`."""
+    """Add a label."""
     with one_sentence():
         texts = _texts(model=model, precision=precision, evidence=evidence, quote=quote)
         saved: dict[str, Any] = add(identity(profile, request), *texts).model_dump(mode="json")
@@ -160,7 +134,7 @@ def add_label(
 def flag_label(
     request: gr.Request, profile: gr.OAuthProfile | None, label: str, reason: str = FLAG_REASONS[0], text: str = ""
 ) -> dict[str, Any]:
-    """See `FLAG`."""
+    """Flag a label."""
     with one_sentence():
         label, reason, text = _texts(label=label, reason=reason, text=text)
         saved = our_library().add_flag(label, reason, identity(profile, request), text)
@@ -170,16 +144,10 @@ def flag_label(
 
 def endpoints() -> Iterator[Endpoint]:
     """Yield the endpoints of the library, which answer without a queue."""
-    for function, about in (
-        (finder("models"), FIND_MODELS),
-        (finder("labels"), FIND_LABELS),
-        (finder("results"), FIND_RESULTS),
-        (consensus, CONSENSUS),
-        (stored_result, STORED),
-        (add_label, ADD),
-    ):
-        yield Endpoint(function, about, PARAMETERS, "answer")
-    yield Endpoint(flag_label, FLAG, FLAG_PARAMETERS, "answer")
+    functions: list[Callable[..., Any]] = [*map(finder, _FIELDS), consensus, stored_result, add_label]
+    for function in functions:
+        yield Endpoint(function, getattr(about, function.__name__)(), PARAMETERS, "answer")
+    yield Endpoint(flag_label, about.flag_label(), FLAG_PARAMETERS, "answer")
 
 
 def add_endpoints(app: gr.Blocks) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 from gradio.events import api
 
+from components.api.parameters import REQUIRED, Parameters, with_parameters
 from components.running.async_steps import in_background
 from components.running.jobs import sentence
 from components.running.queue_limits import JobQueue
@@ -68,11 +69,8 @@ def register(app: gr.Blocks, endpoint: Endpoint) -> None:
 
 def _background(function: Callable[..., Any]) -> Any:
     """Turn a generator function into an asynchronous one that takes the request and the login first."""
-    made: Any = in_background(lambda request, login, *values: function(*values))
-    first = {"request": gr.Request, "login": gr.OAuthToken | None}
-    added = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind) for name, kind in first.items()]
     signature = inspect.signature(function)
-    made.__name__ = function.__name__
-    made.__signature__ = signature.replace(parameters=[*added, *signature.parameters.values()])
-    made.__annotations__ = first | function.__annotations__
-    return made
+    types: Parameters = {"request": (gr.Request, REQUIRED), "login": (gr.OAuthToken | None, REQUIRED)}
+    types |= {name: (parameter.annotation, parameter.default) for name, parameter in signature.parameters.items()}
+    made = in_background(lambda request, login, *values: function(*values))
+    return with_parameters(made, function.__name__, types, signature.return_annotation)

@@ -5,7 +5,7 @@ from pathlib import Path
 import gradio as gr
 
 from analyzers import ANALYZERS, with_pages
-from components.text.render import macros
+from components.text import macros
 
 _PARTS = macros("appearance/templates/navigation.html")
 _TEMPLATES = Path(__file__).parent / "templates"

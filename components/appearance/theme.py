@@ -1,5 +1,6 @@
 """Defines the theme: colours for light and dark mode, and the Gradio theme and style sheets built from them."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,40 +11,8 @@ STYLES = Path(__file__).parent / "styles"
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', monospace"
 
-LIGHT = {
-    "bg": "#fbfbfa",
-    "card": "#ffffff",
-    "ink": "#1c1d21",
-    "dim": "#62656d",
-    "line": "#e4e4e1",
-    "accent": "#3b5bdb",
-    "on-accent": "#ffffff",
-    "proof": "#0b7a55",
-    "proof-bg": "#e3f5ee",
-    "infer": "#855600",
-    "infer-bg": "#fff4dd",
-    "label": "#2f4ac0",
-    "label-bg": "#e8edff",
-    "bad": "#b42318",
-    "bad-bg": "#fdecea",
-}
-DARK = {
-    "bg": "#121317",
-    "card": "#1a1c21",
-    "ink": "#ececf0",
-    "dim": "#a2a5ae",
-    "line": "#2f3239",
-    "accent": "#8ea2ff",
-    "on-accent": "#10121a",
-    "proof": "#5fd6a8",
-    "proof-bg": "#12332a",
-    "infer": "#f0c05a",
-    "infer-bg": "#352a12",
-    "label": "#a9b8ff",
-    "label-bg": "#222a4d",
-    "bad": "#ff8a7d",
-    "bad-bg": "#3a1a17",
-}
+_COLOURS: dict[str, dict[str, str]] = json.loads((STYLES / "colours.json").read_text(encoding="utf-8"))
+LIGHT, DARK = _COLOURS["light"], _COLOURS["dark"]
 # Settings of Gradio's theme that use each colour.
 _TOKENS = {
     "bg": "body_background_fill background_fill_secondary input_background_fill button_secondary_background_fill_hover",

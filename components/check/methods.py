@@ -1,7 +1,7 @@
 """Renders the check section of the methods page: every rule and its limits."""
 
 from analyzers.check.report import RULES, WITH_BASE
-from components.text.render import render
+from components.text import render
 
 
 def methods() -> str:

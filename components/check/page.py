@@ -1,13 +1,11 @@
 """Defines the check page: a model, its base if there is one, and what is wrong with the upload."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import gradio as gr
 
 from analyzers.check.report import CheckRequest
 from components.check.result import RESULT
-from components.examples.finished import finished_example
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import Fields, build_busy, build_buttons, build_examples, build_rest
 from components.running.analysis_page import AnalysisPage
@@ -45,5 +43,4 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
-    below=partial(finished_example, "check"),
 )

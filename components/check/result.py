@@ -7,11 +7,8 @@ from components.forms.form import command, permalink
 from components.results.copy_offer import CopyOffer, on_hub
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Tab
-from components.text import numbers
-from components.text.display_names import model_name
+from components.text import model_name, notes, numbers, shown
 from components.text.headline import FACT, about_sample, answer, answered, card, model_head, tiles
-from components.text.markup import notes
-from components.text.plain_text import shown
 
 _LEVELS: dict[Level, str] = {"error": "Errors", "warning": "Warnings", "info": "For information"}
 _NONE: dict[Level, str] = {

@@ -3,7 +3,7 @@
 from analyzers import limits
 from analyzers.gradient_conflict.published import SOURCE
 from analyzers.gradient_conflict.summaries import TAU
-from components.text.render import render
+from components.text import render
 
 
 def methods() -> str:

@@ -1,6 +1,5 @@
 """Defines the conflict page: a model and a text, and how the gradients of the samples conflict in its neurons."""
 
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -9,7 +8,6 @@ from analyzers.base import Progress
 from analyzers.gradient_conflict import ConflictRequest
 from components.conflict.form import PAIRS
 from components.conflict.result import RESULT
-from components.examples.finished import finished_example
 from components.forms.fields import QUIET, Fields, build_model_fields, build_rows, build_text
 from components.forms.form import DATASET
 from components.running.analysis_page import AnalysisPage
@@ -87,7 +85,6 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
-    below=partial(finished_example, "conflict"),
     meter=LayerMeter,
     missing={"pairs": "The pairs of this analysis were too long for a link: paste them again, then press Measure."},
 )

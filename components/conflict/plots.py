@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -12,11 +12,21 @@ from analyzers.gradient_conflict.columns import excerpts, unit_name
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.records import Interval
 from components.conflict.text import sides
-from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, percent, say_only, square
+from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
 from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, text
 from components.text import numbers
 
 CHANCE = "dashed: unrelated gradients, about 50%"
+
+
+class Curve(NamedTuple):
+    """A line of a figure. details: hover text of each point; intervals: of the values, if they have any."""
+
+    name: str
+    x: Sequence[int]
+    values: Sequence[float | None]
+    details: Sequence[Sequence[str]]
+    intervals: Sequence[Interval | None] = ()
 
 
 def rates(report: ConflictReport) -> go.Figure:
@@ -27,7 +37,8 @@ def rates(report: ConflictReport) -> go.Figure:
 
     hover = "layer %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}<br>%{customdata[2]} pairs"
     hover += "<br>rate as published %{customdata[3]}"
-    return _of_layers(report, "conflict_rate", "interval", hover, details)
+    figure = _rates(_by_layer(report, "conflict_rate", "interval", details), hover, _has_chance(report))
+    return _layer_axis(figure, report)
 
 
 def similarity(report: ConflictReport) -> go.Figure:
@@ -35,58 +46,46 @@ def similarity(report: ConflictReport) -> go.Figure:
 
     def details(row: Any) -> list[str]:
         within: Interval | None = row.magnitude_interval
-        return [
-            numbers.magnitude(row.magnitude_similarity),
-            "" if within is None else f"{numbers.magnitude(within.low)} to {numbers.magnitude(within.high)}",
-        ]
+        interval = "" if within is None else f"{numbers.magnitude(within.low)} to {numbers.magnitude(within.high)}"
+        return [numbers.magnitude(row.magnitude_similarity), interval]
 
     hover = "layer %{x}<br>similarity %{customdata[0]}<br>95%: %{customdata[1]}"
-    return _of_layers(report, "magnitude_similarity", "magnitude_interval", hover, details)
+    figure = _figure(_by_layer(report, "magnitude_similarity", "magnitude_interval", details), hover, "gradient-norm similarity")
+    return _layer_axis(figure, report)
 
 
 def batches(report: ConflictReport) -> go.Figure:
     """Draw the conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
+    ticks = [1, *(row.batch_size for row in report.batch_curve)]
     curves = []
     for name, found in sides(report):
         model, rows = found.model, found.batch_curve
         unit = [(model.conflict_rate, model.mean_cosine), *((row.conflict_rate, row.mean_cosine) for row in rows)]
         whole = [(model.whole.conflict_rate, model.whole.mean_cosine)]
         whole += [(row.whole_conflict_rate, row.whole_mean_cosine) for row in rows]
-        curves += [(name, unit), ("whole gradient" if report.original is None else f"whole gradient, {name}", whole)]
-    ticks = [1, *(row.batch_size for row in report.batch_curve)]
+        for title, pairs in ((name, unit), ("whole gradient" if report.original is None else f"whole gradient, {name}", whole)):
+            details = [[exactly(rate), numbers.magnitude(cosine)] for rate, cosine in pairs]
+            curves.append(Curve(title, ticks, [rate for rate, _ in pairs], details))
     hover = "batches of %{x}<br>%{customdata[0]} in conflict<br>mean cosine %{customdata[1]}"
-    traces = [
-        line(
-            name,
-            ticks,
-            [percent(rate) for rate, _ in pairs],
-            index,
-            hover,
-            [[exactly(rate), numbers.magnitude(cosine)] for rate, cosine in pairs],
-        )
-        for index, (name, pairs) in enumerate(curves)
-    ]
-    figure = _figure(traces, "pairs in conflict, %", _has_chance(report))
-    figure.update_xaxes(title="samples in a batch", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks])
-    return figure
+    figure = _rates(curves, hover, _has_chance(report))
+    return figure.update_xaxes(title="samples in a batch", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks])
 
 
 def deciles(report: ConflictReport) -> go.Figure:
     """Draw the conflict rate of each decile of the neurons by activity, least active first."""
     hover = "decile %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}"
     hover += "<br>%{customdata[2]} neurons, mean |activation| %{customdata[3]}"
-    traces = []
-    for index, (name, found) in enumerate(sides(report)):
+    curves = []
+    for name, found in sides(report):
         rows = found.deciles
         details = [
             [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
             for row in rows
         ]
         values, intervals = [row.conflict_rate for row in rows], [row.interval for row in rows]
-        traces.append(_with_intervals(name, [row.decile for row in rows], values, intervals, index, hover, details, 100))
-    figure = _figure(traces, "pairs in conflict, %", _has_chance(report))
-    figure.update_xaxes(title="decile of the neurons by activation", dtick=1, range=[0.6, 10.4])
-    return figure
+        curves.append(Curve(name, [row.decile for row in rows], values, details, intervals))
+    figure = _rates(curves, hover, _has_chance(report))
+    return figure.update_xaxes(title="decile of the neurons by activation", dtick=1, range=[0.6, 10.4])
 
 
 def published(report: ConflictReport) -> go.Figure:
@@ -94,45 +93,53 @@ def published(report: ConflictReport) -> go.Figure:
     from analyzers.gradient_conflict.published import comparable
     from analyzers.gradient_conflict.published import published as rows_of
 
-    curves: list[tuple[str, list[tuple[int, float | None, float | None]]]] = []
-    curves.append(("published", [(row.layer, row.conflict_rate, row.magnitude_similarity) for row in rows_of()]))
+    sources: dict[str, list[Any]] = {"published": [(row.layer, row.conflict_rate, row.magnitude_similarity) for row in rows_of()]}
     if comparable(report):
         ours = sorted(report.layers, key=lambda row: row.layer)
-        curves.append(("this run", [(row.layer, row.conflict_rate_historic, row.magnitude_similarity_historic) for row in ours]))
-    hover = "layer %{x}<br>%{customdata[0]}, similarity %{customdata[1]}"
-    traces = []
-    for index, (name, rows) in enumerate(curves):
+        sources["this run"] = [(row.layer, row.conflict_rate_historic, row.magnitude_similarity_historic) for row in ours]
+    curves = []
+    for name, rows in sources.items():
         details = [[exactly(rate), numbers.magnitude(alike)] for _, rate, alike in rows]
-        traces.append(line(name, [layer for layer, _, _ in rows], [percent(rate) for _, rate, _ in rows], index, hover, details))
-    figure = _figure(traces, "rate as published, %", chance=True)
-    figure.update_xaxes(title="layer", nticks=8)
-    return figure
+        curves.append(Curve(name, [layer for layer, _, _ in rows], [rate for _, rate, _ in rows], details))
+    hover = "layer %{x}<br>%{customdata[0]}, similarity %{customdata[1]}"
+    figure = _rates(curves, hover, chance=True, title="rate as published, %")
+    return figure.update_xaxes(title="layer", nticks=8)
 
 
-def _of_layers(report: ConflictReport, field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> go.Figure:
-    """Draw a field of each layer with its interval; rates in percent, with the line of chance."""
-    is_rate = field == "conflict_rate"
-    traces = []
-    for index, (name, found) in enumerate(sides(report)):
+def _by_layer(report: ConflictReport, field: str, interval: str, details: Callable[[Any], list[str]]) -> list[Curve]:
+    """Return the curves of a field of each layer with its interval."""
+    curves = []
+    for name, found in sides(report):
         rows = sorted(found.layers, key=lambda row: row.layer)
         values, intervals = ([getattr(row, each) for row in rows] for each in (field, interval))
-        layers = [row.layer for row in rows]
-        traces.append(_with_intervals(name, layers, values, intervals, index, hover, [details(row) for row in rows], 100 if is_rate else 1))
-    figure = _figure(traces, "pairs in conflict, %" if is_rate else "gradient-norm similarity", is_rate and _has_chance(report))
+        curves.append(Curve(name, [row.layer for row in rows], values, list(map(details, rows)), intervals))
+    return curves
+
+
+def _layer_axis(figure: go.Figure, report: ConflictReport) -> go.Figure:
     last = max((row.layer for row in report.layers), default=0)
-    figure.update_xaxes(title="layer", tick0=0, dtick=max(1, -(-last // 8)), range=[-0.4, last + 0.4])
-    return figure
+    return figure.update_xaxes(title="layer", tick0=0, dtick=max(1, -(-last // 8)), range=[-0.4, last + 0.4])
 
 
-def _figure(traces: Sequence[go.Scatter], title: str, chance: bool) -> go.Figure:
-    """Make the figure of ``traces``. chance: draw the line of unrelated gradients, and include it in the axis."""
-    figure = go.Figure(list(traces), layout(340))
-    figure.update_yaxes(title=title, nticks=6)
+def _rates(curves: Sequence[Curve], hover: str, chance: bool, title: str = "pairs in conflict, %") -> go.Figure:
+    """Draw rates in percent. chance: draw the line of unrelated gradients, and include it in the axis."""
+    figure = _figure(curves, hover, title, 100)
     if chance:
         figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="below")
         label(figure, CHANCE, xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
         figure.update_layout(margin_t=30)
         figure.update_yaxes(autorangeoptions_include=50)
+    return figure
+
+
+def _figure(curves: Sequence[Curve], hover: str, title: str, scale: float = 1) -> go.Figure:
+    figure = go.Figure(layout=layout(340))
+    for style, (name, x, values, details, intervals) in enumerate(curves):
+        shown = [None if value is None else scale * value for value in values]
+        lows, highs = ([None if each is None else scale * getattr(each, end) for each in intervals] for end in ("low", "high"))
+        bars = {"error_y": error_bars(shown, lows, highs, marked(style)["color"])} if any(intervals) else {}
+        figure.add_trace(line(name, x, shown, style, hover, details, **bars))
+    figure.update_yaxes(title=title, nticks=6)
     legend(figure)
     return figure
 
@@ -140,22 +147,6 @@ def _figure(traces: Sequence[go.Scatter], title: str, chance: bool) -> go.Figure
 def _has_chance(report: ConflictReport) -> bool:
     """Return whether a conflict is any cosine below 0, as for half of the pairs of unrelated gradients."""
     return report.request.gamma == 0
-
-
-def _with_intervals(
-    name: str,
-    x: Sequence[float],
-    values: Sequence[float | None],
-    intervals: Sequence[Interval | None],
-    style: int,
-    hover: str,
-    details: Sequence[Sequence[str]],
-    scale: float,
-) -> go.Scatter:
-    lows, highs = ([None if each is None else scale * getattr(each, end) for each in intervals] for end in ("low", "high"))
-    shown = [None if value is None else scale * value for value in values]
-    bars = {"error_y": error_bars(shown, lows, highs, marked(style)["color"])} if any(intervals) else {}
-    return line(name, x, shown, style, hover, details, **bars)
 
 
 # Colours from conflict to agreement, grey at 0. They change fastest near 0, since most cosines are small.

@@ -2,20 +2,17 @@
 
 from functools import partial
 
-from analyzers.gradient_conflict.columns import BATCHES, BLOCKS, DECILES, DIFFERENCES, NEURONS, RAN_SAMPLES, WEIGHTS, points
+from analyzers.gradient_conflict.columns import BATCHES, BLOCKS, DECILES, DIFFERENCES, NEURONS, PUBLISHED, RAN_SAMPLES, WEIGHTS, points
+from analyzers.gradient_conflict.published import SOURCE
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.summaries import Measurement
 from components.conflict import plots
 from components.conflict.form import command, permalink
-from components.conflict.tables import published
 from components.conflict.text import as_it_is, captions, change, has_neurons, inputs, unit, units
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable, listed
-from components.text import numbers
-from components.text.display_names import model_name
+from components.text import html, model_name, notes, numbers, tag
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
-from components.text.markup import notes, tag
-from components.text.plain_text import html
 
 
 def headline(report: ConflictReport, links: bool = True) -> str:
@@ -110,6 +107,12 @@ def _batches(report: ConflictReport) -> str:
     return answer("Noise scale", numbers.magnitude(scale), ESTIMATE, body)
 
 
+def _published(report: ConflictReport) -> str:
+    """Render the published layers, next to those of this run if it has the published setting."""
+    link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">ZeroYuHuang/DynamicK-Tuning</a>'
+    return f'{listed(PUBLISHED, report)}<p class="m-say m-below">Source: {link}, analysis_grads.ipynb.</p>'
+
+
 _TABS: tuple[Tab[ConflictReport], ...] = (
     Tab(
         "Layers",
@@ -157,7 +160,7 @@ _TABS: tuple[Tab[ConflictReport], ...] = (
     ),
     Tab(
         "Published",
-        [Caption(captions.published), Plot("Published conflict rates", plots.published), Piece(published, folded="Published layers")],
+        [Caption(captions.published), Plot("Published conflict rates", plots.published), Piece(_published, folded="Published layers")],
     ),
 )
 RESULT = Layout("Gradient conflict", model_name, headline, permalink, command, _TABS)

@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.summaries import Measurement
-from components.text import numbers
-from components.text.display_names import source_name
-from components.text.render import Sentences
+from components.text import Sentences, numbers, source_name
 
 TOPK, ORIGINAL = "top-k FFN", "original FFN"
 _EXCERPT = 64

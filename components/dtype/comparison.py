@@ -8,11 +8,12 @@ from typing import Any
 
 import gradio as gr
 
+from analyzers.checkpoints.reference import with_commits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.terminal import printable_json
 from components.dtype.comparison_plots import FIGURES
 from components.dtype.result import RESULT
-from components.dtype.tables import Outcome, comparison, overview_of, reports_of
+from components.dtype.tables import Outcome, comparison, numbered, overview_of
 from components.forms import form as forms
 from components.results.downloads import File, file_name, named, tables_zip
 from components.results.result_tabs import build_plot
@@ -20,8 +21,7 @@ from components.results.self_contained_page import Page, report_page
 from components.results.share import Share
 from components.running.open_reports import OpenReport
 from components.site.identity import Client
-from components.text import numbers
-from components.text.markup import caption
+from components.text import caption, numbers
 
 
 def permalink(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
@@ -36,12 +36,13 @@ def command(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
 
 def _pinned(outcome: Outcome) -> str:
     """Return the model with its commit, if any, or as requested if it could not be read."""
-    return outcome.model if outcome.report is None else forms.pinned(outcome.report.checkpoint)
+    checkpoint = outcome.report.checkpoint if outcome.report is not None else None
+    return outcome.model if checkpoint is None else with_commits(checkpoint.ref, checkpoint.commit)
 
 
 def document(outcomes: Sequence[Outcome]) -> Page:
     """Make a page with the comparison table and the passport of each model that was read. Row numbers include failed models."""
-    read = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
+    read = numbered(outcomes)
     names = [RESULT.name(report) for _, report in read]
     return report_page(RESULT.title, names, [overview_of(outcomes), *(RESULT.article(row, report) for row, report in read)])
 
@@ -66,7 +67,7 @@ def comparison_file(outcomes: Sequence[Outcome], ending: str) -> File:
             ]
             content = printable_json("[" + ",\n".join(items) + "]\n").encode()
         case "zip":
-            content = tables_zip(reports_of(outcomes), failed)
+            content = tables_zip([report for _, report in numbered(outcomes)], failed)
         case _:
             content = document(outcomes).alone().encode()
     others = f"-and-{len(outcomes) - 1}-more" if len(outcomes) > 1 else ""
@@ -108,7 +109,8 @@ class Batch:
 
     def summary(self) -> str:
         """Return a sentence on how many of the models were read."""
-        read, failed = len(reports_of(self.outcomes)), sum(outcome.report is None for outcome in self.outcomes)
+        read = len(numbered(self.outcomes))
+        failed = len(self.outcomes) - read
         sentence = f"{numbers.count(read)} of {numbers.plural(len(self.requests), 'model')} read"
         return f"{sentence}; {numbers.count(failed)} could not be, the table says why." if failed else f"{sentence}."
 
@@ -146,13 +148,11 @@ class Comparison:
 
     def end(self, batch: Batch) -> dict[Any, Any]:
         """Return updates for a finished or stopped run."""
-        done = batch.outcomes
-        places = [(row, outcome.report) for row, outcome in enumerate(done, 1) if outcome.report is not None]
-        request = batch.requests[0]
-        rows, reports = [row for row, _ in places], [report for _, report in places]
+        done, request, read = batch.outcomes, batch.requests[0], numbered(batch.outcomes)
+        rows, reports = [row for row, _ in read], [report for _, report in read]
         drawn: dict[Any, Any] = {}
         for (about, plot), (_, _, said, draw) in zip(self.figures, FIGURES, strict=True):
-            drawn |= {about: caption(said if places else _NOWHERE), plot: draw(reports, rows)}
+            drawn |= {about: caption(said if read else _NOWHERE), plot: draw(reports, rows)}
         return {
             **self.rows(batch, "not read: stopped"),
             self.tabs: gr.update(visible=True),

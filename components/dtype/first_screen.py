@@ -4,7 +4,7 @@ from functools import cache
 
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from components.dtype.result import passport
-from components.text.render import render
+from components.text import render
 
 _EXAMPLE = "sample:tiny-bf16-as-fp32"
 # The spectrum is drawn in a box of this height, one unit wide per exponent.

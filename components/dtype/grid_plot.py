@@ -8,8 +8,7 @@ from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.grids import describe
 from analyzers.dtype_detection.report import Grid, GridExample
 from components.plots.style import COLOURS, GREY, layout
-from components.text import numbers
-from components.text.plain_text import shown
+from components.text import numbers, shown
 
 # Most levels that can be told apart in the figure.
 _LEVELS = 31

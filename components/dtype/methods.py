@@ -15,9 +15,7 @@ from analyzers.dtype_detection.trials import claims, copies, trials
 from analyzers.formatting import powers
 from components.dtype.plots import reliability
 from components.results.self_contained_page import figure
-from components.text import numbers
-from components.text.markup import table
-from components.text.render import render
+from components.text import numbers, render, table
 
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
 

@@ -1,23 +1,22 @@
 """Defines the passport page, which shows the precision passport of one or several models."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Progress, Request
-from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.base import Progress
+from analyzers.dtype_detection import DtypeRequest
 from components.dtype.comparison import Batch, Comparison, opened_report, permalink
 from components.dtype.first_screen import first_screen
 from components.dtype.form import requests
 from components.dtype.result import RESULT
 from components.dtype.tables import Outcome
-from components.forms.fields import QUIET, READING, Controls, build_model_fields, build_rows
+from components.forms.fields import QUIET, READING, build_model_fields, build_rows
 from components.forms.form import Typed
 from components.library_page.gallery import gallery
-from components.results.layout import Layout
 from components.results.share import Share
 from components.running.analysis_page import AnalysisPage
 from components.running.jobs import job, sentence
@@ -49,12 +48,10 @@ _SHOW_RESULT = (
 class PassportRuns(PageRuns):
     """`PageRuns` that may analyze several models, and then update the comparison and the session's batch."""
 
-    def __init__(
-        self, controls: Controls, status: gr.HTML, layout: Layout[DtypeReport], meter: type[Meter], request: Callable[[Typed], Request]
-    ) -> None:
+    def build_above(self) -> None:
+        """Lay out the comparison of several models."""
         self._batch = gr.State()
         self._several = Comparison()
-        super().__init__(controls, status, layout, meter, request)
 
     def state(self) -> list[Any]:
         """List the batch, the session state that `stopped` needs."""
@@ -109,14 +106,14 @@ class PassportRuns(PageRuns):
             done = status(batch.summary(), permalink(batch.outcomes, batch.requests[0]))
         else:
             done = failed_status(f"None of the {len(batch.requests)} models could be read; the table says why.")
-        yield {self.status: done, **self._several.end(batch), **self.controls.busy(False)}
+        yield {self.status: done, **self._several.end(batch), **self.busy(False)}
 
     def stopped(self, batch: Batch | None = None) -> Updates:
         """Return updates for the page after Stop: of several models, the finished ones remain."""
         if batch is None or not batch.outcomes:
             return {**super().stopped(), **self._several.hide()}
         said = status(f"Stopped. {batch.summary()}")
-        return {self.status: said, **self._several.rows(batch, "not read: stopped"), **self.controls.busy(False)}
+        return {self.status: said, **self._several.rows(batch, "not read: stopped"), **self.busy(False)}
 
     def files(self, batch: Batch | None) -> Updates:
         """Return updates that show the figures and downloads of the finished models after Stop."""

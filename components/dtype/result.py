@@ -7,11 +7,22 @@ from analyzers.dtype_detection.advice import narrower_saves, suggestions
 from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
 from analyzers.dtype_detection.report import Training
 from analyzers.dtype_detection.sentences import SOURCE, SOURCES, narrower
-from components.dtype import grid_plot, plots, text
+from components.dtype import grid_plot, plots
 from components.dtype.form import permalink
 from components.dtype.labelled_models_plot import among_models
 from components.dtype.tables import evidence, grids, headroom, overview, still
-from components.dtype.text import DISPUTED, NOT_TESTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
+from components.dtype.text import (
+    DISPUTED,
+    NOT_TESTED,
+    captions,
+    inferred,
+    lineage_answer,
+    outranks,
+    risk,
+    stored_answer,
+    summary,
+    trained_answer,
+)
 from components.dtype.verdicts import verdicts
 from components.forms.form import command
 from components.results.copy_offer import CopyOffer, on_hub
@@ -19,11 +30,8 @@ from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable
 from components.site import addresses, stored_results
-from components.text import numbers
-from components.text.headline import about_sample, answered, card, tiles
-from components.text.markup import cited, head, link, tag, tile
-from components.text.plain_text import html, prose, shown
-from components.text.render import macros
+from components.text import cited, head, html, link, macros, numbers, prose, shown, tag, tile
+from components.text.headline import about_sample, answered, card, short, tiles
 
 _BODY = macros("dtype/templates/trained_in.html")
 _COULD = macros("dtype/templates/suggestions.html")
@@ -46,7 +54,6 @@ def passport(report: DtypeReport, links: bool = True) -> str:
 
 def _head(report: DtypeReport) -> str:
     checkpoint = report.checkpoint
-    commit = "" if checkpoint.ref.startswith("sample:") else f" <small>@ {html(checkpoint.commit[:7])}</small>"
     where = f" <small>in {html(report.request.subfolder)}</small>" if report.request.subfolder else ""
     of_all = f" ({numbers.share(report.bytes_read / checkpoint.bytes)})" if report.bytes_read <= checkpoint.bytes else ""
     read = f"Read {numbers.size(report.bytes_read)}{of_all} in {numbers.duration(report.timing.seconds)}"
@@ -55,7 +62,7 @@ def _head(report: DtypeReport) -> str:
         chosen = f" Looked at {numbers.count(report.selected_tensors)} of {numbers.plural(checkpoint.tensors, 'tensor')}."
     noun = "parameter" if checkpoint.parameters == 1 else "parameters"
     facts = f"{numbers.parameters(checkpoint.parameters)} {noun}, {numbers.size(checkpoint.bytes)}.{chosen} {read}"
-    return head(f"{html(checkpoint.ref)}{commit}{where}", facts)
+    return head(f"{html(checkpoint.ref)}{short(checkpoint)}{where}", facts)
 
 
 def _stored(report: DtypeReport) -> str:
@@ -152,20 +159,20 @@ _TABS: tuple[Tab[DtypeReport], ...] = (
         ],
         lambda report: bool(report.grids),
     ),
-    Tab("Spectrum", [Caption(text.spectrum), Plot("Weight magnitudes", plots.spectrum, _drawable)]),
+    Tab("Spectrum", [Caption(captions.spectrum), Plot("Weight magnitudes", plots.spectrum, _drawable)]),
     Tab(
         "Movable",
-        [Caption(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
+        [Caption(captions.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
         lambda report: bool(report.movable),
     ),
     Tab(
         "Quantization",
-        [Caption(text.quantization), Piece(headroom), Rows(Sortable(QUANTIZATION, "m-quantization"))],
+        [Caption(captions.quantization), Piece(headroom), Rows(Sortable(QUANTIZATION, "m-quantization"))],
         lambda report: bool(report.quantization_roles),
     ),
-    Tab("Layers", [Caption(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
-    Tab("Among models", [Caption(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
-    Tab("Tensors", [Caption(text.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
+    Tab("Layers", [Caption(captions.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
+    Tab("Among models", [Caption(captions.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
+    Tab("Tensors", [Caption(captions.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
     COVERAGE,
 )
 RESULT = Layout(

@@ -17,10 +17,7 @@ from components.dtype.text import lineage_answer, risk, stored_answer, training_
 from components.forms.form import as_read
 from components.results import self_contained_page
 from components.results.tables import listed
-from components.text import numbers
-from components.text.markup import caption, notes, table
-from components.text.plain_text import shown
-from components.text.render import render
+from components.text import caption, notes, numbers, render, shown, table
 
 _BUFFERS_SHOWN = 20
 
@@ -143,9 +140,9 @@ class Outcome:
     error: str = ""
 
 
-def reports_of(outcomes: Sequence[Outcome]) -> list[DtypeReport]:
-    """Return the available reports, in order."""
-    return [outcome.report for outcome in outcomes if outcome.report is not None]
+def numbered(outcomes: Sequence[Outcome]) -> list[tuple[int, DtypeReport]]:
+    """Return the available reports with their row numbers, which include failed models."""
+    return [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
 
 
 def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "waiting", anchors: bool = False) -> str:
@@ -163,7 +160,7 @@ def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "w
             rows.append({"name": report.checkpoint.ref, "address": address, "cells": cells, "reach": report.short_reach()})
         else:
             rows.append({"name": model, "cells": (), "error": outcome.error if outcome else "", "rest": rest})
-    sampled = any(not report.extremes.exact for report in reports_of(outcomes))
+    sampled = any(not report.extremes.exact for _, report in numbered(outcomes))
     return render("dtype/templates/comparison.html", columns=_COMPARED, rows=rows, sampled=sampled)
 
 
@@ -174,11 +171,11 @@ def overview(reports: Sequence[DtypeReport]) -> str:
 
 def overview_of(outcomes: Sequence[Outcome]) -> str:
     """Render `overview` with rows for the models that could not be read."""
-    read = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
+    read = numbered(outcomes)
     rows = self_contained_page.card(comparison([outcome.model for outcome in outcomes], outcomes, anchors=True))
-    numbered, reports = [row for row, _ in read], [report for _, report in read]
+    drawn = [report for _, report in read], [row for row, _ in read]
     figures = [
-        self_contained_page.figure(title, draw(reports, numbered), f"several-{number}", caption(said))
+        self_contained_page.figure(title, draw(*drawn), f"several-{number}", caption(said))
         for number, (_, title, said, draw) in enumerate(FIGURES if read else ())
     ]
     return f"<article>{rows}{''.join(figures)}</article>"

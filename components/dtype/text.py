@@ -10,7 +10,7 @@ from components.dtype import plots
 from components.dtype.labelled_models_plot import position_text
 from components.library import Consensus
 from components.site import stored_results
-from components.text import numbers
+from components.text import Sentences
 
 NOT_TESTED = "activations not tested"
 # Level of risk -> the style and the text of the tag.
@@ -101,54 +101,11 @@ def _outranked_rule(report: DtypeReport) -> str:
     return outranks(answer, rule(extremes.abs_max, extremes.norm_max))
 
 
-def spectrum(report: DtypeReport) -> str:
-    """Return the caption of the histogram of exponents, or the reason why it is empty."""
-    sentence = (
-        "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
-        "one right of its largest becomes infinite."
-    )
-    return plots.why_empty(report) or " ".join([sentence, *entropy(report)])
-
-
-def movable(report: DtypeReport) -> str:
-    """Return the caption of the curves of movable weights."""
-    if report.movable is None:
-        return ""
-    also = f" {report.movable_fp16.statement}" if report.movable_fp16 else ""
-    return (
-        f"{report.movable.statement}{also} A weight is frozen if adding and subtracting the update both round back to it. "
-        "That bounds what training without fp32 master weights can do; gradients and the optimizer decide the rest."
-    )
-
-
-def quantization(report: DtypeReport) -> str:
-    """Return the caption of the errors of quantization."""
-    sentence = f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}"
-    if report.extremes.exact:
-        return sentence
-    return f"{sentence} Estimated from sampled rows, with 95% intervals; scales of whole tensors are of what was read."
-
-
-def layers(report: DtypeReport) -> str:
-    """Return the caption of the magnitudes by layer, or the reason why the figure is empty."""
-    return plots.why_empty(report) or (
-        "The largest magnitude in each layer, by role. Embeddings and other tensors that are not in a layer are on the left."
-    )
-
-
-def among(report: DtypeReport) -> str:
-    """Return the caption of the figure of labelled models."""
-    verdict = _outranked_rule(report)
-    sentence = f"{position_text(report)} {verdict}".rstrip()
-    return f"{sentence} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
-
-
-def tensors(report: DtypeReport) -> str:
-    """Return the caption of the table of tensors."""
-    if report.tensors_aggregated:
-        what = f"{numbers.count(report.selected_tensors)} tensors, too many to list: one row for each layer and role."
-    else:
-        what = f"{numbers.plural(len(report.tensors), 'tensor')}."
-    sampled = "" if report.extremes.exact else " Norms of tensors read in part are scaled up from what was read."
-    fossils = "Fossil rows hold only values of a narrower format, in a tensor that does not."
-    return f"{what} Sort by the menu of a heading; type to search. {fossils}{sampled}"
+captions = Sentences(
+    "dtype/templates/captions.txt",
+    why_empty=plots.why_empty,
+    entropy=entropy,
+    position_text=position_text,
+    outranked_rule=_outranked_rule,
+    WEIGHT_ONLY=WEIGHT_ONLY,
+)

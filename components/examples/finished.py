@@ -10,13 +10,15 @@ from typing import Any
 
 from analyzers import ANALYZERS
 from components.site import addresses
-from components.text.render import render
+from components.text import render
 
 FOLDER = Path(__file__).parent / "reports"
 
 
 def finished_example(analyzer: str) -> str:
-    """Render the stored result of an analyzer, marked as an example, as HTML."""
+    """Render the stored result of an analyzer, marked as an example, as HTML; "" if it has none."""
+    if not path(analyzer).exists():
+        return ""
     report = stored(analyzer)
     return render(
         "examples/templates/finished.html",

@@ -2,8 +2,7 @@
 
 from analyzers import limits
 from analyzers.exit_feedback.signals import SIGNALS, TOPMASS_TOKENS
-from components.text.markup import table
-from components.text.render import render
+from components.text import render, table
 
 
 def methods() -> str:

@@ -1,13 +1,11 @@
 """Defines the exit page: how close gradients without backpropagation are to the exact one at the head of a model."""
 
-from functools import partial
 from typing import Any
 
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitRequest
 from analyzers.exit_feedback.columns import cosine, signal_name
 from analyzers.exit_feedback.signals import EXACT, NULL, SIGNALS
-from components.examples.finished import finished_example
 from components.exit.result import RESULT
 from components.forms.fields import Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
 from components.running.analysis_page import AnalysisPage
@@ -88,6 +86,5 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
-    below=partial(finished_example, "exit"),
     meter=SignalMeter,
 )

@@ -11,11 +11,9 @@ from components.exit.text import captions, data_name, give_or_take, several_laye
 from components.forms.form import command, permalink
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable, listed
-from components.text import numbers
-from components.text.display_names import model_name
+from components.text import model_name, notes, numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
-from components.text.markup import notes
 
 
 def headline(report: ExitReport, links: bool = True) -> str:

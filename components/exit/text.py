@@ -6,10 +6,8 @@ from analyzers.exit_feedback.columns import cosine, signal_name
 from analyzers.exit_feedback.measurements import OverSeeds
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL
-from components.text import numbers
-from components.text.display_names import source_name
+from components.text import Sentences, numbers, source_name
 from components.text.legend import legend
-from components.text.render import Sentences
 
 # Styles of `plots.marks.marked` by number, the same in every figure. References for the signals are grey.
 _STYLES = {

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from analyzers.options import choices, is_list, is_subject, offered, option_of
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.form import BUILTIN, DATASET, Typed, typed
-from components.text.render import macros
+from components.text import macros
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # Rows of fields in every form about weights.
@@ -44,6 +44,11 @@ class Fields:
         """List all components that `fill` may update."""
         return list(self.widgets.values())
 
+    def busy(self, running: bool) -> dict[Any, Any]:
+        """Return updates of the buttons for when an analysis starts (``running``), which disables the examples, or ends."""
+        buttons = {self.go: gr.update(visible=not running), self.stop: gr.update(visible=running)}
+        return buttons | {chip: gr.update(interactive=not running) for chip in self.chips}
+
 
 def _as_typed(first: Any, value: Any) -> Any:
     if isinstance(first, bool):
@@ -51,29 +56,6 @@ def _as_typed(first: Any, value: Any) -> Any:
     if isinstance(first, list):
         return list(map(typed, value)) if isinstance(value, list) else []
     return typed(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Controls:
-    """The buttons of a page. examples: disabled while an analysis runs; again: recomputes a result shown from the library."""
-
-    go: gr.Button
-    stop: gr.Button
-    examples: Sequence[gr.Button]
-    again: gr.Button
-
-    def components(self) -> list[Any]:
-        """List all components, as the outputs of an event."""
-        return [self.go, self.stop, self.again, *self.examples]
-
-    def busy(self, running: bool) -> dict[Any, Any]:
-        """Return updates for when an analysis starts (``running``) or ends."""
-        return {
-            self.go: gr.update(visible=not running),
-            self.stop: gr.update(visible=running),
-            self.again: gr.update(visible=False),
-            **{button: gr.update(interactive=not running) for button in self.examples},
-        }
 
 
 def build_buttons(name: str) -> tuple[gr.Button, gr.Button]:
@@ -195,6 +177,11 @@ def build_text(
 
     source.change(choose, source, list(texts.values()), queue=False, **QUIET)
     return widgets | texts
+
+
+def build_copied(label: str, name: str, lines: int = 1, most: int | None = None, visible: bool = True) -> gr.Textbox:
+    """Lay out a text to copy, with element id ``name``. most: lines before it scrolls, by default ``lines``."""
+    return gr.Textbox(label=label, interactive=False, lines=lines, max_lines=most or lines, buttons=["copy"], elem_id=name, visible=visible)
 
 
 def build_tooltips(meanings: Mapping[str, str]) -> None:

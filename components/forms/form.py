@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, ValidationError
 
 from analyzers import analyzer_of, limits
-from analyzers.base import CheckpointFacts, Request, request_error
+from analyzers.base import Request, request_error
 from analyzers.checkpoints.reference import with_commits
 from analyzers.errors import InvalidRequest
 from analyzers.options import choices, is_list, is_subject, offered, option_of, parse
@@ -183,11 +183,6 @@ def revised(query: Query) -> Query:
     return [(key, f"{models[0]}@{revision}" if key == "model" else text) for key, text in query if key != "revision"]
 
 
-def pinned(checkpoint: CheckpointFacts) -> str:
-    """Return the reference with its commit; samples have none."""
-    return with_commits(checkpoint.ref, checkpoint.commit)
-
-
 def as_read(report: Any, found: bool = False) -> Any:
     """Return the request of ``report`` with the commits that were read, from which links and commands are made.
 
@@ -197,10 +192,10 @@ def as_read(report: Any, found: bool = False) -> Any:
     names: dict[str, Any] = {}
     for field, facts in (("model", "checkpoint"), ("base", "base")):
         if getattr(report, facts, None) is not None:
-            names[field] = pinned(getattr(report, facts))
+            names[field] = with_commits(getattr(report, facts).ref, getattr(report, facts).commit)
     for field in ("models", "tuned", "candidates"):
         if found or getattr(request, field, None):
-            names[field] = tuple(map(pinned, getattr(report, field, ())))
+            names[field] = tuple(with_commits(each.ref, each.commit) for each in getattr(report, field, ()))
     if getattr(request, "data", BUILTIN) not in (BUILTIN, RANDOM):
         text = getattr(report, "data", None) or report.inputs
         names["data"] = text.source if text.commit is None else f"{text.source}@{text.commit}"

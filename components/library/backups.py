@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from analyzers.errors import LibraryUnavailable, MantissaError
 from analyzers.untrusted_json import parse_model
 from components.library import label_rows, result_rows
+from components.library.counts import counts
 from components.library.database import BACKUPS, DAMAGED, FILE, Database, advice, hold
 from components.library.schema import Flag, Label, Result
 from components.library.storable_reports import storable_result
@@ -166,8 +167,7 @@ def _restore(folder: Path, current: Path) -> Restored:
                 connection.execute("DELETE FROM dataset_files")
                 connection.execute("DELETE FROM meta WHERE name = 'lost'")
             with database.read() as connection:
-                asked = "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM flags), (SELECT COUNT(*) FROM results)"
-                said, flags, stored = connection.execute(asked).fetchone()
+                restored = counts(connection)
         aside = folder / f"replaced-{datetime.now(UTC):%Y-%m-%dT%H%M%S}"
         if old := [path for suffix in ("", "-wal", "-shm") if (path := current.with_name(FILE + suffix)).exists()]:
             aside.mkdir()
@@ -175,7 +175,7 @@ def _restore(folder: Path, current: Path) -> Restored:
             path.rename(aside / path.name)
         (work / FILE).replace(current)
     day = backup.stem.removeprefix("library-") if backup else ""
-    return Restored(said, flags, stored, day, read, whole, aside.name if old else "")
+    return Restored(restored.labels, restored.flags, restored.results, day, read, whole, aside.name if old else "")
 
 
 def _newest_first(folder: Path) -> list[Path]:

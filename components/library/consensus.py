@@ -8,6 +8,7 @@ from analyzers.dtype_detection.labelled_models import precision_of
 from analyzers.records import Record
 from analyzers.terminal import plural
 from analyzers.untrusted_json import parse_json
+from components.library.library_status import state_of
 from components.library.schema import Label
 
 # A label without a login counts only in the library of a visitor's own app (see `Library.open`), and only if it was added there.
@@ -34,11 +35,10 @@ class LabelRow(Record):
 
 def label_row(row: Any) -> LabelRow:
     """Build a label's row from the columns `COLUMNS`."""
-    record, current, flags, proposal, published = row
-    state = "published" if published else "saved here"
-    # Already validated when it was written.
-    label = Label.model_construct(**parse_json(record))
-    return LabelRow.model_construct(label=label, current=bool(current), flags=flags, proposal=bool(proposal), state=state, commit=published)
+    record, current, flags, proposal, commit = row
+    label = Label.model_construct(**parse_json(record))  # validated when it was written
+    standing: dict[str, Any] = {"current": bool(current), "flags": flags, "proposal": bool(proposal)}
+    return LabelRow.model_construct(label=label, **standing, state=state_of(commit), commit=commit)
 
 
 class Vote(Record):

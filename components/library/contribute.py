@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
 from analyzers.base import Report
 from analyzers.checkpoints.reference import quoted
-from analyzers.errors import AccessDenied, InvalidRequest, MantissaError
-from analyzers.terminal import printable_json
+from analyzers.errors import AccessDenied, InvalidRequest
 from components.library.dataset import Dataset
 from components.library.dataset_rows import path_of, result_row, to_parquet
 from components.library.item_checks import hub_id, now
 from components.library.schema import Result
-from components.library.storable_reports import data_is_built_in, storable_result
+from components.library.storable_reports import data_is_built_in, storable
 
 
 def contribute(reports: Sequence[Report], *, dataset: str, token: str | None = None, keys: Sequence[str] = ()) -> str:
@@ -36,15 +33,11 @@ def contribute(reports: Sequence[Report], *, dataset: str, token: str | None = N
 
 
 def _public(report: Report, key: str) -> tuple[Result, str]:
-    text = printable_json(report.model_dump_json())
-    name = quoted(next(iter(report.subject().values())))
-    try:
-        result = storable_result(text, key=key, created=now(), contributor="")
-    except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError):
-        result = None
-    if result is None or result.sample or not data_is_built_in(text):
+    stored = storable(report, key=key, created=now(), contributor="")
+    if stored is None or stored[0].sample or not data_is_built_in(stored[1]):
+        name = quoted(next(iter(report.subject().values())))
         raise InvalidRequest(f"The result of {name} cannot be contributed: only those of public models, on built-in text, are.")
-    return result, text
+    return stored
 
 
 def logged_in() -> str | None:

@@ -9,6 +9,11 @@ from components.library.library_status import Counts
 _MEASURED = "FROM models WHERE wasted IS NOT NULL AND model_key NOT GLOB 'sample:*'"
 
 
+def refused(connection: sqlite3.Connection) -> int:
+    """Count the rows and files of the dataset that were refused."""
+    return int(connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()[0])
+
+
 def counts(connection: sqlite3.Connection) -> Counts:
     """Return the numbers of items."""
     row = connection.execute(

@@ -2,8 +2,8 @@
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -12,7 +12,7 @@ from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaEr
 from analyzers.language_models.data_rows import read_rows
 from analyzers.records import Record
 from components.library.schema import VERSION, Flag, Identity, Label, Result
-from components.library.storable_reports import storable_result
+from components.library.storable_reports import MALFORMED, storable_result
 
 if TYPE_CHECKING:
     import pyarrow
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _FILE_BYTES = 256_000_000  # Larger files of the library's dataset are ignored.
 LIBRARY_FILE_ROWS = 1_000_000  # Rows read from one file of the library's dataset.
 
+Item = TypeVar("Item")
 Table = Literal["labels", "flags", "results"]
 TABLES: tuple[Table, ...] = ("labels", "flags", "results")
 
@@ -44,13 +45,11 @@ _GROUP_BYTES = 32_000_000
 
 
 class ReadRows(NamedTuple):
-    """The items of a part of a file, and the number of refused rows with the reason of the first."""
+    """The items of a part of a file, results with their JSON, and the number of refused rows with the reason of the first."""
 
-    labels: list[Label]
-    flags: list[Flag]
-    results: list[tuple[Result, str]]
-    refused: int
-    reason: str
+    items: list[Any]
+    refused: int = 0
+    reason: str = ""
 
 
 def schema_of(fields: dict[str, Any]) -> "pyarrow.Schema":
@@ -69,20 +68,21 @@ def to_parquet(table: Table, rows: Sequence[dict[str, Any]]) -> bytes:
     schema = schema_of(FIELDS[table])
     packed = io.BytesIO()
     with parquet.ParquetWriter(packed, schema, compression="zstd") as writer:
-        for group in _groups(rows):
+        for group in chunks(rows, lambda row: row.get("size", 0), _GROUP_ROWS, _GROUP_BYTES) or [[]]:
             writer.write_table(pyarrow.Table.from_pylist(group, schema))
     return packed.getvalue()
 
 
-def _groups(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    group, nbytes = list[dict[str, Any]](), 0
-    for row in rows:
-        if group and (len(group) == _GROUP_ROWS or nbytes + row.get("size", 0) > _GROUP_BYTES):
-            yield group
-            group, nbytes = [], 0
-        group.append(row)
-        nbytes += row.get("size", 0)
-    yield group
+def chunks(items: Iterable[Item], size: Callable[[Item], int], most: int, nbytes: int) -> list[list[Item]]:
+    """Divide items into chunks of at most ``most`` items and ``nbytes`` bytes, but of at least one item."""
+    made, total = list[list[Item]](), 0
+    for item in items:
+        total += size(item)
+        if not made or len(made[-1]) == most or total > nbytes:
+            made.append([])
+            total = size(item)
+        made[-1].append(item)
+    return made
 
 
 def path_of(table: Table, ids: Sequence[str]) -> str:
@@ -96,8 +96,7 @@ def take(table: Table, file: RangeFile) -> Iterator[ReadRows]:
 
     Raises HubError if the file cannot be read.
     """
-    part = ReadRows([], [], [], 0, "")
-    rows = nbytes = 0
+    part, nbytes = ReadRows([]), 0
     try:
         if file.size > _FILE_BYTES:
             raise LimitExceeded(f"The file has {file.size:,} bytes, more than {_FILE_BYTES:,}.")
@@ -105,41 +104,43 @@ def take(table: Table, file: RangeFile) -> Iterator[ReadRows]:
             if number == LIBRARY_FILE_ROWS:
                 raise LimitExceeded(f"The file has more than {number:,} rows.")
             try:
-                nbytes += _one(table, row, part)
-            except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-                part = part._replace(refused=part.refused + 1, reason=part.reason or _short(error))
-            rows += 1
-            if rows >= _GROUP_ROWS or nbytes >= _GROUP_BYTES:
+                part.items.append(_item(table, row))
+                nbytes += part.items[-1][0].size if table == "results" else 0
+            except MALFORMED as error:
+                part = ReadRows(part.items, part.refused + 1, part.reason or _short(error))
+            if len(part.items) + part.refused >= _GROUP_ROWS or nbytes >= _GROUP_BYTES:
                 yield part
-                part, rows, nbytes = ReadRows([], [], [], 0, ""), 0, 0
+                part, nbytes = ReadRows([]), 0
     except HubError:
         raise
     except MantissaError as error:
-        part = part._replace(refused=part.refused + 1, reason=part.reason or _short(error))
+        part = ReadRows(part.items, part.refused + 1, part.reason or _short(error))
     yield part
 
 
-def _one(table: Table, row: Any, taken: ReadRows) -> int:
-    """Validate one row and add it to ``taken``; return the bytes of its report. Facts about a report are recomputed from it."""
+def _item(table: Table, row: Any) -> Any:
+    """Validate one row and return its item, see `ReadRows`. Facts about a report are recomputed from it."""
     if row.get("version") != VERSION:
         raise InvalidRequest("The row is of another version.")
     if table == "labels":
         # Anybody can claim to belong to an organisation: only a user's own models are marked.
         label = Label.model_validate(row)
         author = Identity(name=label.contributor, provenance=label.provenance).wrote(label.model)
-        taken.labels.append(label.model_copy(update={"author": author}))
-    elif table == "flags":
-        taken.flags.append(Flag.model_validate(row))
-    else:
-        text = row["report"]
-        if not isinstance(text, str):
-            raise InvalidRequest("The row has no report.")
-        result = storable_result(text, key=row["key"] or "", created=row["created"], contributor=row["contributor"] or "")
-        if result is None or result.id != row["id"] or result.sample:
-            raise InvalidRequest("The report is not one of public checkpoints, or not the one that the row names.")
-        taken.results.append((result, text))
-        return result.size
-    return 0
+        return label.model_copy(update={"author": author})
+    if table == "flags":
+        return Flag.model_validate(row)
+    text = row["report"]
+    if not isinstance(text, str):
+        raise InvalidRequest("The row has no report.")
+    result = storable_result(text, key=row["key"] or "", created=row["created"], contributor=row["contributor"] or "")
+    if result is None or result.id != row["id"] or result.sample:
+        raise InvalidRequest("The report is not one of public checkpoints, or not the one that the row names.")
+    return result, text
+
+
+def row_of(item: Any) -> dict[str, Any]:
+    """Convert an item, see `ReadRows`, to a row of the dataset."""
+    return result_row(*item) if isinstance(item, tuple) else dict(item.model_dump())
 
 
 def result_row(result: Result, text: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from analyzers.terminal import printable_json
 from analyzers.untrusted_json import parse_json
 from components.library import model_rows, result_rows
 from components.library.consensus import COLUMNS as LABEL_COLUMNS
+from components.library.consensus import label_row
 from components.library.database import Database
 from components.library.dataset_rows import LABEL_FIELDS, RESULT_FACTS, columns_of, schema_of
 
@@ -23,10 +24,10 @@ KINDS = ("labels", "results", "models")
 FILES = frozenset({*product(KINDS, ("parquet", "csv", "jsonl")), ("training", "csv")})
 
 _ROWS = 5_000
-_STANDING = {"current": bool, "flags": int, "proposal": bool, "state": str, "commit": str}
+_COMMITTED = {"state": str, "commit": str}
 _FIELDS: dict[str, dict[str, Any]] = {
-    "labels": LABEL_FIELDS | _STANDING,
-    "results": RESULT_FACTS | {"state": str, "commit": str},
+    "labels": LABEL_FIELDS | {"current": bool, "flags": int, "proposal": bool} | _COMMITTED,
+    "results": RESULT_FACTS | _COMMITTED,
     "models": columns_of(model_rows.ModelRow),
 }
 _COLUMNS = {"labels": LABEL_COLUMNS, "results": result_rows.COLUMNS, "models": model_rows.COLUMNS}
@@ -99,12 +100,10 @@ def _pages(database: Database, asked: str, last: Any) -> Iterator[list[Any]]:
 def _flat(kind: str, row: Any) -> dict[str, Any]:
     if kind == "models":
         return model_rows.facts(row)
-    record, *standing, published = row
-    state: dict[str, Any] = {"state": "published" if published else "saved here", "commit": published}
-    found = parse_json(record)
-    if kind == "labels":
-        state = {"current": bool(standing[0]), "flags": standing[1], "proposal": bool(standing[2])} | state
-    return {name: found[name] for name in (LABEL_FIELDS if kind == "labels" else RESULT_FACTS)} | state
+    item = label_row(row) if kind == "labels" else result_rows.result_row(row)
+    standing = item.model_dump()
+    record: dict[str, Any] = standing.pop("label" if kind == "labels" else "result")
+    return record | standing
 
 
 def _write_parquet(path: Path, kind: str, batches: Iterator[list[dict[str, Any]]]) -> None:

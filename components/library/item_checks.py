@@ -77,7 +77,7 @@ def model_id(text: str) -> str:
     reference = parse_reference(text, local=False)
     if reference.revision is not None:
         raise InvalidRequest("A label describes a model as a whole: leave out the revision, '@' and what follows.")
-    return f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+    return reference.full_name
 
 
 def checked_link(link: str) -> str:

@@ -11,7 +11,7 @@ from analyzers.terminal import plural
 from analyzers.untrusted_json import parse_model
 from components.library import model_rows
 from components.library.consensus import COLUMNS, LabelRow, label_row
-from components.library.database import ORDERS
+from components.library.database import ORDERS, insert
 from components.library.item_checks import after, now, timestamp
 from components.library.list_query import List
 from components.library.schema import DECISIONS, FLAG_REASONS, HIDE, Flag, Identity, Label
@@ -19,6 +19,8 @@ from components.library.schema import DECISIONS, FLAG_REASONS, HIDE, Flag, Ident
 LABELS_PER_HOUR = 300  # The most that one contributor adds in an hour; all those without a login count as one.
 LIST = List(
     table="labels",
+    columns=COLUMNS,
+    row=label_row,
     search="sought",
     same={"model": "model_key", "precision": "precision", "contributor": "contributor", "provenance": "provenance"},
     words={},
@@ -57,26 +59,17 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
 
     published: the dataset's commit with them, or "".
     """
-    changed = dict[str, None]()  # an ordered set
-    new = 0
+    new = []
     for label in labels:
-        key = label.model.lower()
-        record = label.model_dump_json()
-        sought = " ".join((label.model, label.contributor, label.evidence_link, label.evidence_quote)).lower()
-        inserted = connection.execute(
-            "INSERT INTO labels (id, model, model_key, precision, contributor, provenance, created, sought, record, published, current) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (id) DO NOTHING",
-            (label.id, label.model, key, label.precision, label.contributor, label.provenance, label.created, sought, record, published),
-        ).rowcount
-        if inserted:
-            new += 1
+        facts = label.model_dump(include={"id", "model", "precision", "contributor", "provenance", "created"})
+        facts |= {"model_key": label.model.lower(), "record": label.model_dump_json(), "current": True}
+        facts["sought"] = " ".join((label.model, label.contributor, label.evidence_link, label.evidence_quote)).lower()
+        if insert(connection, "labels", facts, published) is not None:
             _count_flags(connection, label)
-            changed[key] = None
-        elif published:
-            connection.execute("UPDATE labels SET published = ? WHERE id = ? AND published = ''", (published, label.id))
-    for key in changed:
+            new.append(label)
+    for key in dict.fromkeys(label.model.lower() for label in new):
         model_rows.refresh(connection, key)
-    return new
+    return len(new)
 
 
 def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reason: str, text: str) -> Flag:
@@ -98,19 +91,12 @@ def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published:
     """Insert new flags like `take_labels`. A flag may arrive before its label."""
     new = 0
     for flag in flags:
-        inserted = connection.execute(
-            "INSERT INTO flags (id, label, contributor, provenance, created, record, published) VALUES (?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (id) DO NOTHING",
-            (flag.id, flag.label, flag.contributor, flag.provenance, flag.created, flag.model_dump_json(), published),
-        ).rowcount
-        new += inserted
-        if inserted:
-            row = find(connection, flag.label)
-            if row is not None:
+        facts = flag.model_dump(include={"id", "label", "contributor", "provenance", "created"}) | {"record": flag.model_dump_json()}
+        if insert(connection, "flags", facts, published) is not None:
+            new += 1
+            if (row := find(connection, flag.label)) is not None:
                 _count_flags(connection, row.label)
                 model_rows.refresh(connection, row.label.model.lower())
-        elif published:
-            connection.execute("UPDATE flags SET published = ? WHERE id = ? AND published = ''", (published, flag.id))
     return new
 
 
@@ -157,6 +143,11 @@ def flags_of(connection: sqlite3.Connection, label_id: str) -> list[Flag]:
     """Return the flags of a label, the oldest first."""
     asked = "SELECT record FROM flags WHERE label = ? ORDER BY created, id LIMIT 1000"
     return [parse_model(Flag, row[0]) for row in connection.execute(asked, (label_id,))]
+
+
+def commit_of_flag(connection: sqlite3.Connection, flag_id: str) -> str:
+    """Return the dataset's commit with a flag, or ""."""
+    return str(connection.execute("SELECT published FROM flags WHERE id = ?", (flag_id,)).fetchone()[0])
 
 
 def _current(connection: sqlite3.Connection, key: str, who: Identity) -> Label | None:

@@ -2,40 +2,38 @@
 
 import secrets
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pydantic import ValidationError
 
 from analyzers import limits
 from analyzers.base import Report, request_error
-from analyzers.errors import InvalidRequest, LibraryUnavailable, MantissaError
-from analyzers.terminal import printable_json
+from analyzers.errors import InvalidRequest, LibraryUnavailable
 from analyzers.untrusted_json import parse_json
 from components.library import label_rows, model_rows, result_rows, same_shapes, short_links
 from components.library.availability import Availability
 from components.library.backups import Backups
-from components.library.consensus import COLUMNS as LABEL_COLUMNS
-from components.library.consensus import Consensus, LabelRow, consensus, label_row
-from components.library.counts import counts
+from components.library.consensus import Consensus, LabelRow, consensus
+from components.library.counts import counts, refused
 from components.library.database import DAMAGED, FULL, READ_ONLY, Database
 from components.library.export_files import export
 from components.library.initial_labels import GATHERED, seed_labels
 from components.library.item_checks import evidence_of, hub_id, now, one_line
-from components.library.library_status import Counts, LibraryState, Saved, State
-from components.library.list_query import List, Page, Query, facet, select
+from components.library.library_status import Counts, LibraryState, Saved, state_of
+from components.library.list_query import List, Page, Query, facets, page_of
 from components.library.model_rows import ModelRow
 from components.library.publisher import Publisher
 from components.library.result_rows import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
-from components.library.storable_reports import adapters_of, storable_result
+from components.library.storable_reports import adapters_of, storable
 
 Item = TypeVar("Item")
+_Asked = ParamSpec("_Asked")
 
 _ADAPTER_RESULTS = 20  # Newest results of each analyzer that are searched for adapters of a model, since their reports are read.
-_LISTS = {"labels": label_rows.LIST, "results": result_rows.LIST, "models": model_rows.LIST}
+_LISTS: dict[str, List[Any]] = {"labels": label_rows.LIST, "results": result_rows.LIST, "models": model_rows.LIST}
 
 
 class Library:
@@ -125,9 +123,7 @@ class Library:
 
         address: a hash of the visitor's address, for the hourly limit.
         """
-        with self._database.read() as connection:
-            (salt,) = connection.execute("SELECT value FROM meta WHERE name = 'salt'").fetchone()
-        return Identity.local(f"{salt} {session}", address)
+        return Identity.local(f"{self._ask(_salt)} {session}", address)
 
     # Contributions
 
@@ -143,7 +139,7 @@ class Library:
         row = self.label(label.id)
         assert row is not None
         said = "" if row.commit else note
-        return Saved[Label](item=row.label, state=_state(row.commit), commit=row.commit, note=said, proposal=row.proposal)
+        return Saved[Label](item=row.label, state=state_of(row.commit), commit=row.commit, note=said, proposal=row.proposal)
 
     def check_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> None:
         """Raise InvalidRequest for a label that `add_label` would refuse, whether or not the model exists."""
@@ -161,9 +157,8 @@ class Library:
         said = one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "text")
         flag = self._write(lambda connection: label_rows.add_flag(connection, who, label_id, reason, said))
         note = self._publish_at_once()
-        with self._database.read() as connection:
-            (commit,) = connection.execute("SELECT published FROM flags WHERE id = ?", (flag.id,)).fetchone()
-        return Saved[Flag](item=flag, state=_state(commit), commit=commit, note="" if commit else note)
+        commit = self._ask(label_rows.commit_of_flag, flag.id)
+        return Saved[Flag](item=flag, state=state_of(commit), commit=commit, note="" if commit else note)
 
     def add_result(self, report: Report, key: str = "", *, public: bool, contributor: str = "", created: str = "") -> Saved[Result] | None:
         """Store a report on public checkpoints and public data; any other report is not stored, and the result is None.
@@ -171,47 +166,29 @@ class Library:
         key: 64 hex digits, for `find`. public: the caller's judgement; the report must agree. created: when the report was made, by default
         now. An existing result with this id is not replaced. Raises LibraryUnavailable.
         """
-        if not public:
+        stored = storable(report, key=key, created=created or now(), contributor=contributor) if public else None
+        if stored is None:
             return None
-        text = printable_json(report.model_dump_json())
-        try:
-            result = storable_result(text, key=key, created=created or now(), contributor=contributor)
-        except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError):
-            return None
-        if result is None:
-            return None
-
-        def add(connection: sqlite3.Connection) -> ResultRow:
-            result_rows.allow(connection, [result.id])
-            if not result_rows.take_results(connection, [(result, text)], ""):
-                result_rows.add_key(connection, result.id, key)
-            row = next(iter(result_rows.find(connection, "id", result.id)), None)
-            return row or ResultRow(result=result, state="saved here", commit="")
-
-        row = self._write(add)
-        return Saved[Result](item=row.result, state=_state(row.commit), commit=row.commit)
+        row = self._write(lambda connection: result_rows.add_result(connection, *stored))
+        return Saved[Result](item=row.result, state=state_of(row.commit), commit=row.commit)
 
     # Questions
 
     def result(self, result_id: str) -> bytes | None:
         """Return the JSON of a result, exactly as it was stored; None if there is none."""
-        with self._database.read() as connection:
-            return result_rows.report(connection, result_id)
+        return self._ask(result_rows.report, result_id)
 
     def result_row(self, result_id: str) -> ResultRow | None:
         """Return the row of a result in lists; None if there is none."""
-        with self._database.read() as connection:
-            return next(iter(result_rows.find(connection, "id", result_id)), None)
+        return next(iter(self._ask(result_rows.find, "id", result_id)), None)
 
     def short_code(self, result_id: str) -> str:
         """Return the code of a result in short links, 10 characters or a few more (see `short_links`)."""
-        with self._database.read() as connection:
-            return short_links.code_of(connection, result_id)
+        return self._ask(short_links.code_of, result_id)
 
     def of_short_code(self, code: str) -> str | None:
         """Return the id of the result that a short link names; None if there is none."""
-        with self._database.read() as connection:
-            return short_links.find(connection, code)
+        return self._ask(short_links.find, code)
 
     def is_available(self, models: Sequence[str]) -> bool:
         """Return whether these repositories are still public; withdraw results of those that are not.
@@ -225,27 +202,23 @@ class Library:
 
         A key read from the dataset is only a claim of its row: compare it with that of the report.
         """
-        with self._database.read() as connection:
-            return result_rows.find(connection, "key", key)
+        return self._ask(result_rows.find, "key", key)
 
     def shapes(self, model: str) -> str:
         """Return the fingerprint of the shapes of a model's tensors, from its newest passport, or "" (see `same_shapes.fingerprint`)."""
-        with self._database.read() as connection:
-            return same_shapes.shapes_of_model(connection, model)
+        return self._ask(same_shapes.shapes_of_model, model)
 
     def alike(self, fingerprint: str, model: str, most: int) -> list[str]:
         """Return other models than ``model`` whose tensors have these shapes and that are still public, the newest first.
 
         May ask the Hub.
         """
-        with self._database.read() as connection:
-            found = same_shapes.models_of_same_shapes(connection, fingerprint, model, most)
-        return [name for name in found if self.is_available([name])]
+        models = self._ask(same_shapes.models_of_same_shapes, fingerprint, model, most)
+        return [name for name in models if self.is_available([name])]
 
     def naming(self, analyzer: str, model: str, most: int) -> list[str]:
         """Return the ids of the newest results of ``analyzer`` in which ``model`` occurs (case-insensitive), other than as the subject."""
-        with self._database.read() as connection:
-            return result_rows.naming(connection, analyzer, model.lower(), most)
+        return self._ask(result_rows.naming, analyzer, model.lower(), most)
 
     def adapters(self, model: str) -> tuple[str, ...]:
         """Return the adapters of ``model`` among its newest results, the newest first."""
@@ -259,79 +232,62 @@ class Library:
 
     def label(self, label_id: str) -> LabelRow | None:
         """Return a label with its state; None if there is none."""
-        with self._database.read() as connection:
-            return label_rows.find(connection, label_id)
+        return self._ask(label_rows.find, label_id)
 
     def flags(self, label_id: str) -> tuple[Flag, ...]:
         """Return the flags of a label, the oldest first."""
-        with self._database.read() as connection:
-            return tuple(label_rows.flags_of(connection, label_id))
+        return tuple(self._ask(label_rows.flags_of, label_id))
 
     def history(self, model: str) -> tuple[LabelRow, ...]:
         """Return every label of a model, including replaced ones, the newest first; 1,000 at most."""
-        with self._database.read() as connection:
-            return tuple(label_rows.labels_of(connection, model.lower(), current=False))
+        return tuple(self._ask(label_rows.labels_of, model.lower(), current=False))
 
     def consensus(self, model: str) -> Consensus:
         """Return the consensus of the labels of a model (case-insensitive)."""
-        with self._database.read() as connection:
-            return consensus(model, label_rows.labels_of(connection, model.lower(), current=True))
+        return consensus(model, self._ask(label_rows.labels_of, model.lower(), current=True))
 
     def model(self, ref: str) -> ModelRow | None:
         """Return what is known about a model (case-insensitive); None if it has neither label nor result."""
-        with self._database.read() as connection:
-            return model_rows.find(connection, ref.lower())
+        return self._ask(model_rows.find, ref.lower())
 
     def organisation(self, name: str) -> tuple[ModelRow, ...]:
         """Return the models of an organisation (case-insensitive); `model_rows.MOST` at most."""
-        with self._database.read() as connection:
-            return tuple(model_rows.of_organisation(connection, name.lower()))
+        return tuple(self._ask(model_rows.of_organisation, name.lower()))
 
     def labels(self, query: Query) -> Page[LabelRow]:
         """Return a page of the labels. Raises InvalidRequest."""
-        return self._page(label_rows.LIST, query, LABEL_COLUMNS, label_row)
+        return self._ask(page_of, label_rows.LIST, query)
 
     def results(self, query: Query) -> Page[ResultRow]:
         """Return a page of the results. Raises InvalidRequest."""
-        return self._page(result_rows.LIST, query, result_rows.COLUMNS, result_rows.result_row)
+        return self._ask(page_of, result_rows.LIST, query)
 
     def models(self, query: Query) -> Page[ModelRow]:
         """Return a page of the models. Raises InvalidRequest."""
-        return self._page(model_rows.LIST, query, model_rows.COLUMNS, model_rows.model_row)
+        return self._ask(page_of, model_rows.LIST, query)
 
     def facets(self, kind: str) -> dict[str, dict[str, int]]:
         """Return the values that occur in a list, with their numbers of rows, for each filter with few values."""
-        found = {}
-        with self._database.read() as connection:
-            for column in _LISTS[kind].facets:
-                counts = Counter[str]()
-                for value, rows in connection.execute(facet(_LISTS[kind], column)):
-                    counts.update(dict.fromkeys(value.split(), rows))  # a filter matches any single word
-                found[column] = dict(sorted(counts.items()))
-        return found
+        return self._ask(facets, _LISTS[kind])
 
     def counts(self) -> Counts:
         """Return the numbers of items."""
-        with self._database.read() as connection:
-            found = counts(connection)
-        return found if self._publisher else found.model_copy(update={"unpublished": 0})
+        numbers = self._ask(counts)
+        return numbers if self._publisher else numbers.model_copy(update={"unpublished": 0})
 
     def state(self) -> LibraryState:
         """Return the state of the library and its dataset. Raises LibraryUnavailable if its file cannot be read, or was found damaged."""
         if self._database.damaged:
             raise LibraryUnavailable(DAMAGED)
         publisher = self._publisher
-        with self._database.read() as connection:
-            (refused,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
-            own = connection.execute("SELECT 1 FROM meta WHERE name = 'own' AND value = '1'").fetchone()
         return LibraryState(
             dataset=publisher.dataset if publisher else "",
             restored=publisher is None or publisher.restored.is_set(),
             ephemeral=self._ephemeral,
             head=publisher.head if publisher else "",
             problem=self._problem(),
-            quarantined=refused,
-            own=own is not None,
+            quarantined=self._ask(refused),
+            own=self._ask(_counts_local_labels),
         )
 
     def _problem(self) -> str:
@@ -352,12 +308,9 @@ class Library:
         """
         return export(self._database, folder, kind, form)
 
-    def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Item]) -> Page[Item]:
-        page, count, of_page, of_count = select(wanted, query, columns)
+    def _ask(self, question: Callable[Concatenate[sqlite3.Connection, _Asked], Item], *about: _Asked.args, **named: _Asked.kwargs) -> Item:
         with self._database.read() as connection:
-            (total,) = connection.execute(count, of_count).fetchone()
-            rows = tuple(made(row) for row in connection.execute(page, of_page))
-        return Page(rows=rows, total=total, page=query.page, pages=max(1, -(-total // query.per_page)))
+            return question(connection, *about, **named)
 
     def _write(self, change: Callable[[sqlite3.Connection], Item]) -> Item:
         try:
@@ -373,8 +326,12 @@ class Library:
         return self._publisher.at_once(limits.PUBLISH_WAIT_SECONDS) if self._ephemeral else ""
 
 
-def _state(commit: str) -> State:
-    return "published" if commit else "saved here"
+def _salt(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("SELECT value FROM meta WHERE name = 'salt'").fetchone()[0])
+
+
+def _counts_local_labels(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM meta WHERE name = 'own' AND value = '1'").fetchone() is not None
 
 
 def _seed(database: Database, own: bool | None) -> None:

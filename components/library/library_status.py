@@ -10,6 +10,11 @@ Item = TypeVar("Item")
 State = Literal["saved here", "published"]
 
 
+def state_of(commit: str) -> State:
+    """Return the state of an item. commit: of the dataset, if it is published there."""
+    return "published" if commit else "saved here"
+
+
 class Saved(Record, Generic[Item]):
     """A saved contribution. commit: the dataset's commit, if published; note: why it is not published although it should be.
 

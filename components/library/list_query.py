@@ -1,7 +1,10 @@
 """Builds queries of the lists: search, filters, order, page. Values are passed as parameters; column names come only from this module."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -59,14 +62,17 @@ class Page(Record, Generic[Row]):
     pages: int
 
 
-class List(NamedTuple):
+@dataclass(frozen=True)
+class List(Generic[Row]):
     """A table as a list.
 
-    search: a lower-case column. same, words: filter (a field of `Query`) -> column that must equal the value, or contain it as a word.
-    facets: columns with few values. scope: a condition on every row.
+    columns: those read; row: builds a row from them. search: a lower-case column. same, words: filter (a field of `Query`) -> column that
+    must equal the value, or contain it as a word. facets: columns with few values. scope: a condition on every row.
     """
 
     table: str
+    columns: str
+    row: Callable[[Any], Row]
     search: str
     same: Mapping[str, str]
     words: Mapping[str, str]
@@ -76,8 +82,8 @@ class List(NamedTuple):
     scope: str = ""
 
 
-def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any], list[Any]]:
-    """Return the SQL of the page, the SQL of the count, and the parameters of each. Raises InvalidRequest for an unknown order."""
+def page_of(connection: sqlite3.Connection, wanted: List[Row], query: Query) -> Page[Row]:
+    """Read a page of a list. Raises InvalidRequest for an unknown order."""
     if query.sort and query.sort not in wanted.sorts:
         raise InvalidRequest(f"The list of {wanted.table} can be sorted by {', '.join(wanted.sorts)}, not by {query.sort[:40]!r}.")
     clauses, values = _filters(wanted, query)
@@ -87,12 +93,13 @@ def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any
     order = f"ORDER BY {COLLATED.get(column, column)} {way}, number {way}"
     # The inner query reads only indexes; the wide rows are read for one page.
     numbers = f"SELECT number FROM {wanted.table}{where} {order} LIMIT ? OFFSET ?"  # noqa: S608 - our own names
-    page = f"SELECT {columns} FROM {wanted.table} WHERE number IN ({numbers}) {order}"  # noqa: S608
-    count = f"SELECT COUNT(*) FROM {wanted.table}{where}"  # noqa: S608
-    return page, count, [*values, query.per_page, (query.page - 1) * query.per_page], values
+    asked = f"SELECT {wanted.columns} FROM {wanted.table} WHERE number IN ({numbers}) {order}"  # noqa: S608
+    rows = tuple(map(wanted.row, connection.execute(asked, [*values, query.per_page, (query.page - 1) * query.per_page])))
+    (total,) = connection.execute(f"SELECT COUNT(*) FROM {wanted.table}{where}", values).fetchone()  # noqa: S608
+    return Page(rows=rows, total=total, page=query.page, pages=max(1, -(-total // query.per_page)))
 
 
-def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
+def _filters(wanted: List[Any], query: Query) -> tuple[list[str], list[Any]]:
     """Return conditions that use one index each. The plus keeps SQLite from starting with an unselective condition."""
     conditions, values = [], list[Any]()
     for field, column in wanted.same.items():
@@ -115,7 +122,14 @@ def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
     return [*clauses, *([wanted.scope] if wanted.scope else [])], values
 
 
-def facet(wanted: List, column: str) -> str:
-    """Return the SQL for the values of a column, each with its number of rows."""
+def facets(connection: sqlite3.Connection, wanted: List[Any]) -> dict[str, dict[str, int]]:
+    """Return the values that occur in each column with few values, with their numbers of rows."""
     scope = "current" if wanted.table == "labels" else wanted.scope or "TRUE"
-    return f"SELECT {column}, COUNT(*) FROM {wanted.table} WHERE {scope} GROUP BY {column}"  # noqa: S608 - our own names
+    columns = {}
+    for column in wanted.facets:
+        counts = Counter[str]()
+        asked = f"SELECT {column}, COUNT(*) FROM {wanted.table} WHERE {scope} GROUP BY {column}"  # noqa: S608 - our own names
+        for value, rows in connection.execute(asked):
+            counts.update(dict.fromkeys(value.split(), rows))  # a filter matches any single word
+        columns[column] = dict(sorted(counts.items()))
+    return columns

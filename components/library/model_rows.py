@@ -12,16 +12,6 @@ from components.library.consensus import consensus, label_row
 from components.library.database import ORDERS
 from components.library.list_query import List
 
-LIST = List(
-    table="models",
-    search="model_key",
-    same={"model": "model_key", "precision": "precision", "trained_in": "trained_in", "fp16_risk": "fp16_risk"},
-    words={"storage": "storage", "passed_through": "passed_through"},
-    sorts=ORDERS["models"],
-    newest="updated",
-    facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
-    scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are not models of anyone
-)
 MOST = 1_000  # most models of one organisation
 _STORED = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, "
@@ -87,6 +77,20 @@ def facts(row: Any) -> dict[str, Any]:
     return made | {"trained_in": "", "reach": f"{reach}, analysis version {version}".removeprefix(", ")}
 
 
+LIST = List(
+    table="models",
+    columns=COLUMNS,
+    row=model_row,
+    search="model_key",
+    same={"model": "model_key", "precision": "precision", "trained_in": "trained_in", "fp16_risk": "fp16_risk"},
+    words={"storage": "storage", "passed_through": "passed_through"},
+    sorts=ORDERS["models"],
+    newest="updated",
+    facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
+    scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are not models of anyone
+)
+
+
 def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:
     """Return the row of a model by its lower-case id; None if there is none."""
     row = connection.execute(f"SELECT {COLUMNS} FROM models WHERE model_key = ?", (key,)).fetchone()  # noqa: S608 - our own names
@@ -123,18 +127,18 @@ def refresh(connection: sqlite3.Connection, key: str) -> None:
     rows = connection.execute(f"SELECT {LABEL_COLUMNS} FROM labels WHERE model_key = ? AND current", (key,)).fetchall()  # noqa: S608
     labels = [label_row(row) for row in rows]
     found = consensus(key, labels)
-    results, newest = connection.execute("SELECT COUNT(*), MAX(created) FROM results WHERE model_key = ?", (key,)).fetchone()
+    asked = "SELECT COUNT(*), MAX(created), MAX(model) FROM results WHERE model_key = ?"
+    results, newest, other = connection.execute(asked, (key,)).fetchone()
     shown = connection.execute(
         "SELECT model, storage, passed_through, trained_in, fp16_risk, id, json_extract(record, '$.commits[0]') FROM results "
         "WHERE model_key = ? AND analyzer = 'dtype' AND overview ORDER BY created DESC LIMIT 1",
         (key,),
     ).fetchone()
-    other = connection.execute("SELECT model FROM results WHERE model_key = ? LIMIT 1", (key,)).fetchone()
     if not labels and not results:
         connection.execute("DELETE FROM models WHERE model_key = ?", (key,))
         return
     # A report has the Hub's own spelling, a label has the contributor's.
-    model = shown[0] if shown else other[0] if other else labels[0].label.model
+    model = shown[0] if shown else other or labels[0].label.model
     facts = shown[1:] if shown else ("",) * 6
     updated = max([newest or "", *(row.label.created for row in labels)])
     saved = connection.execute(

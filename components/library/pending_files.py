@@ -5,20 +5,23 @@ A batch is fixed before it is sent, so that a retry sends the same file.
 
 import json
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzers.untrusted_json import parse_model
 from components.library import label_rows, result_rows
 from components.library.database import Database
-from components.library.dataset_rows import TABLES, ReadRows, Table, known, path_of, result_row, take, to_parquet
+from components.library.dataset_rows import TABLES, Table, chunks, known, path_of, result_row, row_of, take, to_parquet
 from components.library.schema import Flag, Label, Result
 
 _SHARD_BYTES = 16_000_000  # Files of the dataset are merged, in memory, up to this size.
 LIBRARY_FILES = 24  # Small files of one kind in the dataset, beyond which they are merged.
 _BATCH_ROWS = 2_000  # Rows that one commit to the library's dataset adds.
 _BATCH_BYTES = 24_000_000  # JSON of reports that one commit to the library's dataset adds.
+
+if TYPE_CHECKING:
+    from analyzers.checkpoints.hub.hub_repository import HubRepository
 
 _PUBLIC = {"labels": "", "flags": "", "results": " AND public"}
 
@@ -86,12 +89,14 @@ def forget_files(connection: sqlite3.Connection, there: Collection[str]) -> None
     connection.executemany("DELETE FROM dataset_files WHERE path = ?", [(path,) for path in known if path not in there])
 
 
-def take_in(connection: sqlite3.Connection, part: ReadRows, commit: str) -> int:
-    """Import items of the dataset: insert new ones, mark known ones as published. Return the number of items."""
-    label_rows.take_labels(connection, part.labels, commit)
-    label_rows.take_flags(connection, part.flags, commit)
-    result_rows.take_results(connection, part.results, commit)
-    return len(part.labels) + len(part.flags) + len(part.results)
+def take_in(connection: sqlite3.Connection, table: Table, items: list[Any], commit: str) -> None:
+    """Import items of the dataset: insert new ones, mark known ones as published."""
+    take: dict[Table, Callable[[sqlite3.Connection, list[Any], str], int]] = {
+        "labels": label_rows.take_labels,
+        "flags": label_rows.take_flags,
+        "results": result_rows.take_results,
+    }
+    take[table](connection, items, commit)
 
 
 def _begin(connection: sqlite3.Connection, table: Table) -> str:
@@ -101,14 +106,9 @@ def _begin(connection: sqlite3.Connection, table: Table) -> str:
         f"SELECT id, {size} FROM {table} WHERE published = '' AND batch IS NULL{_PUBLIC[table]} ORDER BY created, id LIMIT ?",  # noqa: S608
         (_BATCH_ROWS,),
     ).fetchall()
-    ids, nbytes = list[str](), 0
-    for item, length in rows:
-        if ids and nbytes + length > _BATCH_BYTES:
-            break
-        ids.append(item)
-        nbytes += length
-    if not ids:
+    if not rows:
         return ""
+    ids = [item for item, _ in chunks(rows, lambda row: row[1], _BATCH_ROWS, _BATCH_BYTES)[0]]
     path = path_of(table, ids)
     connection.execute(f"UPDATE {table} SET batch = ? WHERE id IN (SELECT value FROM json_each(?))", (path, json.dumps(ids)))  # noqa: S608
     return path
@@ -124,21 +124,18 @@ def _row(connection: sqlite3.Connection, table: Table, record: str, item: str) -
     return result_row(parse_model(Result, record), report.decode())
 
 
-if TYPE_CHECKING:
-    from analyzers.checkpoints.hub.hub_repository import HubRepository
+class Rewrite(NamedTuple):
+    """One file that replaces the ``old`` ones in a commit."""
 
-
-class Merged(NamedTuple):
-    """One file that replaces the ``old`` ones."""
-
+    message: str
     path: str
     content: bytes
     old: tuple[str, ...]
     items: int
 
 
-def plan_merge(database: Database, repository: "HubRepository") -> Merged | None:
-    """Return the next merge, one commit; None if no table has more than LIBRARY_FILES small files.
+def plan_merge(database: Database, repository: "HubRepository") -> Rewrite | None:
+    """Return the next merge; None if no table has more than LIBRARY_FILES small files.
 
     Files with refused rows are left unchanged: other programs may have written them. Raises HubError.
     """
@@ -148,50 +145,39 @@ def plan_merge(database: Database, repository: "HubRepository") -> Merged | None
     for table in TABLES:
         small = sorted((size, path) for of, path in known(list(sizes)) if of == table and (size := sizes[path]) <= _SHARD_BYTES // 2)
         if len(small) > LIBRARY_FILES:
-            return _merged(table, _up_to(small, _SHARD_BYTES), repository)
+            # the smallest files, at least two, since each has at most half of the bytes
+            return _merge(table, [path for _, path in chunks(small, lambda file: file[0], len(small), _SHARD_BYTES)[0]], repository)
     return None
 
 
-def plan_removal(database: Database, repository: "HubRepository") -> Merged | None:
+def plan_removal(database: Database, repository: "HubRepository") -> Rewrite | None:
     """Return the next file without withdrawn results, replacing one that has some; None, once, if no file has any. Raises HubError."""
     with database.read() as connection:
         gone = result_rows.withdrawn(connection)
     if not gone:
         return None
-    for table, path in known(list(repository.files)):
-        if table != "results":
-            continue
+    for path in (path for table, path in known(list(repository.files)) if table == "results"):
         with closing(repository.open(path)) as file:
-            rows = [result_row(result, text) for part in take(table, file) for result, text in part.results]
+            rows = [row_of(item) for part in take("results", file) for item in part.items]
         rest = [row for row in rows if row["id"] not in gone]
         if len(rest) < len(rows):
-            return Merged(path_of(table, [row["id"] for row in rest]), to_parquet(table, rest), (path,), len(rest))
+            return _rewrite("Remove results of models that are not public", "results", rest, [path])
     with database.write() as connection:
         result_rows.allow(connection, gone)
     return None
 
 
-def _up_to(small: list[tuple[int, str]], most: int) -> tuple[str, ...]:
-    """Return the smallest files, up to ``most`` bytes in total, at least two if there are two."""
-    chosen, total = list[str](), 0
-    for size, path in small:
-        if total + size > most and len(chosen) > 1:
-            break
-        chosen.append(path)
-        total += size
-    return tuple(chosen)
-
-
-def _merged(table: Table, old: tuple[str, ...], repository: "HubRepository") -> Merged | None:
+def _merge(table: Table, old: list[str], repository: "HubRepository") -> Rewrite | None:
     rows: dict[str, dict[str, Any]] = {}
     for path in old:
         with closing(repository.open(path)) as file:
             for part in take(table, file):
                 if part.refused:
                     return None
-                found = [item.model_dump() for item in (*part.labels, *part.flags)]
-                found += [result_row(result, text) for result, text in part.results]
-                rows |= {row["id"]: row for row in found}
-    ordered = sorted(rows.values(), key=lambda row: (row["created"], row["id"]))
-    path = path_of(table, list(rows))
-    return Merged(path, to_parquet(table, ordered), tuple(each for each in old if each != path), len(ordered))
+                rows |= {row["id"]: row for row in map(row_of, part.items)}
+    return _rewrite(f"Merge {len(old)} files", table, sorted(rows.values(), key=lambda row: (row["created"], row["id"])), old)
+
+
+def _rewrite(message: str, table: Table, rows: list[dict[str, Any]], old: list[str]) -> Rewrite:
+    path = path_of(table, [row["id"] for row in rows])
+    return Rewrite(message, path, to_parquet(table, rows), tuple(name for name in old if name != path), len(rows))

@@ -8,7 +8,6 @@ import logging
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -27,11 +26,9 @@ from components.library.dataset_rows import known, take
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub.hub_repository import HubRepository
 
-COMMITS_PER_HOUR = 100  # Commits to the dataset in an hour: the Hub allows about 128 per repository.
 LIBRARY_ATTEMPTS = 20  # Attempts at one commit to the dataset before it waits for the next turn.
 _WAIT_SECONDS = 600  # Longest single wait of the publisher for Retry-After and back-off.
 _CARD_BYTES = 1_000_000  # A larger card is not ours.
-_HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
 _LAST_WAIT = 0.5  # seconds between two tries before the program ends
@@ -55,7 +52,6 @@ class Publisher:
         self._hub = Dataset(dataset, token)
         self.availability = Availability(database)
         self._may_write = token is not None
-        self._commits: deque[float] = deque()
         self._proven = False  # whether a commit or a check has shown that the token may write the dataset
         self._setback = ""  # why the current turn is retrying
         self._began: float | None = None  # when the current turn began its last commit, or the checks before it
@@ -188,8 +184,8 @@ class Publisher:
             with closing(repository.open(path)) as file:
                 for part in take(table, file):
                     with self._database.write() as connection:
-                        items += pending_files.take_in(connection, part, commit)
-                    refused, reason = refused + part.refused, reason or part.reason
+                        pending_files.take_in(connection, table, part.items, commit)
+                    items, refused, reason = items + len(part.items), refused + part.refused, reason or part.reason
             with self._database.write() as connection:
                 pending_files.known_file(connection, path, items, refused, reason)
         with self._database.write() as connection:
@@ -203,16 +199,13 @@ class Publisher:
         if not self._may_write:
             self.problem = "Nothing is published: set MANTISSA_TOKEN to a token that may write the dataset."
             return False
-        if not self._may_commit():
-            self.problem = f"{COMMITS_PER_HOUR} commits were made within an hour; the next follows later."
-            return False
         if self._add(repository):
             return True
         if not self._proven or self._hub.refused:
             self._hub.check_writable()
             self._proven = True
         self.problem = ""
-        return self._remove(repository) or self._merge(repository)
+        return self._rewrite(repository)
 
     def _add(self, repository: "HubRepository | None") -> bool:
         """Commit waiting items; return whether there were any. repository: the dataset, None if it was not read."""
@@ -241,34 +234,19 @@ class Publisher:
             file.read_into(0, memoryview(card := bytearray(file.size)))
         return {CARD: made[CARD]} if MARK.encode() in card and card != made[CARD] else {}
 
-    def _remove(self, repository: "HubRepository") -> bool:
-        """Remove withdrawn results from one file; return whether there was such a file."""
-        rest = pending_files.plan_removal(self._database, repository)
-        if rest is None:
+    def _rewrite(self, repository: "HubRepository") -> bool:
+        """Remove withdrawn results from one file, or else merge small files; return whether there was anything to do."""
+        rewrite = pending_files.plan_removal(self._database, repository) or pending_files.plan_merge(self._database, repository)
+        if rewrite is None:
             return False
-        self._commit("Remove results of models that are not public", {rest.path: rest.content}, repository.commit, rest.old)
+        self._commit(rewrite.message, {rewrite.path: rewrite.content}, repository.commit, rewrite.old)
         with self._database.write() as connection:
-            pending_files.known_file(connection, rest.path, rest.items, 0, "")
-        return True
-
-    def _merge(self, repository: "HubRepository") -> bool:
-        merged = pending_files.plan_merge(self._database, repository)
-        if merged is None:
-            return False
-        self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository.commit, merged.old)
-        with self._database.write() as connection:
-            pending_files.known_file(connection, merged.path, merged.items, 0, "")
+            pending_files.known_file(connection, rewrite.path, rewrite.items, 0, "")
         return True
 
     def _commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> None:
         self.head = self._hub.commit(message, files, parent, delete)
         self._proven = True
-        self._commits.append(time.monotonic())
-
-    def _may_commit(self) -> bool:
-        while self._commits and self._commits[0] < time.monotonic() - _HOUR:
-            self._commits.popleft()
-        return len(self._commits) < COMMITS_PER_HOUR
 
     def _wait(self, error: HubError, failures: int) -> None:
         """Wait as long as the Hub asks, up to _WAIT_SECONDS or until the end; by default with exponential backoff and jitter."""

@@ -9,29 +9,20 @@ from analyzers import limits
 from analyzers.records import Record
 from analyzers.untrusted_json import parse_json, parse_model
 from components.library import model_rows
-from components.library.database import ORDERS
+from components.library.database import ORDERS, insert
+from components.library.library_status import state_of
 from components.library.list_query import List
 from components.library.same_shapes import fingerprint
 from components.library.savings import savings
 from components.library.schema import Result
 
 LIBRARY_RESULTS = 100_000  # Results stored here; the oldest are deleted first, labels never.
-LIST = List(
-    table="results",
-    search="sought",
-    same={
-        **{"model": "model_key", "analyzer": "analyzer", "trained_in": "trained_in"},
-        **{"fp16_risk": "fp16_risk", "contributor": "contributor"},
-    },
-    words={"storage": "storage", "passed_through": "passed_through"},
-    sorts=ORDERS["results"],
-    newest="created",
-    facets=("analyzer", "storage", "passed_through", "trained_in", "fp16_risk"),
-)
-COLUMNS = "record, public, published"
+COLUMNS = "record, published"
 SAME_KEY = 8  # most results of one key that are considered
 _WITHDRAWN = "withdrawn "  # prefix of an id, as a name in `meta`
 _FAST = 4  # level of zlib: at any level, JSON shrinks to a sixth
+# Columns that are fields of a result.
+_COPIED = ("id", "key", "analyzer", "created", "size", "storage", "passed_through", "trained_in", "fp16_risk", "contributor")
 
 
 class ResultRow(Record):
@@ -47,22 +38,21 @@ def take_results(connection: sqlite3.Connection, results: Iterable[tuple[Result,
 
     published: the dataset's commit that contains them, or "". Returns the number of new results.
     """
-    changed = set[str]()
-    new = 0
     barred = withdrawn(connection) if published else set()
-    for result, text in results:
-        if result.id in barred:
-            continue
-        if _insert(connection, result, text, published):
-            new += 1
-            changed.add(result.models[0].lower())
-        elif published:
-            connection.execute("UPDATE results SET published = ? WHERE id = ? AND published = ''", (published, result.id))
-    if new:
-        changed |= _evict(connection)
-    for key in changed:
+    new = [result for result, text in results if result.id not in barred and _insert(connection, result, text, published)]
+    evicted = _evict(connection) if new else set()
+    for key in {result.models[0].lower() for result in new} | evicted:
         model_rows.refresh(connection, key)
-    return new
+    return len(new)
+
+
+def add_result(connection: sqlite3.Connection, result: Result, text: str) -> ResultRow:
+    """Add a result computed here; return its row, or that of the known result with its id, to which the key is added."""
+    allow(connection, [result.id])
+    if not take_results(connection, [(result, text)], ""):
+        _add_key(connection, result.id, result.key)
+    row = next(iter(find(connection, "id", result.id)), None)
+    return row or ResultRow(result=result, state="saved here", commit="")
 
 
 def repositories(connection: sqlite3.Connection) -> list[str]:
@@ -105,26 +95,17 @@ def _insert(connection: sqlite3.Connection, result: Result, text: str, published
     packed = zlib.compress(text.encode(), _FAST)
     overview = result.analyzer == "dtype" and result.whole
     nbytes, wasted = savings(text) if overview or result.analyzer == "check" else (None, None)
-    found = connection.execute(
-        "INSERT INTO results (id, key, analyzer, model, model_key, created, size, packed, overview, storage, passed_through, trained_in, "
-        "fp16_risk, contributor, sought, public, record, published, shapes, bytes, wasted) VALUES "
-        "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING RETURNING number",
-        (
-            *(result.id, result.key, result.analyzer, result.models[0], result.models[0].lower(), result.created, result.size, len(packed)),
-            *(overview, result.storage, result.passed_through, result.trained_in, result.fp16_risk),
-            *(result.contributor, " ".join((*result.models, result.contributor)).lower(), not result.sample, result.model_dump_json()),
-            published,
-            fingerprint(text) if overview else "",
-            nbytes,
-            wasted,
-        ),
-    ).fetchone()
-    if found is not None:
-        connection.execute("INSERT INTO reports (number, packed) VALUES (?, ?)", (found[0], packed))
-    return found is not None
+    facts = result.model_dump(include={*_COPIED})
+    facts |= {"model": result.models[0], "model_key": result.models[0].lower(), "packed": len(packed), "overview": overview}
+    facts |= {"sought": " ".join((*result.models, result.contributor)).lower(), "public": not result.sample}
+    facts |= {"shapes": fingerprint(text) if overview else "", "bytes": nbytes, "wasted": wasted}
+    number = insert(connection, "results", facts | {"record": result.model_dump_json()}, published)
+    if number is not None:
+        connection.execute("INSERT INTO reports (number, packed) VALUES (?, ?)", (number, packed))
+    return number is not None
 
 
-def add_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
+def _add_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
     """Add the key to a result that has none."""
     row = connection.execute("SELECT record FROM results WHERE id = ? AND key = ''", (result_id,)).fetchone()
     if row is not None and key:
@@ -157,12 +138,24 @@ def naming(connection: sqlite3.Connection, analyzer: str, model: str, most: int)
 
 def result_row(row: Any) -> ResultRow:
     """Build a result's row from the columns `COLUMNS`."""
-    record, _, published = row
+    record, commit = row
     fields = parse_json(record)
     fields |= {"models": tuple(fields["models"]), "commits": tuple(fields["commits"])}
-    # Already validated when it was written.
-    result = Result.model_construct(**fields)
-    return ResultRow.model_construct(result=result, state="published" if published else "saved here", commit=published)
+    result = Result.model_construct(**fields)  # validated when it was written
+    return ResultRow.model_construct(result=result, state=state_of(commit), commit=commit)
+
+
+LIST = List(
+    table="results",
+    columns=COLUMNS,
+    row=result_row,
+    search="sought",
+    same={"model": "model_key"} | {name: name for name in ("analyzer", "trained_in", "fp16_risk", "contributor")},
+    words={"storage": "storage", "passed_through": "passed_through"},
+    sorts=ORDERS["results"],
+    newest="created",
+    facets=("analyzer", "storage", "passed_through", "trained_in", "fp16_risk"),
+)
 
 
 def _evict(connection: sqlite3.Connection) -> set[str]:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import sqlite3
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -48,13 +47,3 @@ def shapes_of_model(connection: sqlite3.Connection, model: str) -> str:
     """Return the fingerprint of the newest passport of ``model``, "" if there is none."""
     asked = "SELECT shapes FROM results WHERE model_key = ? AND analyzer = 'dtype' AND shapes <> '' ORDER BY created DESC LIMIT 1"
     return str((connection.execute(asked, (model.lower(),)).fetchone() or ("",))[0])
-
-
-def add_column(connection: sqlite3.Connection) -> None:
-    """Add fingerprints of the newest passports to a database of version 1: about 16 s for 2,000, while other processes wait."""
-    connection.execute("ALTER TABLE results ADD COLUMN shapes TEXT NOT NULL DEFAULT ''")
-    connection.execute("CREATE INDEX results_shapes ON results (shapes) WHERE shapes <> ''")
-    for (number,) in connection.execute("SELECT number FROM results WHERE overview ORDER BY number DESC LIMIT 2000").fetchall():
-        (packed,) = connection.execute("SELECT packed FROM reports WHERE number = ?", (number,)).fetchone()
-        found = fingerprint(zlib.decompress(packed))
-        connection.execute("UPDATE results SET shapes = ? WHERE number = ?", (found, number))

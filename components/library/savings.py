@@ -1,8 +1,5 @@
 """Reads from a report how many bytes the files of a model have, and how many of them could be saved."""
 
-import sqlite3
-import zlib
-
 from analyzers.untrusted_json import parse_json
 
 _NARROW = ("bf16", "fp16")
@@ -24,13 +21,3 @@ def savings(report: str | bytes) -> tuple[int | None, int | None]:
         return int(said["checkpoint"]["bytes"]), wasted
     except (ValueError, LookupError, TypeError, AttributeError):  # reports of the dataset are untrusted, or of another version
         return None, None
-
-
-def add_columns(connection: sqlite3.Connection) -> None:
-    """Add the savings of the newest 2,000 passports and checks to a database of version 2."""
-    for name in ("bytes", "wasted"):
-        connection.execute(f"ALTER TABLE results ADD COLUMN {name} INTEGER")
-    newest = "SELECT number FROM results WHERE overview OR analyzer = 'check' ORDER BY number DESC LIMIT 2000"
-    for (number,) in connection.execute(newest).fetchall():
-        (packed,) = connection.execute("SELECT packed FROM reports WHERE number = ?", (number,)).fetchone()
-        connection.execute("UPDATE results SET bytes = ?, wasted = ? WHERE number = ?", (*savings(zlib.decompress(packed)), number))

@@ -40,7 +40,6 @@ Provenance = Literal["login", "local", "seed"]
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 # Names without a login contain a colon, which names on the Hub cannot: nobody can impersonate a user.
 _NAMES = {"login": _NAME, "local": re.compile(r"local:[0-9a-f]{12}"), "seed": re.compile(r"seed:[a-z]{1,40}")}
-_HEX = r"[0-9a-f]{64}"
 
 
 def _one_of(name: str, values: tuple[str, ...]) -> AfterValidator:
@@ -52,20 +51,11 @@ def _one_of(name: str, values: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _commit(commit: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{7,64}(\+[0-9a-f]{7,64}){0,8}", commit):  # of a base and its adapters, in order
-        raise ValueError("commits must be hex digits")
-    return commit
-
-
-def _user(name: str) -> str:
-    if name and not _NAME.fullmatch(name):
-        raise ValueError("a contributor's name is letters, digits, '-', '_' and '.'")
-    return name
-
-
-Id = Annotated[str, Field(pattern=_HEX)]
-OptionalId = Annotated[str, Field(pattern=f"|{_HEX}")]
+# pydantic looks for a pattern anywhere in a text
+Id = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+OptionalId = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{7,64}(\+[0-9a-f]{7,64}){0,8}$")]  # of a base and its adapters, in order
+OptionalUser = Annotated[str, Field(pattern=f"^({_NAME.pattern})?$")]
 Time = Annotated[str, AfterValidator(checked_time)]
 Visible = Annotated[str, AfterValidator(visible)]
 Quote = Annotated[str, Field(max_length=limits.EVIDENCE_QUOTE_LENGTH)]
@@ -217,16 +207,14 @@ class Result(Record):
     id: Id = Field(description="id of the report: SHA-256 of the request and of what it was made of")
     version: Literal[1] = Field(default=1, description="of this table; rows of a later one are ignored")
     key: OptionalId = Field(default="", description="by which the same request finds the report; may be empty")
-    analyzer: str = Field(pattern=r"[a-z]{1,20}", description="which analysis")
+    analyzer: str = Field(pattern="^[a-z]{1,20}$", description="which analysis")
     analysis_version: int = Field(ge=1, le=10**6, description="of the analysis")
     models: tuple[Annotated[str, AfterValidator(read_model)], ...] = Field(
         min_length=1, max_length=limits.TRAJECTORY + 1, description="the models read: the subject first, a base last"
     )
-    commits: tuple[Annotated[str, AfterValidator(_commit)], ...] = Field(
-        min_length=1, max_length=limits.TRAJECTORY + 1, description="their commits, in the same order"
-    )
+    commits: tuple[Commit, ...] = Field(min_length=1, max_length=limits.TRAJECTORY + 1, description="their commits, in the same order")
     created: Time = Field(description="when the report was made, UTC")
-    contributor: Annotated[str, AfterValidator(_user)] = Field(default="", description="who contributed it; empty for the app")
+    contributor: OptionalUser = Field(default="", description="who contributed it; empty for the app")
     size: int = Field(ge=2, le=limits.RESULT_BYTES, description="bytes of the report")
     whole: bool = Field(default=True, description="it is about every tensor: no filter was set")
     mode: Visible = Field(default="", max_length=20, description="exact or quick; this and the next four are empty where not applicable")

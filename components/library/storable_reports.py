@@ -5,12 +5,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers import limits
+from analyzers.base import Report
 from analyzers.checkpoints.reference import HUB_TOKEN, summands
 from analyzers.coverage import Coverage
+from analyzers.errors import MantissaError
 from analyzers.formatting import share
+from analyzers.terminal import printable_json
 from analyzers.untrusted_json import parse_json
 from components.library.schema import Result
 
+# Errors of `storable_result`, and of validating a row, for what is not as an analysis writes it; pydantic's is a ValueError.
+MALFORMED = (MantissaError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _BUILT_IN = ("", "builtin", "random")
 _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
@@ -40,6 +45,16 @@ def storable_result(text: str, *, key: str, created: str, contributor: str) -> R
         size=size,
         **(_dtype_facts(report) if report["analyzer"] == "dtype" else {}),
     )
+
+
+def storable(report: Report, *, key: str, created: str, contributor: str) -> tuple[Result, str] | None:
+    """Return what the library keeps of a report, and its JSON; None if it must not be kept, or names more than the library holds."""
+    text = printable_json(report.model_dump_json())
+    try:
+        result = storable_result(text, key=key, created=created, contributor=contributor)
+    except MALFORMED:
+        return None
+    return None if result is None else (result, text)
 
 
 def data_is_built_in(text: str) -> bool:

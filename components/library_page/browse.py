@@ -6,14 +6,14 @@ import gradio as gr
 
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.pasted_text import is_address, plain_or_same
+from components.forms.fields import QUIET
 from components.forms.form import typed
 from components.library import Query
 from components.library_page.label_details import PIECES
 from components.library_page.list_tables import KINDS, LABELS, MODELS, RESULTS, extent, listed
 from components.running.jobs import sentence
 from components.running.page_runs import failed_status
-from components.site import stored_results
-from components.site.identity import our_library
+from components.site.stored_results import our_library
 
 PER_PAGE = 25
 ANY = ""
@@ -79,76 +79,80 @@ class Browse:
         """List the components that an answer fills, as the outputs of an event."""
         return [self.at, self.table, self.extent, self.back, self.on]
 
-    def first(self, *asked: Any) -> list[Any]:
-        """Return the first page of matching rows."""
+    def first(self, *asked: Any) -> dict[Any, Any]:
+        """Return updates that show the first page of matching rows."""
         return self.page(1, *asked)
 
-    def page(self, number: int, *asked: Any) -> list[Any]:
-        """Return page ``number`` of the matching rows. Never raises: errors replace the list."""
+    def page(self, number: int, *asked: Any) -> dict[Any, Any]:
+        """Return updates that show page ``number`` of the matching rows. Never raises: errors replace the list."""
         try:
             kind, query = query_of(number, *asked)
             ours = our_library()
-            found = KINDS[kind].read(ours, query)
-            if found.page > found.pages:
-                found = KINDS[kind].read(ours, query.model_copy(update={"page": found.pages}))
+            page = KINDS[kind].read(ours, query)
+            if page.page > page.pages:
+                page = KINDS[kind].read(ours, query.model_copy(update={"page": page.pages}))
         except Exception as error:
-            return [1, failed_status(sentence(error)), "", gr.update(interactive=False), gr.update(interactive=False)]
-        return [
-            found.page,
-            listed(kind, found, named_order(kind, typed(asked[-2])), query.descending),
-            str(PIECES.extent(extent(found, PER_PAGE))),
-            gr.update(interactive=found.page > 1),
-            gr.update(interactive=found.page < found.pages),
-        ]
+            return {self.table: failed_status(sentence(error)), self.extent: "", **self._turns(1, 1)}
+        return {
+            self.table: listed(kind, page, named_order(kind, typed(asked[-2])), query.descending),
+            self.extent: str(PIECES.extent(extent(page, PER_PAGE))),
+            **self._turns(page.page, page.pages),
+        }
 
-    def choices(self, kind: Any, *chosen: Any) -> list[Any]:
+    def _turns(self, number: int, pages: int) -> dict[Any, Any]:
+        return {self.at: number, self.back: gr.update(interactive=number > 1), self.on: gr.update(interactive=number < pages)}
+
+    def choices(self, kind: Any, *chosen: Any) -> dict[Any, Any]:
         """Return updates that fill the filters with the list's values and their numbers of rows, and reset choices that it lacks."""
-        ours = stored_results.library()
         try:
-            known = ours.facets(kind) if ours is not None and kind in KINDS else {}
+            known = our_library().facets(kind) if kind in KINDS else {}
         except MantissaError:
             known = {}
-        updates = []
-        for name, value in zip(_CHOSEN, chosen, strict=True):
+        updates = {}
+        for filter_, name, value in zip(self.chosen, _CHOSEN, chosen, strict=True):
             counts = known.get(name, {})
             choices = [("any", ANY), *((f"{each} ({count:,})", each) for each, count in counts.items())]
-            updates.append(gr.update(choices=choices, value=value if value in counts else ANY))
+            updates[filter_] = gr.update(choices=choices, value=value if value in counts else ANY)
         return updates
 
-    def changed(self, kind: Any, *chosen: Any) -> list[Any]:
-        """Return updates of the order and the filters after another list was chosen."""
+    def ordered(self, kind: Any) -> Any:
+        """Return an update of the choice of orders for a list."""
         known = list(orders(kind))
-        return [gr.update(choices=known, value=known[0]), False, *self.choices(kind, *chosen)]
-
-    def sorted(self, event: gr.EventData, *asked: Any) -> list[Any]:
-        """Return the order, whether it is reversed (by a second click), and the first page after a click on a column's title."""
-        title = event._data.get("sort") if isinstance(event._data, dict) else None
-        if not isinstance(title, str) or title not in orders(typed(asked[0])):
-            return [gr.skip()] * (2 + len(self.shown()))
-        *others, order, turned = asked
-        turned = title == order and not turned
-        return [title, turned, *self.first(*others, title, turned)]
+        return gr.update(choices=known, value=known[0])
 
     def wire(self) -> None:
         """Reload the list from its first page whenever a control changes.
 
         The filters' choices load when the filters are expanded, not with the page.
         """
-        quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-        filters = list(self.chosen)
-        self.filters.expand(self.choices, [self.kind, *filters], filters, **quiet)
+        quiet: dict[str, Any] = {"queue": False, **QUIET}
+        shown: dict[str, Any] = {"inputs": self.asked(), "outputs": self.shown()}
+
+        def changed(kind: Any, *chosen: Any) -> dict[Any, Any]:
+            return {self.order: self.ordered(kind), self.turned: False, **self.choices(kind, *chosen)}
+
+        def clicked(event: gr.EventData, *asked: Any) -> dict[Any, Any]:
+            title = event._data.get("sort") if isinstance(event._data, dict) else None
+            if not isinstance(title, str) or title not in orders(typed(asked[0])):
+                return {self.at: gr.skip()}
+            *others, order, turned = asked
+            turned = title == order and not turned  # a second click on the title of a column reverses the order
+            return {self.order: title, self.turned: turned, **self.first(*others, title, turned)}
+
+        filters: list[Any] = [self.kind, *self.chosen]
+        self.filters.expand(self.choices, filters, self.chosen, **quiet)
         # The list reloads after its choices have changed, since a value that is not among the choices is an error.
-        changed = self.kind.change(self.changed, [self.kind, *filters], [self.order, self.turned, *filters], **quiet)
-        changed.then(self.first, self.asked(), self.shown(), **quiet)
-        self.table.click(self.sorted, self.asked(), [self.order, self.turned, *self.shown()], **quiet)
-        self.order.input(lambda: False, None, self.turned, **quiet).then(self.first, self.asked(), self.shown(), **quiet)
+        self.kind.change(changed, filters, [self.order, self.turned, *self.chosen], **quiet).then(self.first, **shown, **quiet)
+        self.table.click(clicked, self.asked(), [self.order, self.turned, *self.shown()], **quiet)
+        self.order.input(lambda: False, None, self.turned, **quiet).then(self.first, **shown, **quiet)
         controls: list[Any] = [*self.chosen, self.disputed]
         for control in controls:
-            control.input(self.first, self.asked(), self.shown(), **quiet)
+            control.input(self.first, **shown, **quiet)
         for typing in (self.text, self.contributor):
-            typing.change(self.first, self.asked(), self.shown(), trigger_mode="always_last", **quiet)
-        self.back.click(lambda at, *asked: self.page(at - 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)
-        self.on.click(lambda at, *asked: self.page(at + 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)
+            typing.change(self.first, **shown, trigger_mode="always_last", **quiet)
+        for button, step in ((self.back, -1), (self.on, 1)):
+            turn: list[Any] = [self.at, *self.asked()]
+            button.click(lambda at, *asked, step=step: self.page(at + step, *asked), turn, self.shown(), **quiet)
 
 
 def orders(kind: Any) -> dict[str, tuple[str, bool]]:

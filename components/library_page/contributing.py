@@ -8,13 +8,14 @@ import gradio as gr
 
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub.hub_repository import open_hub
-from analyzers.errors import InvalidRequest
+from analyzers.errors import InvalidRequest, MantissaError
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import build_busy
 from components.library import DECISIONS, EVIDENCE, FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
 from components.library_page.label_details import PIECES
-from components.site.identity import LOG_IN, has_login, identity, our_library
-from components.text.markup import caption, head
+from components.site.identity import LOG_IN, has_login, identity
+from components.site.stored_results import our_library
+from components.text import caption, head
 
 _ABOUT = (
     f"Say which precision a model was trained in and give the evidence: {EVIDENCE}. This app shows links and never opens them. Each "
@@ -76,7 +77,7 @@ def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -
     """Return the name under which this visitor's contributions appear, as HTML."""
     try:
         return str(PIECES.who(identity(profile, request), our_library().state().own))
-    except InvalidRequest as error:
+    except MantissaError as error:
         return caption(str(error))
 
 
@@ -84,7 +85,7 @@ def flag_reasons(profile: Mapping[str, Any] | None, request: gr.Request | None) 
     """Return the reasons for which this visitor may flag a label; a moderator may also decide about it."""
     try:
         moderates = identity(profile, request).moderates
-    except InvalidRequest:
+    except MantissaError:
         moderates = False
     return [*FLAG_REASONS, *(DECISIONS if moderates else ())]
 

@@ -1,7 +1,7 @@
 """Renders instructive results for the first page, one for each rule, newest first, or built-in samples if the library has none."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from analyzers.base import Report
@@ -9,7 +9,7 @@ from analyzers.dtype_detection import DtypeRequest, analyze
 from analyzers.errors import MantissaError
 from components.library import Library, Query, Result
 from components.site import addresses, stored_results
-from components.text.render import macros
+from components.text import macros
 
 _PARTS = macros("library_page/templates/gallery.html")
 _CARDS = 6
@@ -37,9 +37,9 @@ class Card(NamedTuple):
 
 def gallery() -> str:
     """Render the cards, and links to the latest results, as HTML. Cached until the library changes. Never raises."""
-    ours = stored_results.library()
     try:
-        stored = _stored(ours, ours.version()) if ours is not None else ""
+        ours = stored_results.our_library()
+        stored = _stored(ours, ours.version())
     except MantissaError:
         stored = ""
     return stored or str(_PARTS.gallery(_samples(), False, ()))
@@ -77,7 +77,7 @@ def _wasteful(library: Library) -> list[Result]:
 
 def _proven(library: Library) -> Iterator[Result]:
     for each in _newest(library, analyzer="parents"):
-        if getattr(_report(library, each), "verdict", "") in _PROVEN:
+        if getattr(stored_results.load(library, each), "verdict", "") in _PROVEN:
             yield each
 
 
@@ -91,37 +91,24 @@ _RULES: dict[str, Callable[[Library], _Found]] = {
     "How rounding errors grow": lambda library: _newest(library, analyzer="precision"),
     "Learning without backpropagation": lambda library: _newest(library, analyzer="exit"),
 }
-_kept: dict[tuple[Library, str], str] = {}
 
 
+@lru_cache(1)
 def _stored(library: Library, version: str) -> str:
-    """Render at most _CARDS cards of distinct models; "" if there are none. Cached for one version of the library."""
-    if (library, version) not in _kept:
-        cards: dict[str, Card] = {}
-        for why, rule in _RULES.items():
-            result = next((each for each in rule(library) if each.models[0] not in cards and _report(library, each) is not None), None)
-            if result is not None and len(cards) < _CARDS:
-                cards[result.models[0]] = _card(why, result, _report(library, result))
-        shown = str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
-        _kept.clear()
-        _kept[library, version] = shown
-    return _kept[library, version]
+    """Render at most _CARDS cards of distinct models; "" if there are none. version: of the library."""
+    cards: dict[str, Card] = {}
+    for why, rule in _RULES.items():
+        of = ((each, stored_results.load(library, each)) for each in rule(library) if each.models[0] not in cards)
+        result, report = next((each for each in of if each[1] is not None), (None, None))
+        if result is not None and report is not None and len(cards) < _CARDS:
+            cards[result.models[0]] = _card(why, result, report)
+    return str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
 
 
-def _report(library: Library, result: Result) -> Report | None:
-    stored = library.result(result.id)
-    try:
-        return stored_results.read(result.analyzer, stored) if stored is not None else None
-    except ValueError:  # stored by another version of Mantissa
-        return None
-
-
-def _card(why: str, result: Result, report: Report | None) -> Card:
-    assert report is not None
+def _card(why: str, result: Result, report: Report) -> Card:
     summary = addresses.layout(report.analyzer).summary(report)
-    return Card(
-        why, " from ".join(result.models[:: len(result.models) - 1 or 1]), summary, addresses.stored(result.id), f"card/{result.id}.png"
-    )
+    subject = " from ".join(result.models[:: len(result.models) - 1 or 1])
+    return Card(why, subject, summary, addresses.stored(result.id), f"card/{result.id}.png")
 
 
 @cache

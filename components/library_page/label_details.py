@@ -7,10 +7,7 @@ from analyzers.formatting import day
 from components.library import Label, LabelRow, Library
 from components.site import addresses
 from components.site.identity import has_login
-from components.text import numbers
-from components.text.markup import cited
-from components.text.plain_text import html
-from components.text.render import macros
+from components.text import cited, html, macros, numbers
 
 PIECES = macros("library_page/templates/library.html")
 _QUOTE = 2_000

@@ -2,12 +2,14 @@
 
 import gradio as gr
 
+from analyzers.errors import MantissaError
 from analyzers.formatting import plural
+from components.forms.fields import build_copied
 from components.library import KINDS, Counts, LibraryState
 from components.library_page.label_details import PIECES
 from components.running.page_runs import failed_status
-from components.site import stored_results
-from components.text.markup import notes
+from components.site.stored_results import our_library
+from components.text import notes
 
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}
 # The files' addresses are derived from the page's, so that they include a proxy's prefix.
@@ -21,18 +23,16 @@ def build_downloads() -> gr.Textbox:
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
         gr.HTML(str(PIECES.downloads(KINDS, _NAMES)), elem_classes="m-plain")
         # The height is fixed because a field that fits its text forces a full layout while the page loads.
-        return gr.Textbox(
-            label="From pandas, in three lines", interactive=False, lines=3, max_lines=3, buttons=["copy"], elem_id="m-pandas"
-        )
+        return build_copied("From pandas, in three lines", "m-pandas", 3)
 
 
 def counted() -> str:
     """Render the size of the library and its synchronization with the dataset on the Hub as HTML."""
-    ours = stored_results.library()
-    if ours is None:
-        return failed_status("The library cannot be opened: see the log of the app.")
-    held = ours.counts()
-    return str(PIECES.counts(held.sentence, notes(_state(held, ours.state()))))
+    try:
+        held, state = our_library().counts(), our_library().state()
+    except MantissaError as error:
+        return failed_status(str(error))
+    return str(PIECES.counts(held.sentence, notes(_state(held, state))))
 
 
 def _state(held: Counts, state: LibraryState) -> list[str]:

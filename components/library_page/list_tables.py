@@ -9,8 +9,7 @@ from analyzers.formatting import day, magnitude, size
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
 from components.site import addresses, stored_results
-from components.text import numbers
-from components.text.plain_text import html
+from components.text import html, numbers
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"
 _THROUGH = {"": numbers.NOTHING} | NOTHING_PROVEN

@@ -9,9 +9,7 @@ from components.library import Library, ModelRow
 from components.library_page.list_tables import fp16, passed, saved, trained_in
 from components.results.self_contained_page import Page
 from components.site import addresses, link_previews
-from components.text import numbers
-from components.text.plain_text import html
-from components.text.render import macros
+from components.text import html, macros, numbers
 
 _PARTS = macros("library_page/templates/organisation.html")
 

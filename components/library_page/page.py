@@ -8,16 +8,16 @@ from components.appearance.navigation import build_navigation, title
 from components.forms.fields import QUIET
 from components.forms.form import misspelt, typed
 from components.library import model_id
-from components.library_page.browse import CLICKS, Browse, orders
+from components.library_page.browse import CLICKS, Browse
 from components.library_page.contributing import Adding, Flagging, add_label, confirm_label, flag_reasons, thanks, who_you_are
 from components.library_page.label_details import PIECES, model_labels
 from components.library_page.library_downloads import PANDAS, build_downloads, counted
 from components.library_page.list_tables import KINDS, MODELS
 from components.running.jobs import sentence
 from components.running.page_runs import failed_status
-from components.site import stored_results
 from components.site.identity import identity
-from components.text.markup import caption
+from components.site.stored_results import our_library
+from components.text import caption
 
 _ABOUT = (
     "Labels with their evidence, and the results of every analysis of a public checkpoint made here, in one open dataset: search "
@@ -40,48 +40,44 @@ def build(page: gr.Blocks) -> None:
     shown = gr.State("")
     browse.wire()
 
-    def opened(request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
-        model = request.query_params.get("model", "")
-        text = request.query_params.get("q", "")
-        show = request.query_params.get("show", "")
+    def opened(request: gr.Request, profile: gr.OAuthProfile | None) -> dict[Any, Any]:
+        model, text, show = (request.query_params.get(name, "") for name in ("model", "q", "show"))
         kind = show if show in KINDS else MODELS
-        start = (kind, text, *[""] * len(browse.chosen), "", False, "", False)
+        updates: dict[Any, Any] = {counts: counted(), adding.who: who_you_are(profile, request)}
+        updates |= browse.first(kind, text, *[""] * len(browse.chosen), "", False, "", False)
         # Fields that the address does not set stay unchanged, since the visitor may have started typing.
-        asked = [_labels_of(model), model, gr.update(value=model)] if model else [gr.skip()] * 3
+        if text:
+            updates[browse.text] = text
+        if show:  # the order is set with the list, since the change of the search field reads it, and one that the list lacks is an error
+            updates |= {browse.kind: kind, browse.order: browse.ordered(kind)}
+        if model:
+            updates |= {labels: _labels_of(model), shown: model, adding.model: model}
         if unknown := misspelt(request.query_params.multi_items(), ("model", "q", "show")):
-            asked[0] = failed_status(unknown)
-        # The order is set with the list, since the change of the search field reads it, and an order that the list lacks is an error.
-        order = gr.update(choices=list(orders(kind)), value=next(iter(orders(kind))))
-        return [
-            counted(),
-            text or gr.skip(),
-            kind if show else gr.skip(),
-            order if show else gr.skip(),
-            *browse.first(*start),
-            who_you_are(profile, request),
-            *asked,
-        ]
+            updates[labels] = failed_status(unknown)
+        return updates
 
-    page.load(
-        opened, None, [counts, browse.text, browse.kind, browse.order, *browse.shown(), adding.who, labels, shown, adding.model], **_AT_ONCE
-    )
+    filled = [counts, browse.text, browse.kind, browse.order, *browse.shown(), adding.who, labels, shown, adding.model]
+    page.load(opened, None, filled, **_AT_ONCE)
     page.load(None, None, code, js=PANDAS, **QUIET)
 
-    def clicked(model: str, event: gr.EventData, request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
+    def clicked(model: str, event: gr.EventData, request: gr.Request, profile: gr.OAuthProfile | None) -> dict[Any, Any]:
         asked = event._data if isinstance(event._data, dict) else {}
         if isinstance(flag := asked.get("flag"), str):
             reasons = gr.update(choices=flag_reasons(profile, request))
-            return [gr.skip(), model, gr.update(visible=True), _about(flag), reasons, flag, ""]
+            opened: dict[Any, Any] = {flagging.box: gr.update(visible=True), flagging.about: _about(flag), flagging.reason: reasons}
+            return {**opened, flagging.label: flag, flagging.said: ""}
+        said = ""
         if isinstance(confirmed := asked.get("confirm"), str):
             try:
                 said = thanks(confirm_label(identity(profile, request), confirmed))
             except Exception as error:
                 said = failed_status(sentence(error))
-            return [_labels_of(model), model, gr.update(visible=False), gr.skip(), gr.skip(), "", said]
-        named = asked.get("model")
-        if not isinstance(named, str):
-            return [gr.skip()] * 7
-        return [_labels_of(named), named, gr.update(visible=False), gr.skip(), gr.skip(), "", ""]
+        elif isinstance(named := asked.get("model"), str):
+            model = named
+        else:
+            return {shown: gr.skip()}
+        closed: dict[Any, Any] = {flagging.box: gr.update(visible=False), flagging.label: "", flagging.said: said}
+        return {labels: _labels_of(model), shown: model, **closed}
 
     told = [labels, shown, flagging.box, flagging.about, flagging.reason, flagging.label, flagging.said]
     for clickable in (browse.table, labels):
@@ -89,26 +85,26 @@ def build(page: gr.Blocks) -> None:
 
     def add(
         request: gr.Request, profile: gr.OAuthProfile | None, model: Any, precision: Any, evidence: Any, quote: Any, *asked: Any
-    ) -> list[Any]:
+    ) -> dict[Any, Any]:
         try:
-            who = identity(profile, request)
-            saved = add_label(who, typed(model), typed(precision), typed(evidence), typed(quote))
+            saved = add_label(identity(profile, request), *map(typed, (model, precision, evidence, quote)))
         except Exception as error:
-            return [failed_status(sentence(error)), *[gr.skip()] * (6 + len(browse.shown()))]
+            return {adding.said: failed_status(sentence(error))}
+        emptied: dict[Any, Any] = {adding.precision: None, adding.evidence: "", adding.quote: ""}
         named = saved.item.model
-        return [thanks(saved), _labels_of(named), named, None, "", "", counted(), *browse.first(*asked)]
+        added: dict[Any, Any] = {adding.said: thanks(saved), labels: _labels_of(named), shown: named, counts: counted()}
+        return {**added, **emptied, **browse.first(*asked)}
 
-    emptied = [labels, shown, adding.precision, adding.evidence, adding.quote, counts]
-    adding.add.click(add, [*adding.fields(), *browse.asked()], [adding.said, *emptied, *browse.shown()], **_AT_ONCE)
+    outputs = [adding.said, labels, shown, adding.precision, adding.evidence, adding.quote, counts, *browse.shown()]
+    adding.add.click(add, [*adding.fields(), *browse.asked()], outputs, **_AT_ONCE)
 
-    def flag(label: str, reason: Any, text: Any, model: str, request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
+    def flag(label: str, reason: Any, text: Any, model: str, request: gr.Request, profile: gr.OAuthProfile | None) -> dict[Any, Any]:
         try:
-            ours = stored_results.library()
-            who = identity(profile, request)
-            saved = ours.add_flag(label, typed(reason), who, typed(text)) if ours is not None else None
+            saved = our_library().add_flag(label, typed(reason), identity(profile, request), typed(text))
         except Exception as error:
-            return [failed_status(sentence(error)), gr.skip(), gr.skip(), gr.skip()]
-        return [thanks(saved) if saved is not None else "", gr.update(visible=False), _labels_of(model), ""]
+            return {flagging.said: failed_status(sentence(error))}
+        closed: dict[Any, Any] = {flagging.box: gr.update(visible=False), flagging.text: ""}
+        return {flagging.said: thanks(saved), labels: _labels_of(model), **closed}
 
     given = [flagging.label, flagging.reason, flagging.text, shown]
     flagging.flag.click(flag, given, [flagging.said, flagging.box, labels, flagging.text], **_AT_ONCE)
@@ -117,16 +113,14 @@ def build(page: gr.Blocks) -> None:
 
 def _labels_of(model: str) -> str:
     """Render the labels of a model, or an error in their place; "" if no model is given."""
-    ours = stored_results.library()
-    if not model.strip() or ours is None:
+    if not model.strip():
         return ""
     try:
-        return model_labels(ours, model_id(model))
+        return model_labels(our_library(), model_id(model))
     except Exception as error:
         return failed_status(sentence(error))
 
 
 def _about(label: str) -> str:
-    ours = stored_results.library()
-    row = ours.label(label[:64]) if ours is not None else None
+    row = our_library().label(label[:64])
     return caption("This label no longer exists.") if row is None else str(PIECES.flagged(row.label))

@@ -11,8 +11,7 @@ from components.library import Library
 from components.parents.ancestors import Ancestor, ancestors
 from components.results.self_contained_page import Page
 from components.site import addresses, link_previews, stored_results
-from components.text import numbers
-from components.text.render import macros
+from components.text import macros, numbers
 
 _RESULTS = 200  # Newest results of parents that the page of a family shows, since it reads their reports.
 _PARTS = macros("parents/templates/parents.html")
@@ -52,7 +51,7 @@ def family_of(library: Library, model: str) -> Family:
     family = Family([], [], [])
     seen = set[str]()
     for identifier in library.naming("parents", model, _RESULTS):
-        report, made = _read(library, identifier)
+        report, made = _load(library, identifier)
         if report is None or (child := report.checkpoint.ref.lower()) in seen:
             continue
         seen.add(child)
@@ -61,24 +60,20 @@ def family_of(library: Library, model: str) -> Family:
             family.children.append(_relative(report.checkpoint.ref, report, of, made))
         else:
             row = next(each for each in report.candidates if each.ref.lower() == model.lower())
-            family.others.append(
-                _relative(report.checkpoint.ref, report, Ancestor(row, None, False), made)._replace(kind="related" if related(row) else "")
-            )
+            other = _relative(report.checkpoint.ref, report, Ancestor(row, None, False), made)
+            family.others.append(other._replace(kind="related" if related(row) else ""))
     newest = stored_results.newest("parents", model)
     if isinstance(newest, ParentsReport):
-        stored = library.result_row(newest.id)
-        made = stored.result.created if stored is not None else ""
+        row_of_newest = library.result_row(newest.id)
+        made = row_of_newest.result.created if row_of_newest is not None else ""
         family.parents.extend(_relative(each.row.ref, newest, each, made) for each in ancestors(newest))
     return family
 
 
-def _read(library: Library, identifier: str) -> tuple[ParentsReport | None, str]:
-    """Read a stored report and its time; None if another version of Mantissa stored it."""
-    row, stored = library.result_row(identifier), library.result(identifier)
-    try:
-        report = stored_results.read("parents", stored) if stored is not None else None
-    except ValueError:
-        report = None
+def _load(library: Library, identifier: str) -> tuple[ParentsReport | None, str]:
+    """Return a stored report and its time; None if another version of Mantissa stored it."""
+    row = library.result_row(identifier)
+    report = stored_results.load(library, row.result) if row is not None else None
     return report if isinstance(report, ParentsReport) else None, row.result.created if row is not None else ""
 
 

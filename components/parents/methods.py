@@ -5,7 +5,7 @@ from analyzers.parents.analyze import FITTED
 from analyzers.parents.combination import EXACT, SMALLEST
 from analyzers.parents.facts import RELATED
 from analyzers.parents.proof import GRID
-from components.text.render import render
+from components.text import render
 
 
 def methods() -> str:

@@ -1,6 +1,7 @@
 """Draws the figures of parents: the ancestry, and the weights per layer."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from analyzers.parents.facts import related
 from components.parents.ancestors import Ancestor, ancestors
@@ -67,13 +68,8 @@ def layer_map(report: "ParentsReport") -> "Figure":
         equal = [[numbers.share(row.equal_share)] for row in rows]
         hover = "layer %{x}<br>is layer %{y}<br>%{customdata[0]} equal"
         figure.add_trace(line(ref, x, y, number, hover, equal, mode="markers"))
-    known = sorted({-1 if each.layer is None else each.layer for each in report.layer_map})
-    ticks = known[:: max(1, len(known) // 8)]
-    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["outside" if layer < 0 else f"{layer}" for layer in ticks])
-    sources = sorted({-1 if each.source is None else each.source for each in report.layer_map})
-    shown = sources[:: max(1, len(sources) // 6)]
-    named = ["outside" if layer < 0 else f"{layer}" for layer in shown]
-    figure.update_yaxes(title="layer of the parent", tickvals=shown, ticktext=named)
+    figure.update_xaxes(title="layer", **_ticks(8, (each.layer for each in report.layer_map)))
+    figure.update_yaxes(title="layer of the parent", **_ticks(6, (each.source for each in report.layer_map)))
     legend(figure, toggle=True)
     return figure
 
@@ -92,9 +88,14 @@ def layers(report: "ParentsReport") -> "Figure":
         x, y, low, high = (list(column) for column in zip(*rows, strict=True))
         bars = error_bars(y, [max(each, -2) for each in low], [min(each, 3) for each in high], marked(number)["color"])
         figure.add_trace(line(parent.ref, x, y, number, "layer %{x}<br>weight %{y:.4f}", error_y=bars))
-    known = [-1 if row.layer is None else row.layer for row in (fit.layers if fit else ())]
-    ticks = known[:: max(1, len(known) // 8)]
-    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["outside" if layer < 0 else f"{layer}" for layer in ticks])
+    figure.update_xaxes(title="layer", **_ticks(8, (row.layer for row in (fit.layers if fit else ()))))
     figure.update_yaxes(title="weight", nticks=6)
     legend(figure, toggle=True)
     return figure
+
+
+def _ticks(most: int, layers: Iterable[int | None]) -> dict[str, list[Any]]:
+    """Return about ``most`` of the layers as ticks; tensors outside the layers are at -1."""
+    known = sorted({-1 if layer is None else layer for layer in layers})
+    ticks = known[:: max(1, len(known) // most)]
+    return {"tickvals": ticks, "ticktext": ["outside" if layer < 0 else f"{layer}" for layer in ticks]}

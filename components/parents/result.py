@@ -17,28 +17,12 @@ from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import listed
 from components.site import addresses
-from components.text import numbers
-from components.text.display_names import model_name
+from components.text import Sentences, macros, model_name, notes, numbers, shown, tag
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
-from components.text.markup import notes, tag
-from components.text.plain_text import shown
-from components.text.render import macros
 
 _PROOF = tag("proof", "proof")
 _PIECES = macros("parents/templates/parents.html")
-WEIGHTS = (
-    "The weight of each parent in each layer. Where 99% of its values are exact, the interval holds every weight at which they stay so "
-    "(often too short to see); elsewhere it is least squares with a 95% interval. Tensors outside the layers are on the left."
-)
-AVERAGES = " The updates are sparse here, so these weights are averages over values with and without them."
-CONVERSION = (
-    "Each tensor with the tensors it comes from, the form in which these match it, and what became of their values. Damaged ones first."
-)
-LAYERS = "Each layer, by the parent and the layer there whose weights it has. Tensors outside the layers are on the left."
-ANCESTRY = (
-    "Candidates on the left, with a line from each that the answer names, and its weight in a merge. Solid lines are proven: far more "
-    "values are equal than by chance. Dashed lines are inferred."
-)
+captions = Sentences("parents/templates/captions.txt", faithful_sentence=faithful_sentence)
 
 
 def headline(report: ParentsReport, links: bool = True) -> str:
@@ -141,21 +125,21 @@ RESULT: Layout[ParentsReport] = Layout(
     permalink,
     command,
     (
-        Tab("Ancestry", [Caption(ANCESTRY), Plot("Ancestry", plots.ancestry), Piece(partial(listed, EVIDENCE))]),
+        Tab("Ancestry", [Caption(captions.ancestry), Plot("Ancestry", plots.ancestry), Piece(partial(listed, EVIDENCE))]),
         Tab(
             "Layer map",
-            [Caption(LAYERS), Plot("Layers and their parents", plots.layer_map), Piece(layer_map)],
+            [Caption(captions.layer_map), Plot("Layers and their parents", plots.layer_map), Piece(layer_map)],
             when=lambda report: bool(report.layer_map),
         ),
         Tab(
             "How each tensor got here",
-            [Caption(lambda report: f"{faithful_sentence(report.conversion)} {CONVERSION}"), Rows(CONVERSIONS)],
+            [Caption(captions.conversion), Rows(CONVERSIONS)],
             when=lambda report: bool(report.conversion),
         ),
         Tab(
             "Weights",
             [
-                Caption(lambda report: WEIGHTS + (AVERAGES if report.fit is not None and report.fit.sparse is not None else "")),
+                Caption(captions.weights),
                 Plot("Weights per layer", plots.layers, when=_has_layers),
                 Piece(partial(listed, PARENTS)),
                 Piece(partial(listed, BY_LAYER), folded="Layers"),

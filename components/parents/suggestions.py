@@ -17,7 +17,7 @@ from components.running import analysis_process
 from components.running.async_steps import in_background
 from components.running.queue_limits import LOOKUPS, caller
 from components.site import stored_results
-from components.text.render import macros
+from components.text import macros
 
 _PIECES = macros("parents/templates/parents.html")
 _LOOKING = "looking for models of the same shapes"
@@ -32,12 +32,9 @@ def suggested(model: str, access: Access, subfolder: str | None = None) -> Gener
     """Return up to ``limits.SUGGESTED`` models with the shapes of ``model``; none if it cannot be read. The shapes come from its stored
     passport, or else from its headers.
     """
-    ours = stored_results.library()
-    if ours is None:
-        return []
     try:
-        reference = parse_reference(model, local=False)
-        name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+        ours = stored_results.our_library()
+        name = parse_reference(model, local=False).full_name
         shapes = "" if subfolder else ours.shapes(name)
         yield Progress(done=0, total=0, unit="bytes", note=_LOOKING)
         if not shapes:

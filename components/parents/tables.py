@@ -7,7 +7,7 @@ from analyzers.parents.columns import CONVERSION, LAYER_MAP
 from analyzers.parents.conversion_text import layer_runs
 from analyzers.parents.report import ParentsReport
 from components.results.tables import Sortable, listed
-from components.text.markup import table
+from components.text import table
 
 
 def layer_map(report: ParentsReport) -> str:

@@ -6,9 +6,10 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.formatting import size
+from components.forms.fields import build_copied
 from components.results.copy_offer import GO, CopyOffer
 from components.site.identity import may_open_pull_requests
-from components.text.render import macros
+from components.text import macros
 
 _PIECES = macros("results/templates/copy.html")
 
@@ -31,9 +32,7 @@ class CopyBox:
     def __init__(self) -> None:
         with gr.Column(visible=False, elem_id="m-copy", elem_classes="m-fields m-form") as self.box:
             self.about = gr.HTML(elem_classes="m-plain")
-            self.command = gr.Textbox(
-                label="Command", interactive=False, lines=1, buttons=["copy"], elem_id="m-copy-command", visible=False
-            )
+            self.command = build_copied("Command", "m-copy-command", visible=False)
             with gr.Row(elem_classes="m-downloads"):
                 self.go = gr.Button(GO.format("smaller"), size="md", elem_id="m-copy-go")
                 self.stop = gr.Button("Stop", size="md", visible=False, elem_id="m-copy-stop")

@@ -10,8 +10,7 @@ from analyzers.coverage_tables import CLASS_COUNTS, LEFT_OUT, NOT_READ, covered_
 from analyzers.records import Record
 from components.results.layout import Piece, Tab
 from components.results.tables import listed
-from components.text.markup import caption
-from components.text.render import macros
+from components.text import caption, macros
 
 _PARTS = macros("results/templates/coverage.html")
 # Most rows of a table of parts or files on the page; the downloads have all.

@@ -11,7 +11,7 @@ from analyzers.base import Report
 from components.results import self_contained_page
 from components.results.copy_offer import CopyOffer
 from components.results.tables import Sortable
-from components.text.markup import caption
+from components.text import caption
 
 _Report = TypeVar("_Report", bound=Report)
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from components.appearance.theme import document_css
-from components.text.render import macros, render
+from components.text import macros, render
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

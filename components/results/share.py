@@ -8,6 +8,7 @@ import gradio as gr
 from analyzers.base import Report
 from analyzers.errors import LimitExceeded, MantissaError
 from analyzers.terminal import joined
+from components.forms.fields import build_copied
 from components.forms.form import as_read
 from components.results.discussion import discussion
 from components.results.downloads import GONE, File
@@ -33,16 +34,12 @@ class Share:
     """
 
     def __init__(self, prefix: str, single: bool = True) -> None:
-        def field(label: str, name: str, lines: int = 1, most: int = 1, visible: bool = True) -> gr.Textbox:
-            id_ = f"{prefix}-{name}"
-            return gr.Textbox(label=label, interactive=False, lines=lines, max_lines=most, buttons=["copy"], elem_id=id_, visible=visible)
-
         with gr.Column(elem_classes="m-share"):
-            self.short = field("Short link to the stored result", "short", visible=single)
-            self.summary = field("Summary", "summary", 2, 6, single)
-            self.link = field("Link to this analysis", "link")
-            self.command = field("The same on the command line", "command")
-            self.markdown = field("Markdown, for a discussion", "markdown", 3, 8, single)
+            self.short = build_copied("Short link to the stored result", f"{prefix}-short", visible=single)
+            self.summary = build_copied("Summary", f"{prefix}-summary", 2, 6, single)
+            self.link = build_copied("Link to this analysis", f"{prefix}-link")
+            self.command = build_copied("The same on the command line", f"{prefix}-command")
+            self.markdown = build_copied("Markdown, for a discussion", f"{prefix}-markdown", 3, 8, single)
             with gr.Row(elem_classes="m-downloads"):
                 endings = [ending for ending in _LABELS if single or ending != "png"]
                 self.buttons = {ending: gr.Button(_LABELS[ending], size="md", elem_id=f"{prefix}-{ending}") for ending in endings}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Column, Table
 from analyzers.formatting import powers
-from components.text.markup import table
-from components.text.plain_text import shown
+from components.text import shown, table
 
 if TYPE_CHECKING:
     import gradio as gr

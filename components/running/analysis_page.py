@@ -10,7 +10,8 @@ from analyzers import ANALYZERS
 from analyzers.errors import MantissaError
 from analyzers.options import offered
 from components.appearance.navigation import build_navigation, questions, title
-from components.forms.fields import QUIET, Controls, Fields, build_status
+from components.examples.finished import finished_example
+from components.forms.fields import QUIET, Fields
 from components.forms.form import Query, Typed, misspelt
 from components.results.layout import Layout
 from components.running.jobs import kind_of
@@ -28,10 +29,10 @@ class AnalysisPage:
     """The page of one analyzer.
 
     name: the analyzer's name. question, about: the heading, and a sentence below it. examples: label of each example's button -> what it
-    types. fields: builds the fields, given the labels of the examples. meter: shows the progress. key: the query key that names the
-    checkpoint. missing: for each key of the visitor's own text, the sentence for a link that omits that text, because it is too
-    long. below: HTML below the form until the first run, above the questions of the other pages; gallery: HTML below those
-    questions, made for each visitor. runs: the class that runs the form. check: validates the form before it is filled in.
+    types. fields: builds the fields, given the labels of the examples. meter: shows the progress. missing: for each key of the visitor's
+    own text, the sentence for a link that omits that text, because it is too long. below: HTML below the form until the first run, by
+    default the stored example; gallery: HTML below the questions of the other pages, made for each visitor. runs: the class that runs the
+    form. check: validates the form before it is filled in.
     """
 
     name: str
@@ -41,7 +42,6 @@ class AnalysisPage:
     fields: Callable[[list[str]], Fields]
     result: Layout[Any]
     meter: type[Meter] = Meter
-    key: str = "model"
     missing: Mapping[str, str] = field(default_factory=dict)
     below: Callable[[], str] | None = None
     gallery: Callable[[], str] | None = None
@@ -53,18 +53,16 @@ class AnalysisPage:
         build_navigation(ANALYZERS[self.name].title)
         gr.HTML(title(self.question, self.about, self.name), elem_classes="m-plain")
         fields = self.fields(list(self.examples))
-        status, again = build_status()
-        controls = Controls(fields.go, fields.stop, fields.chips, again)
-        runs = self.runs(controls, status, self.result, self.meter, self.form.request)
-        runs.wire(wire_runs(runs, fields, list(self.examples.values()), kind_of(self.name)))
+        runs = self.runs(fields, self.result, self.meter, self.form.request)
+        runs.wire(wire_runs(runs, list(self.examples.values()), kind_of(self.name)))
         if runs.result.copy is not None:
-            wire_copy(runs.result, controls)
-        above = self.below() if self.below is not None else ""
+            wire_copy(runs)
+        above = self.below() if self.below is not None else finished_example(self.name)
         gr.HTML(above + questions(ANALYZERS[self.name].title), elem_classes="m-plain m-start")
         if self.gallery is not None:
             page.load(self.gallery, None, gr.HTML(elem_classes="m-plain m-start"), queue=False, **QUIET)
         wire_shares(runs.shares())
-        wire_address(page, self.key, self.prefill, fields, runs)
+        wire_address(page, self.prefill, runs)
 
     @property
     def form(self) -> Any:

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import gradio as gr
 
-from components.forms.fields import QUIET, Fields
+from components.forms.fields import QUIET
 from components.forms.form import Query, Typed
 from components.results.share import Share
 from components.running import rejoined_runs
@@ -16,19 +16,19 @@ from components.running.progress import Meter
 from components.running.queue_limits import JobQueue
 from components.site.embed import WHOLE_CODE
 
-# Presses the button for the visitor once the form has been filled from the address, unless the address was refused.
-_RUN_FROM_ADDRESS = (
-    "() => {{ if (new URLSearchParams(({query})() || location.search).get('{key}') "
-    "&& !document.querySelector('#m-status :is(.m-error, .m-stored)')) "
-    "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }}"
-)
 _WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
 # A page of another site that embeds this app as <gradio-app> passes the query in an attribute, since its own address belongs to that site.
 _EMBEDDED_QUERY = "() => document.querySelector('gradio-app[data-query]')?.dataset.query ?? ''"
+# Presses the button for the visitor once the form has been filled from the address, unless the address was refused.
+_RUN_FROM_ADDRESS = (
+    f"() => {{ if (new URLSearchParams(({_EMBEDDED_QUERY})() || location.search).get('model') "
+    "&& !document.querySelector('#m-status :is(.m-error, .m-stored)')) "
+    "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }"
+)
 # The button is disabled until the form is filled, or it could start a different request than the address describes.
 _FILLING = (
-    "() => {{ const query = ({query})(); "
-    "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('{key}')); return query }}"
+    f"() => {{ const query = ({_EMBEDDED_QUERY})(); "
+    "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('model')); return query }"
 )
 _FILLED = "() => document.body.classList.remove('m-filling')"
 # A stopped run may fail in the same way as one that the full queue refuses, even after the next run has begun. The page tells them apart
@@ -64,20 +64,19 @@ class Prefilled(NamedTuple):
     only: Collection[str] | None = None
 
 
-def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: JobQueue) -> Any:
+def wire_runs(runs: PageRuns, examples: Sequence[Typed], kind: JobQueue) -> Any:
     """Let the button and the examples start a run of what is typed, and Stop end it.
 
     examples: what each example's button types first. kind: the queue of the jobs. Returns the event after Stop, for further handlers.
     """
+    fields = runs.fields
     widgets = set(fields.widgets.values())
 
-    @in_background
-    def run(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
-        yield from runs.run(fields.read(given))
+    def work(again: bool) -> Callable[..., Any]:
+        def run(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
+            yield from runs.run(fields.read(given), again)
 
-    @in_background
-    def compute(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
-        yield from runs.run(fields.read(given), again=True)
+        return in_background(run)
 
     reason = gr.Textbox(visible=False)
 
@@ -90,21 +89,20 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
         return runs.stopped(*state)
 
     everything = runs.outputs()
-    starts = [(runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET), run)]
-    starts.append((runs.controls.again.click(runs.begin, outputs=everything, queue=False, **QUIET), compute))
+    begin: dict[str, Any] = {"fn": runs.begin, "outputs": everything, "queue": False, **QUIET}
+    starts = [(fields.go.click(**begin), work(again=False)), (runs.again.click(**begin), work(again=True))]
     for button, typed in zip(fields.chips, examples, strict=True):
         updates = fields.fill(typed)
         named = button.click(lambda updates=updates: updates, outputs=fields.outputs(), queue=False, **QUIET)
-        starts.append((named.then(runs.begin, outputs=everything, queue=False, **QUIET), run))
+        starts.append((named.then(**begin), work(again=False)))
     started = []
-    for start, work in starts:
-        done = start.then(work, widgets, everything, concurrency_limit=None, concurrency_id=kind.name, **QUIET)
+    for start, run in starts:
+        done = start.then(run, widgets, everything, concurrency_limit=None, concurrency_id=kind.name, **QUIET)
         done.success(None, js=_SHOW, **QUIET)
         done.failure(ended_early, [reason, runs.status, *runs.state()], everything, js=_WHY, queue=False, **QUIET)
         started.append(done)
     # an event that cancels others gets no inputs, so the next event shows how far the run was
-    controls = runs.controls
-    halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **QUIET)
+    halted = fields.stop.click(lambda: runs.busy(False), outputs=runs.buttons(), cancels=started, queue=False, **QUIET)
 
     def stopped(request: gr.Request, *state: Any) -> Updates:
         rejoined_runs.stop(str(request.session_hash or ""))
@@ -113,13 +111,13 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
     return halted.then(stopped, runs.state(), everything, queue=False, **QUIET)
 
 
-def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled], fields: Fields, runs: PageRuns) -> None:
-    """Let the address fill ``fields`` and the status when the page is opened.
+def wire_address(page: gr.Blocks, prefill: Callable[[Query], Prefilled], runs: PageRuns) -> None:
+    """Let the address fill the fields and the status when the page is opened.
 
-    If ``key`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
+    If ``model`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
     run starts.
     """
-    embedded = gr.Textbox(visible=False)
+    embedded, fields = gr.Textbox(visible=False), runs.fields
 
     def fill(query: str | None, request: gr.Request) -> Updates:
         asked = _pairs(query) if query else request.query_params.multi_items()
@@ -127,12 +125,12 @@ def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled
             return {runs.status: gr.skip()}
         form, status, only = prefill(asked)
         filled: Updates = {runs.status: gr.skip() if status is None else status, **fields.fill(form, only)}
-        return {**filled, **runs.show_stored(form)} if dict(asked).get(key) and status == "" else filled
+        return {**filled, **runs.show_stored(form)} if dict(asked).get("model") and status == "" else filled
 
     every = list(dict.fromkeys([*fields.outputs(), *runs.outputs()]))
-    loaded = page.load(fill, embedded, every, js=_FILLING.format(key=key, query=_EMBEDDED_QUERY), queue=False, **QUIET)
+    loaded = page.load(fill, embedded, every, js=_FILLING, queue=False, **QUIET)
     loaded.then(None, js=_FILLED, **QUIET)
-    loaded.success(None, js=_RUN_FROM_ADDRESS.format(key=key, query=_EMBEDDED_QUERY), **QUIET)
+    loaded.success(None, js=_RUN_FROM_ADDRESS, **QUIET)
 
 
 def _pairs(query: str) -> Query:

@@ -10,7 +10,7 @@ import gradio as gr
 from analyzers.base import Progress, Report, Request
 from analyzers.errors import AccessDenied, HiddenRepository, MantissaError, TokenRefused
 from analyzers.formatting import day
-from components.forms.fields import Controls
+from components.forms.fields import Fields, build_status
 from components.forms.form import Typed, smaller
 from components.results.layout import Layout
 from components.results.result_tabs import build_result
@@ -25,29 +25,29 @@ from components.server.log import log_unexpected
 from components.site import addresses, stored_results
 from components.site.identity import login_page
 from components.site.stored_results import STORED
-from components.text.render import macros
+from components.text import macros
 
 Updates = dict[Any, Any]
 _PIECES = macros("running/templates/status.html")
 
 
 class PageRuns:
-    """The runs of one page: update ``status``, the result and ``controls``. Lays out the result.
+    """The runs of one page. Lays out ``status``, the button ``again``, which computes a stored result, and the result.
 
     meter: shows the progress. request: makes the request from what is typed, or raises MantissaError with the sentence to show.
 
-    The last item of a run shows the result and releases the controls in one update: a further update that leaves a plot or a table
+    The last item of a run shows the result and releases the buttons in one update: a further update that leaves a plot or a table
     unchanged would be applied to its value by Gradio's page, and destroy it.
     """
 
-    def __init__(
-        self, controls: Controls, status: gr.HTML, layout: Layout[Any], meter: type[Meter], request: Callable[[Typed], Request]
-    ) -> None:
-        self.controls = controls
-        self.meter = meter
-        self.request = request
-        self.status = status
+    def __init__(self, fields: Fields, layout: Layout[Any], meter: type[Meter], request: Callable[[Typed], Request]) -> None:
+        self.fields, self.meter, self.request = fields, meter, request
+        self.status, self.again = build_status()
+        self.build_above()
         self.result = build_result(layout)
+
+    def build_above(self) -> None:
+        """Lay out what a page has between the status and the result."""
 
     def state(self) -> list[Any]:
         """List the session state that `stopped` needs, as the inputs of an event."""
@@ -55,7 +55,15 @@ class PageRuns:
 
     def outputs(self) -> list[Any]:
         """List all components that a run may update."""
-        return [*self.controls.components(), self.status, *self.result.components()]
+        return [*self.buttons(), self.status, *self.result.components()]
+
+    def buttons(self) -> list[Any]:
+        """List the buttons, as the outputs of an event."""
+        return [self.fields.go, self.fields.stop, self.again, *self.fields.chips]
+
+    def busy(self, running: bool) -> Updates:
+        """Return updates of the buttons for when a run starts (``running``) or ends."""
+        return {**self.fields.busy(running), self.again: gr.update(visible=False)}
 
     def shares(self) -> list[Share]:
         """List the fields with links and embed codes."""
@@ -66,11 +74,11 @@ class PageRuns:
 
     def begin(self) -> Updates:
         """Show the wait for the first progress only."""
-        return {**self.cleared(Meter.waiting()), **self.controls.busy(True)}
+        return {**self.cleared(Meter.waiting()), **self.busy(True)}
 
     def refuse(self) -> Updates:
         """Say that the queue is full."""
-        return {**self.cleared(failed_status("Too many analyses are waiting already; try again later.")), **self.controls.busy(False)}
+        return {**self.cleared(failed_status("Too many analyses are waiting already; try again later.")), **self.busy(False)}
 
     def cleared(self, said: str) -> Updates:
         """Return updates that hide the result and show one status."""
@@ -84,7 +92,7 @@ class PageRuns:
         try:
             yield from self.work(form, again)
         except Exception as error:
-            yield {self.status: error_status(error, partial(self.request, form)), **self.result.hide(), **self.controls.busy(False)}
+            yield {self.status: error_status(error, partial(self.request, form)), **self.result.hide(), **self.busy(False)}
 
     def work(self, form: Typed, again: bool) -> Iterator[Updates]:
         """Yield updates for the progress and the result. Raises the errors of the analysis."""
@@ -104,7 +112,7 @@ class PageRuns:
 
     def show(self, report: Any, made: str) -> Updates:
         """Return updates that show ``report``. made: when it was stored, "" if it was computed now."""
-        free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
+        free = {**self.busy(False), self.again: gr.update(visible=bool(made))}
         return {self.status: finished_status(report, made), **self.result.show(report, OpenReport(report)), **free}
 
     def show_stored(self, form: Typed) -> Updates:
@@ -119,7 +127,7 @@ class PageRuns:
 
     def stopped(self) -> Updates:
         """Return updates that show the status after Stop."""
-        return {self.status: status("Stopped. No results were saved."), **self.controls.busy(False)}
+        return {self.status: status("Stopped. No results were saved."), **self.busy(False)}
 
 
 def status(message: str, address: str = "") -> str:

@@ -4,8 +4,7 @@ import time
 from collections.abc import Sequence
 
 from analyzers.base import Progress
-from components.text import numbers
-from components.text.render import macros, render
+from components.text import macros, numbers, render
 
 _EVERY_SECONDS = 0.15
 # Seconds before the remaining time is shown, since earlier estimates are erratic.

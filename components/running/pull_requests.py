@@ -11,22 +11,20 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import AccessDenied, LimitExceeded
 from analyzers.formatting import size
-from components.forms.fields import QUIET, Controls
+from components.forms.fields import QUIET
 from components.library.pull_request import Opened, shrink_and_open
 from components.results.copy_box import why_not
 from components.results.copy_offer import CopyOffer
 from components.results.downloads import GONE
-from components.results.result_tabs import Result
 from components.running import analysis_process
 from components.running.async_steps import in_background
 from components.running.jobs import sentence
-from components.running.page_runs import failed_status
+from components.running.page_runs import PageRuns, failed_status
 from components.running.progress import Meter
 from components.running.queue_limits import COPIES, caller
 from components.site import addresses
 from components.site.identity import client_of, login_page
-from components.text import numbers
-from components.text.render import macros
+from components.text import macros, numbers
 
 _PIECES = macros("results/templates/copy.html")
 _LOG_IN = "Log in with Hugging Face first, and allow this app to open pull requests: it opens this one in your name."
@@ -60,8 +58,9 @@ def open_copy(offer: CopyOffer) -> Generator[Any, None, None]:
         slot.release()
 
 
-def wire_copy(result: Result[Any], controls: Controls) -> None:
+def wire_copy(runs: PageRuns) -> None:
     """Let the button of the offer open the pull request, and Stop, or the next run of the page, end that."""
+    result = runs.result
     assert result.copy is not None and result.layout.copy is not None
     box, offered = result.copy, result.layout.copy
 
@@ -94,7 +93,8 @@ def wire_copy(result: Result[Any], controls: Controls) -> None:
     done.failure(ended, box.status, outputs, queue=False, **QUIET)
     halted = box.stop.click(lambda: box.busy(False), outputs=outputs[1:], cancels=done, queue=False, **QUIET)
     halted.then(ended, box.status, outputs, queue=False, **QUIET)
-    gr.on([button.click for button in (controls.go, controls.again, *controls.examples)], None, cancels=done, queue=False, **QUIET)
+    starts = [button.click for button in (runs.fields.go, runs.again, *runs.fields.chips)]
+    gr.on(starts, None, cancels=done, queue=False, **QUIET)
 
 
 def _opened(outcome: Opened) -> str:

@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,13 +18,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 _CONNECTIONS = 1_000  # Most open connections. Each is an open file.
 CLIENT_SECONDS = 20  # A connection ends after this time without a request, or without 64 kB of its response being read.
 
-try:
-    from resource import RLIMIT_NOFILE, getrlimit
-except ImportError:  # Windows does not limit open files in this way
-    MOST = _CONNECTIONS
-else:
-    # Half of the files that this process may open: the other half is for the library, analyses, and the files that they read.
-    MOST = min(_CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)
+# Half of the files that this process may open: the other half is for the library, analyses, and the files that they read.
+MOST = min(_CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)
 # Most bytes read at once, since h11 parses them on the event loop. The bytes of a head may contain many requests, each with a response.
 _HEAD_BYTES, _BODY_BYTES = 1 << 11, 1 << 16
 # A connection is not closed for others in its first second, or a flood of connections would close each visitor's new one.

@@ -29,10 +29,7 @@ def health(request: Request) -> Response:
     """
     if is_closing():
         return PlainTextResponse(RESTARTING, 503, _NOT_KEPT)
-    ours = stored_results.library()
-    if ours is None:
-        return PlainTextResponse("The library is not open: analyses work, and nothing is stored.", 503, _NOT_KEPT)
-    state = ours.state()  # reads the database; its errors are answered with 503
+    state = stored_results.our_library().state()  # reads the database; its errors are answered with 503
     status = f"degraded: {state.problem}" if state.problem else "ok" if state.restored else f"restoring: {stored_results.NOT_RESTORED}"
     return PlainTextResponse(status, headers=_NOT_KEPT)
 

@@ -5,7 +5,6 @@ depends on the query. The sender chooses the host in a request, so pages are ren
 response.
 """
 
-import asyncio
 from typing import Any
 
 import gradio as gr
@@ -27,7 +26,6 @@ class PageCache:
         self._app = app
         self._blocks = blocks
         self._pages: dict[Any, tuple[bytes, bytes]] = {}
-        self._rendering = asyncio.Lock()
 
     async def __call__(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
         """Answer a request for ``path``, which is the scope's path without a proxy's prefix."""
@@ -39,12 +37,11 @@ class PageCache:
         secure = request.headers.get("x-forwarded-proto") == "https"
         key = scope["path"], scope["scheme"], scope.get("root_path"), secure
         if key not in self._pages:
-            async with self._rendering:  # rendered once for all waiting requests
-                if key not in self._pages and (page := await self._rendered(scope, receive, secure)) is not None:
-                    self._pages[key] = page
-        if key not in self._pages:
-            await self._app(scope, receive, send)
-            return
+            page = await self._rendered(scope, receive, secure)
+            if page is None:
+                await self._app(scope, receive, send)
+                return
+            self._pages[key] = page
         preview = await run_in_threadpool(link_previews.of_page, path.removeprefix("/"), request.url.query)
         head = (EARLY_STYLE + link_previews.head(preview, link_previews.origin_of(request))).encode()
         before, after = (part.replace(_HOST, link_previews.host_of(request).encode("latin-1")) for part in self._pages[key])

@@ -8,9 +8,8 @@
 
 import asyncio
 import re
-from collections import OrderedDict
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -27,7 +26,7 @@ from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference, LibraryUnavailable
 from components.library import FILES, Result
 from components.library_page.organisation import card_of, no_models_page, organisation_page
-from components.results.downloads import File, file_of
+from components.results.downloads import file_of
 from components.running.resource_exhaustion import is_exhausted
 from components.server.assets import asset, plots_script
 from components.server.health import operations
@@ -36,7 +35,8 @@ from components.site import addresses, badges, link_previews, share_card, stored
 from components.site.library_files import TYPES, Exports
 from components.site.methods_page import GENERAL, methods_page
 from components.site.result_page import missing_page, result_page, small_frame
-from components.text.plain_text import html
+from components.site.stored_results import our_library
+from components.text import html
 
 _ID = re.compile(r"[0-9a-f]{64}")
 # Proxies may cache a badge for this long, so that it follows a new label within minutes.
@@ -52,7 +52,6 @@ _SMALL = "small"
 _EMBEDS = ("1", _SMALL)
 # Placeholder for the address of the app in cached pages, since senders of requests choose it.
 _ORIGIN = "https://mantissa.invalid/"
-_rendered: OrderedDict[tuple[str, str, str], str | None] = OrderedDict()
 # One page is rendered at a time, and once for all waiting requests: 40 at once would block the threads that badges share.
 _rendering = asyncio.Lock()
 # Files take longer than pages, and no page waits for them.
@@ -110,20 +109,23 @@ def badge(request: Request) -> Response:
         return PlainTextResponse("This is not a model id: write /badge/ORG/NAME.svg.", 404)
     asked = request.query_params.get("show", "").split(",")
     kinds = [kind for kind in badges.KINDS if kind in asked] or badges.PRECISION
-    name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
-    ours = stored_results.library()
-    row = ours.model(name) if ours is not None else None
+    name = reference.full_name
+    row = our_library().model(name)
     check: Any = stored_results.newest("check", name) if badges.CHECKED in kinds else None
     run: Any = stored_results.newest("precision", name) if badges.RAN in kinds else None
     drawing = badges.svg(badges.parts(row, kinds, check, run), name)
-    return _cached(request, drawing, "image/svg+xml", _BADGE_CACHE if stored_results.is_restored() else "no-store")
+    cache = _BADGE_CACHE if stored_results.is_restored() else "no-store"
+    return _tagged(request, badges.etag(drawing), drawing, "image/svg+xml", cache)
 
 
 async def result(request: Request) -> Response:
     """Serve a stored report as a page; ``?embed=1``: the result only; ``?embed=small``: its headline only."""
     found = await run_in_threadpool(_stored_row, request.path_params["id"])
     embed, origin = request.query_params.get("embed", ""), link_previews.origin_of(request)
-    page = await _page(found.id, found.created, embed if embed in _EMBEDS else "") if found is not None else None
+    if found is None:
+        return _missing_page()
+    async with _rendering:
+        page = await run_in_threadpool(_render, found.id, found.created, embed if embed in _EMBEDS else "")
     if page is None:
         return _missing_page()
     page = page.replace(_ORIGIN, html(origin))
@@ -132,8 +134,7 @@ async def result(request: Request) -> Response:
 
 def short_link(request: Request) -> Response:
     """Redirect from a short link to the page of its result."""
-    ours = stored_results.library()
-    identifier = ours.of_short_code(request.path_params["code"]) if ours is not None else None
+    identifier = our_library().of_short_code(request.path_params["code"])
     return RedirectResponse(f"../{addresses.stored(identifier)}") if identifier is not None else _missing_page()
 
 
@@ -142,24 +143,13 @@ def _missing_page() -> Response:
     return HTMLResponse(missing_page(known), 404 if known else 503, {"Content-Security-Policy": _POLICY} | _not_kept(known))
 
 
-async def _page(identifier: str, made: str, embed: str) -> str | None:
-    """Return the page of a stored report, which never changes; None if only its JSON can be served.
+@lru_cache(_RENDERED)
+def _render(identifier: str, made: str, embed: str) -> str | None:
+    """Render the page of a stored report, which never changes; None if only its JSON can be served.
 
     That is so if another version of Mantissa stored it, or if it holds what no analysis writes.
     """
-    key = identifier, made, embed
-    if key not in _rendered:
-        async with _rendering:
-            if key not in _rendered:
-                _rendered[key] = await run_in_threadpool(_render, *key)
-    _rendered.move_to_end(key)
-    page = _rendered[key]
-    while len(_rendered) > _RENDERED:
-        _rendered.popitem(last=False)
-    return page
 
-
-def _render(identifier: str, made: str, embed: str) -> str | None:
     def page(report: Report) -> str:
         return result_page(report, made, f"../plotly-{plots_version()}.js", bool(embed), _ORIGIN)
 
@@ -167,8 +157,9 @@ def _render(identifier: str, made: str, embed: str) -> str | None:
 
 
 def _drawn(identifier: str, draw: Callable[[Report], _Drawn]) -> _Drawn | None:
-    """Return what ``draw`` makes of a stored report; None if there is none, or only its JSON can be served (see `_page`)."""
-    report = _report(identifier)
+    """Return what ``draw`` makes of a stored report; None if there is none, or only its JSON can be served (see `_render`)."""
+    row = _stored_row(identifier)
+    report = stored_results.load(our_library(), row) if row is not None else None
     try:
         return draw(report) if report is not None else None
     except Exception as error:  # a report from a dataset may hold numbers that no analysis writes
@@ -178,20 +169,11 @@ def _drawn(identifier: str, draw: Callable[[Report], _Drawn]) -> _Drawn | None:
         return None
 
 
-def _report(identifier: str) -> Report | None:
-    found = _stored(identifier)
-    try:
-        return stored_results.read(found[0], found[2]) if found is not None else None
-    except ValueError:
-        return None
-
-
 def organisation(request: Request) -> Response:
     """Serve the models of an organisation; ``?sort=``: a column of the table, with a minus if descending; ``?embed=1``: the table only."""
-    ours, asked = stored_results.library(), request.query_params
-    name = request.path_params["name"]
+    name, asked = request.path_params["name"], request.query_params
     origin = link_previews.origin_of(request)
-    page = organisation_page(ours, name, asked.get("sort", ""), asked.get("embed") == "1", origin) if ours is not None else None
+    page = organisation_page(our_library(), name, asked.get("sort", ""), asked.get("embed") == "1", origin)
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
     if page is None and not stored_results.is_restored():
         return PlainTextResponse(stored_results.NOT_RESTORED, 503, _not_kept(False))
@@ -200,8 +182,7 @@ def organisation(request: Request) -> Response:
 
 def organisation_card(request: Request) -> Response:
     """Serve the picture for the preview of an organisation's page."""
-    ours = stored_results.library()
-    said = card_of(ours, request.path_params["name"]) if ours is not None else None
+    said = card_of(our_library(), request.path_params["name"])
     return _picture(share_card.of_page(*said)) if said is not None else PlainTextResponse(_NO_PICTURE, 404)
 
 
@@ -216,15 +197,14 @@ def methods(request: Request) -> Response:
 
 def family(request: Request) -> Response:
     """Serve the page of a model's ancestors and descendants; 404 for an invalid id."""
-    ours = stored_results.library()
     try:
         reference = parse_reference(request.path_params["model"], local=False)
     except InvalidReference:
         raise HTTPException(404) from None
-    if ours is None or reference.revision:
+    if reference.revision:
         raise HTTPException(404)
-    name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
-    page = ANALYZERS["parents"].component("family_page").family_page(ours, name, link_previews.origin_of(request))
+    family_page = ANALYZERS["parents"].component("family_page").family_page
+    page = family_page(our_library(), reference.full_name, link_previews.origin_of(request))
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 
@@ -254,12 +234,11 @@ def _card(identifier: str) -> bytes | None:
 
 def result_json(request: Request) -> Response:
     """Serve a stored report, byte for byte as it was stored."""
-    found = _stored(request.path_params["id"])
-    if found is None:
+    identifier = request.path_params["id"]
+    stored = our_library().result(identifier) if _stored_row(identifier) is not None else None
+    if stored is None:
         return _missing()
-    answer = _not_modified(request, f'"{request.path_params["id"]}"') or Response(found[2], media_type="application/json")
-    answer.headers["ETag"] = f'"{request.path_params["id"]}"'
-    answer.headers["Cache-Control"] = _RESULT_CACHE
+    answer = _tagged(request, f'"{identifier}"', stored, "application/json", _RESULT_CACHE)
     answer.headers["Access-Control-Allow-Origin"] = "*"
     return answer
 
@@ -268,7 +247,7 @@ async def result_file(request: Request) -> Response:
     """Serve a stored report as the file that its page offers for download."""
     ending = request.url.path.rpartition(".")[2]
     async with _drawing:
-        file = await run_in_threadpool(_file, request.path_params["id"], ending)
+        file = await run_in_threadpool(_drawn, request.path_params["id"], partial(file_of, ending=ending))
     if file is None:
         return _missing()
     headers = {
@@ -285,17 +264,12 @@ def _missing() -> Response:
     return PlainTextResponse(_NOT_STORED if known else stored_results.NOT_RESTORED, 404 if known else 503, _not_kept(known))
 
 
-def _file(identifier: str, ending: str) -> File | None:
-    return _drawn(identifier, lambda report: file_of(report, ending))
-
-
 def export(request: Request) -> Response:
     """Serve labels, results, models or the training set as one file; 404 for anything else."""
     kind, form = request.path_params["kind"], request.path_params["form"]
-    ours = stored_results.library()
-    if (kind, form) not in FILES or ours is None:
+    if (kind, form) not in FILES:
         return PlainTextResponse("There is no such file here.", 404)
-    path = exports.path(ours, kind, form)
+    path = exports.path(our_library(), kind, form)
     return FileResponse(path, media_type=TYPES[form], filename=f"mantissa-{kind}.{form}", headers={"Cache-Control": "no-cache"})
 
 
@@ -326,25 +300,12 @@ def _not_kept(known: bool) -> dict[str, str]:
 
 
 def _stored_row(identifier: str) -> Result | None:
-    ours = stored_results.library()
-    row = ours.result_row(identifier) if ours is not None and _ID.fullmatch(identifier) else None
-    return row.result if ours is not None and row is not None and ours.is_available(row.result.models) else None
+    row = our_library().result_row(identifier) if _ID.fullmatch(identifier) else None
+    return row.result if row is not None and our_library().is_available(row.result.models) else None
 
 
-def _stored(identifier: str) -> tuple[str, str, bytes] | None:
-    ours, row = stored_results.library(), _stored_row(identifier)
-    stored = ours.result(identifier) if ours is not None and row is not None else None
-    return (row.analyzer, row.created, stored) if row is not None and stored is not None else None
-
-
-def _cached(request: Request, drawing: str, kind: str, cache_control: str) -> Response:
-    tag = badges.etag(drawing)
-    answer = _not_modified(request, tag) or Response(drawing, media_type=kind)
-    answer.headers["ETag"] = tag
-    answer.headers["Cache-Control"] = cache_control
-    return answer
-
-
-def _not_modified(request: Request, tag: str) -> Response | None:
-    known = request.headers.get("if-none-match", "")
-    return Response(status_code=304) if tag in [each.strip().removeprefix("W/") for each in known.split(",")] else None
+def _tagged(request: Request, tag: str, content: str | bytes, kind: str, cache: str) -> Response:
+    """Answer with ``content``, or with 304 if the client has it. tag: its entity tag, in quotes; cache: how long it may be cached."""
+    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    headers = {"ETag": tag, "Cache-Control": cache}
+    return Response(status_code=304, headers=headers) if tag in known else Response(content, headers=headers, media_type=kind)

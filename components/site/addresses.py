@@ -61,8 +61,7 @@ def stored(identifier: str) -> str:
 
 def short(identifier: str) -> str:
     """Return the short link to a stored report."""
-    ours = stored_results.library()
-    return f"r/{ours.short_code(identifier)}" if ours is not None else stored(identifier)
+    return f"r/{stored_results.our_library().short_code(identifier)}"
 
 
 def badge(model: str) -> str:

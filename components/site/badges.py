@@ -9,10 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer
-from components.text import numbers
-from components.text.display_names import commit
-from components.text.plain_text import shown
-from components.text.render import render
+from components.text import commit, numbers, render, shown
 
 if TYPE_CHECKING:
     from analyzers.check import CheckReport

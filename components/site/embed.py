@@ -6,9 +6,9 @@ from typing import Any
 import gradio as gr
 
 from analyzers.base import Report
+from components.forms.fields import build_copied
 from components.site import addresses, stored_results
-from components.text.plain_text import shown
-from components.text.render import macros
+from components.text import macros, shown
 
 _PARTS = macros("site/templates/result.html")
 # Placeholder for the address of this app, which only the browser knows: behind a proxy the server sees another one.
@@ -24,11 +24,11 @@ class Embed:
 
     def __init__(self, prefix: str) -> None:
         with gr.Accordion("Embed it", open=False, elem_classes="m-embeds", elem_id=f"{prefix}-embed"):
-            self.page = _code("Link to the stored result", f"{prefix}-stored", 1)
-            self.frame = _code("As a frame", f"{prefix}-frame", 3)
-            self.small = _code("As a small frame, without figures", f"{prefix}-small", 3)
-            self.element = _code("As Gradio's element", f"{prefix}-element", 4)
-            self.badge = _code("Badge, for a README", f"{prefix}-badge", 2)
+            self.page = build_copied("Link to the stored result", f"{prefix}-stored", 1)
+            self.frame = build_copied("As a frame", f"{prefix}-frame", 3)
+            self.small = build_copied("As a small frame, without figures", f"{prefix}-small", 3)
+            self.element = build_copied("As Gradio's element", f"{prefix}-element", 4)
+            self.badge = build_copied("Badge, for a README", f"{prefix}-badge", 2)
             self.picture = gr.HTML(elem_classes="m-plain")
 
     def components(self) -> list[Any]:
@@ -91,7 +91,3 @@ def _image(analyzer: str, model: str) -> tuple[str, str]:
     """Return the name of an analyzer's badge, and its address; empty if it has none."""
     name, query = _BADGES.get(analyzer, ("", ""))
     return name, f"{addresses.badge(model)}{query}" if name else ""
-
-
-def _code(label: str, name: str, lines: int) -> gr.Textbox:
-    return gr.Textbox(label=label, interactive=False, lines=lines, max_lines=lines, buttons=["copy"], elem_id=name)

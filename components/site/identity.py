@@ -15,8 +15,8 @@ from starlette.types import Scope
 
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest
-from components.library import Identity, Library
-from components.site import stored_results
+from components.library import Identity
+from components.site.stored_results import our_library
 
 COOKIE = "mantissa"
 # A cookie is weak evidence of identity, so the library counts labels without a login separately.
@@ -26,7 +26,6 @@ _OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROV
 _BEARER = re.compile(r"bearer +(hf_\S+)", re.IGNORECASE)
 LOG_IN = "Log in with Hugging Face first: a label carries the name of its contributor."
 _NOBODY = f"Say who contributes: send a cookie, {COOKIE}=SECRET, with a secret of your own; the library's page sets one."
-_NO_LIBRARY = "The library could not be opened, so nothing can be contributed: see the log of the app."
 
 
 def has_login() -> bool:
@@ -52,18 +51,11 @@ def new_secret() -> str:
     return secrets.token_urlsafe(24)
 
 
-def our_library() -> Library:
-    """Return the library of this app. Raises InvalidRequest if it has none."""
-    ours = stored_results.library()
-    if ours is None:
-        raise InvalidRequest(_NO_LIBRARY)
-    return ours
-
-
 def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> Identity:
     """Return the identity of the sender of ``request``. profile: of the login, as Gradio read it from the session.
 
-    Raises InvalidRequest without a login where one is required, without login and cookie, for a cross-site request, and without a library.
+    Raises InvalidRequest without a login where one is required, without login and cookie, and for a
+    cross-site request; LibraryUnavailable.
     """
     ours = our_library()
     headers = getattr(request, "headers", None) or {}

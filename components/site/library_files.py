@@ -1,7 +1,6 @@
 """Serves the library as files at fixed addresses: written on request, and again only after the library has changed."""
 
 import errno
-import shutil
 import tempfile
 import threading
 import time
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from analyzers.errors import LibraryUnavailable
-from components.library import Library
+from components.library import Counts, Library
 
 TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 # Files of 100,000 rows take seconds to write. A file that took more than _LONG_SECONDS is reused for _TIMES as long, even if outdated.
@@ -23,30 +22,23 @@ class Exports:
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._made: dict[tuple[str, str], tuple[float, tuple[int, ...], Path]] = {}
-        self._before: dict[tuple[str, str], Path] = {}
+        self._made: dict[tuple[str, str], tuple[float, Counts, Path]] = {}
         self._lock = threading.Lock()
 
     def path(self, library: Library, kind: str, form: str) -> Path:
         """Return the file of one of the library's `FILES`. Raises LibraryUnavailable if it cannot be written."""
         with self._lock, _advice():
+            counts, started = library.counts(), time.monotonic()
+            if (kind, form) in self._made:
+                fresh_until, of, path = self._made[kind, form]
+                if of == counts or started < fresh_until:
+                    return path
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="mantissa-exports-", ignore_cleanup_errors=True)
-            counts = library.counts()
-            state = (counts.labels, counts.results, counts.flags, counts.unpublished)
-            fresh_until, of, path = self._made.get((kind, form), (0.0, (), Path()))
-            started = time.monotonic()
-            if path.name and (of == state or started < fresh_until):
-                return path
-            made = _written(library, Path(tempfile.mkdtemp(dir=self._folder.name)), kind, form)
-            # The previous file may still be in transfer: delete the one before it.
-            if (outdated := self._before.get((kind, form))) is not None:
-                shutil.rmtree(outdated.parent, ignore_errors=True)
-            if path.name:
-                self._before[kind, form] = path
+            path = library.export(Path(self._folder.name), kind, form)  # replaces the file; a transfer of the old one continues
             taken = time.monotonic() - started
-            self._made[kind, form] = started + (_TIMES * taken if taken > _LONG_SECONDS else 0.0), state, made
-            return made
+            self._made[kind, form] = started + (_TIMES * taken if taken > _LONG_SECONDS else 0.0), counts, path
+            return path
 
     def close(self) -> None:
         """Delete the files. Idempotent."""
@@ -55,16 +47,6 @@ class Exports:
                 self._folder.cleanup()
             self._folder = None
             self._made.clear()
-            self._before.clear()
-
-
-def _written(library: Library, folder: Path, kind: str, form: str) -> Path:
-    """Write the file into ``folder``, which is deleted on failure."""
-    try:
-        return library.export(folder, kind, form)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 @contextmanager

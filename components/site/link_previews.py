@@ -17,8 +17,7 @@ from components.appearance.navigation import OTHERS
 from components.library import Library, Query, Result
 from components.site import addresses, stored_results
 from components.site.identity import space_hosts
-from components.text.plain_text import html, shown
-from components.text.render import macros
+from components.text import html, macros, shown
 
 _log = logging.getLogger("mantissa")
 _PARTS = macros("site/templates/result.html")
@@ -116,17 +115,16 @@ def _newest(analyzer: str, query: str) -> Preview | None:
 
     Nothing is computed. The Hub is asked whether the result's repositories are still public, and has 0.5 s to answer.
     """
-    ours, form = stored_results.library(), ANALYZERS[analyzer].component("form")
-    if ours is None:
-        return None
+    form = ANALYZERS[analyzer].component("form")
     try:
+        ours = stored_results.our_library()
         request = form.request(form.filled(parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS)))
         names, key = _references(request), stored_results.resolve(request, ask=False).key
         asked = request.model_dump(mode="json", exclude_defaults=True, exclude={*_NAMES, "device"})
         options = dict.fromkeys(_FILTERS & type(request).model_fields.keys()) | asked
         # Which of several models is the subject, only the result says.
         subjects = names if getattr(request, "models", ()) else names[:1]
-        rows = [row for each in subjects for row in ours.results(Query.of(analyzer=analyzer, model=_name(each), per_page=_ROWS)).rows]
+        rows = [row for each in subjects for row in ours.results(Query.of(analyzer=analyzer, model=each.full_name, per_page=_ROWS)).rows]
         for row in sorted(rows, key=lambda row: not key or row.result.key != key):  # the same request on the same commits comes first
             if not _is_about(row.result, names, subjects, bool(getattr(request, "base", None))):
                 continue
@@ -148,26 +146,19 @@ def _references(request: Any) -> list[Reference]:
     return [parse_reference(name, local=False) for name in names if name is not None]
 
 
-def _name(reference: Reference) -> str:
-    return f"sample:{reference.name}" if reference.kind == "sample" else reference.name
-
-
 def _is_about(result: Result, names: list[Reference], subjects: list[Reference], compared: bool) -> bool:
     """Return whether a result is about these checkpoints, one of ``subjects`` as its subject; compared: and the last as its base."""
     commits = {name.lower(): commit for name, commit in zip(result.models, result.commits, strict=True)}
     return (
-        result.models[0].lower() in {_name(each).lower() for each in subjects}
-        and (not compared or result.models[-1].lower() == _name(names[-1]).lower())
-        and all(commits.get(_name(each).lower()) in ({each.revision} if each.revision else commits.values()) for each in names)
+        result.models[0].lower() in {each.full_name.lower() for each in subjects}
+        and (not compared or result.models[-1].lower() == names[-1].full_name.lower())
+        and all(commits.get(each.full_name.lower()) in ({each.revision} if each.revision else commits.values()) for each in names)
     )
 
 
 @lru_cache(_KNOWN)
 def _read(ours: Library, identifier: str, version: str) -> tuple[dict[str, Any], Preview] | None:
     """Return the request of a stored report and its preview; None if another version of Mantissa made it. version: of the library."""
-    row, stored = ours.result_row(identifier), ours.result(identifier)
-    try:
-        report: Any = stored_results.read(row.result.analyzer, stored) if row is not None and stored is not None else None
-    except ValueError:
-        return None
+    row = ours.result_row(identifier)
+    report: Any = stored_results.load(ours, row.result) if row is not None else None
     return None if report is None or report.outdated else (report.request.model_dump(mode="json"), of_report(report))

@@ -9,8 +9,7 @@ from analyzers.options import describe, offered
 from components.appearance.navigation import OTHERS, navigation, title
 from components.results.self_contained_page import Page
 from components.site import link_previews
-from components.text.markup import table
-from components.text.render import macros
+from components.text import macros, table
 
 _PARTS = macros("site/templates/methods.html")
 _RESULT = macros("site/templates/result.html")

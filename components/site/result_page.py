@@ -8,9 +8,8 @@ from components.appearance.navigation import navigation
 from components.results.html_documents import page_of
 from components.results.self_contained_page import Page, report_page
 from components.site import addresses, link_previews, stored_results
+from components.text import macros, tag, tile
 from components.text.headline import answered, card, model_head, tiles
-from components.text.markup import tag, tile
-from components.text.render import macros
 
 _PARTS = macros("site/templates/result.html")
 _MISSING = (

@@ -13,8 +13,7 @@ from analyzers.base import Report
 from components.appearance.theme import LIGHT
 from components.plots.raster import Box, draw
 from components.site import addresses
-from components.text.display_names import commit
-from components.text.plain_text import shown
+from components.text import commit, shown
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw

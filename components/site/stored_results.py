@@ -13,12 +13,12 @@ from analyzers import ANALYZERS, analyzer_of
 from analyzers.base import Report, Request, content_id
 from analyzers.checkpoints import Access, LocalRepository, Summand, joined, parse_reference, summands
 from analyzers.checkpoints.hub.hub_repository import open_hub
-from analyzers.errors import HubError, MantissaError
+from analyzers.errors import HubError, LibraryUnavailable, MantissaError
 from analyzers.language_models.samples import sample_folder
 from analyzers.untrusted_json import parse_model
 
 if TYPE_CHECKING:
-    from components.library import Consensus, Library
+    from components.library import Consensus, Library, Result
 
 _ANYBODY = Access()
 # Unit of the progress item before a stored report; its note says when the report was stored.
@@ -39,6 +39,13 @@ def set_library(library: "Library | None") -> None:
 def library() -> "Library | None":
     """Return the library of this app, or None."""
     return _open[0] if _open else None
+
+
+def our_library() -> "Library":
+    """Return the library of this app. Raises LibraryUnavailable if it could not be opened."""
+    if not _open:
+        raise LibraryUnavailable("The library is not open, so nothing is stored: analyses work, and the log of the app says why.")
+    return _open[0]
 
 
 def is_restored() -> bool:
@@ -104,11 +111,7 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
     for row in ours.find(pinned.key):
         if not ours.is_available(row.result.models):
             continue
-        stored = ours.result(row.result.id)
-        try:
-            report = read(row.result.analyzer, stored) if stored is not None else None
-        except ValueError:  # stored by another version of this program
-            continue
+        report = load(ours, row.result)
         if report is not None and key_of(report) == pinned.key:
             return report, row.result.created
     return None
@@ -183,12 +186,17 @@ def newest(analyzer: str, model: str) -> Report | None:
 
     ours = library()
     rows = ours.results(Query.of(analyzer=analyzer, model=model, per_page=1)).rows if ours is not None else ()
-    stored = ours.result(rows[0].result.id) if ours is not None and rows else None
+    report = load(ours, rows[0].result) if ours is not None and rows else None
+    return None if report is None or report.outdated else report
+
+
+def load(ours: "Library", result: "Result") -> Report | None:
+    """Return a stored report; None if it is gone, or if another version of this program stored it."""
+    stored = ours.result(result.id)
     try:
-        report = read(analyzer, stored) if stored is not None else None
+        return read(result.analyzer, stored) if stored is not None else None
     except ValueError:
         return None
-    return None if report is None or report.outdated else report
 
 
 def read(analyzer: str, stored: bytes) -> Report:

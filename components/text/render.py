@@ -10,7 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from components.text import numbers, plain_text
+from analyzers import formatting as numbers
+from components.text.plain_text import LONGEST, LONGEST_SENTENCE, shown
 
 _COMPONENTS = Path(__file__).parents[1]
 
@@ -50,11 +51,11 @@ def _environment() -> Environment:
     return environment
 
 
-def _shown(text: str, longest: int = plain_text.LONGEST) -> str:
-    """Return `plain_text.shown`, which is still escaped even if the text is marked as HTML."""
-    return plain_text.shown(str(text), longest)
+def _shown(text: str, longest: int = LONGEST) -> str:
+    """Return `shown`, which is still escaped even if the text is marked as HTML."""
+    return shown(str(text), longest)
 
 
 def _prose(text: str) -> str:
     """Return a sentence of an analyzer with normalized numbers and the length limit of a sentence."""
-    return _shown(numbers.powers(str(text)), plain_text.LONGEST_SENTENCE)
+    return _shown(numbers.powers(str(text)), LONGEST_SENTENCE)

@@ -15,7 +15,7 @@ from analyzers.terminal import joined
 from components.appearance.theme import DARK, LIGHT
 from components.dtype.result import passport
 from components.dtype.tables import Outcome, comparison, evidence
-from components.dtype.text import among, summary
+from components.dtype.text import captions, summary
 from components.library import Identity, Library
 from components.precision import form as precision_form
 from components.results.html_documents import document
@@ -155,9 +155,9 @@ def test_where_the_rule_contradicts_a_label_it_is_said_which_wins_and_why() -> N
     guess = rule(plain.extremes.abs_max, plain.extremes.norm_max)
     assert guess == "fp16"
     said = "wins over fp16: it reports how the model was trained; the weights only suggest it."
-    assert f"The label (fp32-mixed) {said}" in among(plain)
-    assert "wins over" not in among(_labelled("fp16-mixed")) and "wins over" not in among(_labelled("mxfp4-post-trained"))
-    assert "wins over" not in among(report())  # an inference
+    assert f"The label (fp32-mixed) {said}" in captions.among(plain)
+    assert "wins over" not in captions.among(_labelled("fp16-mixed")) and "wins over" not in captions.among(_labelled("mxfp4-post-trained"))
+    assert "wins over" not in captions.among(report())  # an inference
 
 
 def test_what_an_older_analysis_inferred_is_not_repeated() -> None:

@@ -34,24 +34,3 @@ def test_a_page_is_rendered_once_whatever_host_is_asked_for() -> None:
         answer = client.get("/", headers={"Host": host}).text
         assert f'root = "http://{host}"' in answer and answer.count("10.0.0.") == answer.count(host) == 3, answer
     assert len(rendered) == 1
-
-
-def test_visitors_of_a_page_that_is_not_rendered_yet_wait_for_one_rendering() -> None:
-    rendered: list[bool] = []
-
-    async def gradio(scope: Scope, receive: Receive, send: Send) -> None:
-        rendered.append(True)
-        await asyncio.sleep(0.05)
-        await HTMLResponse('<meta charset="utf-8" /><script></script>')(scope, receive, send)
-
-    async def ask() -> None:
-        cache = PageCache(gradio, SimpleNamespace(pages=[("", "", True)]))  # type: ignore[arg-type]
-
-        async def send(message: Any) -> None:
-            pass
-
-        scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")], "scheme": "http", "query_string": b""}
-        await asyncio.gather(*(cache(dict(scope), "", None, send) for _ in range(50)))  # type: ignore[arg-type]
-
-    asyncio.run(ask())
-    assert len(rendered) == 1

@@ -277,11 +277,11 @@ def test_a_browser_is_told_apart_and_the_page_that_writes_cannot_be_framed(clien
     assert "set-cookie" not in client.get("/library").headers
 
 
-def test_without_a_library_there_is_an_answer_all_the_same(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_library_nothing_is_said_to_be_unknown_or_not_stored(client: TestClient) -> None:
     stored_results.set_library(None)
-    assert ">unknown<" in client.get("/badge/org/name.svg").text
-    assert client.get(f"/result/{ID}").status_code == 404
-    assert client.get("/library/labels.csv").status_code == 404
+    for path in ("/badge/org/name.svg", f"/result/{ID}", f"/result/{ID}.json", "/library/labels.csv", "/org/org"):
+        answer = client.get(path)
+        assert (answer.status_code, "The library is not open" in answer.text) == (503, True), path
 
 
 def test_a_library_that_fails_is_a_sentence(client: TestClient, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

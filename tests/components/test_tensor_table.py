@@ -2,7 +2,7 @@
 
 from analyzers.dtype_detection.columns import TENSORS
 from components.dtype.tables import representable
-from components.dtype.text import tensors as about_tensors
+from components.dtype.text import captions
 from components.results.tables import Sortable
 from tests.components.dtype_reports import hostile_report, report
 
@@ -32,11 +32,11 @@ def test_a_tensor_that_was_not_read_shows_no_counts() -> None:
 
 
 def test_the_sentence_above_counts_and_says_what_is_scaled() -> None:
-    assert "6 tensors." in about_tensors(report())
-    assert "scaled up" in about_tensors(report())
+    assert "6 tensors." in captions.tensors(report())
+    assert "scaled up" in captions.tensors(report())
     whole = report().extremes.model_dump() | {"exact": True}
-    assert "scaled up" not in about_tensors(report(extremes=whole)), "a sample that is everything"
-    assert "one row for each layer and role" in about_tensors(report(tensors_aggregated=True))
+    assert "scaled up" not in captions.tensors(report(extremes=whole)), "a sample that is everything"
+    assert "one row for each layer and role" in captions.tensors(report(tensors_aggregated=True))
 
 
 def test_every_format_has_its_share_and_a_sample_its_interval() -> None:

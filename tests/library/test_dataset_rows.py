@@ -67,4 +67,4 @@ def test_lists_and_texts_come_as_they_were_written() -> None:
     found = [row["models"] for _, row in read_rows(_file(pyarrow.array(written)), {"models"})]
     assert found == written
     (part,) = take("labels", Bytes("labels/labels.parquet", to_parquet("labels", [_label()])))
-    assert [label.model_dump() for label in part.labels] == [_label()] and not part.refused
+    assert [label.model_dump() for label in part.items] == [_label()] and not part.refused

@@ -84,11 +84,10 @@ def test_the_end_does_not_wait_for_what_the_hub_asked_for(
     assert saved.item.id in published(hub)
 
 
-def test_the_end_publishes_before_it_has_read_the_dataset_and_beyond_the_hourly_limit(
+def test_the_end_publishes_before_it_has_read_the_dataset(
     hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened("writer", background=False).publish()
-    monkeypatch.setattr("components.library.publisher.COMMITS_PER_HOUR", 0)
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.1)
     fault = hub.fault(Fault("/resolve/", times=1, delay=60))
     library = opened("one")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from components.library import Library, Query
-from components.library.dataset_rows import take
+from components.library.dataset_rows import row_of, take
 from tests.cases import few
 from tests.hub import LocalHub
 from tests.library import Bytes
@@ -67,7 +67,7 @@ def test_a_kill_while_publishing_neither_loses_nor_doubles(hub: LocalHub, tmp_pa
                 table = path.split("/")[0]
                 for part in take(table, Bytes(path, content)):  # type: ignore[arg-type]
                     assert part.refused == 0
-                    ids[table] += [item.id for item in part.labels] + [result.id for result, _ in part.results]
+                    ids[table] += [row_of(item)["id"] for item in part.items]
         assert len(ids["labels"]) == len(set(ids["labels"])) == 60, dataset
         assert ids["results"] == ["ab" * 32], dataset
 

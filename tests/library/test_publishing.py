@@ -20,7 +20,7 @@ from analyzers import limits
 from analyzers.base import Report
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidRequest, MantissaError
 from components.library import FLAG_REASONS, Identity, Label, Library, Query, contribute
-from components.library.dataset_rows import FIELDS, schema_of, take, to_parquet
+from components.library.dataset_rows import FIELDS, row_of, schema_of, take, to_parquet
 from components.library.schema import Flag
 from tests.cases import few
 from tests.components.dtype_reports import report
@@ -52,7 +52,7 @@ def published(hub: LocalHub, table: str = "labels", dataset: str = DATASET) -> l
         if path.startswith(f"{table}/"):
             for part in take(table, Bytes(path, content)):  # type: ignore[arg-type]
                 assert part.refused == 0
-                found += [label.id for label in part.labels] + [flag.id for flag in part.flags] + [result.id for result, _ in part.results]
+                found += [row_of(item)["id"] for item in part.items]
     return found
 
 
@@ -302,10 +302,10 @@ def test_a_file_of_a_hundred_thousand_rows_is_taken_in_parts(hub: LocalHub, monk
     monkeypatch.setattr("components.library.dataset_rows._GROUP_ROWS", 3)
     rows = [Label.of(ANN, f"org/m{number}", "bf16", LINK, "", created="2026-11-01T00:00:00.000000Z").model_dump() for number in range(10)]
     parts = list(take("labels", Bytes("labels/x.parquet", to_parquet("labels", rows))))
-    assert [len(part.labels) for part in parts] == [3, 3, 3, 1]
+    assert [len(part.items) for part in parts] == [3, 3, 3, 1]
     monkeypatch.setattr("components.library.dataset_rows.LIBRARY_FILE_ROWS", 4)
     parts = list(take("labels", Bytes("labels/x.parquet", to_parquet("labels", rows))))
-    assert [(len(part.labels), part.refused) for part in parts] == [(3, 0), (1, 1)]
+    assert [(len(part.items), part.refused) for part in parts] == [(3, 0), (1, 1)]
 
 
 def test_one_long_text_in_many_rows_is_not_held_many_times() -> None:
@@ -373,16 +373,6 @@ def test_without_a_token_it_is_read_and_not_written(hub: LocalHub, opened: Calla
         opened("nowhere", dataset="org/nowhere", token=None).publish()
 
 
-def test_commits_have_an_hourly_limit(hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.library.publisher.COMMITS_PER_HOUR", 2)
-    library = opened("one")
-    for number in range(4):
-        library.add_label(f"org/m{number}", "bf16", LINK, ANN)
-        library.publish()
-    assert len(hub.commits(DATASET, kind="dataset")) == 1 + 2
-    assert library.counts().unpublished == 2 and "2 commits were made within an hour" in library.state().problem
-
-
 def test_a_contribution_from_a_command_line_is_a_pull_request(hub: LocalHub, opened: Callable[..., Library]) -> None:
     library = opened("one")
     library.publish()
@@ -438,7 +428,7 @@ def test_who_is_an_author_is_recomputed_and_never_believed() -> None:
     assert [label.author for label in labels] == [True, True]
     rows = [label.model_dump() | {"author": author} for label in labels for author in (True, False)]
     (part,) = take("labels", Bytes("labels/labels.parquet", to_parquet("labels", rows)))
-    assert [label.author for label in part.labels] == [False, False, True, True] and not part.refused
+    assert [label.author for label in part.items] == [False, False, True, True] and not part.refused
 
 
 def test_columns_of_the_dataset_are_those_of_the_items() -> None:

@@ -10,7 +10,7 @@ from analyzers.errors import InvalidRequest, MantissaError
 from components.library import PRECISIONS, Identity, Label
 from components.library.initial_labels import SEED
 from components.library.item_checks import after, checked_link, evidence_of, now, one_line
-from components.library.schema import Flag
+from components.library.schema import Flag, Result
 
 ANN = Identity.login("ann", ("google",))
 CREATED = "2026-11-21T23:58:43.123456Z"
@@ -216,3 +216,23 @@ def test_a_name_of_the_hub_is_nobody_elses() -> None:
             Identity.login(name)
     looks_like = visitor.name.replace(":", "-")
     assert Identity.login(looks_like).name != visitor.name
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": "../" + "a" * 64},
+        {"id": "a" * 65},
+        {"id": "a" * 64 + "\n"},
+        {"key": "b" * 63},
+        {"analyzer": "dtype/../x"},
+        {"commits": ("a" * 40 + "?",)},
+        {"contributor": "<b>"},
+    ],
+)
+def test_a_result_with_anything_around_an_id_is_refused(changed: dict[str, Any]) -> None:
+    facts: dict[str, Any] = {"id": "a" * 64, "key": "b" * 64, "analyzer": "dtype", "analysis_version": 1, "models": ("org/name",)}
+    facts |= {"commits": ("a" * 40,), "created": CREATED, "contributor": "ann", "size": 10}
+    assert Result(**facts).id == "a" * 64 and Result(**facts | {"key": "", "contributor": ""}).key == ""
+    with pytest.raises(ValidationError):
+        Result(**facts | changed)

@@ -73,7 +73,7 @@ class _MergedFolder(Folder):
     """The folder of a merged checkpoint, with the files of its base."""
 
     def __init__(self, checkpoint: MergedCheckpoint, plan: list[Planned], dtype: Dtype) -> None:
-        self._dtype = dtype
+        self._dtype, self._ties = dtype, {name for found in checkpoint.merge.changes for name in found.ties}
         super().__init__(checkpoint, plan, base=checkpoint.merge.base)
 
     def _convert(self, codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
@@ -84,8 +84,7 @@ class _MergedFolder(Folder):
         base, path = self._checkpoint, "config.json"
         if not 0 < base.repository.files.get(path, 0) <= limits.CONFIG_BYTES:
             return {}
-        stored = {tensor.name for tensor in base.tensors}
-        untied = any(tensor.role == "head" and tensor.name not in stored for tensor in self._read.tensors)
+        untied = any(tensor.name in self._ties for tensor in self._read.tensors)
         rows = {t.name: t.shape[0] for t in base.tensors if t.role == "embedding" and len(t.shape) == 2}
         grown = {t.shape[0] for t in self._read.tensors if t.name in rows and t.shape[0] != rows[t.name]}
         changes: dict[str, Any] = ({"tie_word_embeddings": False} if untied else {}) | (

@@ -9,10 +9,10 @@ from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.configuration import FILE
 from analyzers.checkpoints.adapters.merged_file import MergedFile, MergedTensor
 from analyzers.checkpoints.adapters.names import plain_name
-from analyzers.checkpoints.adapters.updates import TIED, Changes, Update, find_changes
+from analyzers.checkpoints.adapters.ties import untie
+from analyzers.checkpoints.adapters.updates import Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
 from analyzers.checkpoints.local import is_local
-from analyzers.checkpoints.matching.tied_heads import states_ties
 from analyzers.checkpoints.quantization.description import describe_quantization
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
@@ -21,12 +21,6 @@ from analyzers.checkpoints.tensor_names.adapters import IS_ADAPTER, is_adapter, 
 from analyzers.checkpoints.tensor_names.roles import layer, role
 from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.formatting import plural
-
-_KEPT_HEAD = (
-    "The base ties its head to the embedding that the adapter changes: the head stays as it was, as in the unmerged model, and no longer "
-    "equals the embedding."
-)
-
 
 class MergedRepository:
     """The repository of the base under the name of the merged checkpoint; closing it closes the adapters' too.
@@ -93,8 +87,7 @@ class MergedCheckpoint(Checkpoint):
     def unmerged(self) -> "MergedCheckpoint":
         """Return the weights beside which the matrices stay: the base's, with the whole tensors that adapters replace."""
         stored = [self.sources.get(tensor.name, tensor) for tensor in self.tensors]
-        held = tuple(tensor for tensor, own in zip(stored, self.tensors, strict=True) if tensor.name == own.name)
-        return replace(self, tensors=held, sources={})
+        return replace(self, tensors=tuple(stored), sources={})
 
 
 def open_checkpoint(
@@ -183,21 +176,19 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         for found, start in zip(changes, starts, strict=True)
         for name, tensor in found.saved.items()
     }
-    stored = {tensor.name: tensor for tensor in (*base.tensors, *base.aliases)}
     updates = how.updates
     computed = {name: MergedTensor(saved.get(name, each[0][1].source), tuple(each)) for name, each in updates.items()}
     merged_file = MergedFile("merged weights", list(computed.values()), files, [adapter.checkpoint.files for adapter in opened])
     changed, at = dict[str, Tensor](), 0
     for name, each in computed.items():
-        source = stored.get(name, each.source)
         nbytes = 4 * each.source.elements
-        changed[name] = Tensor(name, "F32", each.source.shape, len(files), at, nbytes, role(name), source.layer, False)
+        changed[name] = Tensor(name, "F32", each.source.shape, len(files), at, nbytes, role(name), layer(name), False)
         at += nbytes
     changed = saved | changed
-    kept = _kept_head(base, changed)
-    changed |= kept
+    untied = untie(base, {name: tensor for found in changes for name, tensor in found.ties.items()}, changed)
+    changed |= untied.kept
+    aliases = tuple(alias for alias in base.aliases if alias.name not in changed)
     tensors = [changed.pop(tensor.name, tensor) for tensor in base.tensors]
-    aliases = [_moved(alias, base, tensors) for alias in base.aliases if alias.name not in changed]
     commits = [base.commit, *(adapter.checkpoint.commit for adapter in opened)]
     refs = [(base.ref, 1.0), *((adapter.ref, weight) for adapter, weight in zip(opened, factors, strict=True))]
     if all(adapter.checkpoint.repository is base.repository for adapter in opened):
@@ -213,10 +204,10 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         tensors=tuple(by_name([*tensors, *changed.values()])),
         config=base.config,
         quantization=base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
-        notes=(*base.notes, *_notes(how), *([_KEPT_HEAD] if kept else [])),
+        notes=(*base.notes, *_notes(how), *untied.notes),
         parallel_reads=repository.parallel_reads,
         repository=repository,
-        aliases=tuple(aliases),
+        aliases=aliases,
         not_read=(*base.not_read, *(each for adapter in opened for each in adapter.checkpoint.not_read)),
         omitted=base.omitted,
         outside_index=base.outside_index,
@@ -257,29 +248,6 @@ def _divided(checkpoint: Checkpoint) -> tuple[Checkpoint, Checkpoint] | None:
     return (replace(checkpoint, tensors=tuple(by_name(rest))), replace(checkpoint, tensors=tuple(own))) if own else None
 
 
-def _moved(alias: Tensor, base: Checkpoint, tensors: Sequence[Tensor]) -> Tensor:
-    """Return ``alias`` where the merged values of the tensor are whose memory it shares in the base."""
-    for stored, tensor in zip(base.tensors, tensors, strict=True):
-        if (stored.file, stored.offset, stored.shape) == (alias.file, alias.offset, alias.shape):
-            return replace(tensor, name=alias.name, role=alias.role, layer=alias.layer)
-    return alias
-
-
-def _kept_head(base: Checkpoint, changed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the head of a decoder that ties it to an embedding which is changed alone: as it was, since adapters change modules."""
-    kinds = (base.config or {}).get("architectures")
-    decoder = isinstance(kinds, list) and any(str(kind).endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds)
-    embeddings = [tensor for tensor in base.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
-    largest = max(embeddings, key=lambda tensor: tensor.shape[0], default=None)
-    stored = any(role(name) == "head" for name in (*changed, *(tensor.name for tensor in (*base.tensors, *base.aliases))))
-    if largest is None or stored or not decoder or not states_ties(base.config):
-        return {}
-    merged = changed.get(largest.name)
-    if merged is None or merged.shape != largest.shape:
-        return {}
-    return {"lm_head.weight": replace(largest, name="lm_head.weight", role="head", layer=None)}
-
-
 def _mean_matrix(changes: Sequence[Changes]) -> int:
     """Return the mean bytes of the factors that are read whole for a part of their tensor."""
     whole = [each.nbytes for found in changes for update in found.updates if update.right for each in (update.right.tensor,)]
@@ -305,12 +273,6 @@ def _notes(how: Merge) -> list[str]:
             one = changes.unmatched[0]
             more = f", and {len(changes.unmatched) - 1:,} more" if len(changes.unmatched) > 1 else ""
             notes.append(f"Not merged: {quoted(one.name, 200)}, since {one.why}{more}.")
-        for update in changes.updates:
-            if update.form == TIED:
-                notes.append(
-                    f"The adapter changes the head {quoted(update.target, 200)}, which the base ties to its embedding: merged alone, it "
-                    "no longer equals the embedding."
-                )
     return notes
 
 

@@ -14,13 +14,14 @@ from analyzers.checkpoints.adapters.updates import Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
 from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.description import describe_quantization
-from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
+from analyzers.checkpoints.reference import joined, parse_reference, quoted, quoted_names, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import IS_ADAPTER, is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import layer, role
 from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.formatting import plural
+
 
 class MergedRepository:
     """The repository of the base under the name of the merged checkpoint; closing it closes the adapters' too.
@@ -259,16 +260,14 @@ def _notes(how: Merge) -> list[str]:
     for adapter, changes in zip(how.adapters, how.changes, strict=True):
         targets = {update.target for update in changes.updates}
         notes.append(
-            f"{plural(len(targets), 'tensor')} of {quoted(how.base.ref, 200)} with the adapter {quoted(adapter.ref, 200)} "
-            f"({adapter.configuration.kind}) merged in are computed in fp32 while they are read, and stored nowhere."
+            f"{plural(len(targets), 'tensor is', 'tensors are')} computed in fp32: {quoted(how.base.ref, 200)} with the adapter "
+            f"{quoted(adapter.ref, 200)} ({adapter.configuration.kind}) merged in."
         )
         decoded = sum(update.source.scale is not None for update in changes.updates)
         if decoded:
             notes.append(f"The base is quantized: {plural(decoded, 'change')} were added to its decoded weights.")
         if changes.saved:
-            notes.append(
-                f"The adapter replaces {plural(len(changes.saved), 'whole tensor')}, {quoted(next(iter(changes.saved)), 200)} for one."
-            )
+            notes.append(f"The adapter replaces {plural(len(changes.saved), 'whole tensor')}: {quoted_names(list(changes.saved))}.")
         if changes.unmatched:
             one = changes.unmatched[0]
             more = f", and {len(changes.unmatched) - 1:,} more" if len(changes.unmatched) > 1 else ""

@@ -5,14 +5,12 @@ from dataclasses import dataclass, replace
 
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.tied_heads import may_tie, states_ties
-from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.reference import quoted_names
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.roles import layer, role
-from analyzers.formatting import listed
 
 _HEADED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # architectures whose head is ``lm_head``
 _SHARED = "shared.weight"
-_NAMED = 3
 
 
 def tied_weights(base: Checkpoint, named: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
@@ -60,14 +58,15 @@ def untie(base: Checkpoint, ties: Mapping[str, Tensor], changed: Mapping[str, Te
         resized = any(changed[name].shape != tensor.shape for name in own)
         if own and same and others and not resized:
             kept |= {name: ties[name] for name in others if name in ties}
+            them = "it" if len(own) == 1 else "them"
             notes.append(
-                f"The adapter changes {_quoted(own)} and not {_quoted(others)}, which the base ties to {'it' if len(own) == 1 else 'them'}: "
-                "stored separately, they are what the unmerged model computes with; peft's merge may change all of them."
+                f"The adapter changes {quoted_names(own)} and not {quoted_names(others)}, which the base ties to {them}: stored "
+                "separately, they are what the unmerged model computes with; peft's merge may change all of them."
             )
         elif own and (others if same else _hides_head(base, changed, tensor)):
             notes.append(
-                f"The base ties {_quoted(others) or 'its head'} to {_quoted(own)}, which the adapter changes: merged, both change, and "
-                "unmerged only what the adapter names, so that the outputs differ."
+                f"The base ties {quoted_names(others) or 'its head'} to {quoted_names(own)}, which the adapter changes: merged, both "
+                "change, and unmerged only what the adapter names, so that the outputs differ."
             )
     return Untied(kept, notes)
 
@@ -81,8 +80,3 @@ def _hides_head(base: Checkpoint, changed: Mapping[str, Tensor], embedding: Tens
 def _has_head(base: Checkpoint, kinds: tuple[str, ...]) -> bool:
     stated = (base.config or {}).get("architectures")
     return isinstance(stated, list) and any(str(kind).endswith(kinds) for kind in stated)
-
-
-def _quoted(names: Sequence[str]) -> str:
-    more = [f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
-    return listed([*(quoted(name, 200) for name in names[:_NAMED]), *more])

@@ -139,8 +139,8 @@ def test_overflow(tmp_path: Path) -> None:
     (said,) = [note for note in report.notes if "are beyond float16 and were stored as infinite" in note]
     assert len(infinite) == 2 and all(f'"{name}"' in said for name in infinite)
     assert report.lost_norm is not None and np.isfinite(report.lost_norm)
-    *_, report = merge(f"{tmp_path}/base+{tmp_path}/adapter", str(tmp_path / "again"), "bfloat16", LOCAL)
-    assert isinstance(report, MergeReport) and not report.overflowed
+    *_, last = merge(f"{tmp_path}/base+{tmp_path}/adapter", str(tmp_path / "again"), "bfloat16", LOCAL)
+    assert isinstance(last, MergeReport) and not last.overflowed
 
 
 def test_modules_that_change_nothing(tmp_path: Path) -> None:

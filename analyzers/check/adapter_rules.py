@@ -1,6 +1,5 @@
 """Rules about an adapter (LoRA or the like): whether it changes what it claims to change, of the base that it names."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,7 +19,6 @@ from analyzers.formatting import listed, plural, share
 from analyzers.tensor_words import dtype_name
 from analyzers.untrusted_json import InvalidJson, parse_json
 
-_CONFIG = "adapter_config.json"
 # Values of a tensor that are compared with the base's, at most, and tensors
 _COMPARED, _TENSORS = 1 << 22, 4
 # A tensor is unrelated to the base's below this cosine, and a magnitude of DoRA if it is so far from the norms of the weights
@@ -43,7 +41,7 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, unjud
         return found, base
     except InvalidCheckpoint as error:
         unjudged.append("Whether it fits its base was not judged.")
-        return [finding("adapter-config", "error", "The configuration cannot be used", f"{error} Save the adapter again.")], base
+        return [finding("adapter-config", "error", "The configuration is missing or unusable", f"{error} Save the adapter again.")], base
     found += [*modules(adapter), *empty(adapter)]
     if base is None:
         try:
@@ -79,10 +77,6 @@ def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
             "random. Upload adapter_model.safetensors with adapter_config.json and without config.json, or the merged model."
         )
         yield finding("adapter-upload", "error", "An adapter is stored as a model", detail)
-    peft = any(re.search(r"\.lora_(A|B|embedding|magnitude)", tensor.name) for tensor in own)
-    if peft and not any(path.rpartition("/")[2] == _CONFIG for path in files):
-        detail = f"{_CONFIG}, which states base, scale and rank, is missing: peft cannot load the adapter. Save it with save_pretrained."
-        yield finding("adapter-config", "error", "The adapter has no configuration", detail)
 
 
 def _of_another_method(checkpoint: Checkpoint) -> bool:
@@ -101,13 +95,13 @@ def modules(adapter: Adapter) -> Iterator[Finding]:
     if adapter.unusable:
         first = adapter.unusable[0]
         names = [each.name for each in adapter.unusable]
-        detail = f"{plural(len(names), 'module')} cannot be applied; {quoted(first.name)}: {first.why}. Save the adapter again."
+        detail = f"{plural(len(names), 'module')} cannot be applied; {quoted(first.name, 200)}: {first.why}. Save the adapter again."
         yield finding("adapter-config", "error", "Matrices disagree with the configuration", detail, names)
     mixed = [each for each in adapter.modules if each.a.dtype != each.b.dtype]
     if mixed:
         one = mixed[0]
         detail = (
-            f"{plural(len(mixed), 'module has', 'modules have')} A and B in different dtypes; {quoted(one.name)}: "
+            f"{plural(len(mixed), 'module has', 'modules have')} A and B in different dtypes; {quoted(one.name, 200)}: "
             f"{dtype_name(one.a.dtype)} and {dtype_name(one.b.dtype)}. Save both as they were trained."
         )
         yield finding("adapter-dtype", "warning", "A and B have different dtypes", detail, [each.name for each in mixed])
@@ -137,15 +131,15 @@ def against_base(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterat
     names = [each.name for each in unmatched]
     if unmatched and not applied and not changes.saved:
         detail = (
-            f"None of {plural(len(unmatched), 'module')} matches a tensor of {base.ref}; {quoted(unmatched[0].name)}: {unmatched[0].why}. "
-            "It was trained on another model: correct base_model_name_or_path."
+            f"None of {plural(len(unmatched), 'module')} matches a tensor of {base.ref}; {quoted(unmatched[0].name, 200)}: "
+            f"{unmatched[0].why}. It was trained on another model: correct base_model_name_or_path."
         )
         yield finding("adapter-base", "error", "The base does not fit the adapter", detail, names)
     elif unmatched:
         total = len(unmatched) + len(applied) + len(changes.saved)
         detail = (
             f"{len(unmatched):,} of {plural(total, 'module')} ({share(len(unmatched) / total)}) match nothing in {base.ref}; "
-            f"{quoted(unmatched[0].name)}: {unmatched[0].why}. What was trained there has no effect: correct the names, or the base."
+            f"{quoted(unmatched[0].name, 200)}: {unmatched[0].why}. What was trained there has no effect: correct the names, or the base."
         )
         yield finding("adapter-unmatched", "error", "Modules that are not applied", detail, names)
     yield from _foreign(adapter, base, changes)

@@ -133,7 +133,7 @@ CASES = [
     (not_a_number, "non-finite", "error", "1 NaN"),
     (other_rank, "adapter-config", "error", "rank 4"),
     (mixed_dtypes, "adapter-dtype", "warning", "bf16 and fp32"),
-    (unconfigured, "adapter-config", "error", "is missing"),
+    (unconfigured, "adapter-config", "error", "has no adapter_config.json"),
     (rank_zero, "adapter-config", "error", "whole number"),
     (whole_model, "adapter-upload", "error", "a whole model"),
     (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -122,6 +123,29 @@ def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:
     )
 
 
+def from_metadata(text: str) -> AdapterConfiguration:
+    """Validate the settings that diffusers stores in a weight file, ``{"unet.r": 4, "unet.lora_alpha": 8}``. Raises as `configuration`."""
+    try:
+        content = parse_json(text.encode(), lenient=True)
+    except InvalidJson as error:
+        raise InvalidCheckpoint(f"Its lora_adapter_metadata {error}.") from None
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in content.items() if isinstance(content, dict) else ():
+        part, _, key = name.partition(".")
+        parts.setdefault(part, {})[key] = value
+    patterns: dict[str, dict[str, Any]] = {"rank_pattern": {}, "alpha_pattern": {}}
+    for part, own in parts.items():
+        for kind, default in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha")):
+            before = rf"{re.escape(part)}\."
+            patterns[kind] |= {rf"{before}(.*\.)?({pattern})": value for pattern, value in _patterns(own, kind)}
+            patterns[kind] |= {f"{before}.*": own[default]} if own.get(default) is not None else {}
+    rest = [{key: value for key, value in own.items() if key not in (*patterns, "r", "lora_alpha")} for own in parts.values()]
+    found = [configuration({**own, **patterns}) for own in rest]
+    if not found or any(each != found[0] for each in found):
+        raise UnsupportedWeights("Its lora_adapter_metadata states different methods for its parts, which are not merged together here.")
+    return found[0]
+
+
 def by_pattern(patterns: Mapping[str, Any] | None, modules: Iterable[str]) -> dict[str, Any]:
     """Return the value of each of ``modules`` that a pattern matches: the first one whose expression matches the end of its name.
 
@@ -217,4 +241,3 @@ def _patterns(content: Mapping[str, Any], key: str) -> Iterable[tuple[str, Any]]
     if not isinstance(value, dict) or len(value) > _MOST_PATTERNS or any(len(name) > _LONGEST_PATTERN for name in value):
         raise InvalidCheckpoint(f"{FILE}: {key} is not a mapping from at most {_MOST_PATTERNS:,} names of modules to numbers.")
     return list(value.items())
-

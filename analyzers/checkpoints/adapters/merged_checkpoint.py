@@ -19,6 +19,7 @@ from analyzers.checkpoints.repository import Access, RangeFile, Repository
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import IS_ADAPTER, is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import layer, role
+from analyzers.checkpoints.weight_files.not_read import notes_on
 from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.formatting import plural
 
@@ -107,18 +108,15 @@ def open_checkpoint(
     """
     first, *others = summands(text, access.local)
     with ExitStack() as stack:
-
-        def opened(part: str, folder: str | None, needed: bool = True) -> Checkpoint:
-            return stack.enter_context(open_stored(part, access, folder, on_repository, weights=needed))
-
-        base = opened(first.text, subfolder, weights)
+        base = stack.enter_context(open_stored(first.text, access, subfolder, on_repository, weights=weights))
         if not others:
             unmerged = _divided(base)
             found = base if unmerged is None else merge(unmerged[0], [unmerged[1]])
         else:
             if is_adapter_alone(base):
                 raise UnsupportedWeights(f"{quoted(first.text)} is an adapter itself: name the model first, BASE+ADAPTER.")
-            found = merge(base, [opened(each.text, None) for each in others], [each.weight for each in others])
+            parts = [stack.enter_context(open_stored(each.text, access, None, on_repository, adapter=True)) for each in others]
+            found = merge(base, parts, [each.weight for each in others])
         stack.pop_all()
         return found
 
@@ -190,6 +188,9 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
     changed |= untied.kept
     aliases = tuple(alias for alias in base.aliases if alias.name not in changed)
     tensors = [changed.pop(tensor.name, tensor) for tensor in base.tensors]
+    # An adapter may be stored with its base.
+    read = {f"{checkpoint.ref}/{file.path}" for checkpoint in adapters for file in checkpoint.files}
+    apart = [each for each in base.not_read if f"{base.ref}/{each.path}" in read]
     commits = [base.commit, *(adapter.checkpoint.commit for adapter in opened)]
     refs = [(base.ref, 1.0), *((adapter.ref, weight) for adapter, weight in zip(opened, factors, strict=True))]
     if all(adapter.checkpoint.repository is base.repository for adapter in opened):
@@ -205,11 +206,11 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         tensors=tuple(by_name([*tensors, *changed.values()])),
         config=base.config,
         quantization=base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
-        notes=(*base.notes, *_notes(how), *untied.notes),
+        notes=(*(note for note in base.notes if note not in notes_on(apart, gguf=False)), *_notes(how), *untied.notes),
         parallel_reads=repository.parallel_reads,
         repository=repository,
         aliases=aliases,
-        not_read=(*base.not_read, *(each for adapter in opened for each in adapter.checkpoint.not_read)),
+        not_read=tuple(each for checkpoint in (base, *adapters) for each in checkpoint.not_read if each not in apart),
         omitted=base.omitted,
         outside_index=base.outside_index,
         replaced=base.replaced,
@@ -263,6 +264,10 @@ def _notes(how: Merge) -> list[str]:
             f"{plural(len(targets), 'tensor is', 'tensors are')} computed in fp32: {quoted(how.base.ref, 200)} with the adapter "
             f"{quoted(adapter.ref, 200)} ({adapter.configuration.kind}) merged in."
         )
+        if not adapter.configured:
+            notes.append(
+                "No configuration states its scales: they are alpha / rank where the file holds alphas, and 1 where it holds none."
+            )
         decoded = sum(update.source.scale is not None for update in changes.updates)
         if decoded:
             notes.append(f"The base is quantized: {plural(decoded, 'change')} were added to its decoded weights.")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.adapters.adapter import AdaptedModule, Adapter, Unmatched
-from analyzers.checkpoints.adapters.names import flattened
+from analyzers.checkpoints.adapters.names import spelled
 from analyzers.checkpoints.adapters.ties import tied_weights
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.layouts.attention_heads import head_lengths, head_rows
@@ -124,15 +124,17 @@ class _Finder:
         return Changes((*ordered, *(bias for bias in biases if bias)), saved, tuple(unmatched), self._ties)
 
     def _names(self, modules: Mapping[str, AdaptedModule]) -> Iterator[tuple[str, str]]:
-        """Yield names of modules with the name of the stored tensor: the same, the same in kohya's spelling, or the same bare name."""
+        """Yield names of modules with the name of the stored tensor: the same, the same in another spelling, or the same bare name."""
         yield from ((name, name) for name in modules if name in self._stored)
-        flat = {name: module for name, module in modules.items() if module.flat}
-        if flat:
-            spelled: dict[str, list[str]] = {}
-            for name in self._stored:
-                spelled.setdefault(flattened(name.rpartition("/")[2].removesuffix(".weight")), []).append(name)
-            yield from ((name, spelled[name][0]) for name in flat if len(spelled.get(name, ())) == 1)
-        theirs = [_described(module) for name, module in modules.items() if name not in self._stored and name not in flat]
+        others: dict[str, list[str]] = {}
+        for name in self._stored:
+            for spelling in spelled(name):
+                others.setdefault(spelling, []).append(name)
+        known = {name: others[name][0] for name in modules if name not in self._stored and len(others.get(name, ())) == 1}
+        yield from known.items()
+        theirs = [
+            _described(module) for name, module in modules.items() if name not in self._stored and name not in known and not module.flat
+        ]
         ours = [tensor for name, tensor in self._stored.items() if name not in modules]
         pairs = renamed(ours, theirs, lambda one, other: self._orientation(modules[other.name], one.shape) is not None)
         yield from ((other.name, one.name) for one, other in pairs)

@@ -73,7 +73,7 @@ def _refusal(folder: Path) -> str:
         ({"alpha_pattern": {"(" * 50: 1}}, "not a valid regular expression"),
         ({"alpha_pattern": {f"x{at}|(.|..)*y": 1 for at in range(20_000)}}, "not a valid regular expression"),
         ({"use_rslora": "true"}, 'use_rslora is "true", where true or false is expected'),
-        ({"use_dora": 1}, 'use_dora is 1, where true or false is expected'),
+        ({"use_dora": 1}, "use_dora is 1, where true or false is expected"),
         ({"fan_in_fan_out": [True]}, "where true or false is expected"),
         ({"use_qalora": "false"}, "where true or false is expected"),
         ({"peft_type": 1}, "where a text is expected"),
@@ -122,7 +122,7 @@ def test_matrices(tensors: dict[str, torch.Tensor], said: str, tmp_path: Path) -
 def test_missing_configuration(tmp_path: Path) -> None:
     _base(tmp_path)
     (_adapter(tmp_path) / "adapter_config.json").unlink()
-    assert "has no adapter_config.json, which states the scale" in _refusal(tmp_path)
+    assert "has no adapter_config.json, which states the scale (lora_alpha). If its folder has one, name the folder." in _refusal(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": ' * 2000, "\0"])

@@ -8,7 +8,7 @@ import numpy as np
 from analyzers import limits
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, read_range
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, quoted_names, read_range
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.configuration import read_configuration
 from analyzers.checkpoints.adapters.merged_file import read_values
@@ -19,6 +19,9 @@ from analyzers.formatting import listed, plural, share
 from analyzers.tensor_words import dtype_name
 from analyzers.untrusted_json import InvalidJson, parse_json
 
+# Rules about how a model was trained and stored. In an adapter, B begins at 0, A may be drawn alike in all modules, and whole tensors are
+# copies of the base's: `adapter-empty` tells what that means. With a base, they are about the base.
+OF_MODELS = ("zero-tensor", "untouched", "stored-twice", "fossil-rows")
 # Values of a tensor that are compared with the base's, at most, and tensors
 _COMPARED, _TENSORS = 1 << 22, 4
 # A tensor is unrelated to the base's below this cosine, and a magnitude of DoRA if it is so far from the norms of the weights
@@ -143,6 +146,7 @@ def against_base(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterat
         )
         yield finding("adapter-unmatched", "error", "Modules that are not applied", detail, names)
     yield from _foreign(adapter, base, changes)
+    yield from _copied(adapter, base, changes)
     yield from _tokens(adapter, base, changes)
 
 
@@ -169,6 +173,29 @@ def _foreign(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[F
             f"from those of {base.ref}: it was trained on another model, or far from it."
         )
         yield finding("adapter-base", "warning", "Magnitudes are not those of the base", detail, apart)
+
+
+def _copied(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
+    """Find whole tensors that the adapter replaces by the base's own, as peft stores embeddings next to matrices that change them."""
+    stored = {tensor.name: tensor for tensor in base.tensors}
+    pairs = [(stored[name], tensor) for name, tensor in changes.saved.items() if name in stored and stored[name].shape == tensor.shape]
+    same = [(one, other) for one, other in pairs if _equal(base, one, adapter.checkpoint, other)]
+    if same:
+        names, nbytes = [one.name for one, _ in same], sum(other.nbytes for _, other in same)
+        equal = "equals" if len(same) == 1 else "equal"
+        part = f" in the first {_COMPARED:,} values" if any(one.elements > _COMPARED for one, _ in same) else ""
+        detail = (
+            f"{quoted_names(names)} of the adapter, {nbytes:,} bytes, {equal} {base.ref}{part}. Leave out "
+            "what was not trained: modules_to_save, save_embedding_layers=False."
+        )
+        yield finding("adapter-empty", "info", "The adapter repeats tensors of its base", detail, names)
+
+
+def _equal(base: Checkpoint, one: Tensor, model: Checkpoint, other: Tensor) -> bool:
+    """Return whether the first values of both are equal in fp32."""
+    count = min(one.elements, _COMPARED)
+    x, y = (read_values(side.files, tensor, 0, count) for side, tensor in ((base, one), (model, other)))
+    return bool(np.array_equal(x, y))
 
 
 def _cosine(base: Checkpoint, one: Tensor, model: Checkpoint, other: Tensor) -> float:

@@ -76,7 +76,7 @@ def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
         yield finding("adapter-upload", "error", "Whole weights are stored as an adapter", detail)
     elif own and not stored_as_adapter and any(path.rpartition("/")[2] == "config.json" for path in files):
         detail = (
-            "config.json describes a whole model, and the weights beside it are an adapter alone: transformers initialises the model at "
+            "config.json describes a whole model, and the weight files hold an adapter alone: transformers initialises the model at "
             "random. Upload adapter_model.safetensors with adapter_config.json and without config.json, or the merged model."
         )
         yield finding("adapter-upload", "error", "An adapter is stored as a model", detail)
@@ -223,7 +223,7 @@ def _tokens(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Fi
     most = max(rows.values(), default=0)
     if rows and last is not None and last >= most:
         detail = (
-            f"The tokenizer beside the adapter has tokens up to number {last:,}, and the embedding has {most:,} rows: the adapter was "
+            f"The adapter's tokenizer has tokens up to number {last:,}, and the embedding has {most:,} rows: the adapter was "
             "saved without the embedding that was resized for them. Save it with save_embedding_layers=True."
         )
         yield finding("adapter-tokens", "error", "Tokens without embeddings", detail)

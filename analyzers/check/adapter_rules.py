@@ -1,6 +1,5 @@
 """Rules about an adapter (LoRA or the like): whether it changes what it claims to change, of the base that it names."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from analyzers import limits
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, read_range
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, quoted_names, read_range
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.configuration import read_configuration
 from analyzers.checkpoints.adapters.merged_file import read_values
@@ -20,7 +19,9 @@ from analyzers.formatting import listed, plural, share
 from analyzers.tensor_words import dtype_name
 from analyzers.untrusted_json import InvalidJson, parse_json
 
-_CONFIG = "adapter_config.json"
+# Rules about how a model was trained and stored. In an adapter, B begins at 0, A may be drawn alike in all modules, and whole tensors are
+# copies of the base's: `adapter-empty` tells what that means. With a base, they are about the base.
+OF_MODELS = ("zero-tensor", "untouched", "stored-twice", "fossil-rows")
 # Values of a tensor that are compared with the base's, at most, and tensors
 _COMPARED, _TENSORS = 1 << 22, 4
 # A tensor is unrelated to the base's below this cosine, and a magnitude of DoRA if it is so far from the norms of the weights
@@ -43,7 +44,7 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, unjud
         return found, base
     except InvalidCheckpoint as error:
         unjudged.append("Whether it fits its base was not judged.")
-        return [finding("adapter-config", "error", "The configuration cannot be used", f"{error} Save the adapter again.")], base
+        return [finding("adapter-config", "error", "The configuration is missing or unusable", f"{error} Save the adapter again.")], base
     found += [*modules(adapter), *empty(adapter)]
     if base is None:
         try:
@@ -75,14 +76,10 @@ def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
         yield finding("adapter-upload", "error", "Whole weights are stored as an adapter", detail)
     elif own and not stored_as_adapter and any(path.rpartition("/")[2] == "config.json" for path in files):
         detail = (
-            "config.json describes a whole model, and the weights beside it are an adapter alone: transformers initialises the model at "
+            "config.json describes a whole model, and the weight files hold an adapter alone: transformers initialises the model at "
             "random. Upload adapter_model.safetensors with adapter_config.json and without config.json, or the merged model."
         )
         yield finding("adapter-upload", "error", "An adapter is stored as a model", detail)
-    peft = any(re.search(r"\.lora_(A|B|embedding|magnitude)", tensor.name) for tensor in own)
-    if peft and not any(path.rpartition("/")[2] == _CONFIG for path in files):
-        detail = f"{_CONFIG}, which states base, scale and rank, is missing: peft cannot load the adapter. Save it with save_pretrained."
-        yield finding("adapter-config", "error", "The adapter has no configuration", detail)
 
 
 def _of_another_method(checkpoint: Checkpoint) -> bool:
@@ -101,13 +98,13 @@ def modules(adapter: Adapter) -> Iterator[Finding]:
     if adapter.unusable:
         first = adapter.unusable[0]
         names = [each.name for each in adapter.unusable]
-        detail = f"{plural(len(names), 'module')} cannot be applied; {quoted(first.name)}: {first.why}. Save the adapter again."
+        detail = f"{plural(len(names), 'module')} cannot be applied; {quoted(first.name, 200)}: {first.why}. Save the adapter again."
         yield finding("adapter-config", "error", "Matrices disagree with the configuration", detail, names)
     mixed = [each for each in adapter.modules if each.a.dtype != each.b.dtype]
     if mixed:
         one = mixed[0]
         detail = (
-            f"{plural(len(mixed), 'module has', 'modules have')} A and B in different dtypes; {quoted(one.name)}: "
+            f"{plural(len(mixed), 'module has', 'modules have')} A and B in different dtypes; {quoted(one.name, 200)}: "
             f"{dtype_name(one.a.dtype)} and {dtype_name(one.b.dtype)}. Save both as they were trained."
         )
         yield finding("adapter-dtype", "warning", "A and B have different dtypes", detail, [each.name for each in mixed])
@@ -137,18 +134,19 @@ def against_base(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterat
     names = [each.name for each in unmatched]
     if unmatched and not applied and not changes.saved:
         detail = (
-            f"None of {plural(len(unmatched), 'module')} matches a tensor of {base.ref}; {quoted(unmatched[0].name)}: {unmatched[0].why}. "
-            "It was trained on another model: correct base_model_name_or_path."
+            f"None of {plural(len(unmatched), 'module')} matches a tensor of {base.ref}; {quoted(unmatched[0].name, 200)}: "
+            f"{unmatched[0].why}. It was trained on another model: correct base_model_name_or_path."
         )
         yield finding("adapter-base", "error", "The base does not fit the adapter", detail, names)
     elif unmatched:
         total = len(unmatched) + len(applied) + len(changes.saved)
         detail = (
             f"{len(unmatched):,} of {plural(total, 'module')} ({share(len(unmatched) / total)}) match nothing in {base.ref}; "
-            f"{quoted(unmatched[0].name)}: {unmatched[0].why}. What was trained there has no effect: correct the names, or the base."
+            f"{quoted(unmatched[0].name, 200)}: {unmatched[0].why}. What was trained there has no effect: correct the names, or the base."
         )
         yield finding("adapter-unmatched", "error", "Modules that are not applied", detail, names)
     yield from _foreign(adapter, base, changes)
+    yield from _copied(adapter, base, changes)
     yield from _tokens(adapter, base, changes)
 
 
@@ -177,6 +175,29 @@ def _foreign(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[F
         yield finding("adapter-base", "warning", "Magnitudes are not those of the base", detail, apart)
 
 
+def _copied(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
+    """Find whole tensors that the adapter replaces by the base's own, as peft stores embeddings next to matrices that change them."""
+    stored = {tensor.name: tensor for tensor in base.tensors}
+    pairs = [(stored[name], tensor) for name, tensor in changes.saved.items() if name in stored and stored[name].shape == tensor.shape]
+    same = [(one, other) for one, other in pairs if _equal(base, one, adapter.checkpoint, other)]
+    if same:
+        names, nbytes = [one.name for one, _ in same], sum(other.nbytes for _, other in same)
+        equal = "equals" if len(same) == 1 else "equal"
+        part = f" in the first {_COMPARED:,} values" if any(one.elements > _COMPARED for one, _ in same) else ""
+        detail = (
+            f"{quoted_names(names)} of the adapter, {nbytes:,} bytes, {equal} {base.ref}{part}. Leave out "
+            "what was not trained: modules_to_save, save_embedding_layers=False."
+        )
+        yield finding("adapter-empty", "info", "The adapter repeats tensors of its base", detail, names)
+
+
+def _equal(base: Checkpoint, one: Tensor, model: Checkpoint, other: Tensor) -> bool:
+    """Return whether the first values of both are equal in fp32."""
+    count = min(one.elements, _COMPARED)
+    x, y = (read_values(side.files, tensor, 0, count) for side, tensor in ((base, one), (model, other)))
+    return bool(np.array_equal(x, y))
+
+
 def _cosine(base: Checkpoint, one: Tensor, model: Checkpoint, other: Tensor) -> float:
     """Return the cosine of the first values of both; NaN if one is 0."""
     count = min(one.elements, other.elements, _COMPARED)
@@ -202,7 +223,7 @@ def _tokens(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Fi
     most = max(rows.values(), default=0)
     if rows and last is not None and last >= most:
         detail = (
-            f"The tokenizer beside the adapter has tokens up to number {last:,}, and the embedding has {most:,} rows: the adapter was "
+            f"The adapter's tokenizer has tokens up to number {last:,}, and the embedding has {most:,} rows: the adapter was "
             "saved without the embedding that was resized for them. Save it with save_embedding_layers=True."
         )
         yield finding("adapter-tokens", "error", "Tokens without embeddings", detail)

@@ -48,12 +48,14 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         coverage = [reach]
         unjudged: list[str] = []
         if lone:
-            found += [each for each in alone if each.rule != "zero-tensor"]  # B begins at 0: `adapter-empty` tells what that means
+            found += [each for each in alone if each.rule not in adapter_rules.OF_MODELS]
             unfit, base = adapter_rules.judge(checkpoint, base, access, unjudged)
             if base is not None:
                 opened.enter_context(base)
         else:
-            found += [each for each in alone if each.rule not in ("upcast", "config-dtype") or not isinstance(checkpoint, MergedCheckpoint)]
+            merged = isinstance(checkpoint, MergedCheckpoint)
+            found += [each for each in alone if not (merged and each.rule in (*adapter_rules.OF_MODELS, "upcast", "config-dtype"))]
+            notes += ["How the base itself was trained and stored is not judged here: check it alone."] * merged
             loading, unfit = judge(checkpoint, oracle, notes, unjudged)
             unfit += adapter_rules.merged(checkpoint)
         notes += unjudged

@@ -15,7 +15,7 @@ from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replace
 from analyzers.checkpoints.reading.read_plan import Plan
 from analyzers.checkpoints.reading.spans import Sides, Span, row_length, whole_rows, whole_spans
 from analyzers.checkpoints.reading.stream import Chunk, Step, stream
-from analyzers.checkpoints.reference import Reference, Summand, joined, parse_reference, quoted, summands, with_commits
+from analyzers.checkpoints.reference import Reference, Summand, joined, parse_reference, quoted, quoted_names, summands, with_commits
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
 from analyzers.checkpoints.tensor_names.adapters import adapter_rank
@@ -29,7 +29,7 @@ __all__ = [
     "Reference", "Relaid", "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Summand", "Tensor", "Unmatched",
     "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy", "is_index",
     "is_weights", "joined", "layout_notes", "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides", "open_whole",
-    "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "remaining_budget", "repeated", "replaced_pairs",
-    "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "undecoded_weights", "whole_rows",
-    "whole_spans", "with_commits",
+    "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "remaining_budget", "repeated",
+    "replaced_pairs", "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "undecoded_weights",
+    "whole_rows", "whole_spans", "with_commits",
 ]  # fmt: skip

@@ -125,19 +125,21 @@ def open_stored(
     on_repository: Callable[[Repository], None] | None = None,
     *,
     weights: bool = True,
+    adapter: bool = False,
 ) -> Checkpoint:
     """Open the checkpoint that ``text`` refers to, as it is stored, and read the header of each weight file.
 
     text: a reference (`reference.parse_reference`); access: what the caller may read; subfolder: read only this folder;
     on_repository: called with the repository before headers are read, so that another thread can cancel by closing it;
-    weights: False also accepts a repository that has a config.json but no weights.
+    weights: False also accepts a repository that has a config.json but no weights; adapter: read only the adapter if its files are next
+    to those of a model.
     Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded; closes everything first.
     """
     repository, origin = open_repository(text, access)
     try:
         if on_repository is not None:
             on_repository(repository)
-        checkpoint = _open(repository, subfolder, weights)
+        checkpoint = _open(repository, subfolder, weights, adapter)
     except BaseException as error:
         repository.close()
         if origin and isinstance(error, CheckpointError):
@@ -146,7 +148,7 @@ def open_stored(
     return replace(checkpoint, notes=(origin, *checkpoint.notes)) if origin else checkpoint
 
 
-def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:
+def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> Checkpoint:
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     local = repository if isinstance(repository, LocalRepository) else None
@@ -157,7 +159,8 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         weights = single_file(local.files)
     else:
         try:
-            weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
+            own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
+            weights = select_weights(own or repository.files, lambda path: _read_small(repository, path), subfolder)
             unknown = unknown_files(repository, inside)
         except NoWeights as error:
             if needed or "config.json" not in repository.files:

@@ -12,6 +12,7 @@ from analyzers.compare.sentences import changes, sentence
 from analyzers.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents import analyze as analyze_parents
+from analyzers.parents.construction import BY_CONSTRUCTION
 from analyzers.parents.facts import related
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity import analyze as analyze_sparsity
@@ -178,7 +179,9 @@ def _says(report: ParentsReport) -> tuple[int, float]:
 
 
 def _direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] | None:
-    """Return whether the weights show which model came first; None if nothing does. last: the report explains the last of several."""
+    """Return whether weights, or references, show which model came first; None if nothing does. last: it explains the last of several."""
+    if report.statement.startswith(BY_CONSTRUCTION):
+        return "shown"
     if report.verdict in ("same-weights", "unrelated", "undecided"):
         return None
     sources = [(row.ref, row.source) for row in report.layer_map]

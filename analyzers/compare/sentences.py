@@ -21,6 +21,8 @@ _WITH_SUBJECT = {
     "A merge": "is a merge",
     "A stack": "is a stack",
     "Made of": "is made of",
+    "Made from": "is made from",
+    "The base of": "is the base of",
 }
 _ANCESTOR = ", or from a common ancestor: "
 _RUN = "Checkpoints of one training run can look like this."

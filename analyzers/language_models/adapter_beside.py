@@ -26,18 +26,18 @@ _MERGED = "run it merged (--adapter merged)"
 
 
 def check_beside(checkpoint: Checkpoint, outline: nn.Module) -> MergedCheckpoint:
-    """Return ``checkpoint`` if its adapters can stay beside the base. Reads no weights.
+    """Return ``checkpoint`` if its adapters can run unmerged. Reads no weights.
 
     Raises InvalidRequest if it has no adapter, MissingExtra without peft, UnsupportedWeights for an adapter that peft does not load.
     """
     if not isinstance(checkpoint, MergedCheckpoint):
-        raise InvalidRequest(f"{quoted(checkpoint.ref)} has no adapter that could stay beside it: name one, as BASE+ADAPTER.")
+        raise InvalidRequest(f"{quoted(checkpoint.ref)} has no adapter to run unmerged: name one, as BASE+ADAPTER.")
     with extras_explained():
         import peft  # noqa: F401
     for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
         why = _obstacle(adapter, changes, outline)
         if why:
-            raise UnsupportedWeights(f"Adapter {quoted(adapter.ref, 200)} cannot stay beside the base, since {why}: {_MERGED}.")
+            raise UnsupportedWeights(f"Adapter {quoted(adapter.ref, 200)} cannot run unmerged, since {why}: {_MERGED}.")
     return checkpoint
 
 
@@ -70,7 +70,7 @@ def attach(model: nn.Module, checkpoint: MergedCheckpoint, folder: Path) -> None
                 if is_out_of_memory(error):
                     raise
                 raise UnsupportedWeights(
-                    f"peft cannot load adapter {quoted(adapter.ref, 200)} beside this base ({type(error).__name__}): {_MERGED}."
+                    f"peft cannot load adapter {quoted(adapter.ref, 200)} on this base ({type(error).__name__}): {_MERGED}."
                 ) from None
         whole.base_model.set_adapter(names)
     for module in model.modules():
@@ -87,7 +87,7 @@ def _modules(adapter: Adapter, changes: Changes) -> list[AdaptedModule]:
 
 
 def _obstacle(adapter: Adapter, changes: Changes, outline: nn.Module) -> str:
-    """Return why an adapter cannot stay beside a base, as a clause; "" if it can."""
+    """Return why an adapter cannot run unmerged, as a clause; "" if it can."""
     known, head = dict(outline.named_modules()), cast(Any, outline).get_output_embeddings()
     files, stated = adapter.checkpoint.files, adapter.checkpoint.ref
     if len(files) > 1 or not files[0].path.endswith(".safetensors"):

@@ -282,7 +282,7 @@ class OpenModel(ExitStack):
             whole = size(weight_bytes(self.outline, self._torch_dtype))
             yield f"Layers were read from the weight files one at a time, for each pass: the weights need {whole}, more than was free."
         if self._beside is not None:
-            yield "The adapter stayed beside the base, in fp32: each module that it changes computed W x + s B (A x)."
+            yield "The adapter ran unmerged, in fp32: each module that it changes computed W x + s B (A x)."
         if self.unused:
             tensors = "tensor is" if self.unused == 1 else "tensors are"
             yield f"{self.unused:,} stored {tensors} not used: config.json describes a model without them."

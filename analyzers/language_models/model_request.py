@@ -54,10 +54,10 @@ class ModelRequest(Request):
         default="auto", description="auto: if the model does not fit in memory, read its layers one at a time; never: refuse it."
     )
 
-    adapter: Annotated[Adapter, Option("Adapter", names=("merged", "beside the base"), added=True)] = Field(
+    adapter: Annotated[Adapter, Option("Adapter", names=("merged", "unmerged"), added=True)] = Field(
         default="merged",
-        description="Of BASE+ADAPTER: merge in fp32 and round to the type of the run (merged), or leave the matrices beside the base, as "
-        "peft runs them (beside).",
+        description="Of BASE+ADAPTER: merge in fp32 and round to the type of the run (merged), or run the base and its matrices unmerged, "
+        "as peft does (beside).",
     )
 
     @field_validator("token_ids")

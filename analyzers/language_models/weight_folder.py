@@ -81,7 +81,8 @@ class WeightFolder:
 
     def _write_merged(self, merged: MergedCheckpoint) -> Iterator[Progress]:
         """Write the tensors that are not those of the base into a file after its own."""
-        changed = [tensor for tensor in merged.tensors if tensor.file >= len(self._checkpoint.files)]
+        stored = {tensor.name for tensor in self._checkpoint.tensors}
+        changed = [each for each in merged.tensors if each.file >= len(self._checkpoint.files) or each.name not in stored]
         total, done = sum(tensor.nbytes for tensor in changed), 0
         if total > max(0, shutil.disk_usage(self._folder).free - _SPARE):
             raise ModelTooLarge(f"The changed weights need {size(total)} of disk, in fp32, which this machine does not have.")

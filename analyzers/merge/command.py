@@ -5,7 +5,7 @@ from typing import get_args
 
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, print_json, print_lines, with_progress
-from analyzers.formatting import plural, share, size
+from analyzers.formatting import listed, plural, share, size
 from analyzers.merge.report import Dtype, MergeReport
 
 
@@ -31,15 +31,22 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report.to_json(), "The report")
     else:
-        print_lines(_text(report), "The report")
+        print_lines(text(report), "The report")
     return 0
 
 
-def _text(report: MergeReport) -> list[str]:
+def text(report: MergeReport) -> list[str]:
+    """Return the lines of a report: what was written, and what the dtype loses."""
+    counts = {"computed": report.computed, "taken from the adapter": report.replaced, f"converted to {report.dtype}": report.converted}
+    parts = [f"{count:,} {what}" for what, count in (counts | {"copied bit for bit": report.copied}).items() if count]
     lines = [
-        f"{report.out}: {size(report.bytes)}, {report.dtype}; {plural(report.changed, 'tensor')} of {report.tensors:,} changed. "
+        f"{report.out}: {size(report.bytes)}, {report.dtype}; {plural(report.tensors, 'tensor')}: {listed(parts)}. "
         "Read back and compared with the sum in fp32, rounded once."
     ]
+    same = report.computed + report.replaced - report.changed
+    if same:
+        equal = plural(same, "of these tensors equals", "of these tensors equal")
+        lines.append(f"  {equal} the base's: the adapter changes nothing there.")
     if report.changed_share is not None and report.dtype != "float32":
         lost = f"; {share(report.lost_norm)} of the update's norm is lost" if report.lost_norm is not None else ""
         lines.append(

@@ -1,6 +1,8 @@
 """Merges adapters into their base: reference -> computed tensors -> a new folder, read back before it gets its name."""
 
-from collections.abc import Generator, Iterator
+import threading
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -9,8 +11,9 @@ from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.base import Progress, check_size
-from analyzers.checkpoints import Access, Chunk, MergedCheckpoint, Span, open_whole, quoted, stream, whole_spans
-from analyzers.errors import InvalidRequest, UnsupportedWeights
+from analyzers.checkpoints import Access, Chunk, MergedCheckpoint, Span, open_whole, quoted, quoted_names, stream, whole_spans
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, UnsupportedWeights
+from analyzers.formatting import plural
 from analyzers.merge.report import Dtype, MergeReport
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.narrowing import Narrow, rounded
@@ -33,7 +36,8 @@ def merge(
     (nearest even), and with all other plain floats of the base stored in it; the files, configuration and tokenizer are the base's. The
     result is read back and compared before the folder gets its name. Memory does not depend on the size of the model. Raises
     InvalidRequest if ``out`` cannot be written or nothing is to be merged, ModelTooLarge if the disk is too small, LimitExceeded,
-    UnsupportedWeights for weights that would be lost, and the errors of reads.
+    UnsupportedWeights for weights that would be lost, InvalidCheckpoint if the adapter makes weights NaN or infinite, and the errors of
+    reads.
     """
     target = new_folder(out)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
@@ -48,11 +52,18 @@ def merge(
                 f"The weights of the base are quantized ({base.quantization}): merge the adapter into the model they were quantized from."
             )
         check_supported(base, "merge")
-        changed = {*checkpoint.sources, *(name for each in checkpoint.merge.changes for name in each.saved)}
-        folder = _MergedFolder(checkpoint, _plan(checkpoint, _STORED[dtype]), dtype)
-        touched, share, lost = yield from _loss(checkpoint, _STORED[dtype])
+        plan = _plan(checkpoint, _STORED[dtype])
+        folder = _MergedFolder(checkpoint, plan, dtype)
+        measured = yield from _measure(checkpoint, _STORED[dtype])
+        broken = Counter({name: int(sums[4]) for name, sums in measured.items() if sums[4]})
+        if broken:
+            raise InvalidCheckpoint(
+                f"The adapter makes {_weights(broken)} NaN or infinite. Nothing was written: look for what is not finite in the matrices "
+                "of the adapter (mantissa check)."
+            )
         yield from folder.write(target)
-        copied = [f"Copied as it is: {quoted(path, 200)}, not compared with what was stored." for path in folder.unread]
+        own = [each for each in plan if each.tensor.name not in measured]
+        touched, kept, lost, norm, _ = sum((measured[name] for name in checkpoint.sources), np.zeros(5)).tolist()
         yield MergeReport(
             model=checkpoint.ref,
             commit=checkpoint.commit,
@@ -60,32 +71,57 @@ def merge(
             dtype=dtype,
             bytes=folder.nbytes,
             tensors=len(checkpoint.tensors),
-            changed=len(changed),
-            touched=touched,
-            changed_share=share,
-            lost_norm=lost,
+            computed=len(checkpoint.sources),
+            replaced=len(measured) - len(checkpoint.sources),
+            converted=sum(each.narrows for each in own),
+            copied=sum(not each.narrows for each in own),
+            changed=sum(bool(sums[0]) for sums in measured.values()),
+            touched=int(touched),
+            changed_share=kept / touched if touched else None,
+            lost_norm=float(np.sqrt(lost / norm)) if norm else None,
+            overflowed=folder.overflowed.total(),
             written=tuple(folder.written),
-            notes=(*checkpoint.notes, *copied),
+            notes=(*checkpoint.notes, *_notes(folder, dtype)),
         )
 
 
+def _notes(folder: "_MergedFolder", dtype: Dtype) -> Iterator[str]:
+    if folder.overflowed:
+        instead = "float32" if dtype == "bfloat16" else "bfloat16 or float32"
+        yield f"{_weights(folder.overflowed)} are beyond {dtype} and were stored as infinite: store {instead} instead."
+    yield from (f"Copied as it is: {quoted(path, 200)}, not compared with what was stored." for path in folder.unread)
+
+
+def _weights(counts: Mapping[str, int]) -> str:
+    """Say how many weights of which tensors, those with most first."""
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    return f"{plural(sum(counts.values()), 'weight')} of {quoted_names(names)}"
+
+
 class _MergedFolder(Folder):
-    """The folder of a merged checkpoint, with the files of its base."""
+    """The folder of a merged checkpoint, with the files of its base. overflowed: finite weights stored as infinite, by tensor."""
 
     def __init__(self, checkpoint: MergedCheckpoint, plan: list[Planned], dtype: Dtype) -> None:
-        self._dtype = dtype
+        self._dtype, self._ties = dtype, {name for found in checkpoint.merge.changes for name in found.ties}
+        self.overflowed: Counter[str] = Counter()
+        self._lock = threading.Lock()
         super().__init__(checkpoint, plan, base=checkpoint.merge.base)
 
-    def _convert(self, codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
-        return rounded(codes, dtype, to)
+    def _convert(self, codes: NDArray[Any], planned: Planned) -> NDArray[Any]:
+        dtype, to = planned.tensor.dtype, _STORED[self._dtype]
+        stored = rounded(codes, dtype, to)
+        infinite = np.isinf(values_of(stored, to))
+        if infinite.any() and (beyond := int(np.isfinite(values_of(codes[infinite], dtype)).sum())):
+            with self._lock:
+                self.overflowed[planned.tensor.name] += beyond
+        return stored
 
     def _configs(self) -> dict[str, bytes]:
         """Return config.json with the dtype, the rows of a replaced embedding, and a head that is no longer tied."""
         base, path = self._checkpoint, "config.json"
         if not 0 < base.repository.files.get(path, 0) <= limits.CONFIG_BYTES:
             return {}
-        stored = {tensor.name for tensor in base.tensors}
-        untied = any(tensor.role == "head" and tensor.name not in stored for tensor in self._read.tensors)
+        untied = any(tensor.name in self._ties for tensor in self._read.tensors)
         rows = {t.name: t.shape[0] for t in base.tensors if t.role == "embedding" and len(t.shape) == 2}
         grown = {t.shape[0] for t in self._read.tensors if t.name in rows and t.shape[0] != rows[t.name]}
         changes: dict[str, Any] = ({"tie_word_embeddings": False} if untied else {}) | (
@@ -111,29 +147,43 @@ def _plan(checkpoint: MergedCheckpoint, to: Narrow) -> list[Planned]:
     ]
 
 
-def _loss(checkpoint: MergedCheckpoint, to: Narrow) -> Generator[Progress, None, tuple[int, float | None, float | None]]:
-    """Compare the update with what ``to`` keeps of it: touched weights, the share that changes, and the share of the norm that is lost."""
-    computed = {tensor.name: tensor for tensor in checkpoint.tensors}
-    spans = whole_spans([(computed[name], source) for name, source in checkpoint.sources.items()])
+def _measure(checkpoint: MergedCheckpoint, to: Narrow) -> Generator[Progress, None, dict[str, NDArray[np.float64]]]:
+    """Compare each computed or replaced tensor with the base's, and the update with what ``to`` keeps of it.
+
+    Returns by name: touched weights, those among them that differ in ``to``, the squared norms of what is lost and of the update, over
+    weights that are finite in ``to``, and the number of NaN or infinite weights that are finite in the base.
+    """
+    tensors = {tensor.name: tensor for tensor in checkpoint.tensors}
+    before = {tensor.name: tensor for tensor in checkpoint.merge.base.tensors} | dict(checkpoint.sources)
+    names = [*checkpoint.sources, *(name for found in checkpoint.merge.changes for name in found.saved)]
+    found = {name: np.zeros(5) for name in names}
+    groups = [(tensors[name], old if (old := before.get(name)) and old.shape == tensors[name].shape else None) for name in found]
+    spans = whole_spans(groups)
 
     def work(span: Span, chunks: Iterator[Chunk]) -> NDArray[np.float64]:
-        found = np.zeros(4)
+        sums = np.zeros(5)
         for chunk in chunks:
-            sums, weights = (np.asarray(side) for side in chunk.sides)
-            before = next(side.counted_as for side in span.sides[1:] if side is not None)
-            update = values_of(sums, "F32") - values_of(rounded(weights, before, "F32"), "F32")
-            kept = values_of(rounded(sums, "F32", to), to) - values_of(rounded(weights, before, to), to)
-            touched = update != 0
+            new, old = (
+                np.zeros(0, np.uint32) if side is None or codes is None else rounded(np.asarray(codes), side.counted_as, "F32")
+                for side, codes in zip(span.sides, chunk.sides, strict=True)
+            )
+            old = old if old.size else np.zeros_like(new)
+            stored, kept = (values_of(rounded(each, "F32", to), to) for each in (new, old))
+            after, base = values_of(new, "F32"), values_of(old, "F32")
             with np.errstate(all="ignore"):
-                found += touched.sum(), (kept[touched] != 0).sum(), np.square(kept - update).sum(), np.square(update).sum()
-        return found
+                update, left = after - base, stored - kept
+                touched = after != base
+                finite = touched & np.isfinite(update) & np.isfinite(left)
+                sums += (
+                    touched.sum(), (left[touched] != 0).sum(), np.square(left - update)[finite].sum(), np.square(update[finite]).sum(),
+                    (np.isfinite(base) & ~np.isfinite(after)).sum(),
+                )  # fmt: skip
+        return sums
 
-    total, sums = sum(span.nbytes for span in spans), np.zeros(4)
+    total = sum(span.nbytes for span in spans)
     with closing(stream([checkpoint, checkpoint], spans, work)) as steps:  # type: ignore[type-var]
         for step in steps:
-            if step.result is not None:
-                sums += step.result
+            if step.span is not None and step.result is not None:
+                found[step.span.tensor.name] += step.result
             yield Progress(done=step.bytes_read, total=total, unit="bytes", note="measuring what the dtype loses")
-    touched, changed, lost, norm = sums.tolist()
-    finite = bool(touched) and np.isfinite(lost) and 0 < norm < np.inf
-    return int(touched), changed / touched if touched else None, float(np.sqrt(lost / norm)) if finite else None
+    return found

@@ -31,6 +31,7 @@ from analyzers.formatting import plural
 from analyzers.parents.candidates import Opened, open_all, side_names
 from analyzers.parents.collect import Collector, Layer, Sums
 from analyzers.parents.combination import Fitted
+from analyzers.parents.construction import made
 from analyzers.parents.conversion import Examination
 from analyzers.parents.count import Chance, Counter, is_matrix
 from analyzers.parents.difference_rank import Differences, measure
@@ -368,6 +369,7 @@ class _Search:
             layout_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],
             lost,
             self._unseen(),
+            made(self._sides[0], self._sides[best]),
         )
 
     def _resolved(self) -> dict[str, Any]:

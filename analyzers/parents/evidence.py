@@ -94,7 +94,7 @@ def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidenc
             f"Where they stand, these are not alike: {', '.join(facts.unlike)}. They were replaced, or their neurons permuted, "
             "which is not tested."
         )
-    if verdict == "derived":
+    if verdict == "derived" and not facts.made:
         inferred.append("Weights do not show which of the two came first.")
     return [*(_told("measurement", text) for text in found), *(_told("inference", text) for text in inferred)]
 

@@ -32,7 +32,7 @@ class Facts:
     if much of the model is the best candidate's, else only odd ones; constant: matrices of one value, unlike the candidates'. adapters:
     ranks of the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate
     matches. lost: number of values read that are not equal as stored. unseen: for a sample, its blocks, and the bound on the share of
-    blocks of a kind that it does not show.
+    blocks of a kind that it does not show. made: how the model is made of the best candidate, if the references say so.
     """
 
     candidates: Sequence[Candidate]
@@ -56,6 +56,7 @@ class Facts:
     forms: Sequence[str]
     lost: int
     unseen: tuple[int, float] | None
+    made: str
 
     @property
     def whole(self) -> bool:

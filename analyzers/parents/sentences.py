@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from analyzers.base import NextStep
 from analyzers.checkpoints import Checkpoint, Unmatched, account_notes, layout_notes
 from analyzers.formatting import listed, share
+from analyzers.parents.construction import BY_CONSTRUCTION
 
 if TYPE_CHECKING:
     from analyzers.parents.combination import Fitted
@@ -42,8 +43,11 @@ def next_step(report: "ParentsReport") -> NextStep:
         "undecided": f"Try other candidates{more}.",
         "stack": f"List {named} under base_model in the model card, with the layers of each.",
         "derived": f"Check that the model card names {'one of ' if len(report.parents) > 1 else ''}{named} under base_model.",
-    }.get(report.verdict, f"Check that the model card names {named} under base_model.")
-    return NextStep(advice, "dtype", report.checkpoint.ref)
+    }
+    if report.statement.startswith(BY_CONSTRUCTION):
+        advice["derived"] = "Compare the base with its adapter (sparsity) to see what a merge keeps of it."
+    said = advice.get(report.verdict, f"Check that the model card names {named} under base_model.")
+    return NextStep(said, "dtype", report.checkpoint.ref)
 
 
 def none_differs(blocks: int, unseen: float) -> str:

@@ -23,6 +23,9 @@ def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
     if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
         return "undecided", f"Too few values can be compared to tell ({best.compared:,}).", []
     verdict, statement = _verdict(facts, best)
+    if facts.made and verdict not in ("same-weights", "merge", "stack"):
+        apart = f"{magnitude(best.distance_without)} times its norm{_without(best)}"
+        verdict, statement = "derived", f"{facts.made}: the difference is {apart}."
     return verdict, statement, evidence(facts, verdict)
 
 

@@ -209,7 +209,7 @@ class PrecisionRequest(ModelRequest):
     @model_validator(mode="after")
     def _adapter_is_loaded(self) -> "PrecisionRequest":
         if self.has_beside and self.random_init:
-            raise ValueError("random weights have no adapter that could stay beside them")
+            raise ValueError("random weights have no adapter to run unmerged (adapter=beside)")
         if self.has_beside and self.pre_rounded:
             raise ValueError("the weights of the reference can be rounded like those of a variant only where the adapter is merged")
         return self

@@ -299,7 +299,7 @@ def _adapters(variants: Mapping[str, Variant]) -> Iterator[str]:
         if nats[0] is not None and nats[1] is not None:
             yield (
                 f"Merged in {variant.settings.dtype} ({merged}) the log-probabilities differ from fp32 by {nats[0]:.2g} nats on average, "
-                f"with the adapter beside the base ({name}) by {nats[1]:.2g}."
+                f"unmerged ({name}) by {nats[1]:.2g}."
             )
 
 

@@ -126,7 +126,7 @@ class Folder:
                 for chunk in chunks:
                     data, at = chunk.codes, start + chunk.start
                     if planned.narrows:
-                        data = self._convert(data, planned.tensor.dtype, _narrow(planned))
+                        data = self._convert(data, planned)
                         at = start + data.itemsize * chunk.start
                     if not planned.digests:
                         digest.update(data.data)
@@ -143,8 +143,8 @@ class Folder:
                     yield Progress(done=step.bytes_read, total=total, unit="bytes", note="writing")
         return digests
 
-    def _convert(self, codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
-        return narrowed(codes, dtype, to)
+    def _convert(self, codes: NDArray[Any], planned: Planned) -> NDArray[Any]:
+        return narrowed(codes, planned.tensor.dtype, _narrow(planned))
 
     def _write_others(self, folder: Path) -> None:
         for path, text in self._small.items():

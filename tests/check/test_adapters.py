@@ -133,7 +133,7 @@ CASES = [
     (not_a_number, "non-finite", "error", "1 NaN"),
     (other_rank, "adapter-config", "error", "rank 4"),
     (mixed_dtypes, "adapter-dtype", "warning", "bf16 and fp32"),
-    (unconfigured, "adapter-config", "error", "is missing"),
+    (unconfigured, "adapter-config", "error", "has no adapter_config.json"),
     (rank_zero, "adapter-config", "error", "whole number"),
     (whole_model, "adapter-upload", "error", "a whole model"),
     (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),
@@ -229,3 +229,29 @@ def test_adapters_in_several_folders_are_not_taken_for_one(tmp_path: Path) -> No
     report = check(tmp_path / "both", model)
     assert not [each for each in report.findings if each.rule.startswith("adapter")] and not report.loading_judged
     assert any('2 adapters, in the folders "one" and "two"' in note for note in report.notes)
+
+
+def test_advice_for_models_is_not_given_for_adapters(tmp_path: Path) -> None:
+    """Equal A, and whole tensors that repeat each other or the base's, are normal in an adapter; what repeats the base's is named."""
+
+    def change(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+        first, *others = _each(stored, "lora_A")
+        for name in others:
+            stored[name] = stored[first].clone()
+        norms = load_file(tmp_path / "base" / "model.safetensors")
+        stored["base_model.model.model.layers.0.input_layernorm.weight"] = torch.ones_like(norms["model.layers.0.input_layernorm.weight"])
+        for name in ("lm_head.weight", "lm_head.original_module.weight"):
+            stored[f"base_model.model.{name}"] = norms["lm_head.weight"].float()
+        config["modules_to_save"] = ["lm_head", "input_layernorm"]
+
+    model, adapter = built(tmp_path, change)
+    norms = load_file(model / "model.safetensors")
+    norms["model.layers.0.input_layernorm.weight"] = torch.ones_like(norms["model.layers.0.input_layernorm.weight"])
+    save_file(norms, model / "model.safetensors")
+    report = check(adapter, model)
+    (found,) = (each for each in report.findings if each.rule != "upcast")
+    assert found.level == "info" and found.title == "The adapter repeats tensors of its base"
+    assert set(found.tensors) == {"lm_head.weight", "model.layers.0.input_layernorm.weight"}
+    together = check(f"{model}+{adapter}")
+    assert {each.rule for each in together.findings} <= {"adapter-empty"}
+    assert any("How the base itself was trained and stored is not judged here" in note for note in together.notes)

@@ -133,7 +133,7 @@ def test_stacked_experts(tmp_path: Path) -> None:
 
 
 def test_no_adapter_and_no_peft(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidRequest, match="has no adapter that could stay beside it: name one, as BASE"):
+    with pytest.raises(InvalidRequest, match="has no adapter to run unmerged: name one, as BASE"):
         _beside("sample:tiny-bf16")
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtra) as raised:
@@ -167,8 +167,8 @@ def test_precision_tells_what_merging_costs(tmp_path: Path) -> None:
         assert found.variants[name].summary.logprob_mean == pytest.approx(error, rel=1e-2), name
     merged, beside = (found.variants[name].summary.logprob_mean for name in errors)
     assert (
-        f"Merged in bf16 (bf16_merged) the log-probabilities differ from fp32 by {merged:.2g} nats on average, with the adapter beside the "
-        f"base (bf16_beside) by {beside:.2g}."
+        f"Merged in bf16 (bf16_merged) the log-probabilities differ from fp32 by {merged:.2g} nats on average, unmerged "
+        f"(bf16_beside) by {beside:.2g}."
     ) in found.statement
 
 
@@ -191,7 +191,7 @@ def test_conflict_and_exit(kind: str, tmp_path: Path) -> None:
     model = f"{tmp_path}/base+{tmp_path}/adapter"
     merged, beside = (report(kind, request(kind, model, adapter=adapter, dtype="float32")) for adapter in ("merged", "beside"))
     assert merged.id != beside.id
-    assert any("stayed beside the base" in note for note in beside.notes)
+    assert any("ran unmerged" in note for note in beside.notes)
     losses = [(one.loss, other.loss) for one, other in zip(merged.samples, beside.samples, strict=True)] if kind == "conflict" else []
     cosines = [(each.total_cosine, beside.methods[name].total_cosine) for name, each in merged.methods.items()] if kind == "exit" else []
     for one, other in [*losses, *cosines]:

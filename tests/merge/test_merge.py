@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from analyzers.__main__ import main
-from analyzers.errors import MantissaError
+from analyzers.errors import InvalidCheckpoint, MantissaError
 from analyzers.merge import Dtype, MergeReport, merge
+from analyzers.merge.command import text
 from tests.checkpoints.adapters import LOCAL, llama, merged_by_peft, write
 
 pytestmark = [
@@ -45,7 +46,9 @@ def test_equals_peft_and_torch(dtype: Dtype, tmp_path: Path) -> None:
     assert report.changed_share == pytest.approx(float((kept[update != 0] != 0).float().mean()))
     assert report.lost_norm == pytest.approx(float((kept - update).norm() / update.norm()), abs=1e-12)
     assert (report.lost_norm == 0) == (dtype == "float32")
-    assert report.changed == len(names) == 4
+    assert report.computed == report.changed == len(names) == 4
+    copied = 0 if dtype != "bfloat16" else 17
+    assert (report.replaced, report.converted, report.copied, report.overflowed) == (0, 17 - copied, copied, 0)
     loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     model, info = loaded
     assert model.dtype == kind
@@ -73,7 +76,7 @@ def test_head_that_stays_when_its_embedding_changes(settings: dict[str, Any], tm
     tokens = torch.tensor([[1, 2, 3, 4]])
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens).logits, theirs(tokens).logits)
-    assert any("the head stays as it was" in note for note in report.notes)
+    assert any("which the base ties to it" in note for note in report.notes)
 
 
 def test_sharded_base(tmp_path: Path) -> None:
@@ -105,12 +108,61 @@ def test_refusals(tmp_path: Path) -> None:
     assert not list((tmp_path / "taken").iterdir())
 
 
+def test_matrices_that_are_not_finite(tmp_path: Path) -> None:
+    """Nothing is written, and the tensors are named; a replaced tensor with NaN too."""
+
+    def broken(model: Any) -> None:
+        layer = model.base_model.model.model.layers[1].self_attn
+        layer.q_proj.lora_B.default.weight.data[3] = torch.inf
+        model.base_model.model.lm_head.modules_to_save.default.weight.data[0, :5] = torch.nan
+
+    write(llama(), LoraConfig(r=8, target_modules=["q_proj"], modules_to_save=["lm_head"]), tmp_path, change=broken)
+    with pytest.raises(InvalidCheckpoint) as refused:
+        _merge(tmp_path, "float32")
+    assert '37 weights of "model.layers.1.self_attn.q_proj.weight" and "lm_head.weight" NaN or infinite' in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_overflow(tmp_path: Path) -> None:
+    """Weights beyond fp16 are counted and named, computed or not; in bf16 they fit."""
+
+    def large(model: Any) -> None:
+        model.base_model.model.model.layers[0].self_attn.q_proj.lora_B.default.weight.data[2] *= 1e8
+
+    model = llama()
+    model.model.layers[1].mlp.up_proj.weight.data[0, 0] = 1e6
+    write(model, LoraConfig(r=8, target_modules=["q_proj"]), tmp_path, change=large)
+    report = _merge(tmp_path, "float16")
+    stored = load_file(tmp_path / "out" / "model.safetensors")
+    infinite = {name: int(tensor.isinf().sum()) for name, tensor in stored.items() if tensor.isinf().any()}
+    assert report.overflowed == sum(infinite.values()) > 2
+    (said,) = [note for note in report.notes if "are beyond float16 and were stored as infinite" in note]
+    assert len(infinite) == 2 and all(f'"{name}"' in said for name in infinite)
+    assert report.lost_norm is not None and np.isfinite(report.lost_norm)
+    *_, last = merge(f"{tmp_path}/base+{tmp_path}/adapter", str(tmp_path / "again"), "bfloat16", LOCAL)
+    assert isinstance(last, MergeReport) and not last.overflowed
+
+
+def test_modules_that_change_nothing(tmp_path: Path) -> None:
+    """A module with B = 0 is computed, and not changed; so is a saved module that equals the base's."""
+
+    def empty(model: Any) -> None:
+        model.base_model.model.model.layers[0].self_attn.q_proj.lora_B.default.weight.data.zero_()
+        saved = model.base_model.model.lm_head
+        saved.modules_to_save.default.weight.data.copy_(saved.original_module.weight.data)
+
+    write(llama(), LoraConfig(r=8, target_modules=["q_proj"], modules_to_save=["lm_head"]), tmp_path, change=empty)
+    report = _merge(tmp_path, "bfloat16")
+    assert (report.computed, report.replaced, report.changed) == (2, 1, 1)
+    assert "  2 of these tensors equal the base's: the adapter changes nothing there." in text(report)
+
+
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(llama(), LoraConfig(r=8, lora_alpha=1, target_modules=["q_proj"]), tmp_path)
     arguments = ["merge", f"{tmp_path}/base+{tmp_path}/adapter", "--out", str(tmp_path / "out")]
     assert main([*arguments, "--dtype", "bfloat16"]) == 0
     said = capsys.readouterr().out
-    assert "bfloat16; 2 tensors of 21 changed. Read back and compared" in said
+    assert "bfloat16; 21 tensors: 2 computed and 19 copied bit for bit. Read back and compared" in said
     assert "of the update's norm is lost" in said
     assert main([*arguments, "--json"]) == 2
     assert np.isfinite(json.loads(MergeReport.model_validate_json(_again(tmp_path)).to_json())["lost_norm"])

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.checkpoints.adapters.configuration import FILE, AdapterConfiguration, by_pattern, read_configuration
+from analyzers.checkpoints.adapters.configuration import FILE, AdapterConfiguration, by_pattern, from_metadata, read_configuration
 from analyzers.checkpoints.adapters.names import Module, sort_tensors
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.formats.safetensors_header import read_header
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
@@ -61,12 +62,13 @@ class Unmatched:
 class Adapter:
     """An open adapter. Close its ``checkpoint``.
 
-    modules: those that can be applied; saved: name of a tensor of the base -> the tensor that replaces it; unusable: modules that cannot be
-    applied to any base, with the reason.
+    configured: whether a configuration states the scales; modules: those that can be applied; saved: name of a tensor of the base -> the
+    tensor that replaces it; unusable: modules that cannot be applied to any base, with the reason.
     """
 
     checkpoint: Checkpoint
     configuration: AdapterConfiguration
+    configured: bool
     modules: tuple[AdaptedModule, ...]
     saved: dict[str, Tensor]
     unusable: tuple[Unmatched, ...]
@@ -88,12 +90,12 @@ def read_adapter(checkpoint: Checkpoint) -> Adapter:
             f"It holds {len(folders):,} adapters, in the folders {listed([quoted(each) for each in folders[:3]])}: name one of them."
         )
     folder = folders[0]
-    configuration = read_configuration(checkpoint.repository, folder)
-    contents = sort_tensors(checkpoint.tensors)
+    configuration = read_configuration(checkpoint.repository, folder) or _in_metadata(checkpoint)
+    contents = sort_tensors(checkpoint.tensors, [file.path for file in checkpoint.files])
     if not contents.modules and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
         raise UnsupportedWeights("It holds whole weights and no adapter.")
-    if configuration is None and contents.peft:
-        raise InvalidCheckpoint(f"It has no {FILE}, which states the scale (lora_alpha): without it, nothing can be merged.")
+    if configuration is None and contents.unscaled:
+        raise InvalidCheckpoint(f"It has no {FILE}, which states the scale (lora_alpha). If its folder has one, name the folder.")
     own = configuration or AdapterConfiguration()
     parameters = {path: _parameter(module, own) for path, module in contents.modules.items()}
     keys = {path: parameters[path] or module.name for path, module in contents.modules.items()}
@@ -110,7 +112,7 @@ def read_adapter(checkpoint: Checkpoint) -> Adapter:
         elif configuration is not None and alpha is None:
             alpha = _USUAL_ALPHA
         modules.append(_adapted(module, own, parameters[path], stated, alpha))
-    return Adapter(checkpoint, own, tuple(modules), contents.saved, tuple(unusable))
+    return Adapter(checkpoint, own, configuration is not None, tuple(modules), contents.saved, tuple(unusable))
 
 
 def _adapted(module: Module, own: AdapterConfiguration, parameter: str | None, stated: int | None, alpha: float | None) -> AdaptedModule:
@@ -166,6 +168,13 @@ def _parameter(module: Module, own: AdapterConfiguration) -> str | None:
     names = {key.rpartition(".")[2] for key in own.parameters if f".{module.name}".endswith("." + key.rpartition(".")[0]) and "." in key}
     ordered = sorted(names, key=lambda name: ("down" in name or "output" in name, name), reverse=True)
     return f"{module.name}.{ordered[module.outer]}" if module.outer < len(ordered) else None
+
+
+def _in_metadata(checkpoint: Checkpoint) -> AdapterConfiguration | None:
+    """Return the settings that diffusers stores in the weight file, None if there are none."""
+    file = checkpoint.files[0]
+    text = read_header(file).metadata.get("lora_adapter_metadata") if file.path.endswith(".safetensors") else None
+    return None if text is None else from_metadata(text)
 
 
 def _scalar(checkpoint: Checkpoint, tensor: Tensor) -> float | None:

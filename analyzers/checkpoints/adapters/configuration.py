@@ -1,6 +1,8 @@
 """Validates adapter_config.json: how the matrices of an adapter change a base. Nothing that it names is followed or executed."""
 
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -31,6 +33,9 @@ _VARIANTS = {
     "arrow_config": "Arrow (a router over adapters)", "kasa_config": "KaSA", "velora_config": "VeLoRA", "monteclora_config": "MonteCLoRA",
     "layer_replication": "layer replication", "trainable_token_indices": "trainable tokens", "megatron_config": "Megatron layers",
 }  # fmt: skip
+# Settings that decide how weights change; null is the default of each.
+_FLAGS = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias", "use_qalora")
+_TEXTS = ("peft_type", "bias", "revision")
 # Initializations that also change the weights of the base: the adapter is a change of weights that are stored nowhere.
 _CHANGED_BASES = {"pissa": "PiSSA", "olora": "OLoRA", "corda": "CorDA", "loftq": "LoftQ", "lora_ga": "LoRA-GA", "mica": "MiCA"}
 
@@ -49,11 +54,9 @@ class AdapterConfiguration:
     rslora: bool = False
     dora: bool = False
     fan_in_fan_out: bool = False
-    bias: str = "none"
     ranks: Mapping[str, int] | None = None
     alphas: Mapping[str, float] | None = None
     parameters: tuple[str, ...] = ()
-    modules_to_save: tuple[str, ...] = ()
     base: str | None = None
     revision: str | None = None
     stated_base: str | None = None
@@ -99,26 +102,48 @@ def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:
 
     Raises UnsupportedWeights, naming the method, if merged weights are not W + s B A; InvalidCheckpoint for values that cannot be used.
     """
+    _check_types(content)
     _refuse_methods(content)
     stated = content.get("base_model_name_or_path")
     base = _on_hub(stated) if isinstance(stated, str) else None
     revision = content.get("revision")
-    at = revision if base and isinstance(revision, str) and _on_hub(f"{base}@{revision}") else None
+    at = revision if base and revision and _on_hub(f"{base}@{revision}") else None
     return AdapterConfiguration(
         rank=_number(content, "r", True),
         alpha=_number(content, "lora_alpha", False),
-        rslora=content.get("use_rslora") is True,
-        dora=content.get("use_dora") is True,
-        fan_in_fan_out=content.get("fan_in_fan_out") is True,
-        bias=str(content.get("bias", "none"))[:20],
+        rslora=bool(content.get("use_rslora")),
+        dora=bool(content.get("use_dora")),
+        fan_in_fan_out=bool(content.get("fan_in_fan_out")),
         ranks={name: _checked(value, f"rank_pattern of {quoted(name)}", True) for name, value in _patterns(content, "rank_pattern")},
         alphas={name: _checked(value, f"alpha_pattern of {quoted(name)}", False) for name, value in _patterns(content, "alpha_pattern")},
-        parameters=_names(content, "target_parameters"),
-        modules_to_save=_names(content, "modules_to_save"),
+        parameters=tuple(content.get("target_parameters") or ()),
         base=base,
         revision=at if at != "main" else None,
         stated_base=stated if isinstance(stated, str) and stated else None,
     )
+
+
+def from_metadata(text: str) -> AdapterConfiguration:
+    """Validate the settings that diffusers stores in a weight file, ``{"unet.r": 4, "unet.lora_alpha": 8}``. Raises as `configuration`."""
+    try:
+        content = parse_json(text.encode(), lenient=True)
+    except InvalidJson as error:
+        raise InvalidCheckpoint(f"Its lora_adapter_metadata {error}.") from None
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in content.items() if isinstance(content, dict) else ():
+        part, _, key = name.partition(".")
+        parts.setdefault(part, {})[key] = value
+    patterns: dict[str, dict[str, Any]] = {"rank_pattern": {}, "alpha_pattern": {}}
+    for part, own in parts.items():
+        for kind, default in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha")):
+            before = rf"{re.escape(part)}\."
+            patterns[kind] |= {rf"{before}(.*\.)?({pattern})": value for pattern, value in _patterns(own, kind)}
+            patterns[kind] |= {f"{before}.*": own[default]} if own.get(default) is not None else {}
+    rest = [{key: value for key, value in own.items() if key not in (*patterns, "r", "lora_alpha")} for own in parts.values()]
+    found = [configuration({**own, **patterns}) for own in rest]
+    if not found or any(each != found[0] for each in found):
+        raise UnsupportedWeights("Its lora_adapter_metadata states different methods for its parts, which are not merged together here.")
+    return found[0]
 
 
 def by_pattern(patterns: Mapping[str, Any] | None, modules: Iterable[str]) -> dict[str, Any]:
@@ -159,10 +184,21 @@ def _check_time(deadline: float) -> float:
     return left
 
 
+def _check_types(content: Mapping[str, Any]) -> None:
+    """Raise InvalidCheckpoint for settings of another type: the text "false" is true to some programs, and false to others."""
+    names = content.get("target_parameters")
+    wrong = [(key, "true or false") for key in _FLAGS if type(content.get(key)) not in (bool, type(None))]
+    wrong += [(key, "a text") for key in _TEXTS if type(content.get(key)) not in (str, type(None))]
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        wrong.append(("target_parameters", "a list of names"))
+    for key, what in wrong:
+        raise InvalidCheckpoint(f"{FILE}: {key} is {json.dumps(content[key])[:60]}, where {what} is expected.")
+
+
 def _refuse_methods(content: Mapping[str, Any]) -> None:
-    method = content.get("peft_type", "LORA")
+    method = content.get("peft_type") or "LORA"
     if method != "LORA":
-        name = _METHODS.get(str(method), quoted(str(method)))
+        name = _METHODS.get(method, quoted(method))
         raise UnsupportedWeights(f"This adapter is {name}, which is not merged here: LoRA, rsLoRA and DoRA are.")
     for key, name in _VARIANTS.items():
         if content.get(key):
@@ -205,10 +241,3 @@ def _patterns(content: Mapping[str, Any], key: str) -> Iterable[tuple[str, Any]]
     if not isinstance(value, dict) or len(value) > _MOST_PATTERNS or any(len(name) > _LONGEST_PATTERN for name in value):
         raise InvalidCheckpoint(f"{FILE}: {key} is not a mapping from at most {_MOST_PATTERNS:,} names of modules to numbers.")
     return list(value.items())
-
-
-def _names(content: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    value = content.get(key) or ()
-    if isinstance(value, str):
-        value = [value]
-    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list | tuple) else ()

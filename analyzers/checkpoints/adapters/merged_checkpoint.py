@@ -9,23 +9,19 @@ from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.configuration import FILE
 from analyzers.checkpoints.adapters.merged_file import MergedFile, MergedTensor
 from analyzers.checkpoints.adapters.names import plain_name
-from analyzers.checkpoints.adapters.updates import TIED, Changes, Update, find_changes
+from analyzers.checkpoints.adapters.ties import untie
+from analyzers.checkpoints.adapters.updates import Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
 from analyzers.checkpoints.local import is_local
-from analyzers.checkpoints.matching.tied_heads import states_ties
 from analyzers.checkpoints.quantization.description import describe_quantization
-from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
+from analyzers.checkpoints.reference import joined, parse_reference, quoted, quoted_names, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import IS_ADAPTER, is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import layer, role
+from analyzers.checkpoints.weight_files.not_read import notes_on
 from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.formatting import plural
-
-_KEPT_HEAD = (
-    "The base ties its head to the embedding that the adapter changes: the head stays as it was, as in the unmerged model, and no longer "
-    "equals the embedding."
-)
 
 
 class MergedRepository:
@@ -93,8 +89,7 @@ class MergedCheckpoint(Checkpoint):
     def unmerged(self) -> "MergedCheckpoint":
         """Return the weights beside which the matrices stay: the base's, with the whole tensors that adapters replace."""
         stored = [self.sources.get(tensor.name, tensor) for tensor in self.tensors]
-        held = tuple(tensor for tensor, own in zip(stored, self.tensors, strict=True) if tensor.name == own.name)
-        return replace(self, tensors=held, sources={})
+        return replace(self, tensors=tuple(stored), sources={})
 
 
 def open_checkpoint(
@@ -113,18 +108,15 @@ def open_checkpoint(
     """
     first, *others = summands(text, access.local)
     with ExitStack() as stack:
-
-        def opened(part: str, folder: str | None, needed: bool = True) -> Checkpoint:
-            return stack.enter_context(open_stored(part, access, folder, on_repository, weights=needed))
-
-        base = opened(first.text, subfolder, weights)
+        base = stack.enter_context(open_stored(first.text, access, subfolder, on_repository, weights=weights))
         if not others:
             unmerged = _divided(base)
             found = base if unmerged is None else merge(unmerged[0], [unmerged[1]])
         else:
             if is_adapter_alone(base):
                 raise UnsupportedWeights(f"{quoted(first.text)} is an adapter itself: name the model first, BASE+ADAPTER.")
-            found = merge(base, [opened(each.text, None) for each in others], [each.weight for each in others])
+            parts = [stack.enter_context(open_stored(each.text, access, None, on_repository, adapter=True)) for each in others]
+            found = merge(base, parts, [each.weight for each in others])
         stack.pop_all()
         return found
 
@@ -183,21 +175,22 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         for found, start in zip(changes, starts, strict=True)
         for name, tensor in found.saved.items()
     }
-    stored = {tensor.name: tensor for tensor in (*base.tensors, *base.aliases)}
     updates = how.updates
     computed = {name: MergedTensor(saved.get(name, each[0][1].source), tuple(each)) for name, each in updates.items()}
     merged_file = MergedFile("merged weights", list(computed.values()), files, [adapter.checkpoint.files for adapter in opened])
     changed, at = dict[str, Tensor](), 0
     for name, each in computed.items():
-        source = stored.get(name, each.source)
         nbytes = 4 * each.source.elements
-        changed[name] = Tensor(name, "F32", each.source.shape, len(files), at, nbytes, role(name), source.layer, False)
+        changed[name] = Tensor(name, "F32", each.source.shape, len(files), at, nbytes, role(name), layer(name), False)
         at += nbytes
     changed = saved | changed
-    kept = _kept_head(base, changed)
-    changed |= kept
+    untied = untie(base, {name: tensor for found in changes for name, tensor in found.ties.items()}, changed)
+    changed |= untied.kept
+    aliases = tuple(alias for alias in base.aliases if alias.name not in changed)
     tensors = [changed.pop(tensor.name, tensor) for tensor in base.tensors]
-    aliases = [_moved(alias, base, tensors) for alias in base.aliases if alias.name not in changed]
+    # An adapter may be stored with its base.
+    read = {f"{checkpoint.ref}/{file.path}" for checkpoint in adapters for file in checkpoint.files}
+    apart = [each for each in base.not_read if f"{base.ref}/{each.path}" in read]
     commits = [base.commit, *(adapter.checkpoint.commit for adapter in opened)]
     refs = [(base.ref, 1.0), *((adapter.ref, weight) for adapter, weight in zip(opened, factors, strict=True))]
     if all(adapter.checkpoint.repository is base.repository for adapter in opened):
@@ -213,11 +206,11 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         tensors=tuple(by_name([*tensors, *changed.values()])),
         config=base.config,
         quantization=base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
-        notes=(*base.notes, *_notes(how), *([_KEPT_HEAD] if kept else [])),
+        notes=(*(note for note in base.notes if note not in notes_on(apart, gguf=False)), *_notes(how), *untied.notes),
         parallel_reads=repository.parallel_reads,
         repository=repository,
-        aliases=tuple(aliases),
-        not_read=(*base.not_read, *(each for adapter in opened for each in adapter.checkpoint.not_read)),
+        aliases=aliases,
+        not_read=tuple(each for checkpoint in (base, *adapters) for each in checkpoint.not_read if each not in apart),
         omitted=base.omitted,
         outside_index=base.outside_index,
         replaced=base.replaced,
@@ -257,29 +250,6 @@ def _divided(checkpoint: Checkpoint) -> tuple[Checkpoint, Checkpoint] | None:
     return (replace(checkpoint, tensors=tuple(by_name(rest))), replace(checkpoint, tensors=tuple(own))) if own else None
 
 
-def _moved(alias: Tensor, base: Checkpoint, tensors: Sequence[Tensor]) -> Tensor:
-    """Return ``alias`` where the merged values of the tensor are whose memory it shares in the base."""
-    for stored, tensor in zip(base.tensors, tensors, strict=True):
-        if (stored.file, stored.offset, stored.shape) == (alias.file, alias.offset, alias.shape):
-            return replace(tensor, name=alias.name, role=alias.role, layer=alias.layer)
-    return alias
-
-
-def _kept_head(base: Checkpoint, changed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the head of a decoder that ties it to an embedding which is changed alone: as it was, since adapters change modules."""
-    kinds = (base.config or {}).get("architectures")
-    decoder = isinstance(kinds, list) and any(str(kind).endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds)
-    embeddings = [tensor for tensor in base.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
-    largest = max(embeddings, key=lambda tensor: tensor.shape[0], default=None)
-    stored = any(role(name) == "head" for name in (*changed, *(tensor.name for tensor in (*base.tensors, *base.aliases))))
-    if largest is None or stored or not decoder or not states_ties(base.config):
-        return {}
-    merged = changed.get(largest.name)
-    if merged is None or merged.shape != largest.shape:
-        return {}
-    return {"lm_head.weight": replace(largest, name="lm_head.weight", role="head", layer=None)}
-
-
 def _mean_matrix(changes: Sequence[Changes]) -> int:
     """Return the mean bytes of the factors that are read whole for a part of their tensor."""
     whole = [each.nbytes for found in changes for update in found.updates if update.right for each in (update.right.tensor,)]
@@ -291,26 +261,22 @@ def _notes(how: Merge) -> list[str]:
     for adapter, changes in zip(how.adapters, how.changes, strict=True):
         targets = {update.target for update in changes.updates}
         notes.append(
-            f"{plural(len(targets), 'tensor')} of {quoted(how.base.ref, 200)} with the adapter {quoted(adapter.ref, 200)} "
-            f"({adapter.configuration.kind}) merged in are computed in fp32 while they are read, and stored nowhere."
+            f"{plural(len(targets), 'tensor is', 'tensors are')} computed in fp32: {quoted(how.base.ref, 200)} with the adapter "
+            f"{quoted(adapter.ref, 200)} ({adapter.configuration.kind}) merged in."
         )
+        if not adapter.configured:
+            notes.append(
+                "No configuration states its scales: they are alpha / rank where the file holds alphas, and 1 where it holds none."
+            )
         decoded = sum(update.source.scale is not None for update in changes.updates)
         if decoded:
             notes.append(f"The base is quantized: {plural(decoded, 'change')} were added to its decoded weights.")
         if changes.saved:
-            notes.append(
-                f"The adapter replaces {plural(len(changes.saved), 'whole tensor')}, {quoted(next(iter(changes.saved)), 200)} for one."
-            )
+            notes.append(f"The adapter replaces {plural(len(changes.saved), 'whole tensor')}: {quoted_names(list(changes.saved))}.")
         if changes.unmatched:
             one = changes.unmatched[0]
             more = f", and {len(changes.unmatched) - 1:,} more" if len(changes.unmatched) > 1 else ""
             notes.append(f"Not merged: {quoted(one.name, 200)}, since {one.why}{more}.")
-        for update in changes.updates:
-            if update.form == TIED:
-                notes.append(
-                    f"The adapter changes the head {quoted(update.target, 200)}, which the base ties to its embedding: merged alone, it "
-                    "no longer equals the embedding."
-                )
     return notes
 
 

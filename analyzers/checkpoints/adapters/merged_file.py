@@ -72,7 +72,8 @@ class MergedFile:
             within = offset - (self._ends[number] - nbytes)
             count = min(len(buffer), nbytes - within)
             start, stop = within // 4, -(-(within + count) // 4)
-            values = self._values(number, start, stop).view(np.uint8)
+            with np.errstate(all="ignore"):  # matrices may hold NaN and infinite values
+                values = self._values(number, start, stop).view(np.uint8)
             buffer[:count] = values[within - 4 * start : within - 4 * start + count].data
             offset, buffer = offset + count, buffer[count:]
 

@@ -15,7 +15,13 @@ _PEFT = re.compile(r"(.+)\.lora_(A|B|embedding_A|embedding_B|magnitude_vector)(?
 # diffusers before peft: attn1.to_q.lora.down.weight, attn1.processor.to_q_lora.down.weight, proj.lora_linear_layer.up.weight
 _DIFFUSERS = re.compile(r"(.+?)(?:\.lora|\.lora_linear_layer|\.lora_conv_layer|_lora)\.(down|up)\.weight")
 _KOHYA = re.compile(r"(.+)\.(?:lora_(down|up)\.weight|(alpha)|(dora_scale))")
-_FLAT = re.compile(r"lora_(?:unet|te\d?|transformer|prior)_(.+)")
+_FLAT = re.compile(r"lora_(unet|te\d?|transformer|prior)_(.+)")
+# Parts of an image model -> the folders that diffusers stores them in.
+_FOLDERS = {
+    "unet": ("unet", "transformer"), "te": ("text_encoder",), "te1": ("text_encoder",), "te2": ("text_encoder_2",),
+    "te3": ("text_encoder_3",), "transformer": ("transformer",), "prior": ("prior",),
+}  # fmt: skip
+_DIFFUSERS_FILE = "pytorch_lora_weights."
 _SIDES = {"A": "a", "B": "b", "down": "a", "up": "b", "embedding_A": "a", "embedding_B": "b"}
 _SAVED = re.compile(r"\.modules_to_save(\.[^.]+)?(?=\.)")
 _PREFIXES = ("base_model.model.", "diffusion_model.")
@@ -50,23 +56,31 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of an adapter. modules: by path; saved: name in the base -> the tensor that replaces it; peft: of peft's names."""
+    """The contents of an adapter.
+
+    modules: by path; saved: name in the base -> the tensor that replaces it; unscaled: whether only a configuration states the scale.
+    """
 
     modules: dict[str, Module]
     saved: dict[str, Tensor]
-    peft: bool
+    unscaled: bool
 
 
-def sort_tensors(tensors: Iterable[Tensor]) -> Contents:
-    """Sort the tensors of an adapter. Raises UnsupportedWeights, naming the method, for parameters of another method than LoRA or DoRA."""
+def sort_tensors(tensors: Iterable[Tensor], paths: Iterable[str] = ()) -> Contents:
+    """Sort the tensors of an adapter in the files ``paths``.
+
+    diffusers stores peft's matrices without a configuration: their alpha is that of the file, else the rank. Raises UnsupportedWeights,
+    naming the method, for parameters of another method than LoRA or DoRA.
+    """
+    diffusers = any(path.rpartition("/")[2].startswith(_DIFFUSERS_FILE) for path in paths)
     modules: dict[str, Module] = {}
     saved: dict[str, Tensor] = {}
     adapters: set[str] = set()
-    peft = False
+    unscaled = False
     for tensor in sorted(tensors, key=lambda each: each.name.endswith(_LAST)):
         name = tensor.name
         if match := _PEFT.fullmatch(name):
-            peft = True
+            unscaled |= not diffusers and not name.startswith(("unet.", "text_encoder"))
             path, kind, adapter, leaf = match.groups()
             adapters.add(adapter or "")
             if len(adapters) > 1:
@@ -80,7 +94,7 @@ def sort_tensors(tensors: Iterable[Tensor]) -> Contents:
             _put(modules.setdefault(path, Module(plain_name(path))), _SIDES[match[2]], tensor)
         elif (match := _KOHYA.fullmatch(name)) and (match[2] or match[1] in modules or _FLAT.fullmatch(match[1])):
             flat = _FLAT.fullmatch(match[1])
-            module = modules.setdefault(match[1], Module(flat[1] if flat else plain_name(match[1]), flat=flat is not None))
+            module = modules.setdefault(match[1], Module(match[1] if flat else plain_name(match[1]), flat=flat is not None))
             _put(module, "alpha" if match[3] else "magnitude" if match[4] else _SIDES[match[2]], tensor)
         else:
             other = next((words for part, words in _OTHERS.items() if part in name), None)
@@ -88,12 +102,16 @@ def sort_tensors(tensors: Iterable[Tensor]) -> Contents:
                 raise UnsupportedWeights(f"This adapter is {other} ({quoted(name)}), which is not merged here: LoRA, rsLoRA and DoRA are.")
             if ".original_module." not in name:
                 saved[plain_name(name)] = tensor
-    return Contents(modules, saved, peft)
+    return Contents(modules, saved, unscaled)
 
 
-def flattened(name: str) -> str:
-    """Return a module's name as kohya's scripts write it."""
-    return name.replace("/", ".").replace(".", "_")
+def spelled(name: str) -> list[str]:
+    """Return the names that kohya's scripts and diffusers give to the weights ``name``, which may begin with their folder."""
+    folder, _, module = name.rpartition("/")
+    folders = [folder.rpartition("/")[2]] if folder else sorted({each for several in _FOLDERS.values() for each in several})
+    parts = [part for part, several in _FOLDERS.items() if not {*folders}.isdisjoint(several)]
+    flat = module.removesuffix(".weight").replace(".", "_")
+    return [*(f"lora_{part}_{flat}" for part in parts), *(f"{each}.{module}" for each in folders)]
 
 
 def _put(module: Module, side: str, tensor: Tensor) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.adapters.adapter import AdaptedModule, Adapter, Unmatched
-from analyzers.checkpoints.adapters.names import flattened
+from analyzers.checkpoints.adapters.names import spelled
+from analyzers.checkpoints.adapters.ties import tied_weights
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.layouts.attention_heads import head_lengths, head_rows
 from analyzers.checkpoints.matching.layouts.match import Match, Matcher
@@ -26,7 +27,6 @@ Indices = slice | NDArray[np.int64]
 _ALL = slice(None)
 # Model types whose stacks of experts are (experts, in, out).
 _TURNED = frozenset({"gpt_oss", "aria_text", "llama4", "llama4_text", "openai_privacy_filter"})
-TIED = "tied to the embedding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,13 @@ class Changes:
     """The changes of one adapter to one base.
 
     updates: in the adapter's order; saved: name of a tensor of the base -> the adapter's tensor that replaces it; unmatched: what changes
-    nothing, with the reason.
+    nothing, with the reason; ties: `tied_weights` of the base.
     """
 
     updates: tuple[Update, ...]
     saved: Mapping[str, Tensor]
     unmatched: tuple[Unmatched, ...]
+    ties: Mapping[str, Tensor]
 
 
 def find_changes(adapter: Adapter, base: Checkpoint) -> Changes:
@@ -88,7 +89,9 @@ class _Finder:
 
     def __init__(self, adapter: Adapter, base: Checkpoint) -> None:
         self._adapter, self._base = adapter, base
-        self._stored = {t.name: t for t in (*base.tensors, *base.aliases) if not t.buffer and not t.holds_scales}
+        named = {name: tensor.shape for name, tensor in adapter.saved.items()} | {each.name: each.shape for each in adapter.modules}
+        self._ties = tied_weights(base, named)
+        self._stored = {t.name: t for t in (*base.tensors, *self._ties.values()) if not t.buffer and not t.holds_scales}
         stacks = [
             (module.shape, self._stored[module.name].shape)
             for module in adapter.modules
@@ -113,25 +116,25 @@ class _Finder:
                 updates.setdefault(module.name, []).extend(_in_layout(module, match, self._stored[match.base_stored.name]))
         unmatched = list(self._adapter.unusable)
         for module in rest:
-            if module.name not in updates and (tied := self._tied_head(module)):
-                updates[module.name] = tied
             if module.name not in updates:
                 unmatched.append(Unmatched(module.name, self._why(module, names.get(module.name))))
         biases = [self._bias(module, updates.get(module.name, ()), unmatched) for module in modules.values() if module.bias is not None]
         saved = dict(self._saved(unmatched))
         ordered = [update for module in modules for update in updates.get(module, ())]
-        return Changes((*ordered, *(bias for bias in biases if bias)), saved, tuple(unmatched))
+        return Changes((*ordered, *(bias for bias in biases if bias)), saved, tuple(unmatched), self._ties)
 
     def _names(self, modules: Mapping[str, AdaptedModule]) -> Iterator[tuple[str, str]]:
-        """Yield names of modules with the name of the stored tensor: the same, the same in kohya's spelling, or the same bare name."""
+        """Yield names of modules with the name of the stored tensor: the same, the same in another spelling, or the same bare name."""
         yield from ((name, name) for name in modules if name in self._stored)
-        flat = {name: module for name, module in modules.items() if module.flat}
-        if flat:
-            spelled: dict[str, list[str]] = {}
-            for name in self._stored:
-                spelled.setdefault(flattened(name.rpartition("/")[2].removesuffix(".weight")), []).append(name)
-            yield from ((name, spelled[name][0]) for name in flat if len(spelled.get(name, ())) == 1)
-        theirs = [_described(module) for name, module in modules.items() if name not in self._stored and name not in flat]
+        others: dict[str, list[str]] = {}
+        for name in self._stored:
+            for spelling in spelled(name):
+                others.setdefault(spelling, []).append(name)
+        known = {name: others[name][0] for name in modules if name not in self._stored and len(others.get(name, ())) == 1}
+        yield from known.items()
+        theirs = [
+            _described(module) for name, module in modules.items() if name not in self._stored and name not in known and not module.flat
+        ]
         ours = [tensor for name, tensor in self._stored.items() if name not in modules]
         pairs = renamed(ours, theirs, lambda one, other: self._orientation(modules[other.name], one.shape) is not None)
         yield from ((other.name, one.name) for one, other in pairs)
@@ -169,15 +172,6 @@ class _Finder:
                     wanted.append(replace(tensor, name=f"{module}.{part}_proj.weight", shape=(sizes[part], tensor.shape[1])))
         plain = [_plain(tensor) for name, tensor in self._stored.items() if name not in taken and len(tensor.shape) in (2, 3)]
         return Matcher(head_lengths(configs), sizes, None, lambda one, other: False).relaid(plain, wanted)
-
-    def _tied_head(self, module: AdaptedModule) -> list[Update]:
-        """Return the change of a head that the base does not store, since it is tied to the embedding; empty if it is none."""
-        if role(module.name) != "head" or any(t.role == "head" for t in self._base.tensors) or not may_tie(self._base.config):
-            return []
-        twins = [t for t in self._base.tensors if t.role == "embedding" and t.shape == module.shape]
-        if len(twins) != 1:
-            return []
-        return [replace(update, target=module.name, form=TIED) for update in _direct(module, twins[0], turned=False)]
 
     def _bias(self, module: AdaptedModule, updates: Iterable[Update], unmatched: list[Unmatched]) -> Update | None:
         """Return the change of a module's bias (``lora_bias``)."""
@@ -333,10 +327,6 @@ def _plain(tensor: Tensor) -> Tensor:
 def _fits(base: Tensor, shape: tuple[int, ...]) -> bool:
     """Return whether a tensor of ``shape`` can replace ``base``: embeddings and heads may have another number of rows."""
     return base.shape == shape or (base.role in ("embedding", "head") and len(base.shape) == len(shape) and base.shape[1:] == shape[1:])
-
-
-def _square(shape: tuple[int, ...]) -> bool:
-    return len(set(shape)) == 1
 
 
 def _model_types(checkpoint: Checkpoint) -> set[object]:

@@ -31,7 +31,7 @@ def advice(adapter: Adapter) -> str:
     if in_int4 is not None and (in_int4.lost_norm or 0) > _KEPT:
         size = f"{lost(in_int4.lost_norm)} {'the update' if (in_int4.lost_norm or 0) > 1 else 'of the update'}"
         return (
-            "Merge it in bf16 if you like. For int4, quantize the base and keep the adapter beside it: quantized after the merge, its "
+            "Merge it in bf16 if you like. For int4, quantize the base and load the adapter unmerged: quantized after the merge, "
             f"rounding errors are {size}."
         )
     return "Merge it if you like."
@@ -66,13 +66,13 @@ def _kept(adapter: Adapter, about: str) -> str:
     aside = f" ({within})" if within else ""
     if found.lost_norm <= _KEPT:
         return f"Merged into bf16 this adapter keeps its update: rounding loses {about}{share(found.lost_norm)} of its norm{aside}."
-    beside = "merge in fp32 and store fp32, or keep it beside"
+    instead = "merge in fp32 and store fp32, or load it unmerged"
     if found.lost_norm < 1:
-        return f"Merged into bf16 this adapter loses {about}{share(found.lost_norm)} of its update{aside}: {beside}."
+        return f"Merged into bf16 this adapter loses {about}{share(found.lost_norm)} of its update{aside}: {instead}."
     if not found.changed_share:
-        return f"Merged into bf16 this adapter loses its whole update: no weight changes. Instead, {beside}."
+        return f"Merged into bf16 this adapter loses its whole update: no weight changes. Instead, {instead}."
     size = f"{about}{lost(found.lost_norm)} as large as the update"
-    return f"Merged into bf16 this adapter is lost in rounding, whose errors are {size}{aside}: {beside}."
+    return f"Merged into bf16 this adapter is lost in rounding, whose errors are {size}{aside}: {instead}."
 
 
 def _worst(found: Survival) -> str:

@@ -72,6 +72,14 @@ def _refusal(folder: Path) -> str:
         ({"rank_pattern": [1]}, "is not a mapping"),
         ({"alpha_pattern": {"(" * 50: 1}}, "not a valid regular expression"),
         ({"alpha_pattern": {f"x{at}|(.|..)*y": 1 for at in range(20_000)}}, "not a valid regular expression"),
+        ({"use_rslora": "true"}, 'use_rslora is "true", where true or false is expected'),
+        ({"use_dora": 1}, "use_dora is 1, where true or false is expected"),
+        ({"fan_in_fan_out": [True]}, "where true or false is expected"),
+        ({"use_qalora": "false"}, "where true or false is expected"),
+        ({"peft_type": 1}, "where a text is expected"),
+        ({"revision": 1}, "where a text is expected"),
+        ({"target_parameters": {"x": 1}}, "where a list of names is expected"),
+        ({"target_parameters": [1]}, "where a list of names is expected"),
         ({"r": 3}, "have rank 2, and adapter_config.json states 3"),
         ({"trainable_token_indices": [1]}, "trainable tokens"),
         ({"layer_replication": [[0, 1]]}, "layer replication"),
@@ -114,7 +122,7 @@ def test_matrices(tensors: dict[str, torch.Tensor], said: str, tmp_path: Path) -
 def test_missing_configuration(tmp_path: Path) -> None:
     _base(tmp_path)
     (_adapter(tmp_path) / "adapter_config.json").unlink()
-    assert "has no adapter_config.json, which states the scale" in _refusal(tmp_path)
+    assert "has no adapter_config.json, which states the scale (lora_alpha). If its folder has one, name the folder." in _refusal(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": ' * 2000, "\0"])

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig
@@ -129,3 +130,20 @@ def test_convolutions(tmp_path: Path) -> None:
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 3}))
     expected = weight + (b.flatten(1) @ a.flatten(1)).reshape(weight.shape) * 1.5
     assert torch.allclose(torch.from_numpy(merged_here(tmp_path)["down.conv.weight"]), expected, rtol=1e-5)
+
+
+def test_adapter_in_the_folder_of_its_base(tmp_path: Path) -> None:
+    """FOLDER+FOLDER is the model of a folder with its adapter, and FOLDER+FOLDER/adapter one with an adapter inside."""
+    write(llama(), LoraConfig(r=4, target_modules=["q_proj"]), tmp_path)
+    expected = merged_here(tmp_path)
+    shutil.copytree(tmp_path / "adapter", tmp_path / "base" / "inside")
+    with open_checkpoint(f"{tmp_path}/base+{tmp_path}/base/inside", LOCAL) as checkpoint:
+        assert not checkpoint.not_read and not any("Not read" in note for note in checkpoint.notes)
+        found = values(checkpoint)
+    assert all(np.array_equal(found[name], each) for name, each in expected.items())
+    for path in (tmp_path / "base" / "inside").iterdir():
+        path.rename(tmp_path / "base" / path.name)
+    with open_checkpoint(f"{tmp_path}/base+{tmp_path}/base", LOCAL) as checkpoint:
+        assert not checkpoint.not_read and checkpoint.ref == f"{tmp_path}/base+{tmp_path}/base"
+        found = values(checkpoint)
+    assert all(np.array_equal(found[name], each) for name, each in expected.items())

@@ -10,9 +10,10 @@ from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.packed_sums import FloatArray, held, packed_sums
+FloatArray = NDArray[np.float64]
 
 # Elements at a time: on a CPU so few that they stay in a core's cache and torch starts no second thread.
 _CPU_CHUNK = 1 << 15
@@ -79,15 +80,16 @@ def _groups(keys: Iterable[Hashable]) -> list[list[int]]:
 
 
 @torch.no_grad()
-def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0, packed: bool = False) -> list[FloatArray]:
+def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) -> list[FloatArray]:
     """For each x (R, n) and ref (R, n), with d = x - scale ref, or x where ref is None: (R, 4), the sums of d, d^2 and ref d, and max |d|.
 
-    In float64, since squares of gradients underflow in float32, and exact in d. packed: on a GPU as `packed_sums`.
+    Sums are float64, since squares of gradients underflow in float32. d is float64 on a CPU; on a GPU, where that takes twice the time
+    and memory, float32 unless x is wider.
     """
     batches = list(_batches(pairs))
     if not batches:
         return [np.zeros((x.shape[0], 4)) for x, _ in pairs]
-    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale, packed) for batch in batches])
+    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale) for batch in batches])
     rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(x.shape[0])]
     found = np.concatenate([table.reshape(4, -1) for table in tables], 1)
     result = np.zeros((sum(len(x) for x, _ in pairs), 4))
@@ -97,14 +99,20 @@ def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0, pa
     return np.split(result, np.cumsum([len(x) for x, _ in pairs])[:-1])
 
 
-def differences(pairs: Sequence[tuple[Tensor, Tensor]], ref_ref: FloatArray, scale: float) -> list[FloatArray]:
-    """`totals`; on a GPU by `packed_sums` where float32 suffices. ref_ref: (N,) the sums of ref^2 of all rows."""
-    tables = totals(pairs, scale, packed=True)
-    if on_gpu(pairs[0][0]):
-        number = np.repeat(np.arange(len(pairs)), [len(x) for x, _ in pairs])
-        for again in np.unique(number[~held(np.concatenate(tables), ref_ref)]):
-            (tables[again],) = totals([pairs[again]], scale)
-    return tables
+def chunks(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The elements of tensors of one dtype, (n,) at a time: large tensors in parts, small ones joined."""
+    waiting: list[Tensor] = []
+    for tensor in tensors:
+        most = chunk_of(tensor)
+        if waiting and (waiting[0].device != tensor.device or sum(each.numel() for each in waiting) + tensor.numel() > most):
+            yield torch.cat(waiting)
+            waiting = []
+        if tensor.numel() > most:
+            yield from torch.split(tensor.reshape(-1), most)
+        else:
+            waiting.append(tensor.reshape(-1))
+    if waiting:
+        yield torch.cat(waiting)
 
 
 def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Block]]:
@@ -140,30 +148,43 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
         start += x.shape[0]
 
 
-def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float, packed: bool) -> Tensor:
+def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
     """(4 N,) for N rows in all xs: sums of d, d^2 and ref d, max |d|."""
+    gpu = on_gpu(xs[0])
+    dtype = torch.promote_types(xs[0].dtype, torch.float32) if gpu else torch.float64
     if refs[0] is None:
-        if not on_gpu(xs[0]):
-            xs = [x.double() for x in xs]
-        rows = [row for x in xs for row in x.unbind()]
-        squares = _squares(rows)
-        return torch.cat([_sums(xs, rows), squares, squares, torch.stack(largest(rows)).double()])
-    others = [cast(Tensor, ref).to(x.device) for x, ref in zip(xs, refs, strict=True)]
-    if packed and on_gpu(xs[0]):
-        return packed_sums(xs, others, scale)
-    xs, others = [x.to(torch.float64, copy=True) for x in xs], [ref.double() for ref in others]
-    torch._foreach_sub_(xs, others, alpha=scale)  # of mixed types it takes longer than converting
-    rows = [row for d in xs for row in d.unbind()]
-    products = torch.stack([torch.dot(d, ref) for d, ref in zip(rows, (row for ref in others for row in ref.unbind()), strict=True)])
-    return torch.cat([_sums(xs, rows), _squares(rows), products, torch.stack(largest(rows))])
+        ds = xs if gpu else [x.double() for x in xs]
+        rows = _rows(ds)
+        squares = products = _squares(rows, gpu)
+    else:
+        others = [cast(Tensor, ref).to(x.device, dtype) for x, ref in zip(xs, refs, strict=True)]
+        ds = [torch.empty_like(ref) for ref in others]
+        torch._foreach_copy_(ds, xs)
+        torch._foreach_sub_(ds, others, alpha=scale)  # of mixed types it takes longer than converting
+        rows = _rows(ds)
+        squares = _squares(rows, gpu)
+        if gpu:  # |x|^2 = |d|^2 + 2 scale ref d + scale^2 |ref|^2, since a dot product is a launch for each row
+            x_squares, ref_squares = (_squares(_rows(side), gpu) for side in (xs, others))
+            most = (squares * ref_squares).sqrt()
+            products = ((x_squares - squares - scale**2 * ref_squares) / (2 * scale)).clamp(-most, most)
+        else:
+            products = torch.stack([torch.dot(d, ref) for d, ref in zip(rows, _rows(others), strict=True)])
+    return torch.cat([_sums(ds, rows, gpu), squares, products, torch.stack(largest(rows))])
 
 
-def _sums(tensors: list[Tensor], rows: list[Tensor]) -> Tensor:
+def _rows(tensors: list[Tensor]) -> list[Tensor]:
+    return [row for tensor in tensors for row in tensor.unbind()]
+
+
+def _sums(tensors: list[Tensor], rows: list[Tensor], gpu: bool) -> Tensor:
     """Of each row: on a GPU by one kernel for all rows of a tensor; on a CPU, where torch would start threads, row by row."""
-    if on_gpu(rows[0]):
+    if gpu:
         return torch.cat([tensor.sum(1, dtype=torch.float64) for tensor in tensors])
     return torch.stack([row.sum() for row in rows])
 
 
-def _squares(rows: list[Tensor]) -> Tensor:
-    return torch.stack(torch._foreach_norm(rows, 2, dtype=torch.float64)).square()
+def _squares(rows: list[Tensor], gpu: bool) -> Tensor:
+    """Of each row: on a GPU by one kernel for many rows; on a CPU by the fastest operation."""
+    if gpu:
+        return torch.stack(torch._foreach_norm(rows, 2, dtype=torch.float64)).square()
+    return torch.stack([torch.dot(row, row) for row in rows])

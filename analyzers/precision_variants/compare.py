@@ -120,7 +120,7 @@ def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], 
     if not pairs:
         return []
     of_ref, of_ref_ref = np.concatenate(moments)[:, :2].T
-    found = np.concatenate(totals(pairs, scale)) / np.array([scale, scale**2, scale, scale])
+    found = np.concatenate(totals(pairs, scale, of_ref_ref)) / np.array([scale, scale**2, scale, scale])
     d, d_d, ref_d, largest = found.T
     columns = zip(
         np.isfinite(found).all(1).tolist(), *(each.tolist() for each in (of_ref, d, of_ref_ref, d_d, ref_d, largest)), strict=True

@@ -34,17 +34,26 @@ class Routed:
 
 
 @contextmanager
-def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Context manager in which ``module`` runs ``forward`` in place of its own, or of the one accelerate gave it."""
-    before = module.__dict__.get("forward")
-    module.forward = forward
+def replaced_forwards(forwards: Iterable[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
+    """Context manager in which each module runs a forward in place of its own, or of the one accelerate gave it."""
+    replaced: list[tuple[dict[str, Any], Any]] = []
     try:
+        for module, forward in forwards:
+            attributes = vars(module)  # setting them by name would take longer than some modules compute
+            replaced.append((attributes, attributes.get("forward")))
+            attributes["forward"] = forward
         yield
     finally:
-        if before is None:
-            del module.forward
-        else:
-            module.forward = before
+        for attributes, before in reversed(replaced):
+            if before is None:
+                del attributes["forward"]
+            else:
+                attributes["forward"] = before
+
+
+def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> AbstractContextManager[None]:
+    """Context manager in which ``module`` runs ``forward`` in place of its own."""
+    return replaced_forwards([(module, forward)])
 
 
 def observed(experts: nn.Module, mask: Mask | None, keep: Callable[[Routed], None]) -> AbstractContextManager[None]:

@@ -1,12 +1,11 @@
 """The casts between modules of different precision, which let some parts run in fp32 and the rest in the variant's dtype.
 
-While a stage runs, modules have a replaced forward; afterwards the old one is restored. Linear maps cast their input to the dtype of their
-weights; norms and the head compute in the wider of both dtypes; sums promote, as always in torch. So a residual stream in fp32 stays in
-fp32.
+While a stage runs, modules have these forwards in place of their own. Linear maps cast their input to the dtype of their weights; norms
+and the head compute in the wider of both dtypes; sums promote, as always in torch. So a residual stream in fp32 stays in fp32.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from analyzers.checkpoints import quoted
 from analyzers.errors import InvalidRequest
 from analyzers.language_models.ffn import text_config
-from analyzers.language_models.layer_hooks import replaced_forward
 from analyzers.language_models.load import OpenModel
 from analyzers.precision_variants.model_parts import AttentionParts, ModelParts
 from analyzers.precision_variants.variant_weights import DTYPES, Leaf, in_place
@@ -50,16 +48,10 @@ class Casts:
         """Hidden states in the dtype of the residual stream."""
         return hidden.to(self._stream) if self.narrow else hidden
 
-    @contextmanager
-    def applied(self, modules: Iterable[nn.Module], attention: AttentionParts | None) -> Iterator[None]:
-        """Within the context, the modules cast. attention: the one among them."""
-        with ExitStack() as stack:
-            if self.narrow or self.settings.autocast:
-                for module in modules:
-                    make = self._forward_of(module, attention)
-                    if make is not None:
-                        stack.enter_context(replaced_forward(module, make(module.forward)))
-            yield
+    def forward(self, module: nn.Module, attention: AttentionParts | None) -> Forward | None:
+        """The module's forward with its casts, None where it has none. attention: that of its layer."""
+        make = self._forward_of(module, attention) if self.narrow or self.settings.autocast else None
+        return None if make is None else make(module.forward)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The head's output (.., V) for (.., d); its parameters are already replaced."""
@@ -174,9 +166,8 @@ def implementation(name: str, settings: Settings, opened: OpenModel) -> str:
 
 
 @contextmanager
-def attention(model: nn.Module, implementation: str) -> Iterator[None]:
-    """Within the context, the model's attention runs by this implementation."""
-    config = text_config(model)
+def attention(config: Any, implementation: str) -> Iterator[None]:
+    """Within the context, the attention of the model of this configuration runs by this implementation."""
     before = config._attn_implementation
     if before == implementation:  # setting it validates the whole configuration
         yield

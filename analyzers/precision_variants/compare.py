@@ -4,8 +4,7 @@ All sums are over d = x - ref, so that small errors keep their digits: x = ref +
 """
 
 import math
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,8 +19,7 @@ from torch import Tensor
 
 from analyzers.atomic_files import temporary_folder
 from analyzers.precision_variants.measurements import Kind, TensorError
-from analyzers.precision_variants.packed_sums import FloatArray
-from analyzers.precision_variants.reductions import WAITING_BYTES, chunk_of, differences, totals, waiting_bytes
+from analyzers.precision_variants.reductions import WAITING_BYTES, FloatArray, chunk_of, totals, waiting_bytes
 from analyzers.precision_variants.staged_pass import Captured
 
 
@@ -50,9 +48,11 @@ class Sums(NamedTuple):
     ref_d: float = 0.0
     largest: float = 0.0
 
-    def __add__(self, other: "Sums") -> "Sums":  # type: ignore[override]
-        """The sums over the elements of both."""
-        return Sums._make([*map(operator.add, self[:-1], other[:-1]), max(self.largest, other.largest)])
+    @classmethod
+    def of(cls, parts: Iterable["Sums"]) -> "Sums":
+        """The sums over the elements of all parts."""
+        *columns, largest = zip(cls(), *parts, strict=True)
+        return cls(*map(sum, columns), max(largest))
 
     @property
     def rms(self) -> float | None:
@@ -120,7 +120,7 @@ def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], 
     if not pairs:
         return []
     of_ref, of_ref_ref = np.concatenate(moments)[:, :2].T
-    found = np.concatenate(differences(pairs, of_ref_ref, scale)) / np.array([scale, scale**2, scale, scale])
+    found = np.concatenate(totals(pairs, scale, of_ref_ref)) / np.array([scale, scale**2, scale, scale])
     d, d_d, ref_d, largest = found.T
     columns = zip(
         np.isfinite(found).all(1).tolist(), *(each.tolist() for each in (of_ref, d, of_ref_ref, d_d, ref_d, largest)), strict=True
@@ -136,13 +136,13 @@ def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], 
 
 def _finite_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:
     """Sums over the finite elements of x (n,), a chunk at a time."""
-    whole = Sums()
+    parts = []
     for x_part, ref_part in zip(torch.split(x, chunk_of(x)), torch.split(ref, chunk_of(x)), strict=True):
         finite = torch.isfinite(x_part)
-        chosen = ref_part.to(x.device)[finite][None]
-        ((part,),) = sums([(x_part[finite][None], chosen)], totals([(chosen, None)]), scale)
-        whole += part._replace(elements=len(x_part), nonfinite=len(x_part) - part.finite)
-    return whole
+        chosen = ref_part.to(x.device)[finite][None].double()  # in which no difference overflows
+        ((part,),) = sums([(x_part[finite][None].double(), chosen)], totals([(chosen, None)]), scale)
+        parts.append(part._replace(elements=len(x_part), nonfinite=len(x_part) - part.finite))
+    return Sums.of(parts)
 
 
 def _counted(x: Tensor) -> Sums:
@@ -232,7 +232,7 @@ class Compared:
     whole: Sums = field(init=False)
 
     def __post_init__(self) -> None:
-        self.whole = sum(self.parts[1:], self.parts[0])
+        self.whole = Sums.of(self.parts)
 
     def row(self) -> TensorError:
         """The row of the report."""

@@ -9,17 +9,16 @@ from torch import Tensor
 
 from analyzers.numerics.formats import FP16, FP16_OVERFLOW
 from analyzers.precision_variants.measurements import Direction, Headroom, Overflow
-from analyzers.precision_variants.reductions import WAITING_BYTES, largest, read_scalars, waiting_bytes
+from analyzers.precision_variants.reductions import WAITING_BYTES, largest, waiting_bytes
 from analyzers.precision_variants.spots import Spots
 
 
 def extremes(tensors: Sequence[Tensor]) -> list[tuple[float, int]]:
     """Of each tensor the largest finite |x|, and the number of elements that are NaN or infinite."""
-    filled = {number: tensor for number, tensor in enumerate(tensors) if tensor.numel()}
-    peaks = dict(zip(filled, read_scalars(largest(list(filled.values()))), strict=True))
+    peaks = iter(largest([tensor for tensor in tensors if tensor.numel()]))
     results = []
-    for number, tensor in enumerate(tensors):
-        peak, nonfinite = peaks.get(number, 0.0), 0
+    for tensor in tensors:
+        peak, nonfinite = next(peaks) if tensor.numel() else 0.0, 0
         if not math.isfinite(peak):
             finite = tensor.detach()[torch.isfinite(tensor)]
             ((peak, _),), nonfinite = extremes([finite]), tensor.numel() - finite.numel()

@@ -10,9 +10,10 @@ from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.packed_sums import FloatArray, held, packed_sums
+FloatArray = NDArray[np.float64]
 
 # Elements at a time: on a CPU so few that they stay in a core's cache and torch starts no second thread.
 _CPU_CHUNK = 1 << 15
@@ -39,16 +40,21 @@ def waiting_bytes(tensors: Iterable[Tensor]) -> float:
 
 
 @torch.no_grad()
-def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """max |x| of each tensor, a scalar on its device; NaN or infinite where an element is."""
-    results: dict[int, Tensor] = {}
-    for numbers in _groups((tensor.get_device(), tensor.dtype) for tensor in tensors):
-        group = [tensors[number] for number in numbers]
-        by_kernel = on_gpu(group[0])  # one for many tensors; on a CPU that takes 20 times as long
-        extremes = () if by_kernel else map(torch.aminmax, group)
-        values = torch._foreach_norm(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in extremes]
-        results |= zip(numbers, values, strict=True)
+def largest(tensors: Sequence[Tensor]) -> list[float]:
+    """max |x| of each tensor, which has elements; NaN or infinite where one is."""
+    results: dict[int, float] = {}
+    for device in _groups(tensor.get_device() for tensor in tensors):
+        kinds = [[device[number] for number in kind] for kind in _groups(tensors[number].dtype for number in device)]
+        values = torch.cat([torch.stack(_largest([tensors[number] for number in kind])).double() for kind in kinds])
+        results |= zip((number for kind in kinds for number in kind), values.tolist(), strict=True)
     return [results[number] for number in range(len(tensors))]
+
+
+def _largest(tensors: list[Tensor]) -> Sequence[Tensor]:
+    """max |x| of tensors of one dtype and device: on a GPU by one kernel for many; on a CPU that takes 20 times as long."""
+    if on_gpu(tensors[0]):
+        return torch._foreach_norm(tensors, math.inf)
+    return [torch.maximum(high, -low) for low, high in map(torch.aminmax, tensors)]
 
 
 def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
@@ -62,14 +68,6 @@ def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
     return [results[number] for number in range(len(tensors))]
 
 
-def read_scalars(tensors: Sequence[Tensor]) -> list[float]:
-    """The values of scalars."""
-    results: dict[int, float] = {}
-    for numbers in _groups(tensor.get_device() for tensor in tensors):
-        results |= zip(numbers, torch.stack([tensors[number] for number in numbers]).double().tolist(), strict=True)
-    return [results[number] for number in range(len(tensors))]
-
-
 def _groups(keys: Iterable[Hashable]) -> list[list[int]]:
     """The positions of equal keys. A device's number is hashed in a fraction of the time that the device takes."""
     groups: dict[object, list[int]] = {}
@@ -79,32 +77,46 @@ def _groups(keys: Iterable[Hashable]) -> list[list[int]]:
 
 
 @torch.no_grad()
-def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0, packed: bool = False) -> list[FloatArray]:
+def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0, ref_ref: FloatArray | None = None) -> list[FloatArray]:
     """For each x (R, n) and ref (R, n), with d = x - scale ref, or x where ref is None: (R, 4), the sums of d, d^2 and ref d, and max |d|.
 
-    In float64, since squares of gradients underflow in float32, and exact in d. packed: on a GPU as `packed_sums`.
+    Sums are float64, since squares of gradients underflow in float32. d is float64 on a CPU; on a GPU, where that takes twice the time
+    and memory, float32 unless x is wider. ref_ref: the sums of ref^2 of all rows.
     """
     batches = list(_batches(pairs))
     if not batches:
         return [np.zeros((x.shape[0], 4)) for x, _ in pairs]
-    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale, packed) for batch in batches])
+    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale) for batch in batches])
     rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(x.shape[0])]
     found = np.concatenate([table.reshape(4, -1) for table in tables], 1)
-    result = np.zeros((sum(len(x) for x, _ in pairs), 4))
-    with np.errstate(invalid="ignore"):  # NaN, and the difference of infinities
+    result = np.zeros((sum(x.shape[0] for x, _ in pairs), 4))
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN, and the difference of infinities
         np.add.at(result[:, :3], rows, found[:3].T)
         np.maximum.at(result[:, 3], rows, found[3])
-    return np.split(result, np.cumsum([len(x) for x, _ in pairs])[:-1])
+        if ref_ref is not None:  # a GPU gives |x|^2 = |d|^2 + 2 scale ref d + scale^2 |ref|^2: a dot product is a launch for each row
+            d_d, x_x = result[:, 1], result[:, 2]
+            most = np.sqrt(ref_ref * d_d)
+            products = ((x_x - d_d - scale**2 * ref_ref) / (2 * scale)).clip(-most, most)
+            result[:, 2] = np.where(np.repeat([on_gpu(x) for x, _ in pairs], [x.shape[0] for x, _ in pairs]), products, x_x)
+    return np.split(result, np.cumsum([x.shape[0] for x, _ in pairs])[:-1])
 
 
-def differences(pairs: Sequence[tuple[Tensor, Tensor]], ref_ref: FloatArray, scale: float) -> list[FloatArray]:
-    """`totals`; on a GPU by `packed_sums` where float32 suffices. ref_ref: (N,) the sums of ref^2 of all rows."""
-    tables = totals(pairs, scale, packed=True)
-    if on_gpu(pairs[0][0]):
-        number = np.repeat(np.arange(len(pairs)), [len(x) for x, _ in pairs])
-        for again in np.unique(number[~held(np.concatenate(tables), ref_ref)]):
-            (tables[again],) = totals([pairs[again]], scale)
-    return tables
+def chunks(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The elements of tensors of one dtype, (n,) at a time: large tensors in parts, small ones joined."""
+    waiting: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        most, count = chunk_of(tensor), tensor.numel()
+        if waiting and (waiting[0].device != tensor.device or size + count > most):
+            yield torch.cat(waiting)
+            waiting, size = [], 0
+        if count > most:
+            yield from torch.split(tensor.reshape(-1), most)
+        else:
+            waiting.append(tensor.reshape(-1))
+            size += count
+    if waiting:
+        yield torch.cat(waiting)
 
 
 def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Block]]:
@@ -140,30 +152,34 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
         start += x.shape[0]
 
 
-def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float, packed: bool) -> Tensor:
-    """(4 N,) for N rows in all xs: sums of d, d^2 and ref d, max |d|."""
+def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
+    """(4 N,) for N rows in all xs: sums of d, d^2 and ref d, on a GPU x^2 instead, and max |d|."""
+    gpu = on_gpu(xs[0])
+    dtype = torch.promote_types(xs[0].dtype, torch.float32) if gpu else torch.float64
     if refs[0] is None:
-        if not on_gpu(xs[0]):
-            xs = [x.double() for x in xs]
-        rows = [row for x in xs for row in x.unbind()]
-        squares = _squares(rows)
-        return torch.cat([_sums(xs, rows), squares, squares, torch.stack(largest(rows)).double()])
-    others = [cast(Tensor, ref).to(x.device) for x, ref in zip(xs, refs, strict=True)]
-    if packed and on_gpu(xs[0]):
-        return packed_sums(xs, others, scale)
-    xs, others = [x.to(torch.float64, copy=True) for x in xs], [ref.double() for ref in others]
-    torch._foreach_sub_(xs, others, alpha=scale)  # of mixed types it takes longer than converting
-    rows = [row for d in xs for row in d.unbind()]
-    products = torch.stack([torch.dot(d, ref) for d, ref in zip(rows, (row for ref in others for row in ref.unbind()), strict=True)])
-    return torch.cat([_sums(xs, rows), _squares(rows), products, torch.stack(largest(rows))])
+        ds = xs if gpu else [x.double() for x in xs]
+        rows = _rows(ds)
+        squares = products = _squares(rows, gpu)
+    else:
+        others = [cast(Tensor, ref).to(x.device, dtype) for x, ref in zip(xs, refs, strict=True)]
+        ds = [torch.empty_like(ref) for ref in others]
+        torch._foreach_copy_(ds, xs)
+        torch._foreach_sub_(ds, others, alpha=scale)  # of mixed types it takes longer than converting
+        rows = _rows(ds)
+        squares = _squares(rows, gpu)
+        pairs = () if gpu else zip(rows, _rows(others), strict=True)
+        products = _squares(_rows(xs), gpu) if gpu else torch.stack([torch.dot(d, ref) for d, ref in pairs])
+    # On a GPU one kernel for all rows of a tensor; on a CPU, where torch would start threads, row by row.
+    sums = torch.cat([d.sum(1, dtype=torch.float64) for d in ds]) if gpu else torch.stack([row.sum() for row in rows])
+    return torch.cat([sums, squares, products, torch.stack(_largest(rows))])
 
 
-def _sums(tensors: list[Tensor], rows: list[Tensor]) -> Tensor:
-    """Of each row: on a GPU by one kernel for all rows of a tensor; on a CPU, where torch would start threads, row by row."""
-    if on_gpu(rows[0]):
-        return torch.cat([tensor.sum(1, dtype=torch.float64) for tensor in tensors])
-    return torch.stack([row.sum() for row in rows])
+def _rows(tensors: list[Tensor]) -> list[Tensor]:
+    return [row for tensor in tensors for row in ((tensor.view(-1),) if tensor.shape[0] == 1 else tensor.unbind())]
 
 
-def _squares(rows: list[Tensor]) -> Tensor:
-    return torch.stack(torch._foreach_norm(rows, 2, dtype=torch.float64)).square()
+def _squares(rows: list[Tensor], gpu: bool) -> Tensor:
+    """Of each row: on a GPU by one kernel for many; on a CPU by the fastest operation."""
+    if gpu:
+        return torch.stack(torch._foreach_norm(rows, 2, dtype=torch.float64)).square()
+    return torch.stack([torch.dot(row, row) for row in rows])

@@ -12,7 +12,7 @@ from analyzers.numerics.formats import FP16, FP16_OVERFLOW, FP16_UNDERFLOW
 from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport, Gradients, answered, bits
 from analyzers.precision_variants.measurements import Reference, Variant
 from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.reductions import chunk_of, read
+from analyzers.precision_variants.reductions import chunks, read
 
 INPUT = " input"
 """What enters a module has its name and this."""
@@ -149,9 +149,8 @@ def gradients(largest: Extreme, tensors: Iterable[Tensor]) -> Gradients:
         return Gradients(**known)
     scale = 2.0 ** min(_LARGEST_EXPONENT, math.floor(math.log2(FP16.largest / abs(largest.value))))
     counts = []
-    for tensor in tensors:
-        for chunk in torch.split(tensor.detach().reshape(-1), chunk_of(tensor)):
-            size = chunk.abs()
-            counts.append(torch.stack([torch.count_nonzero(size > least) for least in (0.0, FP16_UNDERFLOW, FP16_UNDERFLOW / scale)]))
+    for chunk in chunks(tensors):
+        size = chunk.detach().abs()
+        counts.append(torch.stack([torch.count_nonzero(size > least) for least in (0.0, FP16_UNDERFLOW, FP16_UNDERFLOW / scale)]))
     nonzero, kept, kept_scaled = map(float, np.sum(read(counts), axis=0))
     return Gradients(**known, loss_scale=scale, underflow=1 - kept / nonzero, underflow_scaled=1 - kept_scaled / nonzero)

@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from analyzers import limits
-from analyzers.language_models.layer_hooks import replaced_forward
+from analyzers.language_models.ffn import text_config
+from analyzers.language_models.layer_hooks import replaced_forward, replaced_forwards
 from analyzers.language_models.lm_head import LogitMap
 from analyzers.language_models.loaded_dtypes import is_within_peft
 from analyzers.language_models.offload import is_offloaded, weights_read
@@ -28,15 +28,14 @@ from analyzers.precision_variants.headroom import Peaks
 from analyzers.precision_variants.losses import log_probabilities, logits_gradient
 from analyzers.precision_variants.measurements import Kind
 from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.module_outputs import ModuleOutputs, Output
 from analyzers.precision_variants.saved_graphs import Graph, SavedGraphs, saved_bytes
 from analyzers.precision_variants.spots import INPUT, Spots
 from analyzers.precision_variants.variant_weights import STORED, Leaf, Rounding, Weights, in_place
 from analyzers.precision_variants.variants import Settings
 
-_Output = tuple[str, Tensor, int]
-"""Name and output of a module, and the number of writes into it so far."""
-
 _NO_COMPUTATION = (nn.Dropout, nn.Identity)
+_Forwards = list[tuple[nn.Module, Callable[..., Any]]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,7 +101,10 @@ class StagedPass:
         self._hidden: list[Tensor] = []
         self._calls: list[_Call] = []
         self._offloaded = is_offloaded(anatomy.layers[0])
-        self._copies = options.inside
+        self._seen = ModuleOutputs(options.inside)
+        self._computing: dict[int, dict[str, nn.Module]] = {}
+        self._forwards: dict[int, _Forwards] = {}
+        self._config = text_config(anatomy.model)
         self._sizes: dict[tuple[object, ...], int] = {}  # of graphs, by the kind of layer: measuring takes a call for each saved tensor
         self._graphs = SavedGraphs(0 if self._offloaded else limits.PRECISION_KEPT_BYTES if options.kept is None else options.kept)
         self.logits: Tensor
@@ -119,8 +121,8 @@ class StagedPass:
             with self._stage():
                 self._graphs.make_room()
                 graph, outputs = self._run_layer(layer)
-                if not self._copies and any(tensor._version != version for _, tensor, version in outputs):
-                    self._copies = True  # a module has written into the output of another
+                if not self._seen.copies and any(tensor._version != version for _, tensor, version in outputs):
+                    self._seen.copies = True  # a module has written into the output of another
                     del graph, outputs
                     graph, outputs = self._run_layer(layer)
                 self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in graph.leaves)
@@ -128,7 +130,8 @@ class StagedPass:
                 self._graphs.keep(graph)
                 del graph
             ran = [(name, tensor) for name, tensor, _ in outputs if not name.endswith(INPUT)]
-            self.not_called += [f"layers.{layer}.{name}" for name in self._computing(layer) if name not in dict(ran)]
+            names = {name for name, _ in ran}
+            self.not_called += [f"layers.{layer}.{name}" for name in self._computing[layer] if name not in names]
             captured = self._inside("inside", layer, ran)
             captured.append(self._boundary(f"layers.{layer}", output, outputs))
             del outputs, ran
@@ -195,10 +198,10 @@ class StagedPass:
     @contextmanager
     def _stage(self) -> Iterator[None]:
         device = self._input_ids.device.type
-        with arithmetic(self.options.settings, device), attention(self.anatomy.model, self.options.attention), in_place(self._buffers):
+        with arithmetic(self.options.settings, device), attention(self._config, self.options.attention), in_place(self._buffers):
             yield
 
-    def _boundary(self, name: str, hidden: Tensor, inside: Sequence[_Output]) -> Captured:
+    def _boundary(self, name: str, hidden: Tensor, inside: Sequence[Output]) -> Captured:
         """Keep the output of a stage for the backward pass."""
         layer = len(self._hidden) - 1
         self._hidden.append(hidden)
@@ -223,39 +226,30 @@ class StagedPass:
         routed = [*experts.modules()][1:] if experts is not None else []
         return [Captured(kind, name, layer, torch.cat(each), modules[name] in routed) for name, each in runs.items()]
 
-    def _run_layer(self, layer: int) -> tuple[Graph, list[_Output]]:
+    def _run_layer(self, layer: int) -> tuple[Graph, list[Output]]:
         """Run a layer with autograd. Returns also the outputs of its modules and their other inputs, copied where one is written into."""
-        edges: list[tuple[str, GradientEdge]] = []
-        outputs: list[_Output] = []
-        known = {(self._hidden[layer].data_ptr(), self._hidden[layer].numel())}
-
-        def on_tensor(name: str, tensor: Tensor, entered: bool) -> None:
-            if entered and (tensor.data_ptr(), tensor.numel()) in known:
-                return  # the output of a module before
-            output = tensor.detach().clone() if self._copies else tensor.detach()
-            known.add((output.data_ptr(), output.numel()))
-            outputs.append((name, output, output._version))
-            if tensor.requires_grad and not entered:
-                edges.append((name, get_gradient_edge(tensor)))
-
         with weights_read(self.anatomy.layers[layer]):
             leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
             kind = type(self.anatomy.layers[layer]), *(leaf.tensor.shape for leaf in leaves)
             sizes = nullcontext() if kind in self._sizes else saved_bytes(leaves)
-            with torch.enable_grad(), self._hooks(layer, on_tensor), sizes as saved:
-                hidden = self._hidden[layer].detach().requires_grad_()
+            hidden = self._hidden[layer].detach().requires_grad_()
+            self._seen.clear(hidden)
+            with torch.enable_grad(), sizes as saved:
                 output = self._layer(layer, hidden, leaves)
             if saved is not None:
                 self._sizes[kind] = sum(saved.values())
-        return Graph(layer, hidden, output, leaves, edges, self._sizes[kind]), outputs
+        seen = self._seen
+        graph, outputs = Graph(layer, hidden, output, leaves, seen.edges, self._sizes[kind]), seen.outputs
+        seen.clear(hidden)
+        return graph, outputs
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
-        module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]
+        module, call = self.anatomy.layers[layer], self._calls[layer]
         with ExitStack() as stack:
             if self._offloaded:  # accelerate's forward would read the weights again, over the leaves
                 stack.enter_context(replaced_forward(module, partial(type(module).forward, module)))
             stack.enter_context(in_place(leaves))
-            stack.enter_context(self._parts.applied(self.anatomy.inside[layer].values(), attention))
+            stack.enter_context(replaced_forwards(self._layer_forwards(layer)))
             stack.enter_context(self._parts.autocast())
             hidden = self._parts.to_stream(hidden)
             positional = call.positional if call.by_name else (hidden, *call.positional)
@@ -272,7 +266,8 @@ class StagedPass:
                 returned = result if layer is self.anatomy.layers[-1] else None
                 stack.enter_context(replaced_forward(layer, _recording(number, calls, inputs, returned)))
             stack.enter_context(in_place(leaves))
-            stack.enter_context(self._parts.applied(self.anatomy.outside, None))
+            casts = ((module, self._parts.forward(module, None)) for module in self.anatomy.outside)
+            stack.enter_context(replaced_forwards([(module, forward) for module, forward in casts if forward is not None]))
             stack.enter_context(self._parts.autocast())
             final = cast(Any, self.anatomy.decoder)(input_ids=self._input_ids, use_cache=False).last_hidden_state
         if result is None:
@@ -280,41 +275,40 @@ class StagedPass:
             return inputs[0]
         return cast(Tensor, final)
 
-    @contextmanager
-    def _hooks(self, layer: int, on_tensor: Callable[[str, Tensor, bool], None]) -> Iterator[None]:
-        """Within the context, ``on_tensor`` is called with the inputs, then the output, of each module that computes something."""
-
-        def hook(name: str) -> Callable[..., None]:
-            def forward_hook(module: nn.Module, arguments: Any, result: Any) -> None:
-                output = result[0] if isinstance(result, tuple) else result
-                for each, suffix in (*((argument, INPUT) for argument in arguments), (output, "")):
-                    if isinstance(each, Tensor) and each.is_floating_point():
-                        on_tensor(name + suffix, each, bool(suffix))
-
-            return forward_hook
-
-        with ExitStack() as stack:
-            for name, module in self._computing(layer).items():
-                stack.callback(module.register_forward_hook(hook(name)).remove)
-            if (experts := self.anatomy.experts.get(layer)) is not None:
-                stack.callback(experts.register_forward_pre_hook(partial(self._route, layer)).remove)
-            yield
-
-    def _computing(self, layer: int) -> dict[str, nn.Module]:
-        """The modules within a layer that compute something."""
-        return {
-            name: module
-            for name, module in self.anatomy.inside[layer].items()
-            if name and not is_within_peft(name) and not isinstance(module, _NO_COMPUTATION)
-            if module._parameters or not next(module.children(), None) or hasattr(module, "base_layer")
-        }
+    def _layer_forwards(self, layer: int) -> _Forwards:
+        """The forwards of the modules within a layer: with their casts, and observed where they compute something."""
+        if layer not in self._forwards:
+            modules, attention = self.anatomy.inside[layer], self.anatomy.attentions[layer]
+            self._computing[layer] = {
+                name: module
+                for name, module in modules.items()
+                if name and not is_within_peft(name) and not isinstance(module, _NO_COMPUTATION)
+                if module._parameters or not next(module.children(), None) or hasattr(module, "base_layer")
+            }
+            forwards = self._forwards[layer] = []
+            for name, module in modules.items():
+                own, cast = module.forward, self._parts.forward(module, attention)
+                forward = own if cast is None else cast
+                if name in self._computing[layer]:
+                    forward = self._seen.observed(name, forward)
+                if module is self.anatomy.experts.get(layer):
+                    forward = _routed(layer, self.routing, forward)
+                if forward is not own:
+                    forwards.append((module, forward))
+        return self._forwards[layer]
 
     def _peaks(self) -> Peaks:
         return Peaks(Spots() if self.options.located else None)
 
-    def _route(self, layer: int, experts: nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Record the experts chosen for each token: the second argument in every family."""
-        self.routing[layer] = arguments[1].detach()
+
+def _routed(layer: int, routing: dict[int, Tensor], forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A forward of experts that records the experts chosen for each token: the second argument in every family."""
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        routing[layer] = arguments[1].detach()
+        return forward(*arguments, **named)
+
+    return run
 
 
 def _gradients(output: Tensor, inputs: Sequence[Any], gradient: Tensor, retain: bool = False) -> list[Tensor]:

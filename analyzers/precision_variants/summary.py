@@ -36,7 +36,7 @@ def summary(compared: Sequence[Compared], layers: int, logprobs: Logprobs) -> Su
         mid_max_bw=mid_max_bw,
         mid_max_bw_layer=mid_layer_bw,
         first_layer_bw=errors.get(("hidden_grad", -1)),
-        parameters_bw=sum((tensor.whole for tensor in compared if tensor.kind == "parameter_grad"), Sums()).rms_rel,
+        parameters_bw=Sums.of(tensor.whole for tensor in compared if tensor.kind == "parameter_grad").rms_rel,
         logprob_mean=logprobs.mean,
         logprob_max=logprobs.max,
     )
@@ -112,7 +112,7 @@ def kind_of(parameter: Compared) -> str:
 
 
 def _kind(kind: str, members: Sequence[Compared]) -> ParameterKind:
-    whole = sum((member.whole for member in members), Sums())
+    whole = Sums.of(member.whole for member in members)
     errors = [(error, member.name) for member in members if (error := member.whole.rms_rel) is not None]
     worst, name = max(errors, default=(None, None))
     return ParameterKind(
@@ -133,7 +133,7 @@ def rows(compared: Sequence[Compared]) -> tuple[TensorError, ...]:
     pooled: dict[int | None, Sums] = {}
     for tensor in compared:
         if tensor.kind == "parameter_grad":
-            pooled[tensor.layer] = pooled.get(tensor.layer, Sums()) + tensor.whole
+            pooled[tensor.layer] = Sums.of([pooled.get(tensor.layer, Sums()), tensor.whole])
     others = [tensor for tensor in compared if tensor.kind != "parameter_grad"]
     names = {layer: "other parameters" if layer is None else f"parameters of layer {layer}" for layer in pooled}
     parameters = [Compared("parameter_grad", names[layer], layer, None, [whole]) for layer, whole in pooled.items()]

@@ -151,7 +151,7 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
 def test_parts_add_up() -> None:
     ref, x = torch.randn(2, 1000, generator=torch.Generator().manual_seed(4)).unbind()
     (together,), (first,), (last,) = (compared(x[part], ref[part]) for part in (slice(None), slice(300), slice(300, None)))
-    assert tuple(together) == pytest.approx(tuple(first + last), rel=1e-12)
+    assert tuple(together) == pytest.approx(tuple(Sums.of([first, last])), rel=1e-12)
 
 
 def test_log_probabilities_and_the_importance_ratio() -> None:

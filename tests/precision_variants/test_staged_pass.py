@@ -145,4 +145,4 @@ def test_largest_values_are_those_of_what_enters_and_leaves_modules(name: str) -
     with torch.no_grad():
         cast(Any, model)(TOKENS[:, :-1], use_cache=False)
     assert {layer: made.forward_peaks.layers[layer].largest for layer in largest} == largest
-    assert made._copies == (name == "falcon")
+    assert made._seen.copies == (name == "falcon")

@@ -101,6 +101,7 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
     """Run one command; return the exit status. tools: see `TOOLS`, possibly extended by the calling program."""
     if sys.stderr is None:  # closed by the parent process: print would use standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's small products: its threads would spin next to those that read weights
     words = sys.argv[1:] if arguments is None else list(arguments)
     if odd := next((word for word in words if not _is_text(word)), None):
         print_line(f"error: {odd[:200]} contains bytes that are not UTF-8: rename the file.")

@@ -73,68 +73,121 @@ def bin_of(x: Any) -> Any:
     return (np.float64(normal).view(np.int64) >> _MANTISSA_SHIFT) + (_FIRST_BIN if x >= _NORMAL else _FIRST_BIN - (64 << 7))
 
 
+# The next loops handle a block each, one step at a time and without branches, so that the compiler uses vector instructions.
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def _measure(
+    w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], eta: float,
+    counts: NDArray[np.int64], updates: NDArray[np.float64], shares: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Set ``updates`` to |v - w| and ``shares`` to their ratios to max(|w|, |v|), 0 unless these are finite and differ; add to ``counts``."""
+    changed, probe, differ, infinite = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    for i in range(w.size):
+        before, after = abs(w[i]), abs(v[i])
+        larger = before if before > after else after
+        differs = (w[i] != v[i]) & ((before == before) | (after == after))
+        finite = (before < np.inf) & (after < np.inf)
+        update = abs(v[i] - w[i])
+        update = update if update < _LARGEST else _LARGEST
+        half = 0.5 if larger > 1.0 else 1.0  # so that the difference does not overflow
+        share = abs(v[i] * half - w[i] * half) / (larger * half)
+        beyond = (update > eta * larger) | (not finite)
+        updates[i], shares[i] = (update, share) if differs & finite else (0.0, 0.0)
+        changed += times[i] if steps[i] != 0 else 0
+        probe += times[i] if differs & beyond else 0
+        differ += times[i] if differs else 0
+        infinite += times[i] if differs & (not finite) else 0
+    counts[CHANGED] += changed
+    counts[PROBE] += probe
+    counts[DIFFER] += differ
+    counts[NONFINITE_DIFFER] += infinite
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _sum(
+    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], scale: float, sums: NDArray[np.float64]
+) -> None:  # fmt: skip
+    """Add x * scale and its square, each ``times`` times, to the columns of ``sums``, and the largest x."""
+    total = square = total_moved = square_moved = 0.0
+    for i in range(x.size):
+        moved = steps[i] != 0
+        scaled = x[i] * scale
+        once = times[i] * scaled
+        total += 0.0 if moved else once
+        total_moved += once if moved else 0.0
+        square += 0.0 if moved else once * scaled
+        square_moved += once * scaled if moved else 0.0
+    sums[0, TOTAL] += total
+    sums[1, TOTAL] += total_moved
+    sums[0, SQUARE] += square
+    sums[1, SQUARE] += square_moved
+    largest, largest_moved = np.int64(0), np.int64(0)
+    for i in range(x.size):  # integers, which are ordered like the floats of their bits, are compared faster
+        bits = np.float64(x[i]).view(np.int64)
+        largest = max(largest, np.int64(0) if steps[i] != 0 else bits)
+        largest_moved = max(largest_moved, bits if steps[i] != 0 else np.int64(0))
+    sums[0, LARGEST] = max(sums[0, LARGEST], np.int64(largest).view(np.float64))
+    sums[1, LARGEST] = max(sums[1, LARGEST], np.int64(largest_moved).view(np.float64))
+
+
 @njit(nogil=True, cache=True)
-def _step_bin(steps: Any) -> Any:
-    """Return the bin of a number of steps: 0, 1, 2 and 3 have one each, then 4 to 7, 8 to 15 and so on to 32,768 to 65,535."""
-    if steps < 4:
-        return steps
-    exponent = (np.float64(steps).view(np.int64) >> 52) - 1023
-    return exponent + 2
+def _add_bins(
+    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], cells: NDArray[np.int64], bins: NDArray[np.int64]
+) -> None:  # fmt: skip
+    """Add ``times`` to the ``bins`` (2, bins) of x; those of x = 0 are 0."""
+    for i in range(x.size):
+        cells[i] = (bins.shape[1] if steps[i] != 0 else 0) + (bin_of(x[i]) if x[i] > 0 else 0)
+    flat = bins.reshape(-1)
+    for i in range(x.size):
+        flat[np.uint64(cells[i])] += times[i]  # unsigned: numba would add a check for negative indices
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True)
+def _add_steps(steps: NDArray[np.int64], times: NDArray[np.int64], cells: NDArray[np.int64], bins: NDArray[np.int64]) -> None:
+    """Add ``times`` to the bins of numbers of steps: 0, 1, 2 and 3 have one each, then 4 to 7, 8 to 15 and so on to 32,768 to 65,535."""
+    for i in range(steps.size):
+        exponent = (np.float64(steps[i]).view(np.int64) >> 52) - 1023
+        cells[i] = steps[i] if steps[i] < 4 else exponent + 2
+    for i in range(steps.size):
+        bins[np.uint64(cells[i])] += times[i]
+
+
+@njit(nogil=True, cache=True)
 def count_values(
     w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], eta: float, scale: float,
     counts: NDArray[np.int64], sums: NDArray[np.float64], absolute: NDArray[np.int64], relative: NDArray[np.int64],
     step_counts: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Count pairs of different numbers (n,), ``steps`` of bf16 apart, each ``times`` times.
+    """Count pairs of numbers (n,), ``steps`` of bf16 apart, each ``times`` times; equal ones, also two NaNs, are not counted.
 
     eta: relative threshold of the probe; scale: factor of absolute updates in ``sums``. Added to: ``counts`` (COUNTS,), ``sums`` (2, SUMS),
     and, unless they are empty, the histograms of `PairTables`, ``absolute`` and ``relative`` (2, bins) and ``step_counts`` (STEP_BINS,).
     """
-    for i in range(w.size):
-        moved = np.int64(steps[i] != 0)
-        counts[DIFFER] += times[i]
-        counts[CHANGED] += times[i] * moved
-        if not (abs(w[i]) < np.inf and abs(v[i]) < np.inf):
-            counts[PROBE] += times[i]
-            counts[NONFINITE_DIFFER] += times[i]
-            continue
-        update, larger = abs(v[i] - w[i]), max(abs(w[i]), abs(v[i]))
-        share = update / larger
-        if update == np.inf:
-            update, share = _LARGEST, abs(v[i] / 2 - w[i] / 2) / (larger / 2)
-        counts[PROBE] += times[i] * (update > eta * larger)
-        scaled = update * scale
-        sums[moved, TOTAL] += times[i] * scaled
-        sums[moved, SQUARE] += times[i] * scaled * scaled
-        sums[moved, LARGEST] = max(sums[moved, LARGEST], update)
-        sums[moved, RELATIVE + TOTAL] += times[i] * share
-        sums[moved, RELATIVE + SQUARE] += times[i] * share * share
-        sums[moved, RELATIVE + LARGEST] = max(sums[moved, RELATIVE + LARGEST], share)
+    updates, shares = np.empty(BLOCK), np.empty(BLOCK)
+    counted, cells = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64)
+    for start in range(0, w.size, BLOCK):
+        part = slice(start, min(start + BLOCK, w.size))
+        some = slice(0, w[part].size)
+        x, y, n = updates[some], shares[some], counted[some]
+        _measure(w[part], v[part], steps[part], times[part], eta, counts, x, y)
+        _sum(x, steps[part], times[part], scale, sums)
+        _sum(y, steps[part], times[part], 1.0, sums[:, RELATIVE:])
         if absolute.size:
-            absolute[moved, bin_of(update)] += times[i]
-            relative[moved, bin_of(share)] += times[i]
-            step_counts[_step_bin(steps[i])] += times[i]
+            for i in range(n.size):
+                n[i] = times[start + i] if x[i] > 0 else 0
+            _add_bins(x, steps[part], n, cells[some], absolute)
+            _add_bins(y, steps[part], n, cells[some], relative)
+            _add_steps(steps[part], n, cells[some], step_counts)
 
 
 @njit(nogil=True, cache=True)
-def _values_at(
-    index: NDArray[np.int64], base: NDArray[Any], tuned: NDArray[Any], shift: int, changed: NDArray[np.bool_], w: NDArray[np.float64],
-    v: NDArray[np.float64], steps: NDArray[np.int64],
-) -> Any:  # fmt: skip
-    """Set ``w``, ``v`` and ``steps`` to those of the pairs at ``index`` that are different numbers; return how many there are."""
-    found: Any = 0
-    for i in index:
-        w_pattern, v_pattern = np.int64(base[i]) << shift, np.int64(tuned[i]) << shift
-        w_magnitude, v_magnitude = w_pattern & _MAGNITUDE, v_pattern & _MAGNITUDE
-        steps[found] = abs(_bf16_place(w_pattern) - _bf16_place(v_pattern))
-        if changed.size:
-            changed[i] = steps[found] != 0
-        w[found], v[found] = np.uint32(w_pattern).view(np.float32), np.uint32(v_pattern).view(np.float32)
-        found += max(w_magnitude, v_magnitude) != 0 and min(w_magnitude, v_magnitude) <= _INFINITY  # excludes +0 and -0, and pairs of NaNs
-    return found
+def _read(
+    base: NDArray[Any], tuned: NDArray[Any], shift: int, w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64]
+) -> None:  # fmt: skip
+    """Set ``w``, ``v`` and ``steps`` to those of pairs of patterns."""
+    for i in range(base.size):
+        before, after = np.uint32(base[i]) << np.uint32(shift), np.uint32(tuned[i]) << np.uint32(shift)
+        w[i], v[i] = np.uint32(before).view(np.float32), np.uint32(after).view(np.float32)
+        steps[i] = abs(_bf16_place(before) - _bf16_place(after))
 
 
 @njit(nogil=True, cache=True)
@@ -170,6 +223,7 @@ def count_pairs(
     """
     index, steps, once = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.ones(BLOCK, dtype=np.int64)
     w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)
+    before, after = np.empty(BLOCK, dtype=base.dtype), np.empty(BLOCK, dtype=tuned.dtype)
     squares = 0.0
     for start in range(0, base.size, BLOCK):
         stop = min(start + BLOCK, base.size)
@@ -193,8 +247,12 @@ def count_pairs(
             for i in range(stop - start):  # branch-free: a branch would often be mispredicted
                 index[found] = i
                 found += base[start + i] != tuned[start + i]
-        part = slice(start, stop)
-        found = _values_at(index[:found], base[part], tuned[part], shift, changed[part], w_values, v_values, steps)
+        for i in range(found):
+            before[i], after[i] = base[start + index[i]], tuned[start + index[i]]
         some = slice(0, found)
+        _read(before[some], after[some], shift, w_values[some], v_values[some], steps[some])
+        if changed.size:
+            for i in range(found):
+                changed[start + index[i]] = steps[i] != 0
         count_values(w_values[some], v_values[some], steps[some], once[some], eta, 1.0, counts, sums, absolute, relative, step_counts)
     return squares

@@ -18,6 +18,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 # Torch's OpenMP threads spin while they wait at a barrier, by default for a whole scheduler time slice, which starves concurrent analyses.
 # Measured on two cores with this spin count: 0.67 to 0.9 of the time next to two busy programs, up to 5 % slower alone.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would spin next to those that read weights
 
 import uvicorn
 

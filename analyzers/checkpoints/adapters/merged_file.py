@@ -31,8 +31,10 @@ _PIECE = 1 << 17  # Elements that are computed at a time.
 _COMPUTING = threading.BoundedSemaphore(limits.cores())
 _FEW = 8  # Up to this fraction of the rows of B is read alone.
 _ALL = slice(None)
-# Fewest rows of a matrix product: products of fewer are computed by other loops, which round differently.
+# Rows of a matrix product: products of fewer are computed by other loops, which round differently.
 _ROWS = 16
+# Multiplications of a matrix product: BLAS computes larger ones with threads of its own, which would compete with those that read.
+_ALONE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +119,11 @@ class MergedFile:
         scale = np.float32(update.scale)
         if update.right is None:
             return left * scale
-        count = len(left)
-        if count < _ROWS:
-            left = np.concatenate((left, np.zeros((_ROWS - count, left.shape[1]), np.float32)))
         right = self.vectors(adapter, update.right, _ALL).T
         with _COMPUTING:
-            product: Floats = left @ right
+            product = _multiplied(left, right)
             product *= scale
-        return product[:count]
+        return product
 
     def _renormalized(self, number: int, adapter: int, update: Update, chosen: Indices, changed: Floats) -> Floats:
         """Apply DoRA: give each row, or each column, of the sum the norm of its magnitude."""
@@ -185,6 +184,19 @@ class MergedFile:
             while len(self._held) > 1 and sum(each.nbytes for each in self._held.values()) > _HELD_BYTES:
                 self._held.popitem(last=False)
         return values
+
+
+def _multiplied(left: Floats, right: Floats) -> Floats:
+    """Return the product of two matrices, computed in tiles of `_ROWS` rows."""
+    count, rank = left.shape
+    width = right.shape[1]
+    tile = max(_ALONE // (_ROWS * rank) // _ROWS, 1) * _ROWS
+    rows = np.zeros((-(-count // _ROWS), _ROWS, rank), np.float32)
+    rows.reshape(-1, rank)[:count] = left
+    product = np.empty((len(rows), _ROWS, width), np.float32)
+    for first in range(0, width, tile):
+        np.matmul(rows, right[:, first : first + tile], out=product[:, :, first : first + tile])
+    return product.reshape(-1, width)[:count]
 
 
 def _within(indices: Indices, first: int, last: int) -> tuple[Indices, Indices]:

@@ -105,12 +105,12 @@ class SurvivalMeter:
 
     def _add(self, lost: _Lost, base: Floats, merged: Floats) -> None:
         if lost.tensor.name in self._touched:
-            lost.non_finite += int(np.count_nonzero(np.isfinite(base) & ~np.isfinite(merged)))
             for name in ("bf16", "fp16", "int4") if is_quantized(lost.tensor) else ("bf16", "fp16"):
                 _count(lost, name, base, merged, _ONE)
-        square, update, *largest = sizes(base, merged)
+        square, update, non_finite, *largest = sizes(base, merged)
         lost.largest = max(lost.largest[0], largest[0]), max(lost.largest[1], largest[1])
         lost.squares = lost.squares[0] + square, lost.squares[1] + update
+        lost.non_finite += non_finite
 
     def again(self, sides: Sequence[Checkpoint], names: Sequence[str]) -> Iterator[Step[None]]:
         """Measure fp8: read the matrices again, in quick mode a few blocks; yields the steps of the stream."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
-from analyzers.dtype_detection.grids.search import GridCounts, Grids, matrix
+from analyzers.dtype_detection.grids.search import GridCounts, Grids, Key, matrix
 from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
 from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPANS, STRONG, TESTED
 
@@ -26,20 +26,30 @@ _FOSSIL_SHARE = 0.05
 
 def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> TensorGrid | None:
     """Return the finest grid of a tensor of which ``values`` were read, or the one that explains most groups if that is worth telling."""
+    best = best_grid(grids, values, elements, shape)
+    return best[1] if best else None
+
+
+def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> tuple[Key, TensorGrid] | None:
+    """Return the same with its code book and tile."""
     whole, parts = [], []
-    for (number, tile), counts in sorted(grids.items(), key=lambda item: item[0][0]):
-        book = BOOKS[number]
+    for key, counts in sorted(grids.items(), key=lambda item: item[0][0]):
+        book, tile = BOOKS[key[0]], key[1]
         grid = _describe(book, tile, counts, elements, shape)
         if grid is None:
             continue
         complete = counts.values == values and (tile != TENSOR or counts.scales[0] <= counts.scales[1])
         if complete and grid.proven:
-            whole.append(grid)
+            whole.append((key, grid))
         elif not book.mantissa and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
-            parts.append(grid)
+            parts.append((key, grid))
     if whole:
-        return min(whole, key=lambda grid: grid.bits)
-    return min(parts, key=lambda grid: (round(grid.exceptions / grid.groups, 2), grid.exceptions + grid.outliers, grid.bits), default=None)
+        return min(whole, key=lambda each: each[1].bits)
+    return min(parts, key=lambda each: _rank(each[1]), default=None)
+
+
+def _rank(grid: TensorGrid) -> tuple[float, int, float]:
+    return round(grid.exceptions / grid.groups, 2), grid.exceptions + grid.outliers, grid.bits
 
 
 def _bits_of(tiles: NDArray[np.int64]) -> tuple[int, int]:

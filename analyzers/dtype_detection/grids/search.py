@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
-from analyzers.dtype_detection.grids.levels import Fitted, finest_levels
+from analyzers.dtype_detection.grids.levels import Fitted, Values, finest_levels, nearest_levels
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import count_finest
 from analyzers.numerics.grid_kernels import ANCHORS, FAILED, FINEST, GRID_COUNTS, LARGEST, OUTLIERS, SIGNED, SPANS, TESTED, test_tiles
@@ -112,16 +112,30 @@ class GridSearch:
         if not self._tiles and self._is_smooth(codes, start):
             self._tiles = {number: {} for number in range(len(BOOKS))}
             return
-        some = codes[:: codes.size // _LOOKED_AT | 1]
-        if np.count_nonzero(some) < _TELLING:
-            some = codes[np.flatnonzero(codes)[:_LOOKED_AT]]
-        dtype = _narrowest(some, self._dtype)
-        stored = _resolution(narrowed(some, self._dtype, dtype), dtype)
-        codes = narrowed(codes, self._dtype, dtype)
+        codes, stored = self._resolved(codes)
         for book in range(len(BOOKS)):
             if book not in self._tiles:
                 self._sample(book, codes, start, stored)
             self._count(book, codes, start, stored)
+
+    def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> tuple[int, int]:
+        """Count values of a chunk on a grid, and those of them that are the levels nearest to ``source``."""
+        book, at, counts = BOOKS[key[0]], 0, np.zeros(2, np.int64)
+        codes, stored = self._resolved(codes)
+        unused = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
+        for fitted in self._fit(book, key[1], codes, start, stored, 0, *unused):
+            end = at + fitted.codes.size
+            counts += nearest_levels(fitted, book, stored.dtype, source[at:end].reshape(fitted.codes.shape))
+            at = end
+        return int(counts[0]), int(counts[1])
+
+    def _resolved(self, codes: Codes) -> tuple[Codes, Stored]:
+        """Narrow patterns to the dtype that values were rounded to last, and measure the resolution in use."""
+        some = codes[:: codes.size // _LOOKED_AT | 1]
+        if np.count_nonzero(some) < _TELLING:
+            some = codes[np.flatnonzero(codes)[:_LOOKED_AT]]
+        dtype = _narrowest(some, self._dtype)
+        return narrowed(codes, self._dtype, dtype), _resolution(narrowed(some, self._dtype, dtype), dtype)
 
     def _is_smooth(self, codes: Codes, start: int) -> bool:
         """Return whether neighbours are alike, as in ramps and sinusoids: these have equal steps, and no independent values."""

@@ -133,8 +133,7 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
     judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows)
     if counted.grids:
-        known = any(e.proven and e.unit in ("runs", "blocks") for e in judgement.evidence)
-        judgement = with_grid(judgement, tensor.dtype, grid_of(counted.grids, counted.values, tensor.elements, tensor.shape, known))
+        judgement = with_grid(judgement, tensor.dtype, grid_of(counted.grids, counted.values, tensor.elements, tensor.shape))
     window = counted.window if judgement.grid else None
     return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values), window)
 

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 # Counts of a grid on tiles: tested, those that fail, values set aside so that a tile passes, tiles without information, tiles that pass and
 # are proof enough alone, those whose scale may be a power of two; from `SPANS` and `SIGNED` on, numbers of tiles by the bits of integers
-# with a zero point, and of signed ones; and the largest magnitude of an integer.
+# with a zero point, and of signed ones; the largest magnitude of an integer; and two counts for each level of `float_grid_kernels`.
 TESTED, FAILED, OUTLIERS, DULL, STRONG, POWERS = range(6)
 MOST_BITS = 9  # and more
 SPANS, SIGNED, LARGEST = 6, 7 + MOST_BITS, 8 + 2 * MOST_BITS
-GRID_COUNTS = LARGEST + 1
+FINEST = LARGEST + 1
+GRID_COUNTS = FINEST + 2 * 64
 
 # Tiles with different largest values, or for scales of powers of two with different values, whose chances multiply; others may repeat the
 # same vocabulary of values. Only the strongest are kept.
@@ -41,22 +42,21 @@ _FEWEST = 6  # values of a tile that may have outliers
 
 
 @njit(nogil=True, cache=True)
-def _value(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
-    """Return the value of a pattern without sign, and its ulp."""
-    bias, stored = (1 << (exponent - 1)) - 1, magnitude >> mantissa
-    ulp = 2.0 ** (max(stored, 1) - bias - mantissa)
-    whole = magnitude & ((1 << mantissa) - 1)
-    return (whole + ((1 << mantissa) if stored > 0 else 0)) * ulp, ulp
+def _value(magnitude: int, mantissa: int, exponent: int) -> float:
+    """Return the value of a pattern without sign."""
+    stored = magnitude >> mantissa
+    whole = (magnitude & ((1 << mantissa) - 1)) + ((1 << mantissa) if stored > 0 else 0)
+    return whole * 2.0 ** (max(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa)
 
 
 @njit(nogil=True, cache=True)
 def _cell(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
     """Return the numbers that round to a nonzero pattern, in fp32 arithmetic first: one ulp on either side if fp32 is stored itself."""
-    value, ulp = _value(magnitude, mantissa, exponent)
+    value, above = _value(magnitude, mantissa, exponent), _value(magnitude + 1, mantissa, exponent)
+    below = _value(magnitude - 1, mantissa, exponent)
     if mantissa >= 23:
-        return value - ulp, value + ulp
-    below = ulp / 4 if magnitude & ((1 << mantissa) - 1) == 0 and magnitude >> mantissa > 1 else ulp / 2
-    return (value - below) * (1 - 2.0**-23), (value + ulp / 2) * (1 + 2.0**-23)
+        return 2 * value - above, above
+    return (value + below) / 2 * (1 - 2.0**-23), (value + above) / 2 * (1 + 2.0**-23)
 
 
 @njit(nogil=True, cache=True)
@@ -172,15 +172,6 @@ def _fit_offset(cells: NDArray[np.float64], values: NDArray[np.float64], n: int,
             scales[0], scales[1] = low, high
             return span
     return 0
-
-
-@njit(nogil=True, cache=True)
-def _bits(number: int) -> int:
-    """Return the fewest bits that count ``number`` values."""
-    bits = 0
-    while (1 << bits) < number:
-        bits += 1
-    return bits
 
 
 @njit(nogil=True, cache=True)
@@ -300,7 +291,7 @@ def test_tiles(
     out: NDArray[np.int64],
     keys: NDArray[np.int64],
     decades: NDArray[np.float64],
-    scale: NDArray[np.float64],
+    fits: NDArray[np.float64],
 ) -> None:
     """Test every ``stride``-th tile of a piece of a matrix.
 
@@ -308,8 +299,8 @@ def test_tiles(
     tile. Tiles begin at multiples of these; one that the piece has only in part is tested if ``cut``. form: bits of the mantissa and of the
     exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, the most steps of a grid with
     an offset (0: levels of ``book``, as in `_fit`), and whether the tile is the whole tensor. own_step: the power of two that divides all
-    values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles;
-    narrows scale (2,).
+    values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; sets
+    fits (tiles, 2) to scales that explain a tile, from the lowest to the highest, and leaves those of the others.
     """
     every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
     rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
@@ -330,7 +321,7 @@ def test_tiles(
                 out[FAILED] += 1
             else:
                 _sort_values(patterns, numbers, distinct, form[0], every_bit, offset > 0)
-                _test(patterns[:distinct], numbers[:distinct], form, own_step, book, out, keys, decades, scale)
+                _test(patterns[:distinct], numbers[:distinct], form, own_step, book, out, keys, decades, fits[number])
 
 
 @njit(nogil=True, cache=True)
@@ -343,7 +334,7 @@ def _test(
     out: NDArray[np.int64],
     keys: NDArray[np.int64],
     decades: NDArray[np.float64],
-    scale: NDArray[np.float64],
+    fit: NDArray[np.float64],
 ) -> None:
     """Test a tile, given by its distinct patterns in the order of `_sort_values` and their numbers; see `test_tiles`."""
     mantissa, exponent, own_bits, powers, has_zero, offset = form[0], form[1], form[2], form[3] != 0, form[4] != 0, form[5]
@@ -359,7 +350,7 @@ def _test(
             zeros += numbers[i]
         else:
             low, high = _cell(magnitude, mantissa, exponent)
-            value = _value(magnitude, mantissa, exponent)[0]
+            value = _value(magnitude, mantissa, exponent)
             signed = minus and offset > 0
             cells[n, 0], cells[n, 1], values[n] = (-high, -low, -value) if signed else (low, high, value)
             negative[n], counts[n] = minus, numbers[i]
@@ -415,12 +406,12 @@ def _test(
     out[OUTLIERS] += aside
     out[STRONG] += proof >= STRONG_DECADES
     out[POWERS] += _power_in(found[0], found[1]) > 0
-    scale[0], scale[1] = max(scale[0], found[0]), min(scale[1], found[1])
+    fit[:] = found
     if offset > 0:
-        out[SPANS + min(_bits(anchor + 1), MOST_BITS)] += 1
+        out[SPANS + min(frexp(float(anchor))[1], MOST_BITS)] += 1
     else:
-        out[SIGNED + min(1 + max(_bits(max(positive, minuses)), _bits(min(positive, minuses) + 1)), MOST_BITS)] += 1
-        out[SPANS + min(_bits(positive + minuses + 1), MOST_BITS)] += 1
+        out[SIGNED + min(1 + max(frexp(float(max(positive, minuses) - 1))[1], frexp(float(min(positive, minuses)))[1]), MOST_BITS)] += 1
+        out[SPANS + min(frexp(float(positive + minuses))[1], MOST_BITS)] += 1
         out[LARGEST] = max(out[LARGEST], positive, minuses)
     if powers:  # few patterns: tiles differ by their numbers
         proof = proof if n > 2 else 0.0

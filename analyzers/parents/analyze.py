@@ -200,7 +200,7 @@ class _Search:
             return
         column, sums, steps = self._read.numbers.index(best), self._read.sums, self._steps(best)
         stepwise = steps is not None and is_step_function(steps)
-        examination = Examination(self._alignment, column, sums.tensors, sums.moments, stepwise)
+        examination = Examination(self._alignment, column, sums.tensors, sums.moments, stepwise, self._request.mode == "exact")
         equal, number = examination.equal_values
         alone = self._fit is None or len(self._fit.parents) < 2
         self._much = equal >= _MUCH * number or stepwise
@@ -370,6 +370,7 @@ class _Search:
             lost,
             self._unseen(),
             made(self._sides[0], self._sides[best]),
+            self._examination.on_grids if self._examination is not None else {},
         )
 
     def _resolved(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, Tensor, quoted, stream
+from analyzers.dtype_detection.grids import SourceOnGrid, describe
 from analyzers.formatting import magnitude, plural
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.collect import cosine, outliers_carry
@@ -30,7 +31,8 @@ _TRAINED, _LOST, _DOMINATE = 0.9, 0.5, 0.9
 _OF_RANGE = 0.02
 # Most tensors whose values are searched for in other tensors, and most tensors that are read again.
 _SEARCHED, _EXAMINED = 400, 2_000
-_KEPT = 1 << 14  # values of each tensor that are tested for a step function
+_KEPT = 1 << 14  # values of each tensor that are tested for a step function, and for grids unless all are read
+_MAY_BE_ON_GRID = 32  # matrices that look trained of which so many values are tested for grids
 _ALIKE = 0.98
 
 
@@ -39,7 +41,7 @@ class TensorOrigin:
     """The result of reading a tensor X and its source P again. moments: n, X.X, X.P, P.P over values that are finite on both sides.
 
     rows: equal rows from the first on; equal_rows: all equal rows; equal_square: sum of squares of equal values; broken: values that are
-    finite in P only; low, high: extremes of X.
+    finite in P only; low, high: extremes of X; grid: of X, with the number of values compared and of those that are P's rounded on it.
     """
 
     moments: Floats = field(default_factory=lambda: np.zeros(4))
@@ -54,18 +56,26 @@ class TensorOrigin:
     low: float = np.inf
     high: float = -np.inf
     kept: list[Floats] = field(default_factory=list)
+    grid: tuple[str, int, int] | None = None
 
 
 class Examination:
     """The tensors of the model that differ from those of candidate ``column``, and what is wrong with them.
 
-    tensors, moments: see `Sums`. stepwise: whether the model is a step function of the candidate, like a quantized copy.
+    tensors, moments: see `Sums`. stepwise: whether the model is a step function of the candidate, like a quantized copy; exact: whether all
+    values of such a copy are compared.
     """
 
     def __init__(
-        self, alignment: Alignment, column: int, tensors: Mapping[str, Ints], moments: Mapping[str, Floats], stepwise: bool
+        self,
+        alignment: Alignment,
+        column: int,
+        tensors: Mapping[str, Ints],
+        moments: Mapping[str, Floats],
+        stepwise: bool,
+        exact: bool,
     ) -> None:
-        self._alignment, self._column, self._stepwise = alignment, column, stepwise
+        self._alignment, self._column, self._stepwise, self._exact = alignment, column, stepwise, exact
         self._counts = {name: counts[column].tolist() for name, counts in tensors.items()}
         self._moments = {name: sums[column] for name, sums in moments.items()}
         self._found: dict[str, TensorOrigin] = {}
@@ -115,11 +125,13 @@ class Examination:
 
     def examine(self, sides: Sequence[Checkpoint], names: Sequence[str], readers: Sequence[Reader]) -> Iterator[Step[TensorOrigin]]:
         """Read again the tensors that may be damaged; yield the steps of the stream. Each argument lists the model and the candidate."""
-        spans = []
+        spans, matrices = [], 0
         for group in [group for group in self.pieces if self._relation(group)[0] == "differs"][:_EXAMINED]:
             trained, elements = self._looks_trained(group), min(group.base.elements, _elements(group, self._column))
-            if self._stepwise or not trained:
-                spans.append(Span((group.base, group.tuned[self._column]), 0, min(elements, _KEPT) if trained else elements))
+            matrices += is_matrix(group.base.shape, group.base.role)
+            if self._stepwise or not trained or matrices <= _MAY_BE_ON_GRID:
+                whole = not trained or (self._stepwise and self._exact)
+                spans.append(Span((group.base, group.tuned[self._column]), 0, elements if whole else min(elements, _KEPT)))
         for step in stream(sides, spans, _look, names):
             if step.span is not None and step.result is not None:
                 self._found[step.span.tensor.name] = step.result
@@ -172,6 +184,12 @@ class Examination:
             return "scaled", None, exceptions, f"times {factor:.6g}"
         if 0 < found.zero_rows < found.all_rows:
             return "truncated", None, exceptions, f"{found.zero_rows:,} of {plural(found.all_rows, 'row')} are zero"
+        if found.grid is not None:
+            grid, compared, nearest = found.grid
+            if nearest == compared:
+                return "on-grid", grid, 0, f"all {compared:,} values compared equal the source rounded on that grid"
+            off = f"{compared - nearest:,} of {compared:,} values compared are not the source's rounded on it"
+            return "differs", None, exceptions, f"on the grid of {grid}, but {off}"
         steps = monotone(np.concatenate(found.kept, axis=1), group.base.counted_as) if found.kept else None
         if matrix and steps and is_step_function(steps):
             if abs(factor - 1) > _OFF_GRID or residual > _COARSE:
@@ -180,6 +198,17 @@ class Examination:
         if found.zeros > found.source_zeros and exceptions == found.zeros - found.source_zeros:
             return "differs", None, exceptions, f"{plural(exceptions, 'value')} became zero, the others are the same"
         return "differs", None, exceptions, ""
+
+    @property
+    def on_grids(self) -> Mapping[str, tuple[int, int]]:
+        """Number of values compared, and of those that are the source's rounded, by the grid of the model's values."""
+        sums: dict[str, tuple[int, int]] = {}
+        for found in self._found.values():
+            if found.grid is not None:
+                grid, *counts = found.grid
+                compared, nearest = sums.get(grid, (0, 0))
+                sums[grid] = compared + counts[0], nearest + counts[1]
+        return sums
 
     def outliers(self, group: Group) -> int:
         """Return the number of outliers if they carry most of the squared distance from the source, else 0."""
@@ -242,10 +271,11 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> TensorOrigin:
     x_side, p_side = span.sides
     assert x_side is not None and p_side is not None
     found, row = TensorOrigin(), x_side.shape[-1] if len(x_side.shape) > 1 else 1
-    kept = 0
+    kept, source = 0, SourceOnGrid(x_side)
     for chunk in chunks:
         x, p = (values_of(np.asarray(codes), side.counted_as) for codes, side in zip(chunk.sides, (x_side, p_side), strict=True))
         finite = np.isfinite(x) & np.isfinite(p)
+        source.add(np.asarray(chunk.sides[0]), chunk.start, p)
         found.broken += int((~np.isfinite(x) & np.isfinite(p)).sum())
         found.zeros, found.source_zeros = found.zeros + int((x == 0).sum()), found.source_zeros + int((p == 0).sum())
         found.low, found.high = min(found.low, float(np.nanmin(x, initial=np.inf))), max(found.high, float(np.nanmax(x, initial=-np.inf)))
@@ -259,6 +289,8 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> TensorOrigin:
         _count_rows(found, x == p, row)
         if x.size % row == 0 and row > 1:
             found.zero_rows += int(((x.reshape(-1, row) == 0).all(axis=1) & (p.reshape(-1, row) != 0).any(axis=1)).sum())
+    if source.grid is not None and source.compared:
+        found.grid = describe(source.grid), source.compared, source.nearest
     return found
 
 

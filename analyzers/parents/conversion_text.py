@@ -28,8 +28,8 @@ _NAMED = 5
 
 
 def relation(row: Conversion) -> str:
-    """Return the relation in words: ``rounded to bf16``."""
-    return f"{RELATIONS[row.relation]}{f' to {row.to}' if row.to else ''}"
+    """Return the relation in words: ``rounded to bf16``, ``rounded to int4 in groups of 32``."""
+    return f"rounded to {row.to}" if row.to else RELATIONS[row.relation]
 
 
 def damaged(row: Conversion) -> bool:

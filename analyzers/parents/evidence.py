@@ -1,6 +1,7 @@
 """Writes the evidence for a verdict, each sentence about one named candidate or combination."""
 
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 from analyzers.formatting import listed, magnitude, plural, share
@@ -14,7 +15,7 @@ _KINDS = ("proof", "measurement", "inference")
 def evidence(facts: Facts, verdict: Verdict) -> list[Evidence]:
     """Return the evidence for a verdict: proofs, measurements, then inferences."""
     best = facts.candidates[0]
-    rows = [*_equality(facts, best), *_exactness(facts), *_moved(facts)]
+    rows = [*_equality(facts, best), *_exactness(facts), *_on_grids(facts, best), *_moved(facts)]
     if verdict in ("derived", "merge", "quantized-copy"):
         rows += _inferences(facts, best, verdict)
     if verdict in ("unrelated", "undecided"):
@@ -62,6 +63,13 @@ def proves(fit: Fit, parents: int) -> bool:
     """Return whether exact values prove the combination of this many parents, by more than chance and a single candidate explain."""
     exact = fit.exact_share or 0.0
     return beyond_chance(exact, fit.exact_by_chance) and (parents < 2 or proves_more(exact, fit.exact_alone or 0.0))
+
+
+def _on_grids(facts: Facts, best: Candidate) -> Iterator[Evidence]:
+    for grid, (compared, nearest) in facts.on_grids.items():
+        number = f"All {compared:,}" if nearest == compared else f"{nearest:,} of {compared:,}"
+        text = f"{number} values compared on the grid of {grid} equal those of {best.ref} rounded on that grid."
+        yield _told(_proof(nearest == compared), text)
 
 
 def _moved(facts: Facts) -> list[Evidence]:

@@ -1,6 +1,6 @@
 """Defines the facts that determine a verdict, and what each says: related, proven, too similar to tell apart."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzers.coverage import Coverage
@@ -32,7 +32,8 @@ class Facts:
     if much of the model is the best candidate's, else only odd ones; constant: matrices of one value, unlike the candidates'. adapters:
     ranks of the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate
     matches. lost: number of values read that are not equal as stored. unseen: for a sample, its blocks, and the bound on the share of
-    blocks of a kind that it does not show. made: how the model is made of the best candidate, if the references say so.
+    blocks of a kind that it does not show. made: how the model is made of the best candidate, if the references say so. on_grids: grids of
+    the model's values, each with the number of values compared and of those that are the best candidate's, rounded.
     """
 
     candidates: Sequence[Candidate]
@@ -57,6 +58,7 @@ class Facts:
     lost: int
     unseen: tuple[int, float] | None
     made: str
+    on_grids: Mapping[str, tuple[int, int]]
 
     @property
     def whole(self) -> bool:

@@ -233,12 +233,13 @@ class Difference(Record):
 class Conversion(Record):
     """Relation of a tensor of the model to the best candidate.
 
-    sources: the candidate's tensors, with the part of each in brackets; empty if none matches. form: the layout in which they match ("as
-    stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``; on-grid, a step
-    function of the source, as quantization makes; scaled, times a factor; zeroed, constant, truncated (only the first rows are the
-    source's), swapped (the values of another tensor), non-finite, differs: damage, or training; unmatched: nothing to compare with. values:
-    compared; exceptions: values that deviate from the relation; cosine: with the source, if values differ, without outliers; outliers: the
-    number of values that differ by more than sixteen typical ones, if these carry most of the squared distance; note: what is wrong.
+    sources: the candidate's tensors, with the part of each in brackets; empty if none matches. form: the layout in which they match
+    ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``; on-grid, the
+    source rounded on the grid ``to``, or where no grid is proven a step function of the source, as quantization makes; scaled, times a
+    factor; zeroed, constant, truncated (only the first rows are the source's), swapped (the values of another tensor), non-finite,
+    differs: damage, or training; unmatched: nothing to compare with. values: compared; exceptions: values that deviate from the
+    relation; cosine: with the source, if values differ, without outliers; outliers: the number of values that differ by more than
+    sixteen typical ones, if these carry most of the squared distance; note: what is wrong.
     """
 
     name: str

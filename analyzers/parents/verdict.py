@@ -90,8 +90,15 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         return "derived", damage
     if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (best.cosine_without or 0) > 0.9:
         apart = f"{share(best.distance_without)} away from it{_without(best)}"
-        return "quantized-copy", f"A quantized copy of {best.ref}: {apart}, rounded to a coarser grid."
+        return "quantized-copy", f"A quantized copy of {best.ref}: {apart}, rounded to {_rounding(facts) or 'a coarser grid'}."
     return "derived", _derivation(facts, best)
+
+
+def _rounding(facts: Facts) -> str:
+    """Name the grids of a quantized copy, and say how many values are the source's rounded on them."""
+    compared, nearest = (sum(counts[i] for counts in facts.on_grids.values()) for i in range(2))
+    off = "all" if nearest == compared else f"{nearest:,}"
+    return f"{listed(list(facts.on_grids))}; {off} of {compared:,} values compared there equal the source rounded so" if compared else ""
 
 
 def _few_akin(facts: Facts, best: Candidate) -> str:

@@ -29,13 +29,13 @@ def codes_of(values: torch.Tensor) -> NDArray[Any]:
     return values.contiguous().view({2: torch.uint16, 4: torch.uint32}[values.element_size()]).numpy().reshape(-1)
 
 
-def grid(values: torch.Tensor, chunk: int = 0, known: bool = False) -> TensorGrid | None:
+def grid(values: torch.Tensor, chunk: int = 0) -> TensorGrid | None:
     """Return the grid that is found for a tensor, read in chunks of so many elements (0: at once)."""
     codes, shape = codes_of(values), tuple(values.shape)
     search = GridSearch(Tensor("w.weight", NAMES[values.dtype], shape, 0, 0, codes.nbytes, "mlp", None, False))
     for start in range(0, codes.size, chunk or codes.size):
         search.add(np.ascontiguousarray(codes[start : start + (chunk or codes.size)]), start)
-    return grid_of(search.found, codes.size, codes.size, shape, known)
+    return grid_of(search.found, codes.size, codes.size, shape)
 
 
 def stored(values: NDArray[Any], dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -119,7 +119,7 @@ def test_fixed_point_and_values_of_few_bits_are_no_grid() -> None:
 
 def test_the_scales_of_mxfp4_leave_levels_out() -> None:
     elements, scales = mxfp4(weights(128, 512))
-    found = grid(stored((elements * scales).numpy().reshape(128, 512)), known=True)
+    found = grid(stored((elements * scales).numpy().reshape(128, 512)))
     assert found is not None and (found.format, found.group, found.proven) == ("mxfp4", "32", True)
 
 
@@ -135,7 +135,7 @@ def test_the_chance_bounds_what_native_groups_do(size: int, most: float) -> None
         counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1), np.zeros(ANCHORS)
         grid_kernels.test_tiles(
             np.ascontiguousarray(row), size, np.zeros(2, np.int64), np.array([1, size]), np.array([1, size]), True, 1, form, 0.0,
-            INTEGERS.levels[:, :31].copy(), counts, keys, decades, np.array([0.0, np.inf]),
+            INTEGERS.levels[:, :31].copy(), counts, keys, decades, np.zeros((1, 2)),
         )  # fmt: skip
         assert counts[TESTED] == 1
         passed += bool(decades.max() >= -np.log10(most))

@@ -2,6 +2,7 @@
 
 from analyzers.dtype_detection.grids.claims import grid_of
 from analyzers.dtype_detection.grids.search import GridCounts, Grids, GridSearch, together
+from analyzers.dtype_detection.grids.source import SourceOnGrid
 from analyzers.dtype_detection.grids.tensor_grid import TensorGrid, describe
 
-__all__ = ["GridCounts", "GridSearch", "Grids", "TensorGrid", "describe", "grid_of", "together"]
+__all__ = ["GridCounts", "GridSearch", "Grids", "SourceOnGrid", "TensorGrid", "describe", "grid_of", "together"]

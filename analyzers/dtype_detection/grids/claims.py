@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
-from analyzers.dtype_detection.grids.search import GridCounts, Grids, matrix
+from analyzers.dtype_detection.grids.search import GridCounts, Grids, Key, matrix
 from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
 from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPANS, STRONG, TESTED
 
@@ -15,31 +15,41 @@ PROOF_LOG10 = -9.0
 _TRIALS = log10(sum(len(book.tiles) for book in BOOKS))
 _MOST_BITS = 8
 _FEW_TILES = 0.01
+# Values on the same level that count
+_SAME = 64
+# The least share of values of a float's normal range with all its significant bits: half of smoothly distributed ones have them, while of
+# integers whose scales are any powers of two, a quarter or fewer do
+_FINEST_SHARE = 1 / 3
 # The least share of groups that are proofs alone and of groups that pass, to be told of a tensor that is not on a grid as a whole
 _FOSSIL_SHARE = 0.05
 
 
-def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], known: bool = False) -> TensorGrid | None:
-    """Return the finest grid of a tensor of which ``values`` were read, or the one that explains most groups if that is worth telling.
+def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> TensorGrid | None:
+    """Return the finest grid of a tensor of which ``values`` were read, or the one that explains most groups if that is worth telling."""
+    best = best_grid(grids, values, elements, shape)
+    return best[1] if best else None
 
-    known: whether other evidence has proven an fp4 or fp8 ancestor. Values on these grids are proven by that evidence only, since other
-    formats are on them too: integers with powers of two as scales, 4-bit floats of bitsandbytes. The grid adds which values share a scale.
-    """
+
+def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> tuple[Key, TensorGrid] | None:
+    """Return the same with its code book and tile."""
     whole, parts = [], []
-    for (number, tile), counts in sorted(grids.items(), key=lambda item: item[0][0]):
-        book = BOOKS[number]
+    for key, counts in sorted(grids.items(), key=lambda item: item[0][0]):
+        book, tile = BOOKS[key[0]], key[1]
         grid = _describe(book, tile, counts, elements, shape)
         if grid is None:
             continue
         complete = counts.values == values and (tile != TENSOR or counts.scales[0] <= counts.scales[1])
-        floats = book.plain or book.powers
-        if complete and grid.proven and (known or not floats):
-            whole.append(grid)
-        elif not floats and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
-            parts.append(grid)
+        if complete and grid.proven:
+            whole.append((key, grid))
+        elif not book.mantissa and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
+            parts.append((key, grid))
     if whole:
-        return min(whole, key=lambda grid: grid.bits)
-    return min(parts, key=lambda grid: (round(grid.exceptions / grid.groups, 2), grid.exceptions + grid.outliers, grid.bits), default=None)
+        return min(whole, key=lambda each: each[1].bits)
+    return min(parts, key=lambda each: _rank(each[1]), default=None)
+
+
+def _rank(grid: TensorGrid) -> tuple[float, int, float]:
+    return round(grid.exceptions / grid.groups, 2), grid.exceptions + grid.outliers, grid.bits
 
 
 def _bits_of(tiles: NDArray[np.int64]) -> tuple[int, int]:
@@ -77,12 +87,16 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
             name = f"int{span}"
     elif book.powers:
         name = "mxfp4" if name == "fp4_mx" else f"mx{name}"
-    elif book.plain and 2 * counts[POWERS] > tested:  # the coarsest scale of a group of few levels may be another
+    elif book.mantissa and 2 * counts[POWERS] > tested:  # the coarsest scale of a group of few levels may be another
         mx = rows * columns % 32 == 0 if book.bits == 4 else rows * columns == 32
         name = ("mxfp4" if book.bits == 4 else f"mx{name}") if mx else name
     elif book.name == "fp4_e2m1" and rows * columns == 16:
         name = "nvfp4"
     decades = sum(found.decades.values()) - _TRIALS
+    if book.mantissa:
+        (*used, fewer), (*twos, _) = found.finest.T
+        needed = float(sum(powers * min(1.0, _SAME / number) for number, powers in zip(used, twos, strict=True) if number)) * log10(2)
+        decades = min(decades, needed) if sum(used) >= _FINEST_SHARE * (sum(used) + fewer) else 0.0
     return TensorGrid(
         format=name,
         group=tile.name,

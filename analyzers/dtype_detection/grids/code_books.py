@@ -55,8 +55,7 @@ class CodeBook:
     """A grid. levels: (2, n) magnitudes of positive and negative levels, as of `grid_kernels`; tiles: that share a scale, largest first.
 
     bits: of a weight, 0 if the levels in use decide; scale_bits: of a tile's scale; offset: most steps of a grid of equal steps with any
-    offset, instead of levels; powers: scales are powers of two; zero: whether 0 is a level; plain: values are on it without a scale too, as
-    floats of few bits, so that only a scale that is no power of two is a proof.
+    offset, instead of levels; powers: scales are powers of two; zero: whether 0 is a level; mantissa: bits of that of a float.
     """
 
     name: str
@@ -67,7 +66,7 @@ class CodeBook:
     offset: int = 0
     powers: bool = False
     zero: bool = True
-    plain: bool = False
+    mantissa: int = 0
 
 
 def _signed(*levels: float) -> NDArray[np.float64]:
@@ -121,12 +120,12 @@ BOOKS = (
     OFFSET,
     *(CodeBook("nf4", _signed(*levels), _FLAT, 4) for levels in _NF4_TABLES),
     CodeBook("fp4_bnb", _symmetric(*_FP4), _FLAT, 4),
-    CodeBook("fp4_mx", _floats(2, 1, 12), _groups(32), 4, 8, powers=True),
-    CodeBook("fp4_e2m1", _floats(2, 1, 12), (TENSOR, ROW, COLUMN, *_groups(128, 64, 32, 16)), 4, 8, plain=True),
-    CodeBook("fp6_e3m2", _floats(3, 2, 448), _groups(32), 6, 8, powers=True),
-    CodeBook("fp6_e2m3", _floats(2, 3, 60), _groups(32), 6, 8, powers=True),
-    CodeBook("fp8_e5m2", _format(FP8_E5M2), (TENSOR, ROW, COLUMN, BLOCK, *_groups(128, 32)), 8, plain=True),
-    CodeBook("fp8_e4m3", _format(FP8_E4M3), (TENSOR, ROW, COLUMN, BLOCK, *_groups(128, 32)), 8, plain=True),
+    CodeBook("fp4_mx", _floats(2, 1, 12), _groups(32), 4, 8, powers=True, mantissa=1),
+    CodeBook("fp4_e2m1", _floats(2, 1, 12), (TENSOR, ROW, COLUMN, *_groups(128, 64, 32, 16)), 4, 8, mantissa=1),
+    CodeBook("fp6_e3m2", _floats(3, 2, 448), _groups(32), 6, 8, powers=True, mantissa=2),
+    CodeBook("fp6_e2m3", _floats(2, 3, 60), _groups(32), 6, 8, powers=True, mantissa=3),
+    CodeBook("fp8_e5m2", _format(FP8_E5M2), (TENSOR, ROW, COLUMN, BLOCK, *_groups(128, 32)), 8, mantissa=2),
+    CodeBook("fp8_e4m3", _format(FP8_E4M3), (TENSOR, ROW, COLUMN, BLOCK, *_groups(128, 32)), 8, mantissa=3),
     CodeBook("iq4_nl", _signed(*_IQ4), (_ALONG_ROWS[32],), 4, zero=False),
     CodeBook("iq3_xxs", _symmetric(4, 12, 20, 28, 36, 44, 52, 62), (_ALONG_ROWS[32],), 4, zero=False),
     CodeBook("iq3_s", _symmetric(*range(1, 16, 2)), (_ALONG_ROWS[32],), 4, zero=False),

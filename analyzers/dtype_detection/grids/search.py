@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.dtype_detection.grids.levels import Fitted, Values, finest_levels, nearest_levels
 from analyzers.numerics.conversions import values_of
-from analyzers.numerics.grid_kernels import ANCHORS, FAILED, GRID_COUNTS, LARGEST, OUTLIERS, SIGNED, SPANS, TESTED, test_tiles
+from analyzers.numerics.float_grid_kernels import count_finest
+from analyzers.numerics.grid_kernels import ANCHORS, FAILED, FINEST, GRID_COUNTS, LARGEST, OUTLIERS, SIGNED, SPANS, TESTED, test_tiles
 
 # Tiles of a span that are tested at first, and before all are; and the evidence, in decades beyond the first of each tile, without which
 # no other is
@@ -21,8 +23,8 @@ _PROMISING = 3.0
 # Values that show the resolution that is in use, and the fewest of them that are not 0
 _LOOKED_AT, _TELLING = 4096, 64
 
-# Significant bits of E4M3, the most of a book that is plain
-_PLAIN_BITS = 4
+# Significant bits of E4M3, the most of a float
+_FLOAT_BITS = 4
 
 # Neighbours are alike if they differ by less than this share of what values differ that are so many apart (mean of square roots).
 _FAR, _SMOOTH = 17, 0.6
@@ -32,8 +34,9 @@ Codes = NDArray[Any]
 
 
 class Stored(NamedTuple):
-    """The resolution of values: bits of mantissa and exponent, significant bits in use, and the power of two that divides all."""
+    """The resolution of values: dtype, bits of mantissa and exponent, significant bits in use, and the power of two that divides all."""
 
+    dtype: str
     mantissa: int
     exponent: int
     bits: int
@@ -49,6 +52,11 @@ class GridCounts:
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(GRID_COUNTS, dtype=np.int64))
     decades: dict[int, float] = field(default_factory=dict)
     scales: tuple[float, float] = (0.0, np.inf)
+
+    @property
+    def finest(self) -> NDArray[np.int64]:
+        """The counts of `count_finest`: (levels, 2)."""
+        return self.counts[FINEST:].reshape(-1, 2)
 
     def add(self, other: "GridCounts") -> None:
         """Add the counts of other tiles."""
@@ -104,16 +112,30 @@ class GridSearch:
         if not self._tiles and self._is_smooth(codes, start):
             self._tiles = {number: {} for number in range(len(BOOKS))}
             return
-        some = codes[:: codes.size // _LOOKED_AT | 1]
-        if np.count_nonzero(some) < _TELLING:
-            some = codes[np.flatnonzero(codes)[:_LOOKED_AT]]
-        dtype = _narrowest(some, self._dtype)
-        stored = _resolution(narrowed(some, self._dtype, dtype), dtype)
-        codes = narrowed(codes, self._dtype, dtype)
+        codes, stored = self._resolved(codes)
         for book in range(len(BOOKS)):
             if book not in self._tiles:
                 self._sample(book, codes, start, stored)
             self._count(book, codes, start, stored)
+
+    def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> tuple[int, int]:
+        """Count values of a chunk on a grid, and those of them that are the levels nearest to ``source``."""
+        book, at, counts = BOOKS[key[0]], 0, np.zeros(2, np.int64)
+        codes, stored = self._resolved(codes)
+        unused = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
+        for fitted in self._fit(book, key[1], codes, start, stored, 0, *unused):
+            end = at + fitted.codes.size
+            counts += nearest_levels(fitted, book, stored.dtype, source[at:end].reshape(fitted.codes.shape))
+            at = end
+        return int(counts[0]), int(counts[1])
+
+    def _resolved(self, codes: Codes) -> tuple[Codes, Stored]:
+        """Narrow patterns to the dtype that values were rounded to last, and measure the resolution in use."""
+        some = codes[:: codes.size // _LOOKED_AT | 1]
+        if np.count_nonzero(some) < _TELLING:
+            some = codes[np.flatnonzero(codes)[:_LOOKED_AT]]
+        dtype = _narrowest(some, self._dtype)
+        return narrowed(codes, self._dtype, dtype), _resolution(narrowed(some, self._dtype, dtype), dtype)
 
     def _is_smooth(self, codes: Codes, start: int) -> bool:
         """Return whether neighbours are alike, as in ramps and sinusoids: these have equal steps, and no independent values."""
@@ -167,25 +189,32 @@ class GridSearch:
 
     def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, most: int = 0) -> GridCounts:
         """Test about ``most`` tiles of a chunk (0: all)."""
-        shape = (1, self._shape[0] * self._shape[1]) if tile.flat else self._shape
-        sides = tile.sides(shape)
         counts = GridCounts(codes.size)
         keys, decades = np.full(ANCHORS, -1, dtype=np.int64), np.zeros(ANCHORS)
-        scale = np.array(counts.scales)
-        # floats of few bits that only a power of two scales are none of this book's proofs (`claims`)
-        bits, step = (stored.mantissa + 1, 0.0) if book.plain and stored.bits <= _PLAIN_BITS else (stored.bits, stored.step)
-        form = np.array([stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR], dtype=np.int64)
+        for fitted in self._fit(book, tile, codes, start, stored, most, counts.counts, keys, decades):
+            if tile == TENSOR and fitted.fits[0, 1] > 0:
+                counts.scales = max(counts.scales[0], float(fitted.fits[0, 0])), min(counts.scales[1], float(fitted.fits[0, 1]))
+            if book.mantissa and not most:
+                count_finest(*finest_levels(fitted, book.mantissa, stored.dtype), fitted.codes.shape[1], counts.finest)
+        counts.decades = {int(key): float(each) for key, each in zip(keys[keys >= 0], decades[keys >= 0], strict=True)}
+        return counts
+
+    def _fit(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, most: int, *out: NDArray[Any]) -> Iterator[Fitted]:
+        """Fit a scale to about ``most`` tiles of a chunk (0: all); adds to ``out``, as `test_tiles` does. Yields pieces of the chunk."""
+        shape = (1, self._shape[0] * self._shape[1]) if tile.flat else self._shape
+        sides = tile.sides(shape)
+        plain = book.mantissa and not book.powers and stored.bits <= _FLOAT_BITS  # `count_finest` tells these from coarser grids
+        bits, step = (stored.mantissa + 1, 0.0) if plain else (stored.bits, stored.step)
+        form = np.array([stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR])
         for part, first in _pieces(codes, start, shape[1]):
             tiles = max(1, part.size // (min(sides[0], part.shape[0]) * min(sides[1], part.shape[1])))
             stride = max(1, tiles // most) | 1 if most else 1  # odd: not the same columns of each row
+            fitted = Fitted.of(np.ascontiguousarray(part), first, sides)
             test_tiles(
-                np.ascontiguousarray(part).reshape(-1), part.shape[1], np.array(first), np.array(shape), np.array(sides),
-                0 in (tile.rows, tile.columns) or tile.rows > 1 < tile.columns, stride, form, step, book.levels,
-                counts.counts, keys, decades, scale,
+                fitted.codes.reshape(-1), part.shape[1], np.array(first), np.array(shape), np.array(sides),
+                0 in (tile.rows, tile.columns) or tile.rows > 1 < tile.columns, stride, form, step, book.levels, *out, fitted.fits,
             )  # fmt: skip
-        counts.scales = (float(scale[0]), float(scale[1]))
-        counts.decades = {int(key): float(each) for key, each in zip(keys[keys >= 0], decades[keys >= 0], strict=True)}
-        return counts
+            yield fitted
 
 
 @cache
@@ -248,9 +277,9 @@ def _resolution(codes: Codes, dtype: str) -> Stored:
         stored[(magnitudes > 0) & (stored < (1 << exponent) - 1)],
     )
     if not magnitudes.size:
-        return Stored(mantissa, exponent, 1, 1.0)
+        return Stored(dtype, mantissa, exponent, 1, 1.0)
     whole = (magnitudes & ((1 << mantissa) - 1)) + np.where(stored > 0, 1 << mantissa, 0)
     lowest = np.frexp((whole & -whole).astype(np.float64))[1] - 1
     bits = np.frexp(whole.astype(np.float64))[1] - lowest
     steps = np.maximum(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa + lowest
-    return Stored(mantissa, exponent, int(np.quantile(bits, 0.75)), 2.0 ** int(np.quantile(steps, 0.01)))
+    return Stored(dtype, mantissa, exponent, int(np.quantile(bits, 0.75)), 2.0 ** int(np.quantile(steps, 0.01)))

@@ -1,0 +1,116 @@
+"""Finds the levels of values from the scales that were fitted to their tiles."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.dtype_detection.grids.code_books import CodeBook
+from analyzers.numerics.conversions import values_of
+from analyzers.numerics.float_grid_kernels import FEWER, NO_STEP, NONE
+
+_ROWS = 1 << 18  # values at a time
+# Of a value, how far from the border between two levels either may be the nearest: quantizers divide by scales before they round these
+_BORDER = 2.0**-8
+
+Values = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Fitted:
+    """A piece of a matrix, and the lowest and highest scale of each of its tiles, 0 where none fits.
+
+    codes: (rows, columns) patterns; down, right: numbers of the tiles of each row and column; fits: (tiles, 2), row by row.
+    """
+
+    codes: NDArray[Any]
+    down: NDArray[np.int64]
+    right: NDArray[np.int64]
+    fits: Values
+
+    @classmethod
+    def of(cls, codes: NDArray[Any], first: tuple[int, int], sides: tuple[int, int]) -> Self:
+        """Number the tiles of a piece that begins at a row and column of the matrix. sides: of a tile."""
+        down, right = (
+            (start + np.arange(size)) // side - start // side for start, size, side in zip(first, codes.shape, sides, strict=True)
+        )
+        return cls(codes, down, right, np.zeros(((down[-1] + 1) * (right[-1] + 1), 2)))
+
+    def scales(self, rows: slice) -> Values:
+        """Return (2, rows, columns) the lowest and highest scale of each value."""
+        return self.fits[self.down[rows, None] * (self.right[-1] + 1) + self.right].transpose(2, 0, 1)
+
+    @property
+    def blocks(self) -> list[slice]:
+        """Rows to look at, some at a time."""
+        size = max(1, _ROWS // self.codes.shape[1])
+        return [slice(row, row + size) for row in range(0, len(self.codes), size)]
+
+
+def finest_levels(fitted: Fitted, mantissa: int, dtype: str) -> tuple[NDArray[np.int16], NDArray[np.int8]]:
+    """Return what `float_grid_kernels.count_finest` needs: (rows * columns,) steps and levels."""
+    steps, levels = np.full(fitted.codes.shape, NO_STEP, np.int16), np.full(fitted.codes.shape, NONE, np.int8)
+    for rows in fitted.blocks:
+        values = np.abs(values_of(fitted.codes[rows].ravel(), dtype).reshape(-1, fitted.codes.shape[1]))
+        low, high = fitted.scales(rows)
+        known = (low > 0) & (values > 0) & np.isfinite(values)
+        low, high, values = low[known], high[known], values[known]
+        power = np.exp2(np.ceil(np.log2(low)))
+        scale = np.where(power <= high, power, (low + high) / 2)
+        spacing = np.exp2(np.maximum(np.frexp(values / scale)[1] - 1 - mantissa, 0))
+        level = (np.maximum(np.rint(values / scale / spacing), 1) * spacing).astype(np.int64)
+        twos = np.frexp((level & -level).astype(np.float64))[1] - 1
+        odd = level >> twos
+        steps[rows][known] = twos + np.frexp(scale)[1]
+        fewer = np.where(level >> mantissa > 0, FEWER, NONE)
+        levels[rows][known] = np.where(odd >> mantissa == 1, ((twos << mantissa) + odd - (1 << mantissa)) >> 1, fewer)
+    return steps.ravel(), levels.ravel()
+
+
+def nearest_levels(fitted: Fitted, book: CodeBook, dtype: str, source: Values) -> tuple[int, int]:
+    """Count values on levels, and those of them whose level is the nearest one to ``source`` (rows, columns).
+
+    The outermost levels of a tile are the nearest ones up to one step beyond: quantizers clip.
+    """
+    on = nearest = 0
+    positive, negative = (side[np.isfinite(side)] for side in book.levels)
+    levels = np.concatenate([-negative[::-1], np.zeros(int(book.zero)), positive])
+    gaps = np.diff(levels, prepend=levels[0], append=levels[-1])
+    gaps[0], gaps[-1] = gaps[1], gaps[-2]
+    width = fitted.codes.shape[1]
+    top, bottom = np.full(len(fitted.fits), -np.inf), np.full(len(fitted.fits), np.inf)
+    for extremes in (True, False):
+        for rows in fitted.blocks:
+            low, high = fitted.scales(rows)
+            x, p = values_of(fitted.codes[rows].ravel(), dtype).reshape(-1, width).astype(np.float64), source[rows]
+            known = (high > 0) & np.isfinite(x) & np.isfinite(p)
+            tile = (fitted.down[rows, None] * (fitted.right[-1] + 1) + fitted.right)[known]
+            x, p, scale = x[known], p[known], (low + high)[known] / 2
+            if extremes:
+                np.maximum.at(top, tile, x)
+                np.minimum.at(bottom, tile, x)
+                continue
+            if book.offset:
+                above = below = scale
+            else:
+                signed = _sign(x / scale, levels, tile, len(top))
+                number = _closest(x / scale * signed, levels)
+                up, down = gaps[number + 1] * scale, gaps[number] * scale
+                above, below = np.where(signed > 0, up, down), np.where(signed > 0, down, up)
+            slack = np.abs(p) * _BORDER
+            on += x.size
+            above, below = above * np.where(x == top[tile], 1.5, 0.5), below * np.where(x == bottom[tile], 1.5, 0.5)
+            nearest += int(np.count_nonzero((p - x <= above + slack) & (x - p <= below + slack)))
+    return on, nearest
+
+
+def _closest(values: Values, levels: Values) -> NDArray[np.int64]:
+    """Return the index of the closest of ascending levels."""
+    return np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
+
+
+def _sign(values: Values, levels: Values, tile: NDArray[np.int64], tiles: int) -> Values:
+    """Return the sign of the scale of each value's tile: that with which its values are closer to levels."""
+    errors = [np.bincount(tile, np.abs(sign * values - levels[_closest(sign * values, levels)]), tiles) for sign in (1, -1)]
+    return np.where(errors[0] <= errors[1], 1.0, -1.0)[tile]

@@ -1,0 +1,40 @@
+"""Measures whether values on the grid of a small float need it, or are on a coarser grid that it contains.
+
+Integers of few bits and other 4-bit levels are on these grids too if their scales are powers of two, wherever their groups begin. But among
+the integers of one group, none with all significant bits of the float is a multiple of a larger power of two than its neighbours are: that
+would leave out integers in between. A float does leave these out, with the probability 2^-d for d powers of two. And where scales differ
+between neighbours, integers have all these bits less often than not, since their smaller values have fewer.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+# Values on each side, along the row and along the column: groups of integers with one scale are larger, so one side is in the same group.
+_NEAR = 7
+NO_STEP = 1 << 14
+# Levels of values with fewer significant bits, and of those that are below the normal range or not on the grid
+FEWER, NONE = -1, -2
+
+
+@njit(nogil=True, cache=True)
+def count_finest(steps: NDArray[np.int16], levels: NDArray[np.int8], columns: int, out: NDArray[np.int64]) -> None:
+    """Count values with all significant bits, and the powers of two by which no neighbours on one side are divisible.
+
+    steps: (rows * columns,) exponents of the largest power of two that divides each value, `NO_STEP` for 0; levels: their numbers, or
+    `FEWER`, or `NONE`. Of fewer than three rows, columns are not examined. Adds to out (levels, 2), in its last row `FEWER`.
+    """
+    rows = steps.size // columns
+    for i in range(steps.size):
+        if levels[i] < 0:
+            out[-1, 0] += levels[i] == FEWER
+            continue
+        row, column, own, step = i // columns, i % columns, steps[i], -NO_STEP
+        for stride, room in ((-1, column), (1, columns - 1 - column), (-columns, row), (columns, rows - 1 - row)):
+            if abs(stride) == 1 or rows > 2:
+                least = own
+                for near in range(1, min(_NEAR, room) + 1):
+                    least = min(least, steps[i + near * stride])
+                step = max(step, least)
+        out[levels[i], 0] += 1
+        out[levels[i], 1] += own - step

@@ -1,0 +1,64 @@
+"""A quantized copy names its grid, and says of how many values the source, rounded on it, is the same."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from analyzers.parents import ParentsReport
+from tests.cases import few
+from tests.grids.formats import FORMATS
+from tests.parents.checkpoints import BF16, F32, Folder, Tensors, model, tuned
+
+SOURCE = model(10, width=256)
+QUANTIZERS = {
+    "torchao int4 group 32": "int4 in groups of 32",
+    "torchao int8 row": "int8 with a scale per row",
+    "torchao int4 group 32 zero": "int4 with a zero point in groups of 32",
+    "torchao mxfp4": "mxfp4 in groups of 32",
+    "torchao nvfp4": "nvfp4 in groups of 16",
+    "gguf Q4_0": "int4 in groups of 32",
+    "gguf Q4_1": "int4 with any offset in groups of 32",
+    "bitsandbytes nf4": "nf4 in groups of 64",
+    "e4m3 row": "fp8 e4m3 with a scale per row",
+}
+
+
+def quantized(tensors: Tensors, name: str) -> Tensors:
+    make = next(form.make for form in FORMATS if form.name == name)
+    return {key: make(x.to(F32), F32).to(BF16) if x.dim() > 1 else x for key, x in tensors.items()}
+
+
+def rounded(report: ParentsReport) -> list[str]:
+    return [row.text for row in report.evidence if "rounded on that grid" in row.text]
+
+
+@pytest.mark.parametrize("name", few(QUANTIZERS, {0, 3}))
+def test_every_value_is_the_sources_rounded(name: str, tmp_path: Path) -> None:
+    report = Folder(tmp_path).parents(quantized(SOURCE, name), SOURCE, model(11, width=256))
+    assert report.verdict == "quantized-copy" and QUANTIZERS[name] in report.statement and "; all of" in report.statement
+    (text,) = rounded(report)
+    assert text.startswith("All ") and report.evidence[0].proof
+    rows = [row for row in report.conversion if row.relation == "on-grid"]
+    assert len(rows) == 17 and {row.to for row in rows} == {QUANTIZERS[name]} and not any(row.exceptions for row in rows)
+
+
+def test_a_fine_tune_of_the_source_is_quantized_to_other_values(tmp_path: Path) -> None:
+    child = tuned(SOURCE, 0.05)
+    report = Folder(tmp_path).parents(quantized(child, "torchao int4 group 32"), SOURCE)
+    (text,) = rounded(report)
+    same, compared = (int(word.replace(",", "")) for word in text.split() if word[0].isdigit() and "," in word)
+    expected = sum(int((quantized(child, "torchao int4 group 32")[n] == quantized(SOURCE, "torchao int4 group 32")[n]).sum()) for n in child)
+    assert 0 < same < 0.95 * compared and not any(row.proof for row in report.evidence if row.text == text)
+    assert expected and torch.tensor(same / compared) == pytest.approx(0.85, abs=0.12)
+    assert not any(row.relation == "on-grid" for row in report.conversion)
+
+
+def test_in_exact_mode_all_values_of_a_copy_are_compared(tmp_path: Path) -> None:
+    copy = quantized(SOURCE, "torchao int4 group 32")
+    copy["model.layers.3.mlp.down_proj.weight"][-1, -32:] *= -1
+    report = Folder(tmp_path).parents(copy, SOURCE, mode="exact")
+    (text,) = rounded(report)
+    matrices = sum(x.numel() for x in SOURCE.values() if x.dim() > 1)
+    assert f"of {matrices:,} values" in text or f" {matrices:,} values" in text
+    assert not text.startswith("All")

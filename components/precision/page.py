@@ -39,8 +39,10 @@ def _chosen(accept: str, most: int, unchanged: str, refused: str, read: str) -> 
 
 
 _LINES = _chosen(".jsonl,.json,.txt", _LINES_BYTES, "before[0]", "$", "await file.text()")
-_DATA_URL = "await new Promise((done) => { const reader = new FileReader(); reader.onload = () => done(reader.result); "
+_DATA_URL = (
+    "await new Promise((done) => { const reader = new FileReader(); reader.onload = () => done(reader.result); "
     "reader.readAsDataURL(file) })"
+)
 _HIDDEN = _chosen(".safetensors", _HIDDEN_BYTES, "before", "['', $]", f"[{_DATA_URL}, file.name]")
 
 

@@ -14,10 +14,11 @@ from safetensors.torch import load
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.checkpoints import LocalRepository, quoted
-from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.checkpoints import quoted
+from analyzers.errors import InvalidData
 from analyzers.precision_variants.engine.comparison import BAND
 from analyzers.precision_variants.engine.measurements import LayerDeviation
+from analyzers.precision_variants.engine.reading import check_file
 
 _LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)(?:\.(?:output|[01]))?")
 _EMBEDDINGS = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings)(?:\.(?:output|0))?")
@@ -66,9 +67,7 @@ def _outputs(source: str) -> Iterator[tuple[int, str, Tensor]]:
         tensors = load(base64.b64decode(source.partition(",")[2], validate=True))
         yield from ((layer, name, tensor) for name, tensor in tensors.items() if (layer := _layer(name)) is not None)
         return
-    (_, size), *_ = LocalRepository(source).files.items()
-    if size > limits.ENGINE_HIDDEN_BYTES:
-        raise LimitExceeded(f"{quoted(source)} has {size:,} bytes, more than {limits.ENGINE_HIDDEN_BYTES:,}: give fewer sequences.")
+    check_file(source, limits.ENGINE_HIDDEN_BYTES)
     with safe_open(source, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118 - it is no mapping
             if (layer := _layer(name)) is not None:

@@ -112,7 +112,8 @@ def _named(causes: Sequence[Cause]) -> str:
 def notes(engine: Engine) -> Iterator[str]:
     """Yield what the verdict covers and how it was reached, one sentence each."""
     given = plural(engine.tokens, "log-probability", "log-probabilities")
-    yield f"The file was read as {FORMS[engine.form]}: {given} in {plural(engine.sequences, 'sequence')}."
+    read = f"The file was read as {FORMS[engine.form]}: {given} in {plural(engine.sequences, 'sequence')}"
+    yield f"{read}. Those of other candidates (top_logprobs) are not compared."
     units = "too few tokens for an interval" if engine.ratio.low is None else f"an interval over {engine.ratio.units:,} {engine.ratio.over}"
     yield (
         f"The engine is within the band up to {engine.band:g} times bf16's own deviation ({units}); an independent deviation below "

@@ -116,8 +116,11 @@ class PrecisionRequest(ModelRequest):
         description="Log-probabilities that an inference engine or a trainer gave its tokens, which replace data, to tell whether bf16 "
         "rounding explains them.",
     )
-    hidden_states: Annotated[str | None, Option(site=False, metavar="FILE.safetensors")] = Field(
-        default=None, max_length=4_096, description="With logprobs: the engine's hidden states of the first sequences, named like modules."
+    hidden_states: Annotated[str | None, Option("Hidden states of the engine", metavar="FILE.safetensors", added=True)] = Field(
+        default=None,
+        max_length=limits.REQUEST_BYTES,
+        description="With logprobs: the engine's hidden states of the first sequences, a safetensors file whose tensors are named like "
+        "modules; its path on the command line and in Python, elsewhere its bytes as a data URL (data:;base64,...).",
     )
     against: tuple[EngineSequence, ...] = ()
     clip_low: Annotated[float | None, Option("Clip below 1 by", example=_clips(0).upper())] = Field(

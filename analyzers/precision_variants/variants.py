@@ -11,7 +11,7 @@ from analyzers.records import Record
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Part = Literal["residual", "lm_head", "norms", "router", "softmax"]
 Implementation = Literal["eager", "sdpa", "flash"]
-Quantization = Literal["int8", "fp8", "mxfp4"]
+Quantization = Literal["int8", "fp8", "mxfp4", "int4", "fp8_tensor"]
 Rounded = Literal["loaded", "all"]
 Adapter = Literal["merged", "beside"]
 
@@ -29,8 +29,8 @@ class Settings(Record):
     embeddings, which are rounded nevertheless), norms, router (of experts), softmax (attention between its projections: rotary embeddings,
     scores, softmax, weighted sum of values).
     attention: the implementation; null for that of the reference. reduced_reductions: a GPU may accumulate 16-bit matrix products in 16
-    bits, torch's default. weights: fake quantization of the layers' linear maps by torchao; null for none. round: "all" also rounds the
-    parameters that transformers keeps in fp32.
+    bits, torch's default. weights: fake quantization of the layers' linear maps (`variant_weights.fake_quantized`); null for none.
+    round: "all" also rounds the parameters that transformers keeps in fp32.
     adapter: of BASE+ADAPTER, "merged" before weights are rounded, or "beside" the rounded base, in fp32, as peft runs it; null for merged.
     """
 

@@ -19,17 +19,31 @@ from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 from components.text import numbers
 
-# Bytes of a file that the browser reads: a request to the app may have little more (`limits.REQUEST_BYTES`).
-_FILE_BYTES = limits.REQUEST_BYTES * 3 // 4
-# Reads a file in the browser, so that the server stores none; a larger one is refused in the field itself.
-_CHOOSE = (
-    "(text) => new Promise((resolve) => { const input = document.createElement('input'); input.type = 'file'; "
-    "input.accept = '.jsonl,.json,.txt'; input.oncancel = () => resolve(text); "
-    "input.onchange = async () => { const file = input.files[0]; resolve(!file ? text "
-    f": file.size > {_FILE_BYTES} ? 'This file has more than {_FILE_BYTES // 1_000_000} MB: use the command line.' "
-    ": await file.text()) }; "
-    "input.click() })"
+# Bytes of the files that the browser reads, each encoded: a request to the app may have little more (`limits.REQUEST_BYTES`).
+_LINES_BYTES, _HIDDEN_BYTES = limits.REQUEST_BYTES // 2, limits.REQUEST_BYTES // 4
+
+
+def _chosen(accept: str, most: int, unchanged: str, refused: str, read: str) -> str:
+    """Return JavaScript that lets the visitor choose a file, which the browser reads, so that the server stores none.
+
+    most: bytes. unchanged, refused, read: expressions for the answer without a choice, for a larger file (`$`: the sentence), and of
+    ``file``.
+    """
+    refused = refused.replace("$", f"'This file has more than {most // 1_000_000} MB: use the command line.'")
+    return (
+        f"(...before) => new Promise((resolve) => {{ const input = document.createElement('input'); input.type = 'file'; "
+        f"input.accept = '{accept}'; input.oncancel = () => resolve({unchanged}); "
+        "input.onchange = async () => { const file = input.files[0]; "
+        f"resolve(!file ? {unchanged} : file.size > {most} ? {refused} : {read}) }}; input.click() }})"
+    )
+
+
+_LINES = _chosen(".jsonl,.json,.txt", _LINES_BYTES, "before[0]", "$", "await file.text()")
+_DATA_URL = (
+    "await new Promise((done) => { const reader = new FileReader(); reader.onload = () => done(reader.result); "
+    "reader.readAsDataURL(file) })"
 )
+_HIDDEN = _chosen(".safetensors", _HIDDEN_BYTES, "before", "['', $]", f"[{_DATA_URL}, file.name]")
 
 
 class VariantMeter(Meter):
@@ -87,7 +101,8 @@ def _variants() -> dict[str, Any]:
             label="Your own variants",
             info=(
                 "One per line, name: key=value,... with the keys dtype (bf16, fp16, tf32, fp32), fp32 (parts joined by +: residual, "
-                "lm_head, norms, router, softmax), autocast, attention, reductions, weights (int8, fp8, mxfp4), round, adapter."
+                "lm_head, norms, router, softmax), autocast, attention, reductions, weights (int8, int4, fp8, fp8_tensor, mxfp4), round, "
+                "adapter."
             ),
             placeholder="mine: dtype=bf16, fp32=residual+norms",
             lines=2,
@@ -114,9 +129,22 @@ def _text() -> dict[str, Any]:
         )
         with gr.Row():
             choose = gr.Button("Choose a file", size="sm", elem_id="m-logprobs-file", elem_classes="m-small")
-    choose.click(None, lines, lines, js=_CHOOSE, **QUIET)
+        hidden = gr.Textbox(visible=False)
+        with gr.Row():
+            name = gr.Textbox(
+                label="Hidden states of the engine",
+                info="Optional, for the layer in which they first deviate: a safetensors file with the outputs of layers, named like "
+                "modules (model.layers.0), for the tokens of the first sequences. Also read by your browser, and not stored.",
+                placeholder="no file",
+                interactive=False,
+                elem_id="m-hidden",
+            )
+        with gr.Row():
+            other = gr.Button("Choose a file", size="sm", elem_id="m-hidden-file", elem_classes="m-small")
+    choose.click(None, lines, lines, js=_LINES, **QUIET)
+    other.click(None, [hidden, name], [hidden, name], js=_HIDDEN, **QUIET)
     widgets["data"].change(lambda source: gr.update(visible=source == ENGINE), widgets["data"], engine, queue=False, **QUIET)
-    return widgets | {"logprobs": lines}
+    return widgets | {"logprobs": lines, "hidden_states": hidden}
 
 
 def _options() -> dict[str, Any]:

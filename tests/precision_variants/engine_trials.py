@@ -1,17 +1,20 @@
 """Trials of the judgement on an engine's log-probabilities: clean engines in bf16, and engines with one injected fault each.
 
-``python -m tests.precision_variants.engine_trials [--trials 200] [NAME ...]`` prints, for each engine, the shares of trials that are within
-and beyond, and that name the fault. Engines are models of transformers; the text of every trial is sampled anew.
+``python -m tests.precision_variants.engine_trials [--trials 200] [--first SEED] [--write FILE] [NAME ...]`` prints, for each engine, the
+shares of trials that are judged right. Engines are models of transformers. Each trial has another model, text and number of sequences; the
+runs that the analysis makes are those of whole sampled texts, made once and cut to the text of the trial.
 """
 
 import argparse
+import json
 import shutil
 import tempfile
 import warnings
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -25,17 +28,50 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants.engine.compare import EngineComparison
 from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.engine.reading import sequences
+from analyzers.precision_variants.engine.runs import EngineRun
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.variant_weights import fake_quantized
 from analyzers.terminal import print_line
 
-MODELS = ("tiny-bf16", "tiny-fp32", "tiny-step-4", "tiny-fp16-mixed")
-SEQUENCES, LENGTH = 16, 96
-_MANY = 96
-_POOL = 128  # Sampled sequences, of which each trial draws SEQUENCES.
+SAMPLES = ("tiny-bf16", "tiny-fp32", "tiny-step-4", "tiny-fp16-mixed")
+MODELS = (*SAMPLES, "untied", "random")
+LENGTH = 96
 FIRST = 3  # Ids below are special tokens.
+ENOUGH = 500  # Tokens, in 8 sequences or more: with fewer a small fault may be left undecided.
+_POOL = 128  # Sampled sequences, of which each trial draws some.
+
+
+def _tokenizer(folder: Path) -> None:
+    for file in sample_folder("tiny-bf16").glob("token*"):
+        shutil.copy(file, folder)
+
+
+def untied(folder: Path) -> None:
+    """Save a sample with a head of its own."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model: Any = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-fp32"))
+    head = model.lm_head.weight.detach().clone()
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(head * (1 + 0.1 * torch.randn_like(head)))
+    model.save_pretrained(folder)
+    _tokenizer(folder)
+
+
+_SIZES: dict[str, Any] = {"vocab_size": 512, "hidden_size": 64, "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2}
+_SIZES |= {"num_hidden_layers": 2, "intermediate_size": 64, "initializer_range": 0.2}
+
+
+def random_weights(folder: Path) -> None:
+    """Save a dense model with random weights."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(Qwen3Config(**_SIZES)).save_pretrained(folder)
+    _tokenizer(folder)
 
 
 def mixture(folder: Path) -> None:
@@ -43,12 +79,38 @@ def mixture(folder: Path) -> None:
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 64, "head_dim": 16}
-    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}
-    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes, num_experts=8, num_experts_per_tok=2, decoder_sparse_step=1))
-    model.save_pretrained(folder)
-    for file in sample_folder("tiny-bf16").glob("token*"):
-        shutil.copy(file, folder)
+    experts: dict[str, Any] = {"moe_intermediate_size": 64, "num_experts": 8, "num_experts_per_tok": 2, "decoder_sparse_step": 1}
+    Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, **experts)).save_pretrained(folder)
+    _tokenizer(folder)
+
+
+_BUILT = {"untied": untied, "random": random_weights, "mixture": mixture}
+
+
+@dataclass(frozen=True, eq=False)
+class Looked(EngineComparison):
+    """A comparison that looks up what its runs gave whole texts before. whole: the text of which each row is the beginning."""
+
+    whole: tuple[tuple[int, ...], ...] = ()
+    before: dict[Any, EngineRun] = field(default_factory=dict)
+
+    def _run(self, measured: Measurement, *asked: Any, **others: Any) -> Generator[Any, None, EngineRun]:
+        name, settings, attention, rows, wanted, *_ = (*asked, None)
+        rounding = others.get("rounding")
+        whole = [(*row, *text[len(own) :]) for row, text, own in zip(rows, self.whole, self.rows, strict=True)]
+        keys = [(settings, attention, rounding, text) for text in whole]
+        new = {key: key[-1] for key in keys if key not in self.before or (wanted and not self.before[key].logits)}
+        if new:
+            every = {index: range(1, len(text)) for index, text in enumerate(new.values())} if wanted else None
+            made = yield from super()._run(measured, name, settings, attention, tuple(new.values()), every, **others)
+            for index, key in enumerate(new):
+                logits = {at: made.logits.get((index, at)) for at in range(1, len(key[-1])) if wanted}
+                self.before[key] = EngineRun([made.log_p[index]], [made.experts[index]], logits)  # type: ignore[arg-type]
+        runs = [self.before[key] for key in keys]
+        lengths = [len(row) - 1 for row in rows]
+        experts = [None if (of := run.experts[0]) is None else of[:, :length] for run, length in zip(runs, lengths, strict=True)]
+        logits = {(at, token): runs[at].logits[token] for at, tokens in (wanted or {}).items() for token in tokens}  # type: ignore[index]
+        return EngineRun([run.log_p[0][:length] for run, length in zip(runs, lengths, strict=True)], experts, logits)
 
 
 class Subject:
@@ -56,6 +118,7 @@ class Subject:
 
     def __init__(self, name: str, opened: OpenModel, folder: Path) -> None:
         self.name, self.folder, self.opened = name, folder, opened
+        self.before: dict[Any, EngineRun] = {}
 
     @cached_property
     def anatomy(self) -> ModelParts:
@@ -70,19 +133,24 @@ class Subject:
 
     @cache  # noqa: B019 - as long as the process
     def engine(
-        self, dtype: torch.dtype = torch.bfloat16, attention: str = "sdpa", weights: str | None = None, folder: Path | None = None
+        self,
+        dtype: torch.dtype = torch.bfloat16,
+        attention: str = "sdpa",
+        changed: Callable[[Tensor], Tensor] | None = None,
+        folder: Path | None = None,
     ) -> Any:
-        """The model as transformers loads it."""
+        """The model as transformers loads it. changed: changes the matrices of the layers."""
         from transformers import AutoModelForCausalLM
 
         model: Any = AutoModelForCausalLM.from_pretrained(folder or self.folder, dtype=dtype, attn_implementation=attention)
-        for parameter in model.model.layers.parameters() if weights else ():
+        for parameter in model.model.layers.parameters() if changed else ():
             if parameter.dim() == 2:
-                parameter.data = fake_quantized(parameter.data.float(), weights).to(dtype)  # type: ignore[arg-type]
+                parameter.data = changed(parameter.data.float()).to(dtype)  # type: ignore[misc]
         return model.eval().requires_grad_(False)
 
     @cache  # noqa: B019 - as long as the process
-    def _pool(self, sample: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def pool(self, sample: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Sequences (_POOL, LENGTH) sampled from the model. sample: changes the logits."""
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(FIRST, 512, (_POOL, 1), generator=generator)
         model, cached = self.engine(torch.float32), None
@@ -94,15 +162,18 @@ class Subject:
             ids = torch.cat([ids, torch.multinomial(torch.softmax(scores, -1), 1, generator=generator)], 1)
         return ids
 
-    def text(self, seed: int, sample: Callable[[Tensor], Tensor] | None = None, sequences: int = SEQUENCES) -> Tensor:
-        """Tokens (S, L): a draw of sequences that were sampled from the model. sample: changes the logits."""
-        drawn = torch.randperm(_POOL, generator=torch.Generator().manual_seed(seed))[:sequences]
-        return self._pool(sample)[drawn]
-
-    def judge(self, ids: Tensor, log_p: Tensor) -> Engine:
-        """Judge an engine's log-probabilities (S, L - 1) of the tokens but the first."""
-        lines = [{"token_ids": row, "logprobs": values} for row, values in zip(ids.tolist(), log_p.double().tolist(), strict=True)]
-        engine = EngineComparison(sequences(enumerate(lines, 1)), tuple(map(tuple, ids.tolist())), self.opened, "sdpa", {})
+    def judge(self, ids: Tensor, log_p: Tensor, lengths: list[int] | None = None, whole: Tensor | None = None) -> Engine:
+        """Judge an engine's log-probabilities (S, L - 1) of the tokens but the first. lengths: of the sequences, if they end earlier;
+        whole: the texts that they are the beginning of.
+        """
+        ends = lengths or [ids.shape[1]] * len(ids)
+        rows = [row[:end] for row, end in zip(ids.tolist(), ends, strict=True)]
+        given = [values[: end - 1] for values, end in zip(log_p.double().tolist(), ends, strict=True)]
+        lines = [{"token_ids": row, "logprobs": values} for row, values in zip(rows, given, strict=True)]
+        texts = tuple(map(tuple, (ids if whole is None else whole).tolist()))
+        known = self.before if whole is not None else {}
+        asked = sequences(enumerate(lines, 1)), tuple(map(tuple, rows)), self.opened, "sdpa", {}
+        engine = Looked(*asked, whole=texts, before=known)
         measured = Measurement(self.anatomy, ids, "sdpa", Objective(), False, None, engine.runs, 0)
         steps = engine.compare(measured)
         while True:
@@ -111,6 +182,40 @@ class Subject:
             except StopIteration as finished:
                 result: Engine = finished.value
                 return result
+
+
+class Case:
+    """A trial of one seed: the model, and the number and length of its sequences."""
+
+    def __init__(self, name: str, subject: Subject, seed: int) -> None:
+        self.subject = subject
+        self.generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {seed}".encode()))
+        self.said: dict[str, float] = {}
+        self._lengths: list[int] = []
+        self._whole: Tensor | None = None
+
+    def uniform(self, low: float, high: float) -> float:
+        """Draw a number."""
+        drawn = low + (high - low) * float(torch.rand(1, generator=self.generator))
+        self.said[f"drawn{len(self.said)}"] = drawn
+        return drawn
+
+    def one_of(self, *values: Any) -> Any:
+        """Draw a value."""
+        return values[int(torch.randint(len(values), (1,), generator=self.generator))]
+
+    def text(self, sample: Callable[[Tensor], Tensor] | None = None, most: int = 50, least: int = 1) -> Tensor:
+        """Tokens (S, L) of sampled sequences. sample: changes the logits; most, least: sequences."""
+        sequences = int(torch.randint(least, most + 1, (1,), generator=self.generator))
+        pool = self.subject.pool(sample)
+        self._whole = pool[torch.randperm(len(pool), generator=self.generator)[:sequences]]
+        longest = int(torch.randint(32, LENGTH + 1, (1,), generator=self.generator))
+        self._lengths = torch.randint(longest // 2, longest + 1, (sequences,), generator=self.generator).tolist()
+        return self._whole[:, : max(self._lengths)]
+
+    def judge(self, ids: Tensor, log_p: Tensor, others: bool = False) -> Engine:
+        """Judge log-probabilities (S, L - 1) of a text. others: the ids are not those of the text."""
+        return self.subject.judge(ids, log_p, self._lengths, None if others else self._whole)
 
 
 def logits(model: Any, ids: Tensor, **options: Any) -> Tensor:
@@ -143,7 +248,7 @@ def kept(scores: Tensor, top_p: float = 1.0, top_k: int = 0) -> Tensor:
     return result
 
 
-def penalized(scores: Tensor, ids: Tensor, by: float) -> Tensor:
+def repeated(scores: Tensor, ids: Tensor, by: float) -> Tensor:
     """The logits under a repetition penalty, by the processor of transformers."""
     from transformers import RepetitionPenaltyLogitsProcessor
 
@@ -152,126 +257,140 @@ def penalized(scores: Tensor, ids: Tensor, by: float) -> Tensor:
 
 
 @cache
-def _sampler(scale: float, top_p: float, top_k: int) -> Callable[[Tensor], Tensor]:
+def _sampler(scale: float, top_p: float = 1.0, top_k: int = 0) -> Callable[[Tensor], Tensor]:
     return lambda scores: kept(scores / scale, top_p, top_k)
 
 
-Trial = Callable[[Subject, int], Engine]
+Trial = Callable[[Case], Engine]
 
 
-def _uniform(seed: int, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand(1, generator=torch.Generator().manual_seed(seed)))
-
-
-def clean(subject: Subject, seed: int) -> Engine:
-    """Another attention, batch, padding or a cache."""
-    ids, model = subject.text(seed), subject.engine(attention=("sdpa", "eager")[seed % 2])
-    way = seed // 2 % 4
-    if way == 0:
-        return subject.judge(ids, chosen(logits(model, ids).float(), ids))
-    if way == 1:
-        return subject.judge(ids, torch.cat([chosen(logits(model, row[None]).float(), row[None]) for row in ids]))
-    if way == 2:
-        pad = 1 + seed % 13
+def clean(case: Case, most: int = 50) -> Engine:
+    """Another attention, batch, padding or a cache; sampled at another temperature than the log-probabilities are of; or rounded."""
+    scale = case.one_of(1.0, 1.0, 0.7, 1.3)
+    ids = case.text(None if scale == 1 else _sampler(scale), most)
+    model, way = case.subject.engine(attention=case.one_of("sdpa", "eager")), case.one_of("batch", "alone", "padded", "cached", "written")
+    if way == "alone":
+        return case.judge(ids, torch.cat([chosen(logits(model, row[None]).float(), row[None]) for row in ids]))
+    if way == "padded":
+        pad = case.one_of(*range(1, 14))
         whole = torch.cat([torch.full((len(ids), pad), 2), ids], 1)
         mask = torch.cat([torch.zeros(len(ids), pad), torch.ones_like(ids)], 1).long()
         scores = logits(model, whole, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0))
-        return subject.judge(ids, chosen(scores[:, pad:].float(), ids))
-    cached, steps = None, []
-    for at in range(ids.shape[1] - 1):
-        scores, cached = decoded(model, ids[:, at : at + 1], cached)
-        steps.append(scores[:, -1])
-    return subject.judge(ids, chosen(torch.stack(steps, 1).float(), ids))
+        return case.judge(ids, chosen(scores[:, pad:].float(), ids))
+    if way == "cached":
+        cached, steps = None, []
+        for at in range(ids.shape[1] - 1):
+            scores, cached = decoded(model, ids[:, at : at + 1], cached)
+            steps.append(scores[:, -1])
+        return case.judge(ids, chosen(torch.stack(steps, 1).float(), ids))
+    log_p = chosen(logits(model, ids).float(), ids)
+    return case.judge(ids, log_p.double().round(decimals=4) if way == "written" else log_p)
 
 
-def temperature(subject: Subject, seed: int) -> Engine:
-    """Log-probabilities at a temperature of 0.5 to 0.95."""
-    ids = subject.text(seed)
-    return subject.judge(ids, chosen(logits(subject.engine(), ids).float() / _uniform(seed, 0.5, 0.95), ids))
+def temperature(case: Case) -> Engine:
+    """Log-probabilities at a temperature of 0.7 to 1.3, but not within 0.03 of 1, on tokens sampled at it or at 1."""
+    scale = case.uniform(0.7, 0.97) if case.one_of(True, False) else case.uniform(1.03, 1.3)
+    ids = case.text(case.one_of(None, _sampler(min((0.7, 1.3), key=lambda each: abs(each - scale)))))
+    return case.judge(ids, chosen(logits(case.subject.engine(), ids).float() / scale, ids))
 
 
-def top_p(subject: Subject, seed: int) -> Engine:
-    """Sampled and written after top-p."""
-    p = (0.8, 0.9, 0.95)[seed % 3]
-    ids = subject.text(seed, _sampler(1.0, p, 0))
-    return subject.judge(ids, chosen(kept(logits(subject.engine(), ids).float(), p), ids))
+def filtered(case: Case) -> Engine:
+    """Sampled and written after top-p or top-k."""
+    options = case.one_of({"top_p": 0.8}, {"top_p": 0.9}, {"top_p": 0.95}, {"top_k": 10}, {"top_k": 20}, {"top_k": 50})
+    ids = case.text(_sampler(1.0, **options))
+    return case.judge(ids, chosen(kept(logits(case.subject.engine(), ids).float(), **options), ids))
 
 
-def top_k(subject: Subject, seed: int) -> Engine:
-    """Sampled and written after top-k."""
-    k = (10, 20, 50)[seed % 3]
-    ids = subject.text(seed, _sampler(1.0, 1.0, k))
-    return subject.judge(ids, chosen(kept(logits(subject.engine(), ids).float(), top_k=k), ids))
+def tempered_filter(case: Case) -> Engine:
+    """Sampled and written after a temperature and top-p or top-k."""
+    scale, options = case.one_of(0.7, 1.3), case.one_of({"top_p": 0.8}, {"top_p": 0.95}, {"top_k": 20})
+    ids = case.text(_sampler(scale, **options))
+    return case.judge(ids, chosen(kept(logits(case.subject.engine(), ids).float() / scale, **options), ids))
 
 
-def tempered_top_p(subject: Subject, seed: int) -> Engine:
-    """Sampled and written after a temperature and top-p."""
-    scale, p = (0.6, 0.7, 0.8)[seed % 3], (0.8, 0.95)[seed // 3 % 2]
-    ids = subject.text(seed, _sampler(scale, p, 0))
-    return subject.judge(ids, chosen(kept(logits(subject.engine(), ids).float() / scale, p), ids))
+def repetition(case: Case) -> Engine:
+    """A repetition penalty of 1.02 to 1.3."""
+    ids, by = case.text(), case.uniform(1.02, 1.3)
+    return case.judge(ids, chosen(repeated(logits(case.subject.engine(), ids).float(), ids, by), ids))
 
 
-def penalty(subject: Subject, seed: int) -> Engine:
-    """A repetition penalty of 1.05 to 1.2."""
-    ids, by = subject.text(seed), _uniform(seed, 1.05, 1.2)
-    return subject.judge(ids, chosen(penalized(logits(subject.engine(), ids).float(), ids, by), ids))
+def penalized(case: Case) -> Engine:
+    """A presence or frequency penalty of 0.1 to 1.5 on the tokens so far."""
+    ids, by, frequency = case.text(), case.uniform(0.1, 1.5), case.one_of(True, False)
+    seen = torch.nn.functional.one_hot(ids, 512)[:, :-1].cumsum(1)
+    scores = logits(case.subject.engine(), ids).float() - by * (seen if frequency else seen > 0)
+    return case.judge(ids, chosen(scores, ids))
 
 
-def forbidden(subject: Subject, seed: int) -> Engine:
-    """A logit bias that forbids the tokens of one byte."""
-    ids = subject.text(seed)
-    scores = logits(subject.engine(), ids).float()
-    scores[..., int(ids[0, -1])] = -torch.inf
-    return subject.judge(ids, chosen(scores, ids))
+def forbidden(case: Case) -> Engine:
+    """A logit bias that forbids a token."""
+    ids = case.text()
+    scores = logits(case.subject.engine(), ids).float()
+    scores[..., int(ids[0, 1])] = -torch.inf
+    return case.judge(ids, chosen(scores, ids))
 
 
-def softmax(subject: Subject, seed: int) -> Engine:
+def softmax(case: Case) -> Engine:
     """Log-probabilities computed in bf16."""
-    ids = subject.text(seed)
-    return subject.judge(ids, chosen(logits(subject.engine(), ids), ids))
+    ids = case.text()
+    return case.judge(ids, chosen(logits(case.subject.engine(), ids), ids))
 
 
-def head(subject: Subject, seed: int) -> Engine:
+def head(case: Case) -> Engine:
     """The head in fp32, which deviates less than bf16."""
-    ids, model = subject.text(seed), subject.engine()
+    ids, model = case.text(), case.subject.engine()
     hidden = model.model(ids, use_cache=False).last_hidden_state[:, :-1].float()
-    return subject.judge(ids, chosen(hidden @ model.lm_head.weight.float().T, ids))
+    return case.judge(ids, chosen(hidden @ model.lm_head.weight.float().T, ids))
 
 
-def offset(subject: Subject, seed: int) -> Engine:
+def offset(case: Case) -> Engine:
     """Log-probabilities one or two tokens too early or too late."""
-    ids, by = subject.text(seed), (1, -1, 2, -2)[seed % 4]
-    log_p = chosen(logits(subject.engine(), ids).float(), ids).roll(by, 1)
+    ids, by = case.text(), case.one_of(1, -1, 2, -2)
+    log_p = chosen(logits(case.subject.engine(), ids).float(), ids).roll(by, 1)
     log_p[:, slice(0, by) if by > 0 else slice(by, None)] = -4.0
-    return subject.judge(ids, log_p)
+    return case.judge(ids, log_p)
 
 
-def tokenizer(subject: Subject, seed: int) -> Engine:
+def tokenizer(case: Case) -> Engine:
     """Token ids under another vocabulary than the model's."""
-    ids = subject.text(seed)
-    log_p = chosen(logits(subject.engine(), ids).float(), ids)
-    other = torch.randperm(512, generator=torch.Generator().manual_seed(seed))
-    return subject.judge(other[ids], log_p)
+    ids = case.text()
+    log_p = chosen(logits(case.subject.engine(), ids).float(), ids)
+    other = torch.randperm(512, generator=case.generator)
+    return case.judge(other[ids], log_p, others=True)
 
 
-def context(subject: Subject, seed: int) -> Engine:
+def context(case: Case) -> Engine:
     """A beginning-of-text token that the file does not have."""
-    ids = subject.text(seed)
+    ids = case.text()
     whole = torch.cat([torch.zeros(len(ids), 1, dtype=torch.int64), ids], 1)
-    return subject.judge(ids, chosen(logits(subject.engine(), whole)[:, 1:].float(), ids))
+    return case.judge(ids, chosen(logits(case.subject.engine(), whole)[:, 1:].float(), ids))
 
 
-def quantized(weights: str) -> Trial:
+@cache
+def _to(weights: Any) -> Callable[[Tensor], Tensor]:
+    return lambda weight: fake_quantized(weight, weights)
+
+
+def in_other_int4(weight: Tensor) -> Tensor:
+    """Round to 16 values between the extremes of each 32 values of a row, as the analysis does not try."""
+    blocks = weight.unflatten(1, (-1, 32))
+    low, high = blocks.amin(-1, keepdim=True), blocks.amax(-1, keepdim=True)
+    step = ((high - low) / 15).clamp(min=1e-12)
+    return (((blocks - low) / step).round() * step + low).flatten(1)
+
+
+def quantized(changed: Callable[[Tensor], Tensor]) -> Trial:
     """Quantized weights of the layers."""
 
-    def trial(subject: Subject, seed: int) -> Engine:
-        ids = subject.text(seed)
-        return subject.judge(ids, chosen(logits(subject.engine(weights=weights, attention=("sdpa", "eager")[seed % 2]), ids).float(), ids))
+    def trial(case: Case) -> Engine:
+        ids = case.text()
+        model = case.subject.engine(changed=changed, attention=case.one_of("sdpa", "eager"))
+        return case.judge(ids, chosen(logits(model, ids).float(), ids))
 
     return trial
 
 
-def cache_in_fp8(subject: Subject, seed: int) -> Engine:
+def cache_in_fp8(case: Case) -> Engine:
     """Keys and values rounded to E4M3 as a cache of transformers stores them."""
     from transformers import DynamicCache
 
@@ -280,58 +399,70 @@ def cache_in_fp8(subject: Subject, seed: int) -> Engine:
             key, value = (each.to(torch.float8_e4m3fn).to(each.dtype) for each in (key_states, value_states))
             return super().update(key, value, layer_idx, *others, **named)
 
-    ids = subject.text(seed)
-    return subject.judge(ids, chosen(decoded(subject.engine(), ids, Rounded())[0][:, :-1].float(), ids))
+    ids = case.text()
+    return case.judge(ids, chosen(decoded(case.subject.engine(), ids, Rounded())[0][:, :-1].float(), ids))
 
 
-def stale(subject: Subject, seed: int) -> Engine:
+def stale(case: Case) -> Engine:
     """Weights of an earlier step."""
-    ids = subject.text(seed)
-    return subject.judge(ids, chosen(logits(subject.engine(folder=sample_folder("tiny-step-1")), ids).float(), ids))
+    ids, earlier = case.text(), case.one_of("tiny-step-1", "tiny-step-2")
+    return case.judge(ids, chosen(logits(case.subject.engine(folder=sample_folder(earlier)), ids).float(), ids))
 
 
-def routing(subject: Subject, seed: int) -> Engine:
+@contextmanager
+def _changed(model: Any, case: Case, by: float) -> Iterator[None]:
+    """Multiply every weight by a random number near 1."""
+    weights = [(weight, weight.clone()) for weight in model.parameters()]
+    for weight, before in weights:
+        weight.copy_(before * (1 + by * torch.randn(weight.shape, generator=case.generator)))
+    try:
+        yield
+    finally:
+        for weight, before in weights:
+            weight.copy_(before)
+
+
+def other_weights(case: Case) -> Engine:
+    """Weights that are each off by 1 to 3%."""
+    ids, model, by = case.text(), case.subject.engine(), case.uniform(0.01, 0.03)
+    with _changed(model, case, by):
+        return case.judge(ids, chosen(logits(model, ids).float(), ids))
+
+
+def routing(case: Case) -> Engine:
     """Routers whose logits are off by more than bf16 rounding. Flips are rare and large: it takes many tokens to see them."""
-    ids, model = subject.text(seed, sequences=_MANY), subject.engine()
-    generator = torch.Generator().manual_seed(seed)
+    ids, model = case.text(most=_POOL, least=64), case.subject.engine()
     off = 0.02
 
     def disturb(module: Any, given: Any, result: Any) -> Any:
-        scores = result[0] + off * torch.randn(result[0].shape, generator=generator)
+        scores = result[0] + off * torch.randn(result[0].shape, generator=case.generator)
         indices = scores.topk(result[2].shape[-1], -1).indices
         weights = torch.softmax(result[0].float(), -1).gather(-1, indices)
         return result[0], weights.to(result[1].dtype), indices
 
     hooks = [layer.mlp.gate.register_forward_hook(disturb) for layer in model.model.layers]
     try:
-        return subject.judge(ids, chosen(logits(model, ids).float(), ids))
+        return case.judge(ids, chosen(logits(model, ids).float(), ids))
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def other_mixture(subject: Subject, seed: int) -> Engine:
+def other_mixture(case: Case) -> Engine:
     """Weights of a mixture of experts that are each off by 0.3 to 1%, which flips routing too."""
-    ids, model = subject.text(seed, sequences=_MANY), subject.engine()
-    generator, by = torch.Generator().manual_seed(seed), _uniform(seed, 0.003, 0.01)
-    weights = [(weight, weight.clone()) for weight in model.parameters()]
-    for weight, before in weights:
-        weight.copy_(before * (1 + by * torch.randn(weight.shape, generator=generator)))
-    try:
-        return subject.judge(ids, chosen(logits(model, ids).float(), ids))
-    finally:
-        for weight, before in weights:
-            weight.copy_(before)
+    ids, model, by = case.text(most=_POOL, least=64), case.subject.engine(), case.uniform(0.003, 0.01)
+    with _changed(model, case, by):
+        return case.judge(ids, chosen(logits(model, ids).float(), ids))
 
 
-def positions(subject: Subject, seed: int) -> Engine:
+def positions(case: Case) -> Engine:
     """Rotary frequencies that are off by 0.3%, whose error grows with the position and flips routing too: it is no other experts alone."""
-    ids, model = subject.text(seed, sequences=_MANY), subject.engine()
+    ids, model = case.text(most=_POOL, least=64), case.subject.engine()
     frequencies = model.model.rotary_emb.inv_freq
     before = frequencies.clone()
     frequencies.mul_(1.003)
     try:
-        return subject.judge(ids, chosen(logits(model, ids).float(), ids))
+        return case.judge(ids, chosen(logits(model, ids).float(), ids))
     finally:
         frequencies.copy_(before)
 
@@ -350,21 +481,25 @@ TRIALS = {
     "clean": Expected(clean, "within", None),
     "clean mixture of experts": Expected(clean, "within", None, ("mixture",)),
     "temperature": Expected(temperature, "beyond", "temperature"),
-    "top-p": Expected(top_p, "beyond", "filter"),
-    "top-k": Expected(top_k, "beyond", "filter"),
-    "temperature and top-p": Expected(tempered_top_p, "beyond", "filter"),
-    "repetition penalty": Expected(penalty, "beyond", "penalty"),
+    "filter": Expected(filtered, "beyond", "filter"),
+    "temperature and filter": Expected(tempered_filter, "beyond", "filter"),
+    "repetition penalty": Expected(repetition, "beyond", "penalty"),
+    "presence or frequency penalty": Expected(penalized, "beyond", "penalty"),
     "forbidden token": Expected(forbidden, "beyond", "forbidden"),
     "softmax in bf16": Expected(softmax, "beyond", "rounded"),
     "head in fp32": Expected(head, "within", "higher_precision"),
     "offset": Expected(offset, "beyond", "offset"),
-    "other tokenizer": Expected(tokenizer, "beyond", "tokens"),
-    "beginning of text": Expected(context, "beyond", "context"),
-    "int8": Expected(quantized("int8"), "beyond", "quantized"),
-    "fp8": Expected(quantized("fp8"), "beyond", "quantized"),
-    "mxfp4": Expected(quantized("mxfp4"), "beyond", "quantized"),
+    "other tokenizer": Expected(tokenizer, "beyond", "tokens", SAMPLES),
+    "beginning of text": Expected(context, "beyond", "context", SAMPLES),
+    "int8": Expected(quantized(_to("int8")), "beyond", "quantized"),
+    "fp8": Expected(quantized(_to("fp8")), "beyond", "quantized"),
+    "fp8, a scale per matrix": Expected(quantized(_to("fp8_tensor")), "beyond", "quantized"),
+    "mxfp4": Expected(quantized(_to("mxfp4")), "beyond", "quantized"),
+    "int4": Expected(quantized(_to("int4")), "beyond", "quantized"),
+    "int4 of another kind": Expected(quantized(in_other_int4), "beyond", "other_weights"),
     "fp8 cache": Expected(cache_in_fp8, "beyond", "kv_cache"),
     "stale weights": Expected(stale, "beyond", "other_weights", ("tiny-step-3", "tiny-step-4")),
+    "other weights": Expected(other_weights, "beyond", "other_weights"),
     "routing": Expected(routing, "beyond", "routing", ("mixture",)),
     "other weights of a mixture of experts": Expected(other_mixture, "beyond", "other_weights", ("mixture",)),
     "positions of a mixture of experts": Expected(positions, "beyond", "other_weights", ("mixture",)),
@@ -375,14 +510,12 @@ TRIALS = {
 def subjects() -> Iterator[Callable[[str], Subject]]:
     """Open each model once."""
     with ExitStack() as stack:
-        made = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         opened: dict[str, Subject] = {}
 
         def subject(name: str) -> Subject:
             if name not in opened:
-                if name == "mixture":
-                    mixture(made)
-                folder = made if name == "mixture" else sample_folder(name)
+                folder = sample_folder(name) if name not in _BUILT else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                _BUILT.get(name, lambda folder: None)(folder)
                 model = stack.enter_context(open_model(str(folder), Access(local=True), dtype="float32", device="cpu"))
                 opened[name] = Subject(name, model, folder)
             return opened[name]
@@ -391,17 +524,55 @@ def subjects() -> Iterator[Callable[[str], Subject]]:
             yield subject
 
 
-def outcomes(name: str, subject: Callable[[str], Subject], seeds: range) -> Counter[str]:
-    """Count the verdicts of trials, and under "named" those with the expected cause first, under "false" those that name another."""
-    expected, counts = TRIALS[name], Counter[str]()
-    for seed in seeds:
-        engine = expected.trial(subject(expected.models[seed % len(expected.models)]), seed)
-        counts[engine.verdict] += 1
-        kinds = [cause.kind for cause in engine.causes if cause.explains != "part" or cause.kind == "forbidden"]
-        counts["named"] += expected.kind in kinds if expected.kind else not kinds
-        counts["right"] += engine.verdict == expected.verdict and (expected.kind in kinds if expected.kind else not kinds)
-        counts["others"] += len([kind for kind in kinds if kind != expected.kind])
-    return counts
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The judgement of one trial. enough: whether it has the tokens to be decided; named, others: whether it names the fault, and causes
+    that it does not have.
+    """
+
+    seed: int
+    case: Case
+    engine: Engine
+    expected: Expected
+
+    @property
+    def enough(self) -> bool:
+        return self.engine.tokens >= ENOUGH and self.engine.sequences >= 8
+
+    @property
+    def kinds(self) -> list[str]:
+        """The causes that explain the difference."""
+        return [cause.kind for cause in self.engine.causes if cause.explains != "part" or cause.kind == "forbidden"]
+
+    @property
+    def right(self) -> bool:
+        named = self.expected.kind in self.kinds if self.expected.kind else not self.kinds
+        return named and self.engine.verdict == self.expected.verdict
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it accuses an engine that is clean, or of another fault only."""
+        accused = {*self.kinds} - {"other_weights"} if self.expected.kind else {*self.kinds}
+        return (bool(accused) and self.expected.kind not in accused) or (self.expected.kind is None and self.engine.verdict == "beyond")
+
+
+def outcome(name: str, subject: Callable[[str], Subject], seed: int) -> Outcome:
+    """Make one trial."""
+    expected = TRIALS[name]
+    case = Case(name, subject(expected.models[seed % len(expected.models)]), seed)
+    return Outcome(seed, case, expected.trial(case), expected)
+
+
+def shares(outcomes: list[Outcome]) -> dict[str, float]:
+    """Return the shares of all trials that are wrong, and of those with enough tokens that are right."""
+    enough = [each for each in outcomes if each.enough]
+    counts = Counter(each.engine.verdict for each in outcomes)
+    return {
+        "wrong": sum(each.wrong for each in outcomes) / len(outcomes),
+        "enough": len(enough) / len(outcomes),
+        "right": sum(each.right for each in enough) / max(1, len(enough)),
+        "right of all": sum(each.right for each in outcomes) / len(outcomes),
+    } | {name: counts[name] / len(outcomes) for name in ("within", "undecided", "beyond")}
 
 
 def main() -> None:
@@ -409,15 +580,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=[*TRIALS])
     parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--write", type=Path, help="write each trial to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with subjects() as subject:
         for name in options.names:
-            counts = outcomes(name, subject, range(options.trials))
-            shares = ", ".join(
-                f"{key} {counts[key] / options.trials:.3f}" for key in ("right", "within", "undecided", "beyond", "named", "others")
-            )
-            print_line(f"{name}: {shares}")
+            made = []
+            for seed in range(options.first, options.first + options.trials):
+                made.append(result := outcome(name, subject, seed))
+                if options.write:
+                    ratio = result.engine.ratio
+                    facts = {"name": name, "seed": seed, "model": result.case.subject.name, "right": result.right, "wrong": result.wrong}
+                    facts |= {"sequences": result.engine.sequences, "tokens": result.engine.tokens, "verdict": result.engine.verdict}
+                    facts |= {"ratio": [ratio.value, ratio.low, ratio.high], "drawn": result.case.said}
+                    facts["causes"] = [(each.kind, each.what, each.explains, each.told_apart) for each in result.engine.causes]
+                    with options.write.open("a") as file:
+                        file.write(json.dumps(facts) + "\n")
+            print_line(f"{name}: {', '.join(f'{key} {value:.3f}' for key, value in shares(made).items())}")
 
 
 if __name__ == "__main__":

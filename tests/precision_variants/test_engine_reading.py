@@ -73,16 +73,16 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
     [
         ('{"token_ids": [1, 2], "logprobs": [null, NaN]}', "Line 1 of the log-probabilities has the log-probability NaN, at token 1."),
         ('{"token_ids": [1, 2], "logprobs": [null, 0.5]}', "has the log-probability 0.5, which is above 0, at token 1."),
-        ('{"token_ids": [1, 2, 3], "logprobs": [-0.5]}', "has 3 token ids and 1 log-probabilities: as many, or one fewer, are needed."),
-        ('{"token_ids": [1, -2], "logprobs": [-0.5]}', 'has the token id "-2", which is none.'),
-        ('{"token_ids": [1, true], "logprobs": [-0.5]}', 'has the token id "True", which is none.'),
-        ('{"token_ids": [1, 2], "logprobs": ["x"]}', 'has the log-probability "x", which is no number.'),
+        ('{"token_ids": [1, 2, 3], "logprobs": [-0.5]}', "has 3 token ids and 1 log-probability: as many, or one fewer, are needed."),
+        ('{"token_ids": [1, -2], "logprobs": [-0.5]}', 'has the token id "-2", which is not a token id.'),
+        ('{"token_ids": [1, true], "logprobs": [-0.5]}', 'has the token id "True", which is not a token id.'),
+        ('{"token_ids": [1, 2], "logprobs": ["x"]}', 'has the log-probability "x", which is not a number.'),
         ('{"token_ids": [1], "logprobs": [null]}', "has 1 token: at least 2 are needed to predict one."),
         ('{"token_ids": [1, 2], "logprobs": [-0.5]}\n\n{"token_ids": [1, 2], "logp', "Line 3 of the log-probabilities is not JSON"),
         ('{"logprobs": [-0.5]}', "has log-probabilities without token_ids."),
         ('{"text": "a"}', "has none of the forms that are read: token_ids and logprobs, vLLM's prompt_logprobs"),
         ("7", "is not a JSON object with token ids and log-probabilities."),
-        ('{"token_ids": [1, 2], "logprobs": [null, null]}', "The log-probabilities hold no log-probability."),
+        ('{"token_ids": [1, 2], "logprobs": [null, null]}', "There is no log-probability in the log-probabilities."),
         (json.dumps({"prompt_logprobs": CANDIDATES}), "has prompt_logprobs without prompt_token_ids, and so not the first token"),
         (
             json.dumps({"prompt_token_ids": [5, 6, 8], "prompt_logprobs": CANDIDATES}),
@@ -109,6 +109,17 @@ def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(10**9)
     with pytest.raises(LimitExceeded, match="has 1,000,000,000 bytes, more than"):
         read_logprobs(str(path))
+
+
+def test_an_indented_answer_is_one_answer() -> None:
+    answers = [{"token_ids": IDS, "logprobs": VALUES}] * 2
+    assert parse_logprobs(json.dumps(answers, indent=1)) == parse_logprobs(json.dumps(answers))
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "engine.jsonl").write_text(json.dumps({"token_ids": IDS, "logprobs": VALUES}))
+    with pytest.raises(InvalidData, match="is a folder: name a file"):
+        read_logprobs(str(tmp_path))
 
 
 def test_too_many_tokens_are_refused() -> None:

@@ -14,14 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.engine.comparison import BAND, Floats, Integers, quotient, ratio
-from analyzers.precision_variants.engine.measurements import Cause, CauseKind
+from analyzers.precision_variants.engine.comparison import BAND, Floats, Integers, Units
+from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Ratio
 from analyzers.terminal import plural
 
 GAIN = 1.05
 """A cause makes mean |e| at least this many times smaller, with 99% confidence: fitting to noise gains a few per mille."""
 _LEVEL = 0.99
 _OUTSIDE = 0.02  # Share of tokens that rounding may move across the border of a filter.
+_FITTED = 256  # Tokens to which a temperature or a penalty is fitted.
 _TOP_K = 512
 _TOP_P = torch.tensor((*(0.05 * step for step in range(1, 20)), 0.98, 0.99, 0.999))
 _DIGITS = 16  # Log-probabilities needed to tell that all are rounded: one in 2^16 floats looks like bf16 by chance.
@@ -73,6 +74,13 @@ class Logits:
         """Return log p (m,) of the tokens under these logits."""
         return torch.log_softmax(logits, -1).gather(-1, self.targets[:, None]).squeeze(-1)
 
+    def part(self) -> "Logits":
+        """Return these logits at some of the tokens, spread over all: as many as it takes to fit a number."""
+        rows = np.unique(np.linspace(0, len(self.at) - 1, min(len(self.at), _FITTED)).astype(np.int64))
+        tensors = (each[torch.from_numpy(rows)] for each in (self.logits, self.bf16, self.targets, self.engine))
+        logits, bf16, targets, engine = tensors
+        return Logits(logits, bf16, self.at[rows], targets, engine, [self.before[row] for row in rows], self.banned)
+
     def remaining(self, change: Change) -> Tensor:
         """Return e (m,) if the engine changed its logits so."""
         return self.engine - self.log_p(change(self.logits))
@@ -89,24 +97,26 @@ class Logits:
 
 def changed_logits(known: Logits, tokens: int) -> Iterator[Tried]:
     """Yield the causes that change logits before log-probabilities are taken. tokens: n."""
-    scale = _fit(lambda by: known.remaining(_divided(by)), np.geomspace(0.2, 5, 25))
+    part = known.part()
+    scale = _fit(lambda by: part.remaining(_divided(by)), np.geomspace(0.2, 5, 25))
     yield known.tried("temperature", _temperature(scale), _divided(scale), tokens)
     for what, _, change in _filters(known, 1.0):
         yield known.tried("filter", what, change, tokens)
     if len(known.banned):
         what = f"{plural(len(known.banned), 'token')} of the vocabulary forbidden everywhere (a logit bias)"
         yield known.tried("forbidden", what, _banned(known), tokens)
-    for name, penalty, grid in _penalties(known):
-        by = _fit(lambda by, penalty=penalty: known.remaining(penalty(by)), grid)  # type: ignore[misc]
+    for (name, penalty, grid), (_, on_part, _) in zip(_penalties(known), _penalties(part), strict=True):
+        by = _fit(lambda by, on_part=on_part: part.remaining(on_part(by)), grid)  # type: ignore[misc]
         yield known.tried("penalty", f"a {name} penalty of {by:.3g}", penalty(by), tokens)
 
 
 def tempered_filters(known: Logits, tokens: int) -> Iterator[Tried]:
     """Yield top-k and top-p after a temperature, which a single one of them does not explain."""
+    part = known.part()
     for name in ("top-k", "top-p"):
 
         def remaining(scale: float, name: str = name) -> Tensor:
-            return next((e for what, e, _ in _filters(known, scale) if what.startswith(name)), torch.full_like(known.engine, torch.nan))
+            return next((e for what, e, _ in _filters(part, scale) if what.startswith(name)), torch.full_like(part.engine, torch.nan))
 
         scale = _fit(remaining, np.geomspace(0.3, 2, 15))
         for what, _, change in _filters(known, scale):
@@ -134,7 +144,7 @@ def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[
 def rounded(engine: Floats) -> tuple[str, Callable[[Floats], Floats]] | None:
     """Return the format to which all log-probabilities are rounded, in words and as a function; None if they have more digits."""
     values = engine[np.isfinite(engine) & (engine < 0)]
-    if len(values) < _DIGITS:
+    if len(np.unique(values)) < _DIGITS:
         return None
     ways: list[tuple[str, Callable[[Floats], Floats]]] = [
         ("log-probabilities rounded to bf16: head and softmax ran in it", lambda each: _cast(each, torch.bfloat16)),
@@ -155,34 +165,44 @@ def forbidden(tokens: int, explains: Literal["all", "part"]) -> Cause:
     return Cause(kind="forbidden", what=what, explains=explains)
 
 
-OTHER_WEIGHTS = Cause(
-    kind="other_weights", what="nothing that was tried: other weights, as after a stale sync, or what was not tried", explains="elimination"
-)
+OTHER_WEIGHTS = Cause(kind="other_weights", what="other weights (a stale sync) or what was not tried", explains="elimination")
 
 
-def explaining(tried: Sequence[Tried], e: Floats, b: Floats, unit: Integers, over: str) -> list[Cause]:
-    """Return the causes that explain the difference significantly better than rounding: the best, and those that explain as much."""
+def judged(tried: Sequence[Tried], e: Floats, b: Floats, units: Units) -> list[tuple[Tried, Cause]]:
+    """Return each cause with what it explains, the one that leaves least first."""
     causes: list[tuple[Tried, Cause]] = []
     for each in tried:
         known = np.isfinite(each.e) & np.isfinite(e)
-        gain, low, high = quotient(np.abs(e[known]), np.abs(each.e[known]), unit[known], _LEVEL)
-        if gain is None or low is None or low <= GAIN:
-            continue
-        remaining = ratio(each.e[known], (b if each.b is None else each.b)[known], unit[known], over)
-        explains: Literal["all", "part"] = "all" if remaining.value is not None and remaining.value <= BAND else "part"
-        cause = Cause(
-            kind=each.kind, what=each.what, explains=explains, remaining=remaining, gain=gain, gain_low=low, gain_high=high
-        )  # fmt: skip
-        causes.append((each, cause))
-    causes.sort(key=lambda pair: (pair[1].remaining and pair[1].remaining.value) or 0.0)
-    equal = [cause for each, cause in causes if _as_good(each, causes[0][0], unit)]
+        gain, low, high = units.quotient(e, each.e, known, _LEVEL)
+        if gain is not None:
+            left = units.ratio(each.e, b if each.b is None else each.b, known)
+            fitted = {"remaining": left, "gain": gain, "gain_low": low, "gain_high": high}
+            causes.append((each, Cause(kind=each.kind, what=each.what, explains=explained(left), **fitted)))
+    return sorted(causes, key=lambda pair: (pair[1].remaining and pair[1].remaining.value) or 0.0)
+
+
+def explained(remaining: Ratio) -> Literal["all", "part"]:
+    """Return what a cause explains that leaves this ratio."""
+    return "all" if remaining.value is not None and remaining.value <= BAND else "part"
+
+
+def explaining(causes: Sequence[tuple[Tried, Cause]], units: Units) -> list[Cause]:
+    """Return the causes that explain the difference significantly better than rounding: the best, and those that explain as much."""
+    better = [(each, cause) for each, cause in causes if (cause.gain_low or 0) > GAIN]
+    if not better or better[0][1].explains == "part":
+        return [cause for _, cause in better[:1]]
+    equal = [cause for each, cause in better if _as_good(each, better[0][0], units)]
     return [cause.model_copy(update={"told_apart": len(equal) == 1}) for cause in equal]
 
 
-def _as_good(cause: Tried, best: Tried, unit: Integers) -> bool:
+def possible(causes: Sequence[tuple[Tried, Cause]]) -> list[Cause]:
+    """Return the causes under which what remains is within the band: they are not eliminated, if too few tokens show them."""
+    return [cause.model_copy(update={"told_apart": False}) for _, cause in causes if cause.explains == "all"]
+
+
+def _as_good(cause: Tried, best: Tried, units: Units) -> bool:
     """Whether a cause is not significantly worse than the best one."""
-    known = np.isfinite(cause.e) & np.isfinite(best.e)
-    _, low, _ = quotient(np.abs(cause.e[known]), np.abs(best.e[known]), unit[known], _LEVEL)
+    _, low, _ = units.quotient(cause.e, best.e, np.isfinite(cause.e) & np.isfinite(best.e), _LEVEL)
     return cause is best or low is None or low <= 1.0
 
 

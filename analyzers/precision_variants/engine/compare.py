@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
 from analyzers.precision_variants.engine import causes, comparison, hidden, routing
 from analyzers.precision_variants.engine.causes import Logits, Tried
-from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats
+from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, RunDifference, TokenDifference, VariantRatio
 from analyzers.precision_variants.engine.reading import EngineSequence
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, run
@@ -29,7 +29,13 @@ LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
 """Tokens, spread over all, and bytes of fp32 logits of a run that are kept, to try causes on."""
 _WORST = 20
 _SHOWN = 1_000
-_QUANTIZED: tuple[Any, ...] = ("int8", "fp8", "mxfp4")
+_QUANTIZED: dict[Any, str] = {
+    "int8": "int8 (a scale per row)",
+    "fp8": "fp8 (a scale per row)",
+    "fp8_tensor": "fp8 (a scale per matrix)",
+    "int4": "int4 (a scale per 128 values)",
+    "mxfp4": "MXFP4",
+}
 _MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
 
 
@@ -75,8 +81,7 @@ class EngineComparison:
         """What is tried in runs, and what is not and why."""
         found, missing = list[_Candidate](), list[str]()
         if find_spec("torchao") is not None:
-            for weights in _QUANTIZED:
-                found.append(_Candidate("quantized", f"the layers' weights in {weights}", weights))
+            found += [_Candidate("quantized", f"the layers' weights in {words}", weights) for weights, words in _QUANTIZED.items()]
         else:
             missing.append("quantized weights (torchao is not installed)")
         if self.attention == "sdpa" and supports_fp8_cache(self.opened.outline):
@@ -140,7 +145,7 @@ class EngineComparison:
         if not np.isfinite(b).all():
             raise InvalidData("The model's own bf16 run is not finite on these tokens: there is nothing to measure the engine by.")
         lengths = [int((~np.isnan(values)).sum()) for values in self._given]
-        unit, over = comparison.units(lengths)
+        units = Units.of(lengths)
         tried = list(causes.shifted(self._given, base.log_p, self._at))
         missing = list(self.candidates[1])
         fragile = [*runs.values()]
@@ -159,19 +164,23 @@ class EngineComparison:
                 fragile += [result, narrow]
         known = self._logits(base, runs["bf16"], sampled, engine)
         tried += causes.changed_logits(known, len(e))
-        size = comparison.ratio(e[finite], b[finite], unit[finite], over)
-        explaining = causes.explaining(tried, e, b, unit, over)
+        size = units.ratio(e, b, finite)
+        judged = causes.judged(tried, e, b, units)
+        explaining = causes.explaining(judged, units)
         if size.value is not None and size.value > 1 and not any(cause.explains == "all" for cause in explaining):
             tried += causes.tempered_filters(known, len(e))
-            explaining = causes.explaining(tried, e, b, unit, over)
-        forced, others = self._others(engine, reference, e, deviations, unit, over, vocabulary)
+            judged = causes.judged(tried, e, b, units)
+            explaining = causes.explaining(judged, units)
+        forced, others = self._others(engine, reference, e, deviations, units, vocabulary)
         verdict = comparison.verdict(size, bool(explaining) or forced or not finite.all())
         found = [*explaining, *others]
         if not finite.all() and not any(cause.kind in ("filter", "forbidden") for cause in found):
-            rest: Literal["all", "part"] = "all" if size.value is not None and size.value <= BAND else "part"
-            found.append(causes.forbidden(int((~finite).sum()), rest))
+            found.append(causes.forbidden(int((~finite).sum()), causes.explained(size)))
         if verdict == "beyond" and not any(cause.explains == "all" for cause in found):
-            found += [causes.OTHER_WEIGHTS] if base.experts[0] is None else self._routing(e, b, base, fragile, unit)
+            left = [causes.OTHER_WEIGHTS] if base.experts[0] is None else self._routing(e, b, base, fragile, units)
+            if left[0].explains == "elimination" and (open := causes.possible(judged)):
+                left = [*open, *(cause.model_copy(update={"told_apart": False}) for cause in left)]
+            found += left
         tokens = [self._token(at, engine, reference, b) for at in range(min(len(e), _SHOWN))]
         worst = [
             self._token(int(at), engine, reference, b) for at in np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")[:_WORST]
@@ -197,7 +206,7 @@ class EngineComparison:
                 VariantRatio(
                     variant=name,
                     difference=comparison.difference(d[finite]),
-                    ratio=comparison.ratio(e[finite], d[finite], unit[finite], over),
+                    ratio=units.ratio(e, d, finite),
                 )
                 for name, d in deviations.items()
                 if np.isfinite(d[finite]).all()
@@ -211,7 +220,7 @@ class EngineComparison:
             on=len(sampled),
             layers=by_layer,
             first_deviating_layer=first,
-            against=self._pair(engine, b, unit, over) if self.against else None,
+            against=self._pair(engine, b, units) if self.against else None,
         )
 
     def _run(
@@ -259,7 +268,7 @@ class EngineComparison:
         )
 
     def _others(
-        self, engine: Floats, reference: Floats, e: Floats, deviations: Mapping[str, Floats], unit: Any, over: str, vocabulary: int
+        self, engine: Floats, reference: Floats, e: Floats, deviations: Mapping[str, Floats], units: Units, vocabulary: int
     ) -> tuple[bool, list[Cause]]:
         """Return whether one of them alone shows that rounding does not explain the difference, and causes that are no other reference."""
         finite, b, found = np.isfinite(engine), deviations["bf16"], list[Cause]()
@@ -267,10 +276,10 @@ class EngineComparison:
         if (way := causes.rounded(engine)) is not None:
             what, to = way
             by = to(reference + b) - reference
-            gain, low, high = comparison.quotient(np.abs(by[finite]), np.abs(b[finite]), unit[finite], 0.99)
-            remaining = comparison.ratio(e[finite], by[finite], unit[finite], over)
+            gain, low, high = units.quotient(by, b, finite, 0.99)
+            remaining = units.ratio(e, by, finite)
             forced = low is not None and low > causes.GAIN
-            explains: Literal["all", "part"] = "all" if remaining.value is not None and remaining.value <= BAND else "part"
+            explains = causes.explained(remaining)
             found.append(Cause(kind="rounded", what=what, explains=explains, remaining=remaining, gain=gain, gain_low=low, gain_high=high))
         mean, theirs = float(reference[finite].mean()), float(engine[finite].mean())
         if mean < -np.log(vocabulary) and theirs > mean + _MEANINGLESS:
@@ -280,13 +289,13 @@ class EngineComparison:
                 f"drawn at random ({-np.log(vocabulary):.3g})"
             )
             found.append(Cause(kind="tokens", what=what, explains="all"))
-        size = comparison.ratio(e[finite], b[finite], unit[finite], over)
+        size = units.ratio(e, b, finite)
         if size.high is not None and size.high < 1 / BAND:
             alike = [
                 (name, each)
                 for name, d in deviations.items()
                 if name != "bf16" and np.isfinite(d[finite]).all()
-                for each in [comparison.ratio(e[finite], d[finite], unit[finite], over)]
+                for each in [units.ratio(e, d, finite)]
                 if each.low is not None and each.high is not None and each.low > 1 / BAND and each.high < BAND
             ]
             found += [
@@ -301,16 +310,16 @@ class EngineComparison:
             ]
         return forced, found
 
-    def _routing(self, e: Floats, b: Floats, base: EngineRun, runs: list[EngineRun], unit: comparison.Integers) -> list[Cause]:
+    def _routing(self, e: Floats, b: Floats, base: EngineRun, runs: list[EngineRun], units: Units) -> list[Cause]:
         """Return routing or other weights as the cause, or both."""
         apart = [each for run in runs if (each := run.rerouted(base)) is not None and each.mean() <= routing.FRAGILE]
         if not apart:
-            return routing.told_apart(e, b, None, e, unit)
+            return routing.told_apart(e, b, None, e, units)
         fragile = _by_sequence(np.any(apart, 0).astype(float), self.rows)
         before = self._over([np.cumsum(each) for each in fragile])
-        return routing.told_apart(e, b, self._over(fragile) > 0, before, unit)
+        return routing.told_apart(e, b, self._over(fragile) > 0, before, units)
 
-    def _pair(self, engine: Floats, b: Floats, unit: Any, over: str) -> RunDifference:
+    def _pair(self, engine: Floats, b: Floats, units: Units) -> RunDifference:
         """Compare with the other run. Raises InvalidData if it has other tokens."""
         if [each.token_ids or each.tokens for each in self.against] != [each.token_ids or each.tokens for each in self.sequences]:
             raise InvalidData("The two runs have different tokens: give both the same sequences, in the same order.")
@@ -318,7 +327,7 @@ class EngineComparison:
         known = np.isfinite(d)
         if not known.any():
             raise InvalidData("No token has a log-probability in both runs.")
-        size = comparison.ratio(d[known], b[known], unit[known], over)
+        size = units.ratio(d, b, known)
         judged = comparison.verdict(size, False, PAIR_BAND)
         return RunDifference(
             tokens=int(known.sum()), difference=comparison.difference(d[known]), ratio=size, band=PAIR_BAND, verdict=judged
@@ -354,7 +363,7 @@ class EngineComparison:
 
 _TRIED: dict[CauseKind, str] = {
     "offset": "log-probabilities moved by 1 to 3 tokens",
-    "quantized": "weights in int8, fp8 and MXFP4",
+    "quantized": "weights in int8, int4, fp8 and MXFP4",
     "kv_cache": "an fp8 cache",
     "context": "a beginning-of-text token more or less",
     "temperature": "a temperature",

@@ -1,6 +1,8 @@
 """How far an engine is from the reference, measured by the model's own bf16 run: ratios with intervals, and the verdict."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +11,7 @@ from analyzers.precision_variants.engine.measurements import KL, Difference, Imp
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 BAND = 1.2
 """An engine whose mean |e| is at most this many times bf16's is within. Clean runs (other attention, batches, padding, a cache) have
@@ -23,37 +26,50 @@ _RESAMPLES = 2_000
 _MOST_UNITS = 256  # Neighbouring units beyond these are pooled: the interval hardly changes.
 
 
-def units(lengths: Sequence[int]) -> tuple[Integers, str]:
-    """Return the unit of each token, and what units are. lengths: tokens with a difference, by sequence."""
-    tokens = sum(lengths)
-    if sum(length > 0 for length in lengths) >= _LEAST_UNITS:
-        return np.repeat(np.arange(len(lengths)), lengths), "sequences"
-    block = max(1, min(_BLOCK, tokens // _LEAST_UNITS))
-    return np.arange(tokens) // block, f"blocks of {block} tokens" if block > 1 else "tokens"
+@dataclass(frozen=True, eq=False, slots=True)
+class Units:
+    """What is resampled for intervals. labels (n,): the unit of each token; over: what units are."""
+
+    labels: Integers
+    over: str
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> "Units":
+        """Return the sequences, or blocks of tokens if these are few. lengths: tokens with a difference, by sequence."""
+        tokens = sum(lengths)
+        if sum(length > 0 for length in lengths) >= _LEAST_UNITS:
+            return cls(np.repeat(np.arange(len(lengths)), lengths), "sequences")
+        block = max(1, min(_BLOCK, tokens // _LEAST_UNITS))
+        return cls(np.arange(tokens) // block, f"blocks of {block} tokens" if block > 1 else "tokens")
+
+    def ratio(self, e: Floats, b: Floats, where: Flags) -> Ratio:
+        """Return mean |e| / mean |b| over the tokens ``where``, with its 95% interval."""
+        value, low, high = self.quotient(e, b, where)
+        return Ratio(value=value, low=low, high=high, over=self.over, units=len(np.unique(self.labels[where])))
+
+    def quotient(self, e: Floats, b: Floats, where: Flags, level: float = 0.95) -> tuple[float | None, float | None, float | None]:
+        """Return the same as numbers: its percentile interval is that of resampled units (with a fixed seed); None where it has none."""
+        over, under = np.abs(e[where]), np.abs(b[where])
+        if not under.sum():
+            return None, None, None
+        value = float(over.sum() / under.sum())
+        _, labels = np.unique(self.labels[where], return_inverse=True)
+        count = int(labels[-1]) + 1
+        if count < _LEAST_UNITS:
+            return value, None, None
+        if count > _MOST_UNITS:
+            labels, count = labels * _MOST_UNITS // count, _MOST_UNITS
+        sums = np.stack([np.bincount(labels, weights=each, minlength=count) for each in (over, under)], 1)
+        drawn = _resamples(count) @ sums
+        ratios = drawn[:, 0] / np.maximum(drawn[:, 1], np.finfo(np.float64).tiny)
+        low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+        return value, float(low), float(high)
 
 
-def quotient(over: Floats, under: Floats, unit: Integers, level: float = 0.95) -> tuple[float | None, float | None, float | None]:
-    """Return sum(over) / sum(under) and its percentile interval from resampling units (with a fixed seed); None where it has none."""
-    if not len(over) or not under.sum():
-        return None, None, None
-    _, labels = np.unique(unit, return_inverse=True)
-    count = int(labels[-1]) + 1
-    if count > _MOST_UNITS:
-        labels, count = labels * _MOST_UNITS // count, _MOST_UNITS
-    value = float(over.sum() / under.sum())
-    if count < _LEAST_UNITS:
-        return value, None, None
-    sums = np.stack([np.bincount(labels, weights=each, minlength=count) for each in (over, under)], 1)
-    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLES) @ sums
-    ratios = drawn[:, 0] / np.maximum(drawn[:, 1], np.finfo(np.float64).tiny)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return value, float(low), float(high)
-
-
-def ratio(e: Floats, b: Floats, unit: Integers, over: str) -> Ratio:
-    """Return mean |e| / mean |b| with its 95% interval."""
-    value, low, high = quotient(np.abs(e), np.abs(b), unit)
-    return Ratio(value=value, low=low, high=high, over=over, units=len(np.unique(unit)))
+@lru_cache(4)
+def _resamples(count: int) -> Integers:
+    """Return how often each unit is in each resample."""
+    return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLES)
 
 
 def verdict(measured: Ratio, beyond: bool, band: float = BAND) -> Verdict:

@@ -1,62 +1,92 @@
 """Hidden states that an engine dumped, by layer: where they leave what bf16 rounding explains."""
 
+import base64
+import binascii
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.checkpoints import LocalRepository, quoted
-from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.checkpoints import quoted
+from analyzers.errors import InvalidData
 from analyzers.precision_variants.engine.comparison import BAND
 from analyzers.precision_variants.engine.measurements import LayerDeviation
+from analyzers.precision_variants.engine.reading import check_file
 
 _LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)(?:\.(?:output|[01]))?")
 _EMBEDDINGS = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings)(?:\.(?:output|0))?")
 _EXACT = 1e-6  # Relative errors below are those of fp32 itself.
 
+DATA_URL = "data:"
+"""Beginning of a data URL (RFC 2397), as which a browser reads a file."""
+
 Stage = tuple[int, int]
 """Layer (-1: the embeddings), and index of the sequence."""
 
 
-def read_hidden(path: str, lengths: Sequence[int]) -> tuple[dict[int, Tensor], int]:
+def read_hidden(source: str, lengths: Sequence[int]) -> tuple[dict[int, Tensor], int]:
     """Read tensors (tokens, d), or with batch axes before them, named like modules: ``model.layers.3``. A layer that returns a pair, as in
     SGLang and vLLM, has ``.0`` and ``.1``, whose sum is the residual stream.
 
-    lengths: of the sequences. Returns the tensors by layer (-1: the embeddings), and the number of sequences that they cover. Raises
-    CheckpointNotFound, InvalidData, LimitExceeded.
+    source: the path of a safetensors file, or its bytes as a data URL. lengths: of the sequences. Returns the tensors by layer (-1: the
+    embeddings), and the number of sequences that they cover. Raises CheckpointNotFound, InvalidData, LimitExceeded.
     """
-    (_, size), *_ = LocalRepository(path).files.items()
-    if size > limits.ENGINE_HIDDEN_BYTES:
-        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.ENGINE_HIDDEN_BYTES:,}: give fewer sequences.")
+    file = "The file of hidden states" if source.startswith(DATA_URL) else quoted(source)
     layers: dict[int, Tensor] = {}
     try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
-                found = _LAYER.fullmatch(name)
-                if found is None and _EMBEDDINGS.fullmatch(name) is None:
-                    continue
-                layer, tensor = int(found[1]) if found else -1, file.get_tensor(name)
-                if not tensor.is_floating_point() or tensor.dim() < 2:
-                    raise InvalidData(f"{quoted(name)} in {quoted(path)} is no hidden state: it needs the axes tokens and width.")
-                tensor = tensor.reshape(-1, tensor.shape[-1]).float()
-                if layer in layers and layers[layer].shape != tensor.shape:
-                    raise InvalidData(f"{quoted(name)} in {quoted(path)} has another shape than the other output of its layer.")
-                layers[layer] = layers[layer] + tensor if layer in layers else tensor
-    except SafetensorError:
-        raise InvalidData(f"{quoted(path)} is not a safetensors file: save the dump with safetensors.torch.save_file.") from None
+        for layer, name, tensor in _outputs(source):
+            if not tensor.is_floating_point() or tensor.dim() < 2:
+                raise InvalidData(f"{file} holds {quoted(name)}, which is no hidden state: it needs the axes tokens and width.")
+            tensor = tensor.reshape(-1, tensor.shape[-1]).float()
+            if layer in layers and layers[layer].shape != tensor.shape:
+                raise InvalidData(f"{file} holds {quoted(name)} in another shape than the other output of its layer.")
+            layers[layer] = layers[layer] + tensor if layer in layers else tensor
+    except (SafetensorError, binascii.Error):
+        raise InvalidData(f"{file} is not a safetensors file: save the dump with safetensors.torch.save_file.") from None
     if not layers:
-        raise InvalidData(f"{quoted(path)} names no decoder layer: tensors are named like modules, model.layers.0.")
+        raise InvalidData(f"{file} names no decoder layer: tensors are named like modules, model.layers.0.")
     totals, tokens = list(accumulate(lengths)), {len(tensor) for tensor in layers.values()}
     if len(tokens) > 1 or next(iter(tokens)) not in totals:
         raise InvalidData(
-            f"The hidden states in {quoted(path)} have {', '.join(f'{each:,}' for each in sorted(tokens)[:3])} tokens: they must be "
+            f"{file} holds hidden states of {', '.join(f'{each:,}' for each in sorted(tokens)[:3])} tokens: they must be "
             f"those of the first sequences of the log-probabilities, in their order ({', '.join(f'{each:,}' for each in totals[:3])}, ...)."
         )
     return layers, totals.index(next(iter(tokens))) + 1
+
+
+def _outputs(source: str) -> Iterator[tuple[int, str, Tensor]]:
+    """Yield layer, name and value of each tensor that is named like a layer's output."""
+    if source.startswith(DATA_URL):
+        tensors = load(base64.b64decode(source.partition(",")[2], validate=True))
+        yield from ((layer, name, tensor) for name, tensor in tensors.items() if (layer := _layer(name)) is not None)
+        return
+    check_file(source, limits.ENGINE_HIDDEN_BYTES)
+    with safe_open(source, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118 - it is no mapping
+            if (layer := _layer(name)) is not None:
+                yield layer, name, file.get_tensor(name)
+
+
+def _layer(name: str) -> int | None:
+    """Return the layer of which a tensor of this name is the output, -1 for the embeddings; None if there is none."""
+    if (match := _LAYER.fullmatch(name)) is not None:
+        return int(match[1])
+    return -1 if _EMBEDDINGS.fullmatch(name) is not None else None
+
+
+def digest(source: str) -> str:
+    """Return the SHA-256 of a file of hidden states, or of its data URL."""
+    if source.startswith(DATA_URL):
+        return hashlib.sha256(source.encode()).hexdigest()
+    with Path(source).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def deviations(

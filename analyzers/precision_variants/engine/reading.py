@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
 
 from analyzers import limits
-from analyzers.checkpoints import LocalRepository, quoted, read_range
+from analyzers.checkpoints import LocalRepository, quoted
 from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.formatting import plural
 from analyzers.records import Record
 from analyzers.untrusted_json import InvalidJson, parse_json
 
@@ -57,23 +59,30 @@ class EngineSequence(Record):
 
 def read_logprobs(path: str) -> tuple[EngineSequence, ...]:
     """Read a local file. Raises CheckpointNotFound, InvalidData, LimitExceeded."""
-    repository = LocalRepository(path)
-    (name, size), *_ = repository.files.items()
-    if size > limits.ENGINE_BYTES:
-        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.ENGINE_BYTES:,}: give fewer sequences.")
-    file = repository.open(name)
-    try:
-        return parse_logprobs(bytes(read_range(file, 0, size)), quoted(path))
-    finally:
-        file.close()
+    check_file(path, limits.ENGINE_BYTES)
+    return parse_logprobs(Path(path).read_bytes(), quoted(path))
+
+
+def check_file(path: str, most: int) -> None:
+    """Raise CheckpointNotFound, or InvalidData for a folder, or LimitExceeded for a file of more than ``most`` bytes."""
+    files = LocalRepository(path).files
+    if Path(path).is_dir():
+        raise InvalidData(f"{quoted(path)} is a folder: name a file.")
+    if (size := max(files.values())) > most:
+        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {most:,}: give fewer sequences.")
 
 
 def parse_logprobs(text: str | bytes, source: str = "the log-probabilities") -> tuple[EngineSequence, ...]:
-    """Parse JSON lines, one answer of the engine (or a list of them) per line. Raises InvalidData with the number of the line."""
+    """Parse JSON lines, one answer of the engine (or a list of them) per line, or a single indented answer. Raises InvalidData with the
+    number of the line.
+    """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > limits.ENGINE_BYTES:
         raise LimitExceeded(f"{source} have {len(raw):,} bytes, more than {limits.ENGINE_BYTES:,}: give fewer sequences.")
-    return sequences(((number, _parsed(line, number, source)) for number, line in enumerate(raw.splitlines(), 1) if line.strip()), source)
+    lines = [(number, line) for number, line in enumerate(raw.splitlines(), 1) if line.strip()]
+    if lines and lines[0][1].strip() in (b"[", b"{"):
+        lines = [(lines[0][0], raw)]
+    return sequences(((number, _parsed(line, number, source)) for number, line in lines), source)
 
 
 def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabilities") -> tuple[EngineSequence, ...]:
@@ -93,7 +102,7 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
         except _Wrong as error:
             raise InvalidData(f"Line {number} of {source} {error}.") from None
     if not any(value is not None for each in read for value in each.logprobs) and not any(each.forbidden for each in read):
-        raise InvalidData(f"{source[0].upper()}{source[1:]} hold no log-probability.")
+        raise InvalidData(f"There is no log-probability in {source}.")
     return tuple(read)
 
 
@@ -148,7 +157,8 @@ def _read(answer: Mapping[str, Any]) -> _Read:
         )
     tokens = _listed(answer["token_ids"], "token_ids")
     if len(given) not in (len(tokens), len(tokens) - 1):
-        raise _Wrong(f"has {len(tokens):,} token ids and {len(given):,} log-probabilities: as many, or one fewer, are needed")
+        values = plural(len(given), "log-probability", "log-probabilities")
+        raise _Wrong(f"has {len(tokens):,} token ids and {values}: as many, or one fewer, are needed")
     return "plain", tokens, [None] * (len(tokens) - len(given)) + given, 0
 
 
@@ -233,11 +243,11 @@ def _sequence(form: str, tokens: Sequence[Any], logprobs: Sequence[Any], start: 
     if texts and not all(isinstance(token, str) for token in tokens):
         raise _Wrong("has the ids of some tokens and only the texts of others")
     if not texts and (wrong := next((each for each in tokens if type(each) is not int or not 0 <= each < 2**31), None)) is not None:
-        raise _Wrong(f"has the token id {quoted(str(wrong), 20)}, which is none")
+        raise _Wrong(f"has the token id {quoted(str(wrong), 20)}, which is not a token id")
     values, forbidden = list[float | None](), list[int]()
     for position, value in enumerate(logprobs):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise _Wrong(f"has the log-probability {quoted(str(value), 20)}, which is no number")
+            raise _Wrong(f"has the log-probability {quoted(str(value), 20)}, which is not a number")
         if value is not None and (value != value or value > _ABOVE):
             what = "NaN" if value != value else f"{value:g}, which is above 0"
             raise _Wrong(f"has the log-probability {what}, at token {position:,}")

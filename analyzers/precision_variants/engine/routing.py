@@ -3,10 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.precision_variants.engine.causes import OTHER_WEIGHTS
-from analyzers.precision_variants.engine.comparison import BAND, Floats, Integers, quotient
+from analyzers.precision_variants.engine.comparison import BAND, Flags, Floats, Units
 from analyzers.precision_variants.engine.measurements import Cause
 
 FRAGILE = 0.25  # A run that sends a larger share of the tokens to other experts says nothing about which of them rounding may move.
@@ -20,7 +19,7 @@ _UNDECIDED = [
 ]
 
 
-def told_apart(e: Floats, b: Floats, fragile: NDArray[np.bool_] | None, before: Floats, unit: Integers) -> list[Cause]:
+def told_apart(e: Floats, b: Floats, fragile: Flags | None, before: Floats, units: Units) -> list[Cause]:
     """Return routing or other weights as the cause, or both if these tokens do not tell. fragile (n,): tokens that our own runs send to
     other experts than fp32, None if they move too many; before (n,): the number of them in the sequence up to each token.
     """
@@ -28,7 +27,7 @@ def told_apart(e: Floats, b: Floats, fragile: NDArray[np.bool_] | None, before: 
         return _UNDECIDED
     known: Any = np.isfinite(e)
     first, later = known & (before == 0), known & (before > 0) & ~fragile
-    value, low, high = _early(e[first], b[first], unit[first])
+    value, low, high = _early(e, b, first, units)
     if low is not None and low > BAND:
         return [OTHER_WEIGHTS]
     if value is None or high is None or high > BAND or not later.any() or not fragile[known].any():
@@ -44,9 +43,9 @@ def told_apart(e: Floats, b: Floats, fragile: NDArray[np.bool_] | None, before: 
     return [Cause(kind="routing", what=what, explains="all")]
 
 
-def _early(e: Floats, b: Floats, unit: Integers) -> tuple[float | None, float | None, float | None]:
-    """Return mean |e| / mean |b| with its interval, both without their tails."""
-    if not len(b):
+def _early(e: Floats, b: Floats, first: Flags, units: Units) -> tuple[float | None, float | None, float | None]:
+    """Return mean |e| / mean |b| of the first tokens with its interval, both without their tails."""
+    if not first.any():
         return None, None, None
-    most = np.quantile(np.abs(b), _TAIL)
-    return quotient(np.minimum(np.abs(e), most), np.minimum(np.abs(b), most), unit)
+    most = np.quantile(np.abs(b[first]), _TAIL)
+    return units.quotient(np.minimum(np.abs(e), most), np.minimum(np.abs(b), most), first)

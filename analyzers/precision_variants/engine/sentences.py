@@ -93,25 +93,27 @@ def _short(value: float) -> str:
 
 
 def _named(causes: Sequence[Cause]) -> str:
-    """Write the causes that explain everything; those that cannot be told apart in one sentence."""
-    whole = [cause for cause in causes if cause.explains == "all"]
-    if whole and len(whole) > 1 and not all(cause.told_apart for cause in whole):
-        return f" Each of these would explain it, and these tokens do not tell them apart: {listed([cause.what for cause in whole])}."
-    if whole:
-        return f" {'It looks like' if whole[0].kind == 'higher_precision' else 'What explains it:'} {whole[0].what}."
-    if any(cause.explains == "elimination" for cause in causes):
-        parts = [cause.what for cause in causes if cause.explains == "part"]
-        part = f" It is explained in part by {listed(parts)}; the rest by" if parts else " It is explained by"
-        if any(cause.kind == "routing" for cause in causes):
-            return f"{part} routing that flipped, other weights (a stale sync) or what was not tried: these tokens do not tell them apart."
-        return f"{part} nothing that was tried: other weights, as after a stale sync, look like this, and so does what was not tried."
-    return ""
+    """Write what explains the difference."""
+    part = next((f" It is explained in part by {cause.what};" for cause in causes if cause.explains == "part"), "")
+    whole = [cause for cause in causes if cause.explains != "part"]
+    if not whole:
+        return ""
+    first = whole[0]
+    if not all(cause.told_apart for cause in whole):
+        rest = f"{part} the rest may be" if part else " It may be"
+        *others, last = [cause.what for cause in whole]
+        return f"{rest} {', '.join(others)} or {last}: these tokens do not tell them apart."
+    if first.kind == "other_weights":
+        rest = f"{part} the rest by" if part else " It is explained by"
+        return f"{rest} nothing that was tried: other weights, as after a stale sync, look like this, and so does what was not tried."
+    return f" {'It looks like' if first.kind == 'higher_precision' else 'What explains it:'} {first.what}."
 
 
 def notes(engine: Engine) -> Iterator[str]:
     """Yield what the verdict covers and how it was reached, one sentence each."""
     given = plural(engine.tokens, "log-probability", "log-probabilities")
-    yield f"The file was read as {FORMS[engine.form]}: {given} in {plural(engine.sequences, 'sequence')}."
+    read = f"The file was read as {FORMS[engine.form]}: {given} in {plural(engine.sequences, 'sequence')}"
+    yield f"{read}. Those of other candidates (top_logprobs) are not compared."
     units = "too few tokens for an interval" if engine.ratio.low is None else f"an interval over {engine.ratio.units:,} {engine.ratio.over}"
     yield (
         f"The engine is within the band up to {engine.band:g} times bf16's own deviation ({units}); an independent deviation below "

@@ -33,12 +33,15 @@ def _tensors(many: int, layers: int) -> bytes:
 
 @pytest.fixture
 def hub(part: int) -> Iterator[LocalHub]:
-    """A Hub with hostile headers, and one with as many tensors as the largest known checkpoint, in 60 layers; or one ``part``-th of all."""
+    """A Hub with hostile headers, and one with as many tensors as the largest known checkpoint, in 60 layers.
+
+    A smaller test has one ``part``-th of the memory and of the headers, and less of what is read to its end.
+    """
     with LocalHub() as local:
         for name, data in {
             "metadata": _metadata(7_000_000 // part),
             "tensors": _tensors(200_000 // part, 200_000 // part),
-            "largest": _tensors(92_000 // part, 60),
+            "largest": _tensors(92_000 // part**2, 60),
         }.items():
             local.add(f"org/{name}", {"model.safetensors": data, "config.json": b"{}"})
         yield local

@@ -25,11 +25,11 @@ HISTORIES = {
 
 
 def model(*dtypes: torch.dtype) -> dict[str, torch.Tensor]:
-    """Four layers, 2.6 million parameters."""
-    tensors = {"model.embed_tokens.weight": through(normal(2000, 256, seed=99), *dtypes)}
+    """Four layers, 1.3 million parameters."""
+    tensors = {"model.embed_tokens.weight": through(normal(1000, 256, seed=99), *dtypes)}
     for i in range(4):
         for j, part in enumerate(("self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")):
-            tensors[f"model.layers.{i}.{part}.weight"] = through(normal(512, 256, seed=10 * i + j), *dtypes)
+            tensors[f"model.layers.{i}.{part}.weight"] = through(normal(256, 256, seed=10 * i + j), *dtypes)
         tensors[f"model.layers.{i}.input_layernorm.weight"] = through(1 + normal(256, seed=50 + i, scale=0.1), *dtypes)
     return tensors
 

@@ -85,7 +85,7 @@ def between(interval: Any) -> str:
 
 
 def ends(low: float | None, high: float | None) -> str:
-    """An interval of shares from its ends."""
+    """Format an interval of shares, given by its ends."""
     return NOTHING if low is None or high is None else f"{share(low)} to {share(high)}"
 
 

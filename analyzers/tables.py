@@ -43,12 +43,12 @@ def write_csv(reports: Sequence[Report], folder: Path) -> None:
 
 
 def safe_text(table: "pandas.DataFrame") -> "pandas.DataFrame":
-    """A copy with `safe` applied to each text."""
+    """Return a copy with `safe` applied to each text."""
     return table.map(lambda cell: safe(cell) if isinstance(cell, str) else cell)
 
 
 def safe(text: str) -> str:
-    """Untrusted ``text`` made harmless for terminals and spreadsheets; different texts stay different.
+    """Make untrusted ``text`` harmless for terminals and spreadsheets; different texts stay different.
 
     As `terminal.printable`, with ``<U+`` in the text written as ``<U+003C>U+``, so that codes are unambiguous, and an apostrophe before a
     text that begins like a formula or with an apostrophe.

@@ -1,6 +1,6 @@
 """Protocols of a repository whose files can be read by range.
 
-`hub_repository.HubRepository`, `local.LocalRepository` and `memory.MemoryRepository` are the implementations; everything above them
+`hub_repository.HubRepository`, `local.LocalRepository` and `in_memory.MemoryRepository` are the implementations; everything above them
 (layout, header, stream, sample) sees only these protocols.
 """
 

@@ -119,7 +119,7 @@ def _frozen_model(methods: Mapping[str, Method], null: OverSeeds | None) -> Iter
 
 
 def _energy(exact: Exact, methods: Mapping[str, Method]) -> Iterator[str]:
-    """The share along the hidden state, and how much of it passes through the final norm."""
+    """Yield sentences on the share of energy along the hidden state, and on how much of it passes through the final norm."""
     if exact.parallel_energy is None or exact.parallel_energy_before_norm is None:
         return
     yield (

@@ -192,8 +192,8 @@ def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
     """Return a random order of the samples that depends on their tokens and the seed, not on their positions."""
 
     def key(number: int) -> tuple[str, int]:
-        each = encoded[number]
-        return hashlib.sha256(f"{seed} {each.answer_start} {each.token_ids}".encode()).hexdigest(), number
+        sample = encoded[number]
+        return hashlib.sha256(f"{seed} {sample.answer_start} {sample.token_ids}".encode()).hexdigest(), number
 
     return tuple(sorted(range(len(encoded)), key=key))
 

@@ -63,10 +63,10 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tupl
         layer = hidden * (_HIDDEN_NARROW if narrow else _HIDDEN) + sum(widths) // layers
         if config._attn_implementation == "eager":
             layer += config.num_attention_heads * length * (_SCORES_NARROW if narrow else _SCORES)
-        kept = layers * hidden if checkpointing else layers * layer
+        saved = layers * hidden if checkpointing else layers * layer
         mixing, passing = _mixing_bytes(config, samples, length)
         above = (mixing * (2 + (0 if checkpointing else mixed)) + passing) if mixed else 0
-        total += samples * length * (kept + 2 * layer + 3 * hidden) * dtype.itemsize + above
+        total += samples * length * (saved + 2 * layer + 3 * hidden) * dtype.itemsize + above
     return total
 
 
@@ -75,16 +75,16 @@ def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
     if hasattr(config, "linear_num_value_heads"):
         heads, keys, values = config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
         chunk, passing = _LINEAR_CHUNK, 0
-        kept = heads * (_CHUNK * chunk + _HEAD * (keys + values) + _STATES * keys * values // chunk)
+        saved = heads * (_CHUNK * chunk + _HEAD * (keys + values) + _STATES * keys * values // chunk)
     elif hasattr(config, "mamba_n_heads"):
         heads, width, state = config.mamba_n_heads, config.mamba_d_head, config.mamba_d_state
         chunk = config.mamba_chunk_size
-        kept = heads * (_CHUNK * chunk + _HEAD * (width + state) + 2 * width * state)
+        saved = heads * (_CHUNK * chunk + _HEAD * (width + state) + 2 * width * state)
         passing = 2 * heads * chunk * max(width, state)  # products of all tokens of a chunk, before summation
     else:
         return 0, 0
     tokens = samples * -(-length // chunk) * chunk
-    return tokens * kept * _WIDE, tokens * passing * _WIDE
+    return tokens * saved * _WIDE, tokens * passing * _WIDE
 
 
 def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:

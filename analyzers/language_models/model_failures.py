@@ -25,12 +25,12 @@ def explaining_failures(variant: str = "") -> Iterator[None]:
     except (MemoryError, RuntimeError, NotImplementedError, OSError) as error:  # torch.OutOfMemoryError is a RuntimeError
         if is_out_of_memory(error):
             raise ModelTooLarge("The run needs more memory than there is: choose fewer or shorter samples, or a smaller model.") from None
-        found = _NO_KERNEL.search(str(error))
-        if found is None:
+        missing = _NO_KERNEL.search(str(error))
+        if missing is None:
             raise
-        kind, who = _KINDS[found[2]], f"Variant {variant}" if variant else "The model"
+        kind, who = _KINDS[missing[2]], f"Variant {variant}" if variant else "The model"
         raise InvalidRequest(
-            f"{who} cannot run here: this build of torch has no {kind} form of {found[1]} for the device. Leave {kind} out, "
+            f"{who} cannot run here: this build of torch has no {kind} form of {missing[1]} for the device. Leave {kind} out, "
             "or choose another device."
         ) from None
 

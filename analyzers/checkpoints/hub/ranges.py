@@ -56,7 +56,7 @@ class HubLocation:
     def address(self, transfers: Transfers, stale: _Address | None = None) -> _Address:
         """Return the address to read from. Asks the Hub at the first call, and again if the known address is ``stale``.
 
-        Raises Setback or MantissaError.
+        Raises FailedAttempt or MantissaError.
         """
         known = self._address
         if known is not None and known is not stale:
@@ -144,14 +144,14 @@ class HubFile:
                         done = after
                 if done < len(buffer):
                     raise FailedAttempt(HubMisbehaved(f"The Hub sends less of {self.path} than it promised; try again later."))
-            except FailedAttempt as setback:
+            except FailedAttempt as failure:
                 if done - before >= _PROGRESS_BYTES:
                     patience.progress()
-                stale = address if isinstance(setback, _Expired) else stale
-                patience.after(setback)
+                stale = address if isinstance(failure, _Expired) else stale
+                patience.after(failure)
 
     def _pieces(self, address: _Address, start: int, end: int) -> Generator[bytes, None, None]:
-        """Request bytes ``start`` to ``end`` - 1 and yield them as they arrive. Raises Setback or MantissaError."""
+        """Request bytes ``start`` to ``end`` - 1 and yield them as they arrive. Raises FailedAttempt or MantissaError."""
         headers = {**address.headers, "range": f"bytes={start}-{end - 1}"}
         with self._transfers.send("GET", address.url, headers) as response:
             self._check(response, address, start, end)

@@ -96,10 +96,10 @@ class Hub:
         while True:
             try:
                 return self._json(transfers, httpx2.URL(url), refusal, seconds)
-            except FailedAttempt as setback:
+            except FailedAttempt as failure:
                 if not tries:
-                    raise setback.error from None
-                patience.after(setback)
+                    raise failure.error from None
+                patience.after(failure)
 
     def _json(self, transfers: Transfers, url: httpx2.URL, refusal: Mapping[str, str], seconds: float | None) -> tuple[Any, str | None]:
         whole = limits.HUB_WAIT_SECONDS if seconds is None else seconds
@@ -161,7 +161,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> MantissaError | FailedAttempt:
-    """Interpret an unexpected status: return an error to raise, or a setback if another try may succeed.
+    """Interpret an unexpected status: return an error to raise, or a FailedAttempt if another try may succeed.
 
     refusal: sentences for a ``missing`` (or private) repository or file, a missing ``revision``, a repository that is ``gated``, or that
     is also ``closed`` to the login whose token was sent, and one that is ``disabled``.

@@ -129,8 +129,8 @@ class Transfers:
         """Send a request without following redirects and yield its reply, body unread. The reply is closed on leaving.
 
         seconds: longest silence, and longest wait for the complete headers; by default HUB_TIMEOUT_SECONDS. whole: longest time for the
-        reply with its body; by default only `body` bounds the body. Raises Setback for failures, inside the ``with`` block too; HubError
-        once closed.
+        reply with its body; by default only `body` bounds the body. Raises FailedAttempt, inside the ``with`` block too; HubError once
+        closed.
         """
         self.check()
         seconds = limits.HUB_TIMEOUT_SECONDS if seconds is None else seconds
@@ -153,7 +153,7 @@ class Transfers:
             yield response
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, UnicodeError, OSError) as error:
             self.check()
-            raise _setback(error, client.overdue, replied=response is not None) from None
+            raise _failed_attempt(error, client.overdue, replied=response is not None) from None
         finally:
             for timer in timers:
                 timer.cancel()
@@ -164,7 +164,7 @@ class Transfers:
             client.release()
 
     def body(self, response: httpx2.Response) -> Iterator[bytes]:
-        """Yield the body of a reply in pieces. Raises Setback if it is slower than HUB_MIN_BYTES_PER_SECOND."""
+        """Yield the body of a reply in pieces. Raises FailedAttempt if it is slower than HUB_MIN_BYTES_PER_SECOND."""
         window = limits.HUB_TIMEOUT_SECONDS
         end, count = time.monotonic() + window, 0
         for piece in response.iter_raw():
@@ -190,15 +190,15 @@ class Patience:
         self._failures = 0
         self._slow = 0
 
-    def after(self, setback: FailedAttempt) -> None:
+    def after(self, failure: FailedAttempt) -> None:
         """Wait until the next try is due, or raise the error that ends the read."""
         self._failures += 1
-        self._slow += setback.slow
+        self._slow += failure.slow
         if self._failures >= HUB_ATTEMPTS or self._slow >= 2:
-            raise setback.error from None
-        wait = min(_BACKOFF_SECONDS * 2 ** (self._failures - 1), 4.0) if setback.wait is None else setback.wait
+            raise failure.error from None
+        wait = min(_BACKOFF_SECONDS * 2 ** (self._failures - 1), 4.0) if failure.wait is None else failure.wait
         if self._waited + wait > limits.HUB_WAIT_SECONDS:
-            raise setback.error from None
+            raise failure.error from None
         self._waited += wait
         self._transfers.wait(wait)
 
@@ -214,7 +214,7 @@ def _too_slow() -> FailedAttempt:
     return FailedAttempt(HubUnreachable("The Hub answers too slowly; try again later."), slow=True)
 
 
-def _setback(error: Exception, overdue: bool, replied: bool) -> FailedAttempt:
+def _failed_attempt(error: Exception, overdue: bool, replied: bool) -> FailedAttempt:
     if overdue or isinstance(error, httpx2.TimeoutException):
         return _too_slow()
     if isinstance(error, httpx2.InvalidURL | UnicodeError):

@@ -71,9 +71,10 @@ class WeightFiles:
 def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes], subfolder: str | None = None) -> WeightFiles:
     """Select the weight files among ``files`` (path -> bytes).
 
-    read_small: reads a whole file; called only for index files of at most INDEX_BYTES, and for modules.json and model_index.json of at most
-    COMPONENTS_BYTES; subfolder: search only this folder. Raises NoWeights, which names what was found instead and how to convert it,
-    InvalidCheckpoint for missing shards or a damaged index, CheckpointNotFound for a missing subfolder, LimitExceeded.
+    read_small: reads a whole file; called only for files whose size is within a limit. subfolder: search only this folder.
+
+    Raises NoWeights, which names what was found instead and how to convert it, InvalidCheckpoint for missing shards or a damaged index,
+    CheckpointNotFound for a missing subfolder, LimitExceeded.
     """
     start = (subfolder or "").strip("/")
     inside = f"{start}/" if start else ""

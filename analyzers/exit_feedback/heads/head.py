@@ -68,8 +68,8 @@ class FeedbackHead(nn.Module):
 
         Tokens with the target `IGNORED` have no effect, whatever their values.
         """
-        kept = targets != IGNORED
-        loss: Tensor = _ChunkedLoss.apply(h[kept], self.weight, self.bias, self, targets[kept], chunk)  # type: ignore[no-untyped-call]
+        counted = targets != IGNORED
+        loss: Tensor = _ChunkedLoss.apply(h[counted], self.weight, self.bias, self, targets[counted], chunk)  # type: ignore[no-untyped-call]
         return loss
 
     @torch.no_grad()

@@ -43,10 +43,10 @@ class _Skipped(Exception):
 class Stream:
     """A pickle as `pickletools.genops` reads it, from byte ``at`` of ``data``.
 
-    more: returns ``data`` with at least the given number of bytes, if the file has them; None if ``data`` is complete.
+    more: returns ``data`` continued to at least a number of bytes, if the file has them; None if ``data`` is complete.
     """
 
-    def __init__(self, data: bytes, at: int = 0, more: Callable[[int], bytes] | None = None) -> None:
+    def __init__(self, data: bytes, at: int = 0, more: Callable[[bytes, int], bytes] | None = None) -> None:
         self.at = at
         self._lines = 0
         self._data = data
@@ -77,7 +77,7 @@ class Stream:
 
     def _fetch(self, count: int) -> None:
         if self._more is not None:
-            self._data = self._more(self.at + count)
+            self._data = self._more(self._data, self.at + count)
         if self.at + count > len(self._data):
             raise Damaged("its pickle is cut off")
 

@@ -1,6 +1,7 @@
 """Reads the two layouts of `torch.save`: the pickled object and the offsets of its storages."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from analyzers import limits
@@ -81,16 +82,11 @@ def read_zip(pieces: ReadCache, checked: int | None) -> Contents:
 
 def read_legacy(pieces: ReadCache, checked: int | None) -> Contents:
     """Read the layout before torch 1.6: five consecutive pickles, then the length and the data of every storage."""
-    reader = _Growing(pieces)
-    at = 0
+    stream = Stream(pieces.read(0, min(pieces.size, _FIRST_READ)), more=partial(_longer, pieces))
 
     def unpickled(opcodes: int = limits.PICKLE_OPCODES) -> tuple[Any, Machine]:
-        nonlocal at
-        stream = Stream(reader.data, at, reader.more)
         machine = Machine(stream, opcodes)
-        value = machine.run()
-        at = stream.at
-        return value, machine
+        return machine.run(), machine
 
     try:
         magic, protocol = unpickled(_FEW)[0], unpickled(_FEW)[0]
@@ -107,7 +103,7 @@ def read_legacy(pieces: ReadCache, checked: int | None) -> Contents:
     keys, _ = unpickled()
     if type(keys) is not list or any(type(key) is not str for key in keys) or len(set(keys)) != len(keys):
         raise Damaged("its list of storages is not a list of names")
-    nbytes = at
+    nbytes = at = stream.at
     places = {}
     counts = []
     for key in keys:
@@ -143,22 +139,14 @@ def spread(items: Sequence[Any], count: int | None) -> Sequence[Any]:
     return [items[number * (len(items) - 1) // max(count - 1, 1)] for number in range(count)]
 
 
-class _Growing:
-    """The beginning of a file, read as far as its pickles reach, at most PICKLE_BYTES."""
-
-    def __init__(self, pieces: ReadCache) -> None:
-        self._pieces = pieces
-        self.data = pieces.read(0, min(pieces.size, _FIRST_READ))
-
-    def more(self, needed: int) -> bytes:
-        """Return at least ``needed`` bytes from the start of the file, or all of it; each read doubles the length."""
-        size = self._pieces.size
-        if len(self.data) < min(needed, size):
-            if needed > PICKLE_BYTES:
-                raise _too_long(needed)
-            length = min(max(needed, 2 * len(self.data)), size, PICKLE_BYTES)
-            self.data += self._pieces.read(len(self.data), length - len(self.data))
-        return self.data
+def _longer(pieces: ReadCache, data: bytes, needed: int) -> bytes:
+    """Return at least ``needed`` bytes from the start of the file, or all of it. data: what is known; reads double it."""
+    if len(data) >= min(needed, pieces.size):
+        return data
+    if needed > PICKLE_BYTES:
+        raise _too_long(needed)
+    length = min(max(needed, 2 * len(data)), pieces.size, PICKLE_BYTES)
+    return data + pieces.read(len(data), length - len(data))
 
 
 def _keep_beginning(pieces: ReadCache, entries: dict[str, Entry], folder: str, pickled: Entry) -> None:

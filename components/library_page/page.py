@@ -123,4 +123,4 @@ def _labels_of(model: str) -> str:
 
 def _about(label: str) -> str:
     row = our_library().label(label[:64])
-    return caption("This label no longer exists.") if row is None else str(PIECES.flagged(row.label))
+    return caption("This label no longer exists.") if row is None else PIECES.flagged(row.label)

@@ -38,7 +38,7 @@ def headline(report: ParentsReport, links: bool = True) -> str:
         about_sample(report.checkpoint.ref, shows=True),
         measures(report, links),
         notes(report.notes),
-        str(_PIECES.families(families(report))) if links else "",
+        _PIECES.families(families(report)) if links else "",
     )
 
 

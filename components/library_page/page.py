@@ -64,8 +64,8 @@ def build(page: gr.Blocks) -> None:
         asked = event._data if isinstance(event._data, dict) else {}
         if isinstance(flag := asked.get("flag"), str):
             reasons = gr.update(choices=flag_reasons(profile, request))
-            opened: dict[Any, Any] = {flagging.box: gr.update(visible=True), flagging.about: _about(flag), flagging.reason: reasons}
-            return {**opened, flagging.label: flag, flagging.said: ""}
+            form: dict[Any, Any] = {flagging.box: gr.update(visible=True), flagging.about: _about(flag), flagging.reason: reasons}
+            return {**form, flagging.label: flag, flagging.said: ""}
         said = ""
         if isinstance(confirmed := asked.get("confirm"), str):
             try:

@@ -22,8 +22,8 @@ from components.dtype.text import (
     stored_answer,
     summary,
     trained_answer,
+    verdicts,
 )
-from components.dtype.verdicts import verdicts
 from components.forms.form import command
 from components.results.copy_offer import CopyOffer, on_hub
 from components.results.coverage_tab import COVERAGE

@@ -28,7 +28,7 @@ def navigation(home: str = "./", current: str = "") -> str:
         "Run the model": [(each.title, each.short, each.address) for each in pages if each.runs_model],
         "Look up": [(name, name, address) for name, (address, _) in OTHERS.items()],
     }
-    return str(_PARTS.navigation(groups, home, current))
+    return _PARTS.navigation(groups, home, current)
 
 
 def build_navigation(current: str) -> None:
@@ -38,7 +38,7 @@ def build_navigation(current: str) -> None:
 
 def title(question: str, about: str, methods: str = "") -> str:
     """Render the heading of a page, a sentence below it, and a link to the section of the methods page on it, as HTML."""
-    return str(_PARTS.title(question, about, methods))
+    return _PARTS.title(question, about, methods)
 
 
 def questions(current: str) -> str:
@@ -47,7 +47,7 @@ def questions(current: str) -> str:
     linked += [
         (name, about, address, (_TEMPLATES / f"{address}.svg").read_text(encoding="utf-8")) for name, (address, about) in OTHERS.items()
     ]
-    return str(_PARTS.questions([each for each in linked if each[0] != current]))
+    return _PARTS.questions([each for each in linked if each[0] != current])
 
 
 def _picture(analyzer: str) -> str:

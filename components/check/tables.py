@@ -9,7 +9,7 @@ _KINDS: dict[Level, str] = {"error": "warning", "warning": "inference", "info": 
 
 def findings(report: CheckReport) -> str:
     """Render a block per finding, the gravest first, each with what to do about it."""
-    return str(_FINDINGS.findings([(each, tag(_KINDS[each.level], each.level)) for each in report.findings]))
+    return _FINDINGS.findings([(each, tag(_KINDS[each.level], each.level)) for each in report.findings])
 
 
 def rules(report: CheckReport) -> str:

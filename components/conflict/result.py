@@ -107,7 +107,7 @@ def _batches(report: ConflictReport) -> str:
     return answer("Noise scale", numbers.magnitude(scale), ESTIMATE, body)
 
 
-def _published(report: ConflictReport) -> str:
+def published_layers(report: ConflictReport) -> str:
     """Render the published layers, next to those of this run if it has the published setting."""
     link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">ZeroYuHuang/DynamicK-Tuning</a>'
     return f'{listed(PUBLISHED, report)}<p class="m-say m-below">Source: {link}, analysis_grads.ipynb.</p>'
@@ -160,7 +160,11 @@ _TABS: tuple[Tab[ConflictReport], ...] = (
     ),
     Tab(
         "Published",
-        [Caption(captions.published), Plot("Published conflict rates", plots.published), Piece(_published, folded="Published layers")],
+        [
+            Caption(captions.published),
+            Plot("Published conflict rates", plots.published),
+            Piece(published_layers, folded="Published layers"),
+        ],
     ),
 )
 RESULT = Layout("Gradient conflict", model_name, headline, permalink, command, _TABS)

@@ -22,8 +22,8 @@ from components.dtype.text import (
     stored_answer,
     summary,
     trained_answer,
+    verdicts,
 )
-from components.dtype.verdicts import verdicts
 from components.forms.form import command
 from components.results.copy_offer import CopyOffer, on_hub
 from components.results.coverage_tab import COVERAGE
@@ -48,7 +48,7 @@ def passport(report: DtypeReport, links: bool = True) -> str:
         ("training", trained_in(report, links)),
         ("fp16", _safe_in_fp16(report, links)),
     )
-    said, could = answered(report, summary(report), links), str(_COULD.suggestions(suggestions(report)))
+    said, could = answered(report, summary(report), links), _COULD.suggestions(suggestions(report))
     return card("Passport", _head(report), said, questions, could, about_sample(report.checkpoint.ref, shows=True))
 
 
@@ -92,7 +92,7 @@ def _safe_in_fp16(report: DtypeReport, links: bool) -> str:
     reasons = " ".join(dict.fromkeys((*report.fp16_risk.reasons[:2], *report.fp16_risk.reasons[-1:])))
     test = ""
     if links and text == NOT_TESTED and not report.request.subfolder:
-        test = str(_BODY.link(addresses.fp16_run(report.checkpoint.ref), "Test them on texts"))
+        test = _BODY.link(addresses.fp16_run(report.checkpoint.ref), "Test them on texts")
     return tile("Safe in fp16?", answer, tag(kind, text), f"<p>{prose(reasons)}</p>{test}")
 
 
@@ -105,14 +105,14 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
         known = links and consensus is not None and kind != "label"
         source = _source(report.training)
         body = _BODY.inferred(_bars(bars), report.training.explanation, source, _library(report) if known else "")
-        return tile("Trained in", answer, tag(kind, text), str(body))
+        return tile("Trained in", answer, tag(kind, text), body)
     said = f"{consensus.sentence[:1].upper()}{consensus.sentence[1:]}."
     disputed = f" {tag('warning', DISPUTED.lower())}" if consensus.disputed and consensus.precision else ""
     source = cited(consensus.evidence, "Evidence: ") if consensus.evidence else ""
     bits, by_bits, _ = inferred(report)
     wins = outranks(answer, report.training.verdict) if kind == "label" and by_bits == "inference" else ""
     body = _BODY.labelled(said, source, bits if by_bits != "label" else "", wins, _library(report) if links else "")
-    return tile("Trained in", answer, tag(kind, text) + disputed, str(body))
+    return tile("Trained in", answer, tag(kind, text) + disputed, body)
 
 
 def _source(training: Training) -> str:

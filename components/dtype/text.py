@@ -9,6 +9,7 @@ from analyzers.dtype_detection.sentences import claimed, fp16_answer, headline
 from components.dtype import plots
 from components.dtype.labelled_models_plot import position_text
 from components.library import Consensus
+from components.results.layout import Verdict
 from components.site import stored_results
 from components.text import Sentences
 
@@ -72,6 +73,17 @@ def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, s
     if found.precision is None:
         return DISPUTED, "warning", "label"
     return found.precision, "label", "own label" if found.own else "label"
+
+
+def verdicts(report: DtypeReport) -> list[Verdict]:
+    """Return the answers of the four tiles, each with the kind of its evidence."""
+    passed_through, kind = lineage_answer(report)
+    return [
+        Verdict("Stored as", stored_answer(report), "fact", "fact"),
+        Verdict("Passed through", passed_through, kind, "not decided" if kind == "undecided" else kind),
+        Verdict("Trained in", *trained_answer(report, stored_results.consensus(report.checkpoint.ref))),
+        Verdict("Safe in fp16", *risk(report)),
+    ]
 
 
 def inferred(report: DtypeReport) -> tuple[str, str, str]:

@@ -186,4 +186,4 @@ def build_copied(label: str, name: str, lines: int = 1, most: int | None = None,
 
 def build_tooltips(meanings: Mapping[str, str]) -> None:
     """Lay out the meanings of names on the page, which page.js shows as tooltips. Call inside a page."""
-    gr.HTML(str(macros("text/templates/pieces.html").names(meanings)), elem_classes="m-plain", visible="hidden")
+    gr.HTML(macros("text/templates/pieces.html").names(meanings), elem_classes="m-plain", visible="hidden")

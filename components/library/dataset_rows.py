@@ -75,14 +75,14 @@ def to_parquet(table: Table, rows: Sequence[dict[str, Any]]) -> bytes:
 
 def chunks(items: Iterable[Item], size: Callable[[Item], int], most: int, nbytes: int) -> list[list[Item]]:
     """Divide items into chunks of at most ``most`` items and ``nbytes`` bytes, but of at least one item."""
-    made, total = list[list[Item]](), 0
+    groups, total = list[list[Item]](), 0
     for item in items:
         total += size(item)
-        if not made or len(made[-1]) == most or total > nbytes:
-            made.append([])
+        if not groups or len(groups[-1]) == most or total > nbytes:
+            groups.append([])
             total = size(item)
-        made[-1].append(item)
-    return made
+        groups[-1].append(item)
+    return groups
 
 
 def path_of(table: Table, ids: Sequence[str]) -> str:

@@ -95,7 +95,7 @@ class Browse:
             return {self.table: failed_status(sentence(error)), self.extent: "", **self._turns(1, 1)}
         return {
             self.table: listed(kind, page, named_order(kind, typed(asked[-2])), query.descending),
-            self.extent: str(PIECES.extent(extent(page, PER_PAGE))),
+            self.extent: PIECES.extent(extent(page, PER_PAGE)),
             **self._turns(page.page, page.pages),
         }
 

@@ -76,7 +76,7 @@ class Flagging:
 def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -> str:
     """Return the name under which this visitor's contributions appear, as HTML."""
     try:
-        return str(PIECES.who(identity(profile, request), our_library().state().own))
+        return PIECES.who(identity(profile, request), our_library().state().own)
     except MantissaError as error:
         return caption(str(error))
 
@@ -133,4 +133,4 @@ def canonical(model: str) -> str:
 def thanks(saved: Saved[Any]) -> str:
     """Return the confirmation of a stored contribution and its status, as HTML."""
     what = "proposal" if saved.proposal else "label" if isinstance(saved.item, Label) else "flag"
-    return str(PIECES.thanks(saved, f"Your {what} is"))
+    return PIECES.thanks(saved, f"Your {what} is")

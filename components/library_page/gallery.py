@@ -42,7 +42,7 @@ def gallery() -> str:
         stored = _stored(ours, ours.version())
     except MantissaError:
         stored = ""
-    return stored or str(_PARTS.gallery(_samples(), False, ()))
+    return stored or _PARTS.gallery(_samples(), False, ())
 
 
 def _latest(library: Library) -> list[tuple[str, str, str, str]]:
@@ -102,7 +102,7 @@ def _stored(library: Library, version: str) -> str:
         result, report = next((each for each in of if each[1] is not None), (None, None))
         if result is not None and report is not None and len(cards) < _CARDS:
             cards[result.models[0]] = _card(why, result, report)
-    return str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
+    return _PARTS.gallery(cards.values(), True, _latest(library)) if cards else ""
 
 
 def _card(why: str, result: Result, report: Report) -> Card:

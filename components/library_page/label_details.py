@@ -17,17 +17,17 @@ _SHORT = 90
 def evidence(label: Label, short: bool = False) -> str:
     """Render the evidence for a label: a link that shows its host, a quote, or both."""
     link = cited(label.evidence_link, "") if label.evidence_link else ""
-    return str(PIECES.evidence(label, link, _SHORT if short else _QUOTE))
+    return PIECES.evidence(label, link, _SHORT if short else _QUOTE)
 
 
 def contributor(label: Label) -> str:
     """Render the contributor of a label, and how their identity is known."""
-    return str(PIECES.contributor(label))
+    return PIECES.contributor(label)
 
 
 def state(row: Any) -> str:
     """Render the status of a contribution."""
-    return str(PIECES.state(row))
+    return PIECES.state(row)
 
 
 def model_labels(library: Library, model: str) -> str:
@@ -38,20 +38,18 @@ def model_labels(library: Library, model: str) -> str:
     stored = addresses.stored(row.result) if row is not None and row.result else ""
     agreed = {vote.precision for vote in consensus.votes}
     replaced = [each for each in library.history(model) if not each.current]
-    return str(
-        PIECES.model(
-            name,
-            consensus,
-            f"./{addresses.passport(name)}",
-            addresses.organisation(name.partition("/")[0]) if "/" in name else "",
-            stored,
-            addresses.family(name),
-            addresses.badge(name),
-            [(adapter, addresses.results_of(adapter)) for adapter in library.adapters(name)],
-            _rows(consensus.labels, agreed) if consensus.labels else "",
-            _rows(replaced) if replaced else "",
-            f"{numbers.plural(len(replaced), 'label')} replaced or hidden",
-        )
+    return PIECES.model(
+        name,
+        consensus,
+        f"./{addresses.passport(name)}",
+        addresses.organisation(name.partition("/")[0]) if "/" in name else "",
+        stored,
+        addresses.family(name),
+        addresses.badge(name),
+        [(adapter, addresses.results_of(adapter)) for adapter in library.adapters(name)],
+        _rows(consensus.labels, agreed) if consensus.labels else "",
+        _rows(replaced) if replaced else "",
+        f"{numbers.plural(len(replaced), 'label')} replaced or hidden",
     )
 
 
@@ -61,12 +59,12 @@ def flag(row: LabelRow, agreed: Collection[str]) -> str:
     agreed: the precisions of labels that count.
     """
     confirmable = row.proposal and row.current and has_login() and row.label.precision not in agreed
-    return str(PIECES.flag(row.label, numbers.plural(row.flags, "flag") if row.flags else "", confirmable))
+    return PIECES.flag(row.label, numbers.plural(row.flags, "flag") if row.flags else "", confirmable)
 
 
 def precision(row: LabelRow) -> str:
     """Render what a label says, and whether it counts."""
-    return str(PIECES.label_precision(row, ""))
+    return PIECES.label_precision(row, "")
 
 
 # Title -> the HTML of a row.
@@ -81,4 +79,4 @@ _COLUMNS: dict[str, Callable[[LabelRow], str]] = {
 
 def _rows(rows: Sequence[LabelRow], agreed: Collection[str] = ()) -> str:
     cells = [[*(cell(row) for cell in _COLUMNS.values()), flag(row, agreed)] for row in rows]
-    return str(PIECES.table([*_COLUMNS, "Flags"], cells))
+    return PIECES.table([*_COLUMNS, "Flags"], cells)

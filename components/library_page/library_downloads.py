@@ -21,7 +21,7 @@ labels[labels.current].groupby("precision").model.nunique()`"""
 def build_downloads() -> gr.Textbox:
     """Lay out the downloads, and return the field for the pandas snippet, which the browser fills. Call inside a page."""
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
-        gr.HTML(str(PIECES.downloads(KINDS, _NAMES)), elem_classes="m-plain")
+        gr.HTML(PIECES.downloads(KINDS, _NAMES), elem_classes="m-plain")
         # The height is fixed because a field that fits its text forces a full layout while the page loads.
         return build_copied("From pandas, in three lines", "m-pandas", 3)
 
@@ -32,7 +32,7 @@ def counted() -> str:
         held, state = our_library().counts(), our_library().state()
     except MantissaError as error:
         return failed_status(str(error))
-    return str(PIECES.counts(held.sentence, notes(_state(held, state))))
+    return PIECES.counts(held.sentence, notes(_state(held, state)))
 
 
 def _state(held: Counts, state: LibraryState) -> list[str]:

@@ -44,15 +44,15 @@ class Kind(NamedTuple):
 
 def trained_in(row: ModelRow) -> str:
     """Render the training precision of a model: of its labels, else inferred; and what is only proposed."""
-    return str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING))
+    return PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING)
 
 
 def _evidence(row: ModelRow) -> str:
-    return str(PIECES.source(row.evidence, row.evidence.startswith(("http://", "https://")))) if row.evidence else numbers.NOTHING
+    return PIECES.source(row.evidence, row.evidence.startswith(("http://", "https://"))) if row.evidence else numbers.NOTHING
 
 
 def _largest(row: ModelRow) -> str:
-    return numbers.NOTHING if row.abs_max is None else str(PIECES.figure(magnitude(row.abs_max), row.figures == "published"))
+    return numbers.NOTHING if row.abs_max is None else PIECES.figure(magnitude(row.abs_max), row.figures == "published")
 
 
 def _norms(row: ModelRow) -> str:
@@ -68,15 +68,15 @@ def saved(value: int | None) -> str:
 
 def _results_of(model: str, results: int) -> str:
     """Render links to the results of a model, and to its family if a result of parents names it."""
-    links = [str(PIECES.result_link(addresses.results_of(model), numbers.count(results)))] if results else ["0"]
+    links = [PIECES.result_link(addresses.results_of(model), numbers.count(results))] if results else ["0"]
     ours = stored_results.library()
     if ours is not None and ours.naming("parents", model, 1):
-        links.append(str(PIECES.result_link(addresses.family(model), "family")))
+        links.append(PIECES.result_link(addresses.family(model), "family"))
     return " ".join(links)
 
 
 def _labelled(row: Any) -> str:
-    return str(PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else ""))
+    return PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else "")
 
 
 def _subject(row: ResultRow) -> str:
@@ -85,7 +85,7 @@ def _subject(row: ResultRow) -> str:
     if result.analyzer == "parents":  # the first candidate is the most similar, and not always a parent
         others = len(result.models) - 2
         about = f"compared with {result.models[1]}" + (f" and {numbers.plural(others, 'other')}" if others else "")
-    return str(PIECES.subject(_named(result.models[0]), about))
+    return PIECES.subject(_named(result.models[0]), about)
 
 
 def _text(text: str) -> str:
@@ -93,7 +93,7 @@ def _text(text: str) -> str:
 
 
 def _stored_as(row: ModelRow) -> str:
-    return str(PIECES.result_link(addresses.stored(row.result), row.storage)) if row.result else numbers.NOTHING
+    return PIECES.result_link(addresses.stored(row.result), row.storage) if row.result else numbers.NOTHING
 
 
 def _passed_through(row: ResultRow) -> str:
@@ -138,9 +138,7 @@ KINDS = {
     RESULTS: Kind(
         (
             Column("Model", _subject, ("model", False)),
-            Column(
-                "Analysis", lambda row: str(PIECES.result_link(addresses.stored(row.result.id), row.result.analyzer)), ("analyzer", False)
-            ),
+            Column("Analysis", lambda row: PIECES.result_link(addresses.stored(row.result.id), row.result.analyzer), ("analyzer", False)),
             Column("Stored as", lambda row: _text(row.result.storage), ("storage", False)),
             Column("Passed through", _passed_through, ("passed_through", False)),
             Column("Trained in", _inferred, ("trained_in", False)),
@@ -160,11 +158,11 @@ def listed(kind: str, page: Any, order: str = "", descending: bool = True) -> st
     """Render a page of a list as a table, whose titles sort it, or a sentence if it is empty. order: the title of the current order."""
     parts = KINDS[kind]
     if not page.rows:
-        return str(PIECES.nothing(kind))
+        return PIECES.nothing(kind)
     sorts = {title: ("descending" if descending else "ascending") if title == order else "none" for title in parts.orders}
     # Cells with the values "0" and NOTHING are hidden on a narrow screen.
     cells = [[column.cell(row) for column in parts.columns] for row in page.rows]
-    return str(PIECES.table([column.title for column in parts.columns], cells, kind, (numbers.NOTHING, "0"), sorts))
+    return PIECES.table([column.title for column in parts.columns], cells, kind, (numbers.NOTHING, "0"), sorts)
 
 
 def extent(page: Any, per_page: int) -> str:
@@ -193,4 +191,4 @@ def passed(row: ModelRow | Result) -> str:
 def _named(model: str) -> str:
     """Render the model's name as a link to its labels, or to the passport of a sample, which has no labels."""
     address = f"./{addresses.passport(model)}" if model.startswith("sample:") else addresses.labels_of(model)
-    return str(PIECES.model_link(model, address))
+    return PIECES.model_link(model, address)

@@ -28,11 +28,11 @@ class Column(NamedTuple):
 
 
 def _name(row: ModelRow, embedded: bool) -> str:
-    return str(_PARTS.link(addresses.labels_of(row.model), row.model.partition("/")[2], embedded))
+    return _PARTS.link(addresses.labels_of(row.model), row.model.partition("/")[2], embedded)
 
 
 def _storage(row: ModelRow, embedded: bool) -> str:
-    return str(_PARTS.link(addresses.stored(row.result), row.storage, embedded)) if row.result else numbers.NOTHING
+    return _PARTS.link(addresses.stored(row.result), row.storage, embedded) if row.result else numbers.NOTHING
 
 
 def _day(updated: str) -> str:
@@ -84,12 +84,12 @@ def organisation_page(library: Library, name: str, order: str, embedded: bool, o
     meta = link_previews.tags(
         link_previews.Preview(f"{shown}: {numbers.plural(len(rows), 'model')}", said, f"card/org/{shown}.png"), origin
     )
-    table = str(_PARTS.table(COLUMNS, by, [[column.cell(row, embedded) for column in COLUMNS.values()] for row in rows], embedded))
+    table = _PARTS.table(COLUMNS, by, [[column.cell(row, embedded) for column in COLUMNS.values()] for row in rows], embedded)
     if embedded:
-        return Page(shown, "Mantissa", "").served("", meta + str(_PARTS.style()), str(_PARTS.embedded(shown, said, table, f"../{address}")))
-    body = str(_PARTS.page(said, table, f"{origin}{address}?embed=1", shown))
+        return Page(shown, "Mantissa", "").served("", meta + _PARTS.style(), _PARTS.embedded(shown, said, table, f"../{address}"))
+    body = _PARTS.page(said, table, f"{origin}{address}?embed=1", shown)
     return Page(shown, "Mantissa", "").served(
-        "", meta + str(_PARTS.style()), navigation("../") + Page(f"The models of {shown}", "Mantissa", body).titled()
+        "", meta + _PARTS.style(), navigation("../") + Page(f"The models of {shown}", "Mantissa", body).titled()
     )
 
 
@@ -101,8 +101,8 @@ def card_of(library: Library, name: str) -> tuple[str, str] | None:
 
 def no_models_page(name: str) -> str:
     """Render the page of an organisation without models in the library."""
-    page = Page("No models here", "Mantissa", str(_PARTS.missing(name)))
-    return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
+    page = Page("No models here", "Mantissa", _PARTS.missing(name))
+    return page.served("", _PARTS.not_indexed(), navigation("../") + page.titled())
 
 
 def summary(rows: list[ModelRow]) -> str:

@@ -64,8 +64,8 @@ def build(page: gr.Blocks) -> None:
         asked = event._data if isinstance(event._data, dict) else {}
         if isinstance(flag := asked.get("flag"), str):
             reasons = gr.update(choices=flag_reasons(profile, request))
-            opened: dict[Any, Any] = {flagging.box: gr.update(visible=True), flagging.about: _about(flag), flagging.reason: reasons}
-            return {**opened, flagging.label: flag, flagging.said: ""}
+            form: dict[Any, Any] = {flagging.box: gr.update(visible=True), flagging.about: _about(flag), flagging.reason: reasons}
+            return {**form, flagging.label: flag, flagging.said: ""}
         said = ""
         if isinstance(confirmed := asked.get("confirm"), str):
             try:
@@ -123,4 +123,4 @@ def _labels_of(model: str) -> str:
 
 def _about(label: str) -> str:
     row = our_library().label(label[:64])
-    return caption("This label no longer exists.") if row is None else str(PIECES.flagged(row.label))
+    return caption("This label no longer exists.") if row is None else PIECES.flagged(row.label)

@@ -106,6 +106,6 @@ def _page(library: Library, model: str, version: str, origin: str) -> str:
     heading = f"Family of {model}"
     about = "Which models its weights come from, and which come from it, as the results stored here prove or infer it"
     summary = f"{numbers.plural(len(family.children), 'descendant')} and {numbers.plural(len(family.parents), 'parent')}. {about}."
-    body = str(_PARTS.family(model, family, f"{about}.", home, addresses.results_of(model), len(family.children) >= _RESULTS))
-    head = link_previews.tags(link_previews.Preview(heading, summary, "card/library.png"), origin) + str(_RESULT.style())
+    body = _PARTS.family(model, family, f"{about}.", home, addresses.results_of(model), len(family.children) >= _RESULTS)
+    head = link_previews.tags(link_previews.Preview(heading, summary, "card/library.png"), origin) + _RESULT.style()
     return Page(heading, "Mantissa", "").served("", head, navigation(home, "Library") + Page(heading, "", body).titled())

@@ -1,23 +1,24 @@
 """Lays out the result of parents: the headline with its tiles, and the tabs below."""
 
+from dataclasses import replace
 from functools import partial
 
+from analyzers import limits
 from analyzers.formatting import listed as sentence_list
-from analyzers.parents.columns import BY_LAYER, CANDIDATES, EVIDENCE, PARENTS
-from analyzers.parents.conversion_text import faithful_sentence
+from analyzers.parents.columns import BY_LAYER, CANDIDATES, CONVERSION, EVIDENCE, LAYER_MAP, PARENTS
+from analyzers.parents.conversion_text import faithful_sentence, layer_runs
 from analyzers.parents.evidence import proves
 from analyzers.parents.facts import proven
 from analyzers.parents.markdown import markdown
 from analyzers.parents.report import Candidate, ParentsReport
 from components.forms.form import command, permalink
 from components.parents import plots
-from components.parents.tables import CONVERSIONS, layer_map
 from components.parents.verdicts import verdicts
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
-from components.results.tables import listed
+from components.results.tables import Sortable, listed
 from components.site import addresses
-from components.text import Sentences, macros, model_name, notes, numbers, shown, tag
+from components.text import Sentences, macros, model_name, notes, numbers, shown, table, tag
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 
 _PROOF = tag("proof", "proof")
@@ -38,7 +39,7 @@ def headline(report: ParentsReport, links: bool = True) -> str:
         about_sample(report.checkpoint.ref, shows=True),
         measures(report, links),
         notes(report.notes),
-        str(_PIECES.families(families(report))) if links else "",
+        _PIECES.families(families(report)) if links else "",
     )
 
 
@@ -118,6 +119,13 @@ def _has_layers(report: ParentsReport) -> bool:
     return report.fit is not None and len(report.fit.layers) > 1
 
 
+def _layer_map(report: ParentsReport) -> str:
+    """Render a summary by runs of consecutive layers, then a row for each layer."""
+    together = [(f"{run.text[:1].upper()}{run.text[1:]}",) for run in layer_runs(report.layer_map)]
+    return (table(("In short",), together) if len(together) < len(report.layer_map) else "") + listed(LAYER_MAP, report)
+
+
+_CONVERSIONS = Sortable(replace(CONVERSION, rows=lambda report: list(CONVERSION.rows(report))[: limits.REPORT_TENSORS]), "m-conversion")
 RESULT: Layout[ParentsReport] = Layout(
     "Parents",
     model_name,
@@ -128,12 +136,12 @@ RESULT: Layout[ParentsReport] = Layout(
         Tab("Ancestry", [Caption(captions.ancestry), Plot("Ancestry", plots.ancestry), Piece(partial(listed, EVIDENCE))]),
         Tab(
             "Layer map",
-            [Caption(captions.layer_map), Plot("Layers and their parents", plots.layer_map), Piece(layer_map)],
+            [Caption(captions.layer_map), Plot("Layers and their parents", plots.layer_map), Piece(_layer_map)],
             when=lambda report: bool(report.layer_map),
         ),
         Tab(
             "How each tensor got here",
-            [Caption(captions.conversion), Rows(CONVERSIONS)],
+            [Caption(captions.conversion), Rows(_CONVERSIONS)],
             when=lambda report: bool(report.conversion),
         ),
         Tab(

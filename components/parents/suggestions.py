@@ -63,7 +63,7 @@ def build_suggestions(model: gr.Dropdown, candidates: gr.Dropdown) -> None:
                 models = yield from _quietly(suggested(named, caller.get().access))
             finally:
                 slot.release()
-        yield str(_PIECES.suggestions(models))
+        yield _PIECES.suggestions(models)
 
     def add(event: gr.EventData, text: Any) -> str:
         chosen = event._data.get("candidates") if isinstance(event._data, dict) else None

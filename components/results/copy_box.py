@@ -48,7 +48,7 @@ class CopyBox:
             return {self.box: gr.update(visible=False), self.status: ""}
         return {
             self.box: gr.update(visible=True),
-            self.about: str(_PIECES.offer(offer.said, why_not(offer))),
+            self.about: _PIECES.offer(offer.said, why_not(offer)),
             self.command: gr.update(value=offer.command, visible=bool(why_not(offer))),
             self.go: gr.update(value=offer.button, visible=not why_not(offer)),
             self.stop: gr.update(visible=False),

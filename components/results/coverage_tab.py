@@ -35,7 +35,7 @@ def accounts(report: Report) -> str:
 def _account(coverage: Coverage, open_: bool, verb: str) -> str:
     classes = "" if coverage.whole else listed(CLASS_COUNTS, coverage)
     parts = _first(LEFT_OUT, coverage.left_out), _first(NOT_READ, coverage.files_not_read)
-    return str(_PARTS.account(coverage, open_, covered_text(coverage, verb), classes, *parts))
+    return _PARTS.account(coverage, open_, covered_text(coverage, verb), classes, *parts)
 
 
 def _first(declared: Table, parts: Sequence[Record]) -> str:

@@ -35,7 +35,7 @@ class Page(NamedTuple):
 
     def titled(self) -> str:
         """Render the body with its heading."""
-        return str(_PARTS.titled(self.heading, self.body))
+        return _PARTS.titled(self.heading, self.body)
 
     def _whole(self, body: str, packed: str = "", plots: str = "", head: str = "", source: str = "") -> str:
         """Render the page.
@@ -61,12 +61,12 @@ def report_page(heading: str, names: Sequence[str], articles: Sequence[str]) -> 
 
 def article(row: int, parts: Sequence[str]) -> str:
     """Render the cards of one report (HTML), the target of links to ``#report-ROW``."""
-    return str(_PARTS.article(row, parts))
+    return _PARTS.article(row, parts)
 
 
 def card(content: str) -> str:
     """Render a card without a title. content: HTML."""
-    return str(_PARTS.card(content))
+    return _PARTS.card(content)
 
 
 def figure(title: str, drawn: "Figure", name: str, said: str = "", legend: str = "") -> str:
@@ -74,19 +74,19 @@ def figure(title: str, drawn: "Figure", name: str, said: str = "", legend: str =
     from plotly.utils import PlotlyJSONEncoder
 
     data = json.dumps(drawn.to_plotly_json(), cls=PlotlyJSONEncoder, allow_nan=False).translate(_SAFE_IN_SCRIPT)
-    return str(_PARTS.figure(title, said, legend, name, data))
+    return _PARTS.figure(title, said, legend, name, data)
 
 
 def calls(labels: Sequence[str]) -> str:
     """Render a card with the Python calls that return the tables, and the figures of these ``labels``."""
-    return str(_PARTS.calls(labels))
+    return _PARTS.calls(labels)
 
 
 def saving(title: str) -> str:
     """Render buttons that save the figure above them as PNG or SVG, called ``title``."""
-    return str(_PARTS.saving(title))
+    return _PARTS.saving(title)
 
 
 def folded(title: str, content: str) -> str:
     """Render a card that opens when its title is clicked. content: HTML."""
-    return str(_PARTS.folded(title, content))
+    return _PARTS.folded(title, content)

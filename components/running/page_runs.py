@@ -132,13 +132,13 @@ class PageRuns:
 
 def status(message: str, address: str = "") -> str:
     """Return the HTML of a status that replaces the result. address: the page with the same result, if there is one."""
-    return str(_PIECES.status(message, address))
+    return _PIECES.status(message, address)
 
 
 def finished_status(report: Report, made: str) -> str:
     """Return the HTML of the status next to a result. made: when it was stored, "" if it was computed now."""
     closed = [facts.ref for facts in stored_results.checkpoints(report) if not facts.public]
-    return str(_PIECES.done(addresses.recompute(report), report.summary, day(made) if made else "", addresses.stored(report.id), closed))
+    return _PIECES.done(addresses.recompute(report), report.summary, day(made) if made else "", addresses.stored(report.id), closed)
 
 
 def error_status(error: Exception, request: Callable[[], Request]) -> str:
@@ -160,4 +160,4 @@ def error_status(error: Exception, request: Callable[[], Request]) -> str:
 
 def failed_status(message: str, steps: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the HTML of an error that replaces the result. steps: text -> address of links to what helps; without address, omitted."""
-    return str(_PIECES.failed(message, steps))
+    return _PIECES.failed(message, steps)

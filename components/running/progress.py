@@ -64,7 +64,7 @@ class Meter:
 
 def listed(title: str, rows: Sequence[tuple[str, str, float | None]], kind: str = "m-ran") -> str:
     """Return the HTML of a list below the bar: names and values, with a bar for each share. "" if there are no rows."""
-    return str(macros("running/templates/status.html").list(title, rows, kind))
+    return macros("running/templates/status.html").list(title, rows, kind)
 
 
 def _share(progress: Progress) -> float | None:

@@ -99,4 +99,4 @@ def wire_copy(runs: PageRuns) -> None:
 
 def _opened(outcome: Opened) -> str:
     narrowed = f"{outcome.narrowed:,} of {numbers.plural(outcome.tensors, 'tensor')} in a narrower format"
-    return str(_PIECES.opened(outcome, size(outcome.bytes_before), size(outcome.bytes_after), narrowed))
+    return _PIECES.opened(outcome, size(outcome.bytes_before), size(outcome.bytes_after), narrowed)

@@ -49,7 +49,7 @@ class Embed:
             self.small: gr.update(value=small_frame(report) if kept else "", visible=kept),
             self.element: gr.update(value=element(report), visible=report.analyzer == "dtype"),
             self.badge: gr.update(value=badge(report.analyzer, model), visible=report.analyzer in _BADGES),
-            self.picture: str(_PARTS.badge(*_image(report.analyzer, model))),
+            self.picture: _PARTS.badge(*_image(report.analyzer, model)),
         }
 
 

@@ -22,22 +22,22 @@ class Exports:
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._made: dict[tuple[str, str], tuple[float, Counts, Path]] = {}
+        self._files: dict[tuple[str, str], tuple[float, Counts, Path]] = {}
         self._lock = threading.Lock()
 
     def path(self, library: Library, kind: str, form: str) -> Path:
         """Return the file of one of the library's `FILES`. Raises LibraryUnavailable if it cannot be written."""
         with self._lock, _advice():
             counts, started = library.counts(), time.monotonic()
-            if (kind, form) in self._made:
-                fresh_until, of, path = self._made[kind, form]
+            if (kind, form) in self._files:
+                fresh_until, of, path = self._files[kind, form]
                 if of == counts or started < fresh_until:
                     return path
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="mantissa-exports-", ignore_cleanup_errors=True)
             path = library.export(Path(self._folder.name), kind, form)  # replaces the file; a transfer of the old one continues
             taken = time.monotonic() - started
-            self._made[kind, form] = started + (_TIMES * taken if taken > _LONG_SECONDS else 0.0), counts, path
+            self._files[kind, form] = started + (_TIMES * taken if taken > _LONG_SECONDS else 0.0), counts, path
             return path
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class Exports:
             if self._folder is not None:
                 self._folder.cleanup()
             self._folder = None
-            self._made.clear()
+            self._files.clear()
 
 
 @contextmanager

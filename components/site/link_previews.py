@@ -51,7 +51,7 @@ def tags(preview: Preview, origin: str, kind: str = "website") -> str:
     named = {"og:title": title, "og:description": description, "og:type": kind, "og:site_name": "Mantissa"}
     named |= {"og:image": origin + preview.picture, "og:image:width": "1200", "og:image:height": "630"}
     twitter = {"twitter:card": "summary_large_image", "twitter:title": title, "twitter:description": description}
-    return str(_PARTS.preview(list(named.items()), [*twitter.items(), ("twitter:image", named["og:image"]), ("description", description)]))
+    return _PARTS.preview(list(named.items()), [*twitter.items(), ("twitter:image", named["og:image"]), ("description", description)])
 
 
 def head(preview: Preview, origin: str) -> str:

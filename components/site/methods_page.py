@@ -34,8 +34,8 @@ def methods_page(name: str, plots: str, origin: str) -> str:
     text = content(name)
     _, about = OTHERS["Methods"]
     heading = f"{ANALYZERS[name].title}: how it is computed" if name else "How does Mantissa know?"
-    body = navigation(home, "Methods") + title(heading, f"{about}.") + str(_PARTS.page(_contents(name, home), text))
-    head = link_previews.tags(link_previews.of_page("methods", ""), origin) + str(_RESULT.style()) + str(_PARTS.style())
+    body = navigation(home, "Methods") + title(heading, f"{about}.") + _PARTS.page(_contents(name, home), text)
+    head = link_previews.tags(link_previews.of_page("methods", ""), origin) + _RESULT.style() + _PARTS.style()
     return Page(heading, "Mantissa", "").served(f"{home}{plots}" if "data-figure" in text else "", head, body)
 
 
@@ -47,7 +47,7 @@ def content(name: str) -> str:
     meanings = [(each.title, f"./methods/{each.name}", _meaning(each)) for each in ANALYZERS.values()]
     rows = [(each.variable, f"{each.value:,}", each.unit, each.why, each.when) for each in limits.SETTINGS]
     listed = table(("Variable", "Value", "Unit", "What it bounds", "Change it for"), rows, frozenset({1}), stacked=True)
-    return "".join(map(str, (_PARTS.answers(meanings), _PARTS.coverage(NAMES), _PARTS.sources(), _PARTS.settings(listed, len(rows)))))
+    return _PARTS.answers(meanings) + _PARTS.coverage(NAMES) + _PARTS.sources() + _PARTS.settings(listed, len(rows))
 
 
 def _meaning(analyzer: Analyzer) -> str:
@@ -61,7 +61,7 @@ def _options(name: str) -> str:
     request = ANALYZERS[name].request_model()
     names = dict.fromkeys([*offered(request, "site"), *offered(request, "command")])
     rows = [(option, describe(request, option)) for option in names]
-    return str(_PARTS.options(name, table(("Name", "Meaning"), rows, stacked=True), len(rows)))
+    return _PARTS.options(name, table(("Name", "Meaning"), rows, stacked=True), len(rows))
 
 
 def _contents(current: str, home: str) -> list[_Entry]:

@@ -26,12 +26,12 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
     app.
     """
     page = page_of([report])
-    meta = link_previews.tags(link_previews.of_report(report), origin, "article") + str(_PARTS.style())
+    meta = link_previews.tags(link_previews.of_report(report), origin, "article") + _PARTS.style()
     if embedded:
-        return page.served(plots, meta, str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
+        return page.served(plots, meta, _PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}"))
     short = addresses.short(report.id) if stored_results.is_stored(report) else ""
     related = addresses.layout(report.analyzer).related(report)
-    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.recompute(report)}", report.id, short, related))
+    body = _PARTS.alone(page.body, day(made) if made else "", f"../{addresses.recompute(report)}", report.id, short, related)
     return page.served(plots, meta, navigation("../") + page._replace(body=body).titled())
 
 
@@ -47,7 +47,7 @@ def small_frame(report: Any) -> str:
         said = answered(report, layout.summary(report), False)
         headline = card(layout.title, model_head(layout.name(report), report.checkpoint, layout.title), said, tiles(report, False, *shown))
     page = report_page(layout.title, [layout.name(report)], [headline])
-    return page.served("", str(_PARTS.style()), str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
+    return page.served("", _PARTS.style(), _PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}"))
 
 
 def missing_page(restored: bool = True) -> str:
@@ -57,11 +57,11 @@ def missing_page(restored: bool = True) -> str:
         if restored
         else ("Not read yet", "library being restored", stored_results.NOT_RESTORED)
     )
-    page = Page(said[0], said[1], str(_PARTS.missing(said[2])))
-    return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
+    page = Page(said[0], said[1], _PARTS.missing(said[2]))
+    return page.served("", _PARTS.not_indexed(), navigation("../") + page.titled())
 
 
 def not_found_page(home: str) -> str:
     """Render the page for an address that the app does not have. home: the address of the first page, with a trailing slash."""
-    page = Page("Page not found", "Mantissa", str(_PARTS.not_found(home)))
-    return page.served("", str(_PARTS.not_indexed()), navigation(home) + page.titled())
+    page = Page("Page not found", "Mantissa", _PARTS.not_found(home))
+    return page.served("", _PARTS.not_indexed(), navigation(home) + page.titled())

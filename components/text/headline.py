@@ -17,7 +17,7 @@ UNKNOWN = tag("undecided", "not decided")
 
 def card(name: str, *parts: str) -> str:
     """Render the card. name: its name for screen readers; parts: HTML."""
-    return str(_PIECES.card(name, parts))
+    return _PIECES.card(name, parts)
 
 
 def model_head(name: str, checkpoint: CheckpointFacts, facts: str) -> str:
@@ -27,7 +27,7 @@ def model_head(name: str, checkpoint: CheckpointFacts, facts: str) -> str:
 
 def short(checkpoint: CheckpointFacts) -> str:
     """Render the abbreviated commit in small type; empty for a sample."""
-    return str(_PIECES.short(commit(checkpoint)))
+    return _PIECES.short(commit(checkpoint))
 
 
 def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
@@ -36,7 +36,7 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
     if sample is None:
         return ""
     said = f"{sample.description}{more}." + (f" It shows {sample.shows}." if shows else "")
-    return str(_PIECES.sample(said))
+    return _PIECES.sample(said)
 
 
 def answered(report: Report, said: str, links: bool) -> str:
@@ -49,7 +49,7 @@ def answered(report: Report, said: str, links: bool) -> str:
     again = addresses.recompute(report) if links else ""
     reach = report.reach()
     said = said.removesuffix(reach).rstrip()  # shown smaller, on a separate line
-    return str(_PIECES.answered(said, reach, step.advice, title, address, report.more_findings(), again))
+    return _PIECES.answered(said, reach, step.advice, title, address, report.more_findings(), again)
 
 
 def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:
@@ -59,12 +59,12 @@ def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:
     """
     common = next((how for how in (FACT, ESTIMATE) if all(how in tile for _, tile in each)), "")
     plain = [(section, tile.replace(common, "", 1)) for section, tile in each]
-    return str(_PIECES.tiles(plain, common, f"methods/{report.analyzer}" if links else ""))
+    return _PIECES.tiles(plain, common, f"methods/{report.analyzer}" if links else "")
 
 
 def answer(question: str, value: str, how: str, body: str) -> str:
     """Render a tile. how: the tag for the kind of evidence; body: plain text."""
-    return tile(question, value, how, str(_PIECES.paragraph(body)))
+    return tile(question, value, how, _PIECES.paragraph(body))
 
 
 def cannot_tell(question: str, why: str) -> str:

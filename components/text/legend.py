@@ -27,7 +27,7 @@ def legend(names: Iterable[str], lines: bool = True, styles: Iterable[int] | Non
     lines: whether lines join the markers; styles: indices for `marked`, by default in order.
     """
     numbered = zip(count() if styles is None else styles, names, strict=False)
-    return str(macros("text/templates/pieces.html").legend([_row(name, marked(index), lines) for index, name in numbered]))
+    return macros("text/templates/pieces.html").legend([_row(name, marked(index), lines) for index, name in numbered])
 
 
 def _row(name: str, style: dict[str, Any], line: bool) -> dict[str, Any]:

@@ -13,17 +13,17 @@ _NUMERIC = 0.3
 
 def head(title: str, facts: str) -> str:
     """Render the header of a card. title: HTML; facts: a line of plain text."""
-    return str(_PIECES.head(title, facts))
+    return _PIECES.head(title, facts)
 
 
 def tile(question: str, answer: str, badge: str, body: str) -> str:
     """Render a question with its short answer (plain text), the tag for the kind of evidence, and the sentences below (HTML)."""
-    return str(_PIECES.tile(question, answer, badge, body))
+    return _PIECES.tile(question, answer, badge, body)
 
 
 def tag(kind: str, text: str) -> str:
     """Render a tag for the kind of evidence; ``kind`` is its style."""
-    return str(_PIECES.tag(kind, text))
+    return _PIECES.tag(kind, text)
 
 
 def table(
@@ -41,7 +41,7 @@ def table(
     each with its title. A ``dense`` one is set in smaller type.
     """
     stacked = stacked and len(numeric) < _NUMERIC * len(titles)  # numbers are compared down a column
-    return str(_PIECES.table(titles, rows, numeric, caption, marked, stacked, dense))
+    return _PIECES.table(titles, rows, numeric, caption, marked, stacked, dense)
 
 
 def cited(text: str, named: str = "Source: ") -> str:
@@ -50,19 +50,19 @@ def cited(text: str, named: str = "Source: ") -> str:
         host = urlsplit(text).scheme in ("http", "https") and urlsplit(text).hostname
     except ValueError:
         host = None
-    return str(_PIECES.link(text, f"{named}{host}") if host else _PIECES.text(f"{named}{text}", _LONGEST_CELL))
+    return _PIECES.link(text, f"{named}{host}") if host else _PIECES.text(f"{named}{text}", _LONGEST_CELL)
 
 
 def link(address: str, text: str) -> str:
     """Render a link to a page of another site."""
-    return str(_PIECES.link(address, text))
+    return _PIECES.link(address, text)
 
 
 def caption(text: str) -> str:
     """Render a sentence above a figure."""
-    return str(_PIECES.caption(text))
+    return _PIECES.caption(text)
 
 
 def notes(said: Iterable[str]) -> str:
     """Render notes without duplicates; empty if there are none."""
-    return str(_PIECES.notes(list(dict.fromkeys(said))))
+    return _PIECES.notes(list(dict.fromkeys(said)))

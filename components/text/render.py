@@ -21,12 +21,23 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values)
 
 
-def macros(template: str) -> Any:
+def macros(template: str) -> "Macros":
     """Return the macros of a template, as functions that return HTML."""
-    return _environment().get_template(template).module
+    return Macros(_environment().get_template(template).module)
 
 
-class Sentences:
+class Macros:
+    """The macros of a template's module, as functions that return text."""
+
+    def __init__(self, module: Any) -> None:
+        self._macros = module
+
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        macro = getattr(self._macros, name)
+        return lambda *values: str(macro(*values))
+
+
+class Sentences(Macros):
     """The macros of a template as functions that return plain text, for example the captions of a result. names: what the macros may use.
 
     White space of any kind and length becomes one space.
@@ -35,11 +46,11 @@ class Sentences:
     def __init__(self, template: str, **names: Any) -> None:
         # plain text, which is escaped where it is shown
         environment = Environment(loader=FileSystemLoader(_COMPONENTS), undefined=StrictUndefined)  # noqa: S701
-        self._macros = environment.get_template(template, globals={"numbers": numbers} | names).module
+        super().__init__(environment.get_template(template, globals={"numbers": numbers} | names).module)
 
     def __getattr__(self, name: str) -> Callable[..., str]:
-        macro = getattr(self._macros, name)
-        return lambda *values: " ".join(str(macro(*values)).split())
+        macro = super().__getattr__(name)
+        return lambda *values: " ".join(macro(*values).split())
 
 
 @cache

@@ -16,9 +16,9 @@ from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.report import LayerRate, MeasuredProgress
 from analyzers.gradient_conflict.summaries import TAU, Undecided
 from analyzers.records import Interval
-from components.conflict import methods, tables
+from components.conflict import methods
 from components.conflict.page import LayerMeter
-from components.conflict.result import headline
+from components.conflict.result import headline, published_layers
 from components.conflict.text import captions
 from components.results.downloads import tables_zip
 from components.results.html_documents import document
@@ -189,12 +189,12 @@ def test_tables_have_every_row() -> None:
 
 
 def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
-    rows = rows_of(tables.published(conflict_report()))
+    rows = rows_of(published_layers(conflict_report()))
     assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and (rows[31][0], rows[31][2]) == ("31", "–")
     assert "differs in the model, the top-k FFN, the data" in captions.published(conflict_report())
     assert "differs in the samples and the template, so" in captions.published(as_published(template="plain", seed=1))
     found = as_published()
-    beside = rows_of(tables.published(found))
+    beside = rows_of(published_layers(found))
     assert len(beside[0]) == 5
     ours = next(row for row in found.layers if row.layer == 0)
     assert beside[0][2] == f"{100 * (ours.conflict_rate_historic or 0):.3g}%"

@@ -53,6 +53,37 @@ def test_all_tokens_ignored(method: str) -> None:
         torch.testing.assert_close(fused, plain, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("method", HEADS)
+def test_bfloat16_sums_over_chunks_in_float32(method: str) -> None:
+    """One hundred parts of a sum in bfloat16 would each lose up to half of the last of its 8 bits."""
+    case = CASES["bias"]
+    many = Case(case.h.repeat(20, 1), case.weight, case.bias, case.targets.repeat(20))
+    head, h = many.to(torch.bfloat16).head(method), many.h.bfloat16().requires_grad_()
+    loss = head.loss(h, many.targets, chunk=6)
+    assert loss.dtype == torch.float32
+    torch.autograd.backward(loss)
+    exact = many.to(torch.bfloat16).to(torch.float64).exact(cross_entropy)
+    by_name = dict(gradients(head))
+    assert distance(by_name["weight"], exact[1]) < 4e-3 and by_name["weight"].dtype == torch.bfloat16
+    assert distance(by_name["bias"], exact[2]) < 4e-3
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_hidden_states_of_a_narrower_dtype_under_autocast(method: str) -> None:
+    """A training loop in mixed precision gives bfloat16 states to a head with float32 weights."""
+    case = CASES["bias"]
+    found = []
+    for fused in (True, False):
+        head, h = case.anchored_head(method), case.h.bfloat16().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = head.loss(h, case.targets, chunk=6) if fused else cross_entropy(head(h), case.targets)
+        torch.autograd.backward(loss)
+        assert h.grad is not None and h.grad.dtype == torch.bfloat16
+        found.append([loss.detach(), *(each for _, each in gradients(head))])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-6)
+
+
 def test_the_loss_knows_nothing_of_targets_that_are_not_there() -> None:
     """Logits that a bias rules out, and a target among them."""
     case = CASES["bias"]

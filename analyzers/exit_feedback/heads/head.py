@@ -60,16 +60,19 @@ class FeedbackHead(nn.Module):
 
         Without targets, the token with the largest |dL/dz| counts as the gold token.
         """
-        logits: Tensor = _Logits.apply(h, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
+        with torch.autocast(h.device.type, enabled=False):
+            logits: Tensor = _Logits.apply(h.to(self.weight.dtype), self.weight, self.bias, self)  # type: ignore[no-untyped-call]
         return logits
 
     def loss(self, h: Tensor, targets: Tensor, *, chunk: int = 512) -> Tensor:
         """Compute the mean cross-entropy (nats) of h (..., d) with targets (...), with at most ``chunk`` rows of logits at a time.
 
-        Tokens with the target `IGNORED` have no effect, whatever their values.
+        Tokens with the target `IGNORED` have no effect, whatever their values. The loss, and sums over chunks, are float32 at least.
         """
         counted = targets != IGNORED
-        loss: Tensor = _ChunkedLoss.apply(h[counted], self.weight, self.bias, self, targets[counted], chunk)  # type: ignore[no-untyped-call]
+        states = h[counted].to(self.weight.dtype)
+        with torch.autocast(h.device.type, enabled=False):
+            loss: Tensor = _ChunkedLoss.apply(states, self.weight, self.bias, self, targets[counted], chunk)  # type: ignore[no-untyped-call]
         return loss
 
     @torch.no_grad()
@@ -138,20 +141,21 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, head: FeedbackHead, targets: Tensor, chunk: int) -> Tensor:
-        of_h, of_weight = torch.empty_like(h), torch.zeros_like(weight)
-        of_bias = None if bias is None else torch.zeros_like(bias)
-        total = h.new_zeros(())
+        wide = torch.promote_types(h.dtype, torch.float32)  # each part of a sum in bfloat16 would lose up to half of the last of its 8 bits
+        of_h, of_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=wide)
+        of_bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
+        total = h.new_zeros((), dtype=wide)
         for rows, gold, signal in zip(*(torch.split(each, chunk) for each in (h, targets, of_h)), strict=True):
             y = linear(rows, weight, bias)
-            grad_z, losses = logit_gradient(head.logits(y), gold)
-            of_rows, grad_y = head.gradients(rows, grad_z, y, gold)
+            grad_z, losses = logit_gradient(head.logits(y.to(wide)), gold)
+            of_rows, grad_y = head.gradients(rows, grad_z.to(h.dtype), y, gold)
             signal.copy_(of_rows)
-            of_weight.addmm_(grad_y.mT, rows)
+            of_weight += grad_y.mT @ rows
             if of_bias is not None:
-                of_bias += grad_y.sum(0)
+                of_bias += grad_y.sum(0, dtype=wide)
             total += losses.sum()
             del y, grad_z, grad_y  # frees them before the next chunk is computed
-        ctx.gradients = of_h, of_weight, of_bias
+        ctx.gradients, ctx.kind = (of_h, of_weight, of_bias), h.dtype
         ctx.count = len(targets)
         return total / len(targets)
 
@@ -161,4 +165,5 @@ class _ChunkedLoss(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise RuntimeError("head.loss is differentiable once: compute it again.")
-        return *(None if each is None else each.mul_(upstream / max(1, ctx.count)) for each in gradients), None, None, None
+        scale = upstream / max(1, ctx.count)
+        return *(None if each is None else each.mul_(scale).to(ctx.kind) for each in gradients), None, None, None

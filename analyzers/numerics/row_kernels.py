@@ -42,9 +42,7 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def informative_rows(
-    codes: NDArray[Any], row: int, mantissa: int, exponent: int, need: int, beyond: int, low: int
-) -> NDArray[np.bool_]:
+def informative_rows(codes: NDArray[Any], row: int, mantissa: int, exponent: int, need: int, beyond: int, low: int) -> NDArray[np.bool_]:
     """Return which of the rows are informative: see `_is_informative`. codes: (n,) whole rows of ``row`` elements."""
     told = np.zeros(codes.size // row, dtype=np.bool_)
     for i in range(told.size):

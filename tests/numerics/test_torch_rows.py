@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers.numerics import torch_rows
+from analyzers.checkpoints.reading.stream import _ON_DEVICE
+from analyzers.numerics import Accumulator, PairCounter, PairTables, torch_rows
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from analyzers.numerics.torch_kernels import on_device
 from analyzers.numerics.torch_rows import exact_rows
-from tests.numerics.readbacks import readbacks
+from tests.numerics.readbacks import peak_bytes, readbacks
 from tests.numerics.test_kernels import rows32
 from tests.numerics.values import hostile32
 
@@ -64,3 +65,26 @@ def test_rows_of_ordinary_weights_are_not_read(monkeypatch: pytest.MonkeyPatch) 
     with readbacks() as found:
         assert exact_rows(weights.bfloat16().float().view(torch.int32).view(-1), 64, 8)[0] > 3900
     assert found == {"cpu": 2}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_what_is_counted_in_place_needs_little_memory(kind: torch.dtype) -> None:
+    """Of the largest part of a tensor, every row of which was rounded."""
+    dtype = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}[kind]
+    weights = torch.randn(_ON_DEVICE, generator=torch.Generator().manual_seed(0)).bfloat16().to(kind)
+    patterns, moved = (each.view(torch.int32 if dtype == "F32" else torch.int16) for each in (weights, weights * 1.01))
+    peaks = []
+    with peak_bytes() as sizes:
+        accumulator = Accumulator(dtype)
+        accumulator.update(patterns)
+        assert accumulator.take().values == _ON_DEVICE
+        peaks.append(sizes[1])
+        if dtype != "BF16":
+            assert exact_rows(patterns, 4096, 8)[0] > 4000
+        peaks.append(sizes[1])
+        del accumulator
+        counter = PairCounter(dtype, dtype, 1e-3, PairTables())
+        counter.update(patterns, moved)
+        assert counter.take().differ > _ON_DEVICE // 2
+    assert max(peaks) <= sizes[1] <= 256 << 20, (peaks, sizes)

@@ -18,7 +18,8 @@ from accelerate import dispatch_model, infer_auto_device_map
 import mantissa
 from analyzers.language_models import load
 from tests.comparison.differences import differences
-from tests.scan.scans import free_port, launcher
+from tests.ports import free_port
+from tests.scan.scans import launcher
 
 MODEL = "sample:tiny-fp32"
 TOLERANCE = {"conflict": 1e-4, "precision": 1e-4, "exit": 1e-2}

@@ -115,7 +115,7 @@ class Weights:
         leaves = [value if value.dtype == dtype else torch.empty_like(value, dtype=dtype) for value, dtype in values]
         cast = [(leaf, value) for leaf, (value, _) in zip(leaves, values, strict=True) if leaf is not value]
         if cast:  # together: on a GPU by one kernel
-            torch._foreach_copy_(*map(list, zip(*cast, strict=True)))
+            torch._foreach_copy_([leaf for leaf, _ in cast], [value for _, value in cast])
         named = zip(chosen, leaves, strict=True)
         return [Leaf(module, key, self.anatomy.name(module, key), leaf.detach().requires_grad_()) for (module, key, _), leaf in named]
 

@@ -43,7 +43,7 @@ def split_models(device: str) -> None:
 
         def hooked(self: load.OpenModel) -> Any:
             places = dict.fromkeys(split(self.outline, torch.float32, 0, ()), "cpu")
-            return dispatch_model(alone(self), places, main_device="cpu", force_hooks=True)  # type: ignore[arg-type]
+            return dispatch_model(alone(self), places, main_device="cpu", force_hooks=True)
 
         load.OpenModel.load = hooked  # type: ignore[method-assign]
 

@@ -149,6 +149,7 @@ LIBRARIES = {
         lazily=(
             "analyzers.numerics.torch_kernels",
             "analyzers.numerics.torch_pairs",
+            "analyzers.numerics.torch_rows",
             "analyzers.numerics.device",
             "analyzers.numerics.stream_buffer",
             "analyzers.update_sparsity.spectral",

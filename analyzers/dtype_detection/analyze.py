@@ -25,7 +25,7 @@ from analyzers.dtype_detection.collect import (
     storage_rows,
     unseen_share,
 )  # fmt: skip
-from analyzers.dtype_detection.count import IN_PLACE, Counted, SpanCounter
+from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, unread
 from analyzers.dtype_detection.grids.example import with_examples
 from analyzers.dtype_detection.grids.summary import grid_rows, off_grid, with_bits_needed
@@ -94,7 +94,7 @@ class Inspection:
             self._checkpoint = checkpoint
             self._chosen = Chosen.of(checkpoint, request)
             held = self._device != "cpu" and getattr(checkpoint.repository, "device", "cpu") == self._device
-            in_place = held and request.mode == "exact" and all(each.dtype in IN_PLACE for each in self._chosen.floats)
+            in_place = held and request.mode == "exact"
             self._device = "cpu" if held and not in_place else self._device
             self._left_on = self._device if in_place else ""  # where tensors in memory are counted in place
             groups = [(each,) for each in self._chosen.floats]

@@ -12,19 +12,16 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Chunk, Span, Tensor, row_length, whole_rows
 from analyzers.dtype_detection.grids import Grids, GridSearch, together
 from analyzers.numerics import Accumulator, BitHistogram
-from analyzers.numerics.bins import NARROW
 from analyzers.numerics.few_significands import RUN, RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.formats import BF16, FP16, FP32, FP64
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
+from analyzers.numerics.torch_rows import exact_rows
 
 # The dtypes whose runs of neighbours are examined for a scaled fp8 grid.
 _FORMATS = {"F64": FP64, "F32": FP32, "F16": FP16, "BF16": BF16}
 
 # About this many runs are examined of a whole tensor, or of each block of a sample: a single run that does not fit refutes.
 RUNS_EXAMINED = 1024
-
-# Dtypes of which no row is examined as a whole: a device counts them in place.
-IN_PLACE = {dtype for dtype, stored in NARROW.items() if stored.bits == 8} | {"BF16"}
 
 # Elements on a device that are read to see whether they may be on a grid
 LOOKED_AT = 1 << 20
@@ -135,15 +132,15 @@ class SpanCounter:
 
     def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
         row = row_length(tensor)
-        if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or len(chunk.codes) % row:
+        need = ROW_EVIDENCE.get(tensor.dtype)
+        if need is None or len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or len(chunk.codes) % row:
             return
-        if tensor.dtype == "F32":
-            bf16, fp16 = exact_rows32(chunk.codes, row, ROW_EVIDENCE["F32"])
-            counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + bf16
-            counted.exact_rows["fp16"] = counted.exact_rows.get("fp16", 0) + fp16
-        elif tensor.dtype == "F16":
-            rows = exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
-            counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + rows
+        if not isinstance(chunk.codes, np.ndarray):
+            rows = exact_rows(chunk.codes, row, need)
+        else:
+            rows = exact_rows32(chunk.codes, row, need) if tensor.dtype == "F32" else (exact_rows16(chunk.codes, row, need), 0)
+        for name, number in zip(("bf16", "fp16"), rows, strict=True):
+            counted.exact_rows[name] = counted.exact_rows.get(name, 0) + number
 
 
 def _search(grids: GridSearch, tensor: Tensor, chunk: Chunk) -> None:

@@ -12,7 +12,7 @@ from analyzers.numerics.grid_scales import fit_scales
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
 from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
-from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
+from analyzers.numerics.row_kernels import exact_rows16, exact_rows32, informative_rows
 
 
 def warm_up() -> None:
@@ -36,6 +36,8 @@ def warm_up() -> None:
     sizes(matrix, matrix)
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
+    informative_rows(zeros["F16"], 128, 10, 5, 10, 0, 3)
+    informative_rows(zeros["F32"], 128, 23, 8, 8, 0, 16)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))
     scales, codes = np.empty(1, np.float32), np.empty((1, 32), np.uint8)
     fit_scales(np.ones((1, 32), np.float32), (7, -126), (7, -126), np.arange(9, dtype=np.float32), 8, scales, codes)

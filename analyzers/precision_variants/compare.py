@@ -52,7 +52,7 @@ class Sums(NamedTuple):
     def of(cls, parts: Iterable["Sums"]) -> "Sums":
         """The sums over the elements of all parts."""
         *columns, largest = zip(cls(), *parts, strict=True)
-        return cls(*map(sum, columns), max(largest))
+        return cls._make([*map(sum, columns), max(largest)])
 
     @property
     def rms(self) -> float | None:

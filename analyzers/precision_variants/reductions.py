@@ -5,7 +5,7 @@ A readback waits until a GPU has done all its work: there is one per device and 
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import cast
 
 import numpy as np
@@ -50,10 +50,10 @@ def largest(tensors: Sequence[Tensor]) -> list[float]:
     return [results[number] for number in range(len(tensors))]
 
 
-def _largest(tensors: list[Tensor]) -> Sequence[Tensor]:
+def _largest(tensors: list[Tensor]) -> list[Tensor]:
     """max |x| of tensors of one dtype and device: on a GPU by one kernel for many; on a CPU that takes 20 times as long."""
     if on_gpu(tensors[0]):
-        return torch._foreach_norm(tensors, math.inf)
+        return list(torch._foreach_norm(tensors, math.inf))
     return [torch.maximum(high, -low) for low, high in map(torch.aminmax, tensors)]
 
 
@@ -124,7 +124,7 @@ def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Bl
     batch: list[_Block] = []
     of_batch: tuple[torch.dtype, int] | None = None
     size = 0
-    for block in sorted(_blocks(pairs), key=lambda block: block[1].itemsize):
+    for block in sorted(_blocks(pairs), key=lambda block: (block[1].itemsize, block[1].shape)):
         x = block[1]
         count, kind = x.numel(), (x.dtype, x.get_device())
         if batch and (size + count > chunk_of(x) or kind != of_batch):
@@ -162,15 +162,22 @@ def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
         squares = products = _squares(rows, gpu)
     else:
         others = [cast(Tensor, ref).to(x.device, dtype) for x, ref in zip(xs, refs, strict=True)]
-        ds = [torch.empty_like(ref) for ref in others]
+        flat = torch.empty(sum(ref.numel() for ref in others), dtype=dtype, device=xs[0].device)
+        ds = [part.view(ref.shape) for part, ref in zip(torch.split(flat, [ref.numel() for ref in others]), others, strict=True)]
         torch._foreach_copy_(ds, xs)
         torch._foreach_sub_(ds, others, alpha=scale)  # of mixed types it takes longer than converting
         rows = _rows(ds)
         squares = _squares(rows, gpu)
         pairs = () if gpu else zip(rows, _rows(others), strict=True)
         products = _squares(_rows(xs), gpu) if gpu else torch.stack([torch.dot(d, ref) for d, ref in pairs])
-    # On a GPU one kernel for all rows of a tensor; on a CPU, where torch would start threads, row by row.
-    sums = torch.cat([d.sum(1, dtype=torch.float64) for d in ds]) if gpu else torch.stack([row.sum() for row in rows])
+    if not gpu:  # row by row, since torch would start threads
+        sums = torch.stack([row.sum() for row in rows])
+    elif refs[0] is None:
+        sums = torch.cat([d.sum(1, dtype=torch.float64) for d in ds])
+    else:  # a kernel for all tensors of one shape, which are contiguous
+        shapes = [(shape, len(list(same))) for shape, same in groupby(d.shape for d in ds)]
+        parts = zip(torch.split(flat, [number * shape.numel() for shape, number in shapes]), shapes, strict=True)
+        sums = torch.cat([part.view(-1, shape[1]).sum(1, dtype=torch.float64) for part, (shape, _) in parts])
     return torch.cat([sums, squares, products, torch.stack(_largest(rows))])
 
 

@@ -116,14 +116,22 @@ class Weights:
 
     def leaves(self, modules: Iterable[nn.Module], in_layer: bool) -> list[Leaf]:
         """One leaf, requiring grad, per parameter of the modules themselves."""
-        return [
-            Leaf(module, key, self.anatomy.name(module, key), self._value(module, key, parameter, in_layer))
+        chosen = [
+            (module, key, parameter)
             for module in modules
             for key, parameter in module._parameters.items()
             if parameter is not None and (module, key) in self.anatomy.names  # an adapter's matrices stay as they are
         ]
+        values = [self._value(*each, in_layer) for each in chosen]
+        leaves = [value if value.dtype == dtype else torch.empty_like(value, dtype=dtype) for value, dtype in values]
+        cast = [(leaf, value) for leaf, (value, _) in zip(leaves, values, strict=True) if leaf is not value]
+        if cast:  # together: on a GPU by one kernel
+            torch._foreach_copy_([leaf for leaf, _ in cast], [value for _, value in cast])
+        named = zip(chosen, leaves, strict=True)
+        return [Leaf(module, key, self.anatomy.name(module, key), leaf.detach().requires_grad_()) for (module, key, _), leaf in named]
 
-    def _value(self, module: nn.Module, key: str, parameter: Tensor, in_layer: bool) -> Tensor:
+    def _value(self, module: nn.Module, key: str, parameter: Tensor, in_layer: bool) -> tuple[Tensor, torch.dtype]:
+        """The rounded value of a parameter, and the dtype in which the run has it."""
         value, role = parameter.detach(), self.anatomy.roles[module]
         transposed = type(module).__name__ == "Conv1D" or bool(getattr(module, "is_transposed", False))
         quantization = self.settings.weights or self.rounding.weights
@@ -133,7 +141,7 @@ class Weights:
         name = self.anatomy.name(module, key)
         value = value.to(self._kind(name, self.rounding.dtype, self.rounding.every)).to(torch.float32)
         in_fp32 = _PART_OF_ROLE.get(role) in self.settings.fp32
-        return (value if in_fp32 else value.to(self._kind(name, self.dtype, self.settings.round == "all"))).detach().requires_grad_()
+        return value, torch.float32 if in_fp32 else self._kind(name, self.dtype, self.settings.round == "all")
 
     def buffers(self) -> list[Leaf]:
         """One leaf per buffer that has another dtype than in the model."""

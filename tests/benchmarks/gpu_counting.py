@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -164,19 +165,21 @@ def _files() -> dict[str, Any]:
     after = {name: value + torch.randn_like(value) / 500 for name, value in before.items()}
     answers: dict[str, tuple[float, float]] = {}
 
-    def ask(name: str, work: Callable[[str], Any]) -> None:
-        work(_DEVICE)
-        answers[name] = (_seconds(lambda: work(_DEVICE)), _seconds(lambda: work("cpu")))
+    def ask(name: str, work: Callable[..., Any]) -> None:
+        work(device=_DEVICE)
+        answers[name] = (_seconds(lambda: work(device=_DEVICE)), _seconds(lambda: work(device="cpu")))
 
     with TemporaryDirectory(prefix="mantissa-") as folder:
         for name, state in (("before", before), ("after", after)):
             _save({key: value.contiguous() for key, value in state.items() if key != "lm_head.weight"}, Path(folder) / name)
         files = Path(folder) / "before", Path(folder) / "after"
-        ask("dtype, from file to answer, exact", lambda device: mantissa.dtype(files[1], mode="exact", device=device))
-        ask("sparsity, from files to answer, exact", lambda device: mantissa.sparsity(*files, mode="exact", device=device))
+        ask("dtype, from file to answer, exact", partial(mantissa.dtype, files[1], mode="exact"))
+        ask("sparsity, from files to answer, exact", partial(mantissa.sparsity, *files, mode="exact"))
         alone = {str(number): _median(lambda number=number: _read_and_copied(files[:number])) for number in (1, 2)}  # type: ignore[misc]
-    ask("sparsity of two models in memory there, exact", lambda device: mantissa.sparsity(before, after, mode="exact", device=device))
-    ask("dtype of a model in memory there, exact", lambda device: mantissa.dtype(after, mode="exact", device=device))
+    ask("sparsity of two models in memory there, exact", partial(mantissa.sparsity, before, after, mode="exact"))
+    for kind in (torch.bfloat16, torch.float16, torch.float32):
+        state = {name: value.to(kind) for name, value in after.items()}
+        ask(f"dtype of a model in memory there in {kind}, exact", partial(mantissa.dtype, state, mode="exact"))
     rates = {
         f"{device}, {name}": bytes_per_second(device, pairs)
         for device in ("cpu", _DEVICE)

@@ -20,11 +20,14 @@ def asked(state: dict[str, torch.Tensor]) -> Any:
     return {name: value for name, value in report.items() if name not in ("id", "timing", "requests")}
 
 
-@pytest.mark.parametrize(("dtype", "columns"), [("bfloat16", 256), ("bfloat16", 200), ("float8_e4m3fn", 256)])
+@pytest.mark.parametrize(
+    ("dtype", "columns"), [("bfloat16", 256), ("bfloat16", 200), ("float8_e4m3fn", 256), ("float32", 256), ("float16", 200)]
+)
 def test_the_answer_is_the_same(dtype: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     weights = {f"model.layers.{i}.mlp.up_proj.weight": torch.randn(1500, columns, generator=generator) / 50 for i in range(2)}
     weights["model.layers.1.mlp.up_proj.weight"] = (64 * weights["model.layers.1.mlp.up_proj.weight"]).to(torch.float8_e4m3fn).float() / 50
+    weights["model.layers.0.mlp.up_proj.weight"][:100] = weights["model.layers.0.mlp.up_proj.weight"][:100].bfloat16().float()  # exact rows
     state = {name: each.to(getattr(torch, dtype)) for name, each in weights.items()} | {"model.norm.weight": torch.ones(70).bfloat16()}
     expected = asked(state)
     monkeypatch.setattr(analyze, "stream", lambda checkpoints, spans, work, names, *_: stream(checkpoints, spans, work, names, "cpu"))
@@ -38,8 +41,9 @@ def test_the_answer_is_the_same(dtype: str, columns: int, monkeypatch: pytest.Mo
         real(self, span, chunk, counted)
 
     monkeypatch.setattr(count.SpanCounter, "_runs", runs)
-    differing = list(differences(expected, asked(state), 1e-12))
+    # The CPU adds the squares of a million fp32 values one after the other.
+    differing = list(differences(expected, asked(state), 1e-9 if dtype == "float32" else 1e-12))
     # The odds of a grid are of the pieces in which a tensor is read: smaller ones are more, with scales of their own.
     assert [line for line in differing if "chance" not in line] == []
-    in_place = 2 * -(-1500 // ((1 << 16) // columns)) if dtype == "bfloat16" else 0
+    in_place = 2 * -(-1500 // ((1 << 16) // columns)) if dtype != "float8_e4m3fn" else 0
     assert sum(isinstance(codes, torch.Tensor) for codes in chunks) == in_place

@@ -58,7 +58,7 @@ def test_a_variant_runs_on_a_gpu(variant: str) -> None:
     assert report.environment.device == "cuda" and list(report.variants) == [variant]
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32])
 def test_models_on_the_gpu_are_counted_there(kind: torch.dtype) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     before = {f"model.layers.{i}.mlp.up_proj.weight": torch.randn(8192, 4096, device="cuda", generator=generator) / 50 for i in range(3)}
@@ -69,7 +69,7 @@ def test_models_on_the_gpu_are_counted_there(kind: torch.dtype) -> None:
     held = torch.cuda.memory_allocated()
     there = mantissa.sparsity(before, after, mode="exact"), mantissa.dtype(after, mode="exact")
     assert torch.cuda.max_memory_allocated() - held <= 256 << 20
-    assert [report.environment.device for report in there] == ["cuda", "cuda" if kind == torch.bfloat16 else "cpu"]
+    assert [report.environment.device for report in there] == ["cuda", "cuda"]
     here = mantissa.sparsity(before, after, mode="exact", device="cpu"), mantissa.dtype(after, mode="exact", device="cpu")
     left_out = {"id", "timing", "environment", "request", "requests"}
     for reports in zip(there, here, strict=True):

@@ -1,7 +1,8 @@
-"""Compares one GPU with two: ``python -m tests.gpu.two_gpus`` on a machine with two, in about five minutes. Never run so far.
+"""Compares one GPU with two: ``python -m tests.gpu.two_gpus`` on a machine with two, in about five minutes. Nobody has run that so far.
 
 conflict, precision and exit on a model whose layers accelerate splits between both, and a scan by two processes of ``accelerate launch``,
-each on its own GPU. Prints what differs from the results of one GPU, and exits with 1 if anything does.
+each on its own GPU. Prints what differs from the results of one GPU, and exits with 1 if anything does. ``--cpu`` takes a CPU for both: the
+hooks of accelerate move tensors from it to it, and processes count there.
 """
 
 import json
@@ -12,11 +13,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from accelerate import infer_auto_device_map
+from accelerate import dispatch_model, infer_auto_device_map
 
 import mantissa
 from analyzers.language_models import load
 from tests.comparison.differences import differences
+from tests.ports import free_port
+from tests.scan.scans import launcher
 
 MODEL = "sample:tiny-fp32"
 TOLERANCE = {"conflict": 1e-4, "precision": 1e-4, "exit": 1e-2}
@@ -32,44 +35,60 @@ def split(model: Any, dtype: torch.dtype, needs: int, free: Any) -> dict[str, in
     return dict(places)
 
 
-def answers() -> dict[str, Any]:
+def split_models(device: str) -> None:
+    """From now on, split each model that is loaded."""
+    load.place = split  # type: ignore[attr-defined]
+    if device == "cpu":
+        alone = load.OpenModel.load
+
+        def hooked(self: load.OpenModel) -> Any:
+            places = dict.fromkeys(split(self.outline, torch.float32, 0, ()), "cpu")
+            return dispatch_model(alone(self), places, main_device="cpu", force_hooks=True)
+
+        load.OpenModel.load = hooked  # type: ignore[method-assign]
+
+
+def answers(device: Any) -> dict[str, Any]:
     """Return the reports as JSON, without what the run cost."""
     reports = {
-        "conflict": mantissa.conflict(MODEL, dtype="float32", device="cuda"),
-        "precision": mantissa.precision(MODEL, variants=("bf16",), sequence_length=32, device="cuda"),
-        "exit": mantissa.exit(MODEL, dtype="float32", device="cuda"),
+        "conflict": mantissa.conflict(MODEL, dtype="float32", device=device),
+        "precision": mantissa.precision(MODEL, variants=("bf16",), sequence_length=32, device=device),
+        "exit": mantissa.exit(MODEL, dtype="float32", device=device),
     }
-    return {name: json.loads(report.model_dump_json(exclude={"cost"})) for name, report in reports.items()}
+    left_out = {"id", "timing", "environment", "cost"}
+    return {name: json.loads(report.model_dump_json(exclude=left_out)) for name, report in reports.items()}
 
 
-def scanned(folder: Path, device: str, *launcher: str) -> list[Any]:
+def scanned(folder: Path, device: str, processes: int) -> list[Any]:
     """Scan the samples and return the rows of the table, in order, without what they cost."""
     import pyarrow.parquet
 
-    listed, out = folder / "list.txt", folder / ("launched" if launcher else "alone")
+    listed, out = folder / "list.txt", folder / str(processes)
     listed.write_text("\n".join(CHECKPOINTS))
-    command = [sys.executable, "-m", *launcher, "mantissa", "scan", str(listed), "--out", str(out), "--exact", "--device", device]
-    subprocess.run(command, check=True, timeout=240)
+    program = launcher(processes, free_port()) if processes > 1 else [sys.executable, "-m", "analyzers", "scan"]
+    options = (
+        ["--device", "cuda"] if device == "cuda" else []
+    )  # a launched process is asked for its device, and counts on a CPU if it is one
+    subprocess.run([*program, str(listed), "--out", str(out), "--exact", *options], check=True, timeout=240)
     rows = pyarrow.parquet.read_table(out / "checkpoints.parquet").to_pylist()
     return sorted((json.loads(json.dumps(row, default=str)) for row in rows), key=lambda row: str(row["ref"]))
 
 
-def main() -> int:
+def main(device: str) -> int:
     """Print the differences."""
-    if torch.cuda.device_count() < 2:
+    if device == "cuda" and torch.cuda.device_count() < 2:
         print("This needs two CUDA GPUs.")
         return 2
-    one = answers()
-    load.place = split  # type: ignore[attr-defined]
-    two = answers()
+    one = answers(device)
+    split_models(device)
+    two = answers(device)
     found = [f"{name}{line}" for name in one for line in differences(one[name], two[name], TOLERANCE[name])]
     with TemporaryDirectory(prefix="mantissa-") as folder:
-        alone = scanned(Path(folder), "cuda")
-        launched = scanned(Path(folder), "cuda", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m")
+        alone, launched = (scanned(Path(folder), device, processes) for processes in (1, 2))
     found += [f"scan{line}" for line in differences(alone, launched, 1e-12)]
-    print("\n".join(found) or "One GPU and two give the same answers.")
+    print("\n".join(found) or "One device and two give the same answers.")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("cpu" if "--cpu" in sys.argv else "cuda"))

@@ -73,13 +73,13 @@ def bin_of(x: Any) -> Any:
     return (np.float64(normal).view(np.int64) >> _MANTISSA_SHIFT) + (_FIRST_BIN if x >= _NORMAL else _FIRST_BIN - (64 << 7))
 
 
-# The next loops handle a block each, one step at a time and without branches, so that the compiler uses vector instructions.
+# Each of the next loops computes one thing for a whole block, without branches, so that the compiler uses vector instructions.
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _measure(
     w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], eta: float,
     counts: NDArray[np.int64], updates: NDArray[np.float64], shares: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Set ``updates`` to |v - w| and ``shares`` to their ratios to max(|w|, |v|), 0 unless these are finite and differ; add to ``counts``."""
+    """Count pairs; set ``updates`` to |v - w|, ``shares`` to their ratio to max(|w|, |v|), both 0 unless w and v are finite and differ."""
     changed, probe, differ, infinite = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(w.size):
         before, after = abs(w[i]), abs(v[i])

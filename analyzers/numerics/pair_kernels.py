@@ -40,17 +40,17 @@ _FIRST_BIN = (1074 - 1023) << 7
 
 # Float64 sums may be reassociated, so that vector additions are possible.
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[bool, Any, float]:
-    """Return whether any two patterns of a block differ, the largest |pattern| of both sides, and the sum of the base's squares."""
-    differing = largest = np.uint32(0)
+def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[int, Any, float]:
+    """Return how many patterns of a block differ, the largest |pattern| of both sides, and the sum of the base's squares."""
+    differing, largest = 0, np.uint32(0)
     square = 0.0
     for i in range(base.size):
         w, v = np.uint32(base[i]) << np.uint32(shift), np.uint32(tuned[i]) << np.uint32(shift)
-        differing |= np.uint32(w ^ v)
+        differing += w != v
         largest = max(largest, np.uint32(max(np.uint32(w & _MAGNITUDE), np.uint32(v & _MAGNITUDE))))
         x = np.float64(np.uint32(w).view(np.float32))
         square += x * x
-    return bool(differing != 0), largest, square
+    return differing, largest, square
 
 
 @njit(nogil=True, cache=True)
@@ -73,13 +73,13 @@ def bin_of(x: Any) -> Any:
     return (np.float64(normal).view(np.int64) >> _MANTISSA_SHIFT) + (_FIRST_BIN if x >= _NORMAL else _FIRST_BIN - (64 << 7))
 
 
-# The next loops handle a block each, one step at a time and without branches, so that the compiler uses vector instructions.
+# Each of the next loops computes one thing for a whole block, without branches, so that the compiler uses vector instructions.
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _measure(
     w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], eta: float,
     counts: NDArray[np.int64], updates: NDArray[np.float64], shares: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Set ``updates`` to |v - w| and ``shares`` to their ratios to max(|w|, |v|), 0 unless these are finite and differ; add to ``counts``."""
+    """Count pairs; set ``updates`` to |v - w|, ``shares`` to their ratio to max(|w|, |v|), both 0 unless w and v are finite and differ."""
     changed, probe, differ, infinite = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(w.size):
         before, after = abs(w[i]), abs(v[i])
@@ -221,7 +221,8 @@ def count_pairs(
     added to it, all others to the arrays after it, as by `count_values`. changed: (n,) whether patterns differ, or empty; set to whether
     the bf16 values of pairs differ.
     """
-    index, steps, once = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.ones(BLOCK, dtype=np.int64)
+    index, every, once = np.empty(BLOCK, dtype=np.int64), np.arange(BLOCK), np.ones(BLOCK, dtype=np.int64)
+    steps = np.empty(BLOCK, dtype=np.int64)
     w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)
     before, after = np.empty(BLOCK, dtype=base.dtype), np.empty(BLOCK, dtype=tuned.dtype)
     squares = 0.0
@@ -240,19 +241,24 @@ def count_pairs(
                     counts[NONFINITE] += 1
         if not differing:
             continue
-        if joint.size and largest < _INFINITY:
-            found = _count_near(base[start:stop], tuned[start:stop], joint, index)
-        else:
+        near = joint.size and largest < _INFINITY
+        if near or differing < (stop - start) // 2:
             found = 0
-            for i in range(stop - start):  # branch-free: a branch would often be mispredicted
-                index[found] = i
-                found += base[start + i] != tuned[start + i]
-        for i in range(found):
-            before[i], after[i] = base[start + index[i]], tuned[start + index[i]]
-        some = slice(0, found)
-        _read(before[some], after[some], shift, w_values[some], v_values[some], steps[some])
-        if changed.size:
+            if near:
+                found = _count_near(base[start:stop], tuned[start:stop], joint, index)
+            else:
+                for i in range(stop - start):  # branch-free: a branch would often be mispredicted
+                    index[found] = i
+                    found += base[start + i] != tuned[start + i]
+            some, at = slice(0, found), index[:found]
             for i in range(found):
-                changed[start + index[i]] = steps[i] != 0
+                before[i], after[i] = base[start + at[i]], tuned[start + at[i]]
+            _read(before[some], after[some], shift, w_values[some], v_values[some], steps[some])
+        else:
+            some, at = slice(0, stop - start), every[: stop - start]
+            _read(base[start:stop], tuned[start:stop], shift, w_values[some], v_values[some], steps[some])
+        if changed.size:
+            for i in range(at.size):
+                changed[start + at[i]] = steps[i] != 0
         count_values(w_values[some], v_values[some], steps[some], once[some], eta, 1.0, counts, sums, absolute, relative, step_counts)
     return squares

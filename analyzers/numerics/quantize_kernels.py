@@ -20,8 +20,11 @@ def _power(exponent: int) -> Any:
 @njit(nogil=True, cache=True)
 def _round(x: Any, mantissa: int, least: int, largest: Any) -> Any:
     """Round ``x`` to nearest even in a float format of ``mantissa`` bits and exponents from ``least`` on, saturated at ``largest``."""
-    exponent: Any = max((np.int64(np.float32(x).view(np.uint32) & np.uint32(0x7FFFFFFF)) >> 23) - 127, least)
-    rounded = np.float32(np.rint(x * _power(mantissa - exponent)) * _power(exponent - mantissa))
+    bits, dropped = np.float32(x).view(np.uint32), np.uint32(23 - mantissa)
+    odd = np.uint32(bits >> dropped) & np.uint32(1)
+    nearest = np.uint32(bits + (1 << (22 - mantissa)) - 1 + odd) & np.uint32(0xFFFFFFFF << (23 - mantissa))
+    added = np.float32(1.5) * _power(23 + least - mantissa)  # below 2^least steps are equal: those of fp32 next to this number
+    rounded = np.float32(np.float32(x + added) - added) if abs(x) < _power(least) else np.uint32(nearest).view(np.float32)
     return min(max(rounded, -largest), largest)
 
 
@@ -108,14 +111,9 @@ def _largest(values: NDArray[np.float32]) -> Any:
 
 @njit(nogil=True, cache=True)
 def _store(values: NDArray[np.float32], scale: Any, mantissa: int, least: int, top: Any, stored: NDArray[np.float32]) -> None:
-    """Round values to the grid of `_round` times ``scale``; to bf16 if the grid is that of bf16, whose subnormal steps `_power` lacks."""
-    if least == -126:
-        for i in range(values.size):
-            bits: Any = np.int64(np.float32(values[i]).view(np.uint32))
-            stored[i] = np.uint32((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
-    else:
-        for i in range(values.size):
-            stored[i] = np.float32(_round(np.float32(values[i] / scale), mantissa, least, top) * scale)
+    """Round values to the grid of `_round` times ``scale``."""
+    for i in range(values.size):
+        stored[i] = np.float32(_round(np.float32(values[i] / scale), mantissa, least, top) * scale)
 
 
 @njit(nogil=True, cache=True)
@@ -165,7 +163,7 @@ def update_lost(
     """Round two matrices (rows, columns) to the grid of `_round`, and compare the difference with that of the matrices, their update.
 
     tile: so many values of a row share the scale amax / largest, with amax of each matrix on its own; 0: ``scales`` are those of all
-    values, above 0. A grid with exponents from -126 is bf16; with a ``largest`` of 65536, fp16: values rounded to it are infinite.
+    values, above 0. Values rounded to a ``largest`` of 65536, that of fp16, are infinite.
 
     Returns the number of finite pairs with an update, of those whose rounded values differ, and of those that become infinite; the sum of
     (rounded merged - rounded base - update)^2, and that of update^2, both in float64, over pairs that stay finite.

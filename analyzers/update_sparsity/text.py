@@ -21,7 +21,8 @@ def one(report: SparsityReport) -> list[str]:
     shown = share(report.sparsity)
     between = f" ({share(interval.low)} to {share(interval.high)} with 95% confidence)" if interval else ""
     total = report.base.bytes + sum(side.bytes for side in report.tuned)
-    read = f"read {size(report.bytes_read)} of {size(total)} in {report.timing.seconds:.2g} s"
+    again = ", parts of it twice," if report.bytes_read > total else ""
+    read = f"read {size(report.bytes_read)} of {size(total)}{again} in {report.timing.seconds:.2g} s"
     lines = [
         f"{report.base.ref} @ {report.base.commit[:12]} -> {report.tuned[-1].ref} @ {report.tuned[-1].commit[:12]}; {read}",
         "",

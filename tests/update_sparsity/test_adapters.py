@@ -62,6 +62,13 @@ def test_survival_equals_merging_and_casting(dtype: torch.dtype, tmp_path: Path)
             assert row.lost_norm == pytest.approx((own[3] / own[4]) ** 0.5, rel=1e-9)
 
 
+def test_weights_that_are_read_twice_are_said_to_be(tmp_path: Path) -> None:
+    folder, tensors = base(tmp_path)
+    found = report(folder, write_adapter(tmp_path / "adapter", factors(tensors, 1e-3, "q_proj")))
+    assert found.bytes_read > found.base.bytes + found.tuned[0].bytes  # the weights with an update are read again for fp8
+    assert "parts of it twice" in found.text()
+
+
 def test_an_adapter_alone_is_merged_into_the_base_that_is_given(tmp_path: Path) -> None:
     folder, tensors = base(tmp_path)
     adapter = write_adapter(tmp_path / "adapter", factors(tensors, 1e-3, "q_proj"), base_model_name_or_path="/of/the/trainer")

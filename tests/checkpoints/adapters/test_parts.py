@@ -12,9 +12,9 @@ from tests.checkpoints.adapters import LOCAL, llama, write
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated", "ignore:Setting `save_embedding_layers` to")
 
 
-@pytest.mark.parametrize("dora", [False, True])
-def test_parts(dora: bool, tmp_path: Path) -> None:
-    write(llama(), LoraConfig(r=8, use_dora=dora, target_modules=["q_proj", "down_proj", "embed_tokens"]), tmp_path)
+@pytest.mark.parametrize(("rank", "dora"), [(8, False), (8, True), (400, False)])
+def test_parts(rank: int, dora: bool, tmp_path: Path) -> None:
+    write(llama(), LoraConfig(r=rank, use_dora=dora, target_modules=["q_proj", "down_proj", "embed_tokens"]), tmp_path)
     with open_checkpoint(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL) as checkpoint:
         file = checkpoint.files[-1]
         whole = bytearray(file.size)

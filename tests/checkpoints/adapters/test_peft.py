@@ -57,6 +57,8 @@ def experts(model: Any, config: Any, **settings: Any) -> Any:
 
 _CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "lora": (llama, {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}),
+    # Products in several tiles, of which the last is shorter.
+    "large-rank": (lambda: llama(hidden_size=72, intermediate_size=200), {"r": 300, "target_modules": "all-linear"}),
     "patterns": (
         llama,
         {

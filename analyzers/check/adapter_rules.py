@@ -182,7 +182,7 @@ def _copied(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Fi
     same = [(one, other) for one, other in pairs if _equal(base, one, adapter.checkpoint, other)]
     if same:
         names, nbytes = [one.name for one, _ in same], sum(other.nbytes for _, other in same)
-        equal = "equals" if len(same) == 1 else "equal"
+        equal = "equals that of" if len(same) == 1 else "equal those of"
         part = f" in the first {_COMPARED:,} values" if any(one.elements > _COMPARED for one, _ in same) else ""
         detail = (
             f"{quoted_names(names)} of the adapter, {nbytes:,} bytes, {equal} {base.ref}{part}. Leave out "

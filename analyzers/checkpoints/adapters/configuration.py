@@ -199,10 +199,10 @@ def _refuse_methods(content: Mapping[str, Any]) -> None:
     method = content.get("peft_type") or "LORA"
     if method != "LORA":
         name = _METHODS.get(method, quoted(method))
-        raise UnsupportedWeights(f"This adapter is {name}, which is not merged here: LoRA, rsLoRA and DoRA are.")
+        raise UnsupportedWeights(f"This adapter uses {name}, which is not supported: LoRA, rsLoRA and DoRA are.")
     for key, name in _VARIANTS.items():
         if content.get(key):
-            raise UnsupportedWeights(f"This adapter uses {name}, which is not merged here: LoRA, rsLoRA and DoRA are.")
+            raise UnsupportedWeights(f"This adapter uses {name}, which is not supported: LoRA, rsLoRA and DoRA are.")
     start = content.get("init_lora_weights")
     start = start.lower() if isinstance(start, str) else ""
     changed = next((words for key, words in _CHANGED_BASES.items() if start.startswith(key)), None)

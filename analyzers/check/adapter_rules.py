@@ -19,9 +19,6 @@ from analyzers.formatting import listed, plural, share
 from analyzers.tensor_words import dtype_name
 from analyzers.untrusted_json import InvalidJson, parse_json
 
-# Rules about how a model was trained and stored. In an adapter, B begins at 0, A may be drawn alike in all modules, and whole tensors are
-# copies of the base's: `adapter-empty` tells what that means. With a base, they are about the base.
-OF_MODELS = ("zero-tensor", "untouched", "stored-twice", "fossil-rows")
 # Values of a tensor that are compared with the base's, at most, and tensors
 _COMPARED, _TENSORS = 1 << 22, 4
 # A tensor is unrelated to the base's below this cosine, and a magnitude of DoRA if it is so far from the norms of the weights

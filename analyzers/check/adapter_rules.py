@@ -116,10 +116,12 @@ def empty(adapter: Adapter) -> Iterator[Finding]:
     names = [each.name for each in adapter.modules if each.magnitude is None and (not each.scale or zero(each.b) or zero(each.a))]
     if names:
         every = len(names) == len(adapter.modules) and not adapter.saved
-        detail = (
-            f"A, B or the scale is 0 in {len(names):,} of {plural(len(adapter.modules), 'module')}: they were never trained, or were saved "
-            "before training or from a sharded run that did not gather them."
+        why = (
+            "lora_alpha is 0"
+            if not any(each.scale for each in adapter.modules)
+            else ("they were never trained, or were saved before training or from a sharded run that did not gather them")
         )
+        detail = f"A, B or the scale is 0 in {len(names):,} of {plural(len(adapter.modules), 'module')}: {why}."
         title = "The adapter changes nothing" if every else "Modules that change nothing"
         yield finding("adapter-empty", "error" if every else "warning", title, detail, names)
 

@@ -73,8 +73,10 @@ class AdapterConfiguration:
     def base_reference(self) -> str:
         """Return the reference of the base. Raises UnsupportedWeights with the reason if the configuration names none on the Hub."""
         if self.base is None:
-            named = f"names {quoted(self.stated_base, 100)}, not a model on the Hub, and was not followed" if self.stated_base else ""
-            raise UnsupportedWeights(f"Its {FILE} {named or 'names no base'}: give the base yourself, as BASE+ADAPTER.")
+            named = "names no base"
+            if self.stated_base:
+                named = f"names {quoted(self.stated_base, 100)}, which is not a model on the Hub and was not followed"
+            raise UnsupportedWeights(f"Its {FILE} {named}: give the base yourself, as BASE+ADAPTER.")
         return f"{self.base}@{self.revision}" if self.revision else self.base
 
 
@@ -230,9 +232,9 @@ def _number(content: Mapping[str, Any], key: str, whole: bool) -> Any:
 def _checked(value: object, what: str, whole: bool) -> Any:
     """Return a rank, or an alpha. Raises InvalidCheckpoint."""
     if whole and (type(value) is not int or not 0 < value <= _LARGEST_RANK):
-        raise InvalidCheckpoint(f"{FILE}: {what} is {quoted(str(value))}, and a rank is a whole number from 1 to {_LARGEST_RANK:,}.")
+        raise InvalidCheckpoint(f"{FILE}: {what} is {json.dumps(value)[:60]}, and a rank is a whole number from 1 to {_LARGEST_RANK:,}.")
     if not whole and (type(value) not in (int, float) or not abs(value) < 1e30):  # type: ignore[arg-type]
-        raise InvalidCheckpoint(f"{FILE}: {what} is {quoted(str(value))}, which is not a usable number.")
+        raise InvalidCheckpoint(f"{FILE}: {what} is {json.dumps(value)[:60]}, which is not a usable number.")
     return value
 
 

@@ -5,19 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from analyzers import limits
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, quoted_names, read_range
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, quoted_names
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
-from analyzers.checkpoints.adapters.configuration import read_configuration
+from analyzers.checkpoints.adapters.configuration import read_configuration, read_object
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Changes, find_changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
 from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.formatting import listed, plural, share
 from analyzers.tensor_words import dtype_name
-from analyzers.untrusted_json import InvalidJson, parse_json
 
 # Values of a tensor that are compared with the base's, at most, and tensors
 _COMPARED, _TENSORS = 1 << 22, 4
@@ -239,16 +237,9 @@ def _last_token(checkpoint: Checkpoint) -> int | None:
 
 
 def _json(checkpoint: Checkpoint, name: str) -> Mapping[str, Any]:
-    """Read a JSON object beside the weights; empty if it is missing, too large or something else."""
+    """Read a JSON object from the folder of the weights; empty if it is missing, too large or something else."""
     folder = checkpoint.files[0].path.rpartition("/")[0]
-    path = f"{folder}/{name}" if folder else name
-    if checkpoint.repository.files.get(path, limits.CONFIG_BYTES + 1) > limits.CONFIG_BYTES:
-        return {}
-    file = checkpoint.repository.open(path)
     try:
-        content = parse_json(read_range(file, 0, file.size), lenient=True)
-    except InvalidJson:
+        return read_object(checkpoint.repository, f"{folder}/{name}".lstrip("/")) or {}
+    except InvalidCheckpoint:
         return {}
-    finally:
-        file.close()
-    return content if isinstance(content, dict) else {}

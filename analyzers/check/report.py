@@ -81,8 +81,8 @@ WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "re
 OF_MODELS: frozenset[Rule] = frozenset({"zero-tensor", "untouched", "stored-twice", "fossil-rows"})
 """Rules about how a model was trained and stored. In an adapter B begins at 0, A may be drawn alike in all modules, and whole tensors are
 copies of the base's: `adapter-empty` tells what that means. Of BASE+ADAPTER, they are about the base."""
-NOT_OF_ADAPTERS = OF_MODELS | WITH_BASE | {"loads", "empty"}
-NOT_OF_MERGED = OF_MODELS | {"upcast", "config-dtype"}
+NOT_OF_ADAPTERS: frozenset[Rule] = frozenset({*OF_MODELS, *WITH_BASE, "loads", "empty"})
+NOT_OF_MERGED: frozenset[Rule] = frozenset({*OF_MODELS, "upcast", "config-dtype"})
 
 
 class CheckRequest(Request):

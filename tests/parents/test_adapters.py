@@ -1,6 +1,5 @@
 """What a reference says about itself, BASE+ADAPTER, is not asked of the weights: parents and compare say it, with what was measured."""
 
-
 import pytest
 
 from analyzers.checkpoints import Access

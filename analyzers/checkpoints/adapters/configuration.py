@@ -82,7 +82,12 @@ class AdapterConfiguration:
 
 def read_configuration(repository: Repository, folder: str) -> AdapterConfiguration | None:
     """Read and validate the configuration in ``folder``, "" for the top; None if there is none. Raises as `configuration` does."""
-    path = f"{folder}/{FILE}" if folder else FILE
+    content = read_object(repository, f"{folder}/{FILE}".lstrip("/"))
+    return None if content is None else configuration(content)
+
+
+def read_object(repository: Repository, path: str) -> dict[str, Any] | None:
+    """Read the JSON object in a small file; None if there is no such file. Raises InvalidCheckpoint for anything else in it."""
     if path not in repository.files:
         return None
     if repository.files[path] > limits.CONFIG_BYTES:
@@ -96,7 +101,7 @@ def read_configuration(repository: Repository, folder: str) -> AdapterConfigurat
         file.close()
     if not isinstance(content, dict):
         raise InvalidCheckpoint(f"{quoted(path, 200)} is not a JSON object.")
-    return configuration(content)
+    return content
 
 
 def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:

@@ -5,23 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from analyzers import limits
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, quoted_names, read_range
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, quoted_names
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
-from analyzers.checkpoints.adapters.configuration import read_configuration
+from analyzers.checkpoints.adapters.configuration import read_configuration, read_object
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Changes, find_changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
 from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.formatting import listed, plural, share
 from analyzers.tensor_words import dtype_name
-from analyzers.untrusted_json import InvalidJson, parse_json
 
-# Rules about how a model was trained and stored. In an adapter, B begins at 0, A may be drawn alike in all modules, and whole tensors are
-# copies of the base's: `adapter-empty` tells what that means. With a base, they are about the base.
-OF_MODELS = ("zero-tensor", "untouched", "stored-twice", "fossil-rows")
 # Values of a tensor that are compared with the base's, at most, and tensors
 _COMPARED, _TENSORS = 1 << 22, 4
 # A tensor is unrelated to the base's below this cosine, and a magnitude of DoRA if it is so far from the norms of the weights
@@ -119,10 +114,12 @@ def empty(adapter: Adapter) -> Iterator[Finding]:
     names = [each.name for each in adapter.modules if each.magnitude is None and (not each.scale or zero(each.b) or zero(each.a))]
     if names:
         every = len(names) == len(adapter.modules) and not adapter.saved
-        detail = (
-            f"A, B or the scale is 0 in {len(names):,} of {plural(len(adapter.modules), 'module')}: they were never trained, or were saved "
-            "before training or from a sharded run that did not gather them."
+        why = (
+            "lora_alpha is 0"
+            if not any(each.scale for each in adapter.modules)
+            else ("they were never trained, or were saved before training or from a sharded run that did not gather them")
         )
+        detail = f"A, B or the scale is 0 in {len(names):,} of {plural(len(adapter.modules), 'module')}: {why}."
         title = "The adapter changes nothing" if every else "Modules that change nothing"
         yield finding("adapter-empty", "error" if every else "warning", title, detail, names)
 
@@ -182,7 +179,7 @@ def _copied(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Fi
     same = [(one, other) for one, other in pairs if _equal(base, one, adapter.checkpoint, other)]
     if same:
         names, nbytes = [one.name for one, _ in same], sum(other.nbytes for _, other in same)
-        equal = "equals" if len(same) == 1 else "equal"
+        equal = "equals that of" if len(same) == 1 else "equal those of"
         part = f" in the first {_COMPARED:,} values" if any(one.elements > _COMPARED for one, _ in same) else ""
         detail = (
             f"{quoted_names(names)} of the adapter, {nbytes:,} bytes, {equal} {base.ref}{part}. Leave out "
@@ -240,16 +237,9 @@ def _last_token(checkpoint: Checkpoint) -> int | None:
 
 
 def _json(checkpoint: Checkpoint, name: str) -> Mapping[str, Any]:
-    """Read a JSON object beside the weights; empty if it is missing, too large or something else."""
+    """Read a JSON object from the folder of the weights; empty if it is missing, too large or something else."""
     folder = checkpoint.files[0].path.rpartition("/")[0]
-    path = f"{folder}/{name}" if folder else name
-    if checkpoint.repository.files.get(path, limits.CONFIG_BYTES + 1) > limits.CONFIG_BYTES:
-        return {}
-    file = checkpoint.repository.open(path)
     try:
-        content = parse_json(read_range(file, 0, file.size), lenient=True)
-    except InvalidJson:
+        return read_object(checkpoint.repository, f"{folder}/{name}".lstrip("/")) or {}
+    except InvalidCheckpoint:
         return {}
-    finally:
-        file.close()
-    return content if isinstance(content, dict) else {}

@@ -8,7 +8,7 @@ from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.check import adapter_rules
 from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
 from analyzers.check.loads import applies, judge
-from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
+from analyzers.check.report import ANALYSIS_VERSION, LEVELS, NOT_OF_ADAPTERS, NOT_OF_MERGED, CheckReport, CheckRequest, Finding, Rule
 from analyzers.check.rules import RULES, Facts, file_rules
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
@@ -47,14 +47,14 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         alone, reach = yield from _alone(checkpoint, with_commits(checkpoint.ref, checkpoint.commit), access, notes)
         coverage = [reach]
         unjudged: list[str] = []
+        merged = isinstance(checkpoint, MergedCheckpoint)
+        not_applied = NOT_OF_ADAPTERS if lone else NOT_OF_MERGED if merged else frozenset[Rule]()
+        found += [each for each in alone if each.rule not in not_applied]
         if lone:
-            found += [each for each in alone if each.rule not in adapter_rules.OF_MODELS]
             unfit, base = adapter_rules.judge(checkpoint, base, access, unjudged)
             if base is not None:
                 opened.enter_context(base)
         else:
-            merged = isinstance(checkpoint, MergedCheckpoint)
-            found += [each for each in alone if not (merged and each.rule in (*adapter_rules.OF_MODELS, "upcast", "config-dtype"))]
             notes += ["How the base itself was trained and stored is not judged here: check it alone."] * merged
             loading, unfit = judge(checkpoint, oracle, notes, unjudged)
             unfit += adapter_rules.merged(checkpoint)
@@ -84,6 +84,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             findings=tuple(sorted(found, key=lambda each: -LEVELS.index(each.level))),
             notes=tuple(notes),
             loading_judged=not unjudged,
+            not_applied=tuple(sorted(not_applied)),
             coverage=tuple(coverage),
             timing=Timing.since(start, nbytes, perf_counter() - start),
             environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),

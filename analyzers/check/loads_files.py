@@ -130,7 +130,7 @@ def _adapter(checkpoint: Checkpoint, place: str) -> Iterator[Finding]:
     except JsonTooLarge:
         return
     if not fault and not any(_in(place, name) in files for name in _ADAPTER_WEIGHTS):
-        fault = f"has no {quoted(_ADAPTER_WEIGHTS[0])} beside it"
+        fault = f"has no {quoted(_ADAPTER_WEIGHTS[0])} next to it"
     if fault:
         yield _refused(
             f"{quoted(path, 200)} {fault}: where peft is installed, transformers fails on it. Delete it, or save the adapter too."

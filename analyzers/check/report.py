@@ -78,6 +78,11 @@ RULES: dict[Rule, str] = {
 }
 """What each rule looks for, in words."""
 WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"})
+OF_MODELS: frozenset[Rule] = frozenset({"zero-tensor", "untouched", "stored-twice", "fossil-rows"})
+"""Rules about how a model was trained and stored. In an adapter B begins at 0, A may be drawn alike in all modules, and whole tensors are
+copies of the base's: `adapter-empty` tells what that means. Of BASE+ADAPTER, they are about the base."""
+NOT_OF_ADAPTERS: frozenset[Rule] = frozenset({*OF_MODELS, *WITH_BASE, "loads", "empty"})
+NOT_OF_MERGED: frozenset[Rule] = frozenset({*OF_MODELS, "upcast", "config-dtype"})
 
 
 class CheckRequest(Request):
@@ -120,7 +125,8 @@ class CheckReport(Report):
 
     findings: the gravest first; saving_bytes: of all findings together; notes: what could not be checked; adapter: whether the checkpoint
     is an adapter alone; base: the one named in the request, for an adapter alone that of its configuration if it could be read;
-    loading_judged: whether loading by transformers was judged in full, for an adapter how it fits its base.
+    loading_judged: whether loading by transformers was judged in full, for an adapter how it fits its base; not_applied: rules that say
+    nothing about an adapter, or about a base with one.
     """
 
     names_files = False
@@ -135,6 +141,7 @@ class CheckReport(Report):
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     loading_judged: bool = True
+    not_applied: tuple[Rule, ...] = ()
     coverage: tuple[Coverage, ...] = ()
 
     def fails(self, fail_on: FailOn) -> bool:

@@ -18,7 +18,8 @@ def headline(report: "CheckReport") -> str:
     if report.findings == unread and reach:
         return f"Nothing found in what was read, which is not all. {reach}"
     if report.findings == unread:
-        limit = "" if report.loading_judged else "; how transformers loads it was not judged in full"
+        fit = "whether it fits its base" if report.adapter else "how transformers loads it"
+        limit = "" if report.loading_judged else f"; {fit} was not judged in full"
         what = f"{plural(report.checkpoint.tensors, 'tensor')}{' of an adapter' if report.adapter else ''}{limit}."
         if not unread:
             return f"Nothing found in {what}"
@@ -39,7 +40,8 @@ def next_step(report: "CheckReport") -> NextStep:
     elif report.count("warning"):
         advice = "Each warning says what to change before you publish it."
     elif not report.loading_judged:
-        advice = "Load it before you rely on it: a note says what was not judged about loading."
+        about = "its base" if report.adapter else "loading"
+        advice = f"Load it before you rely on it: a note says what was not judged about {about}."
     elif not report.whole:
         advice = "Look at what was left out before you rely on it: nothing needs to change in the rest."
     elif report.unread():

@@ -231,10 +231,12 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     names: dict[Verdict, tuple[str, ...]] = {}
     for dtype, whole in pooled.items():
         own = [t for t in judged if t.dtype == dtype and t.judgement.verdict != "undecided"]
+        alike: dict[Verdict, list[Judged]] = {}
         for one in own or [Judged(dtype, parameters[dtype], whole)]:
             if (own_verdict := one.judgement.verdict) != "undecided":
                 weight[own_verdict] = weight.get(own_verdict, 0) + one.parameters
-                names[own_verdict] = _ancestors_of([one for one in own if one.judgement.verdict == own_verdict] or [one])
+                alike.setdefault(own_verdict, []).append(one)
+        names |= {own_verdict: _ancestors_of(group) for own_verdict, group in alike.items()}
     everything = sum(one.parameters for one in judged)
     verdict: Verdict = max(weight, key=lambda v: weight[v], default="undecided")
     leads, others = weight.get(verdict, 0), sum(weight.values()) - weight.get(verdict, 0)
@@ -292,10 +294,11 @@ def _grid_evidence(judged: Sequence[Judged]) -> tuple[Evidence, ...]:
 
 def _ancestors_of(tensors: Sequence[Judged]) -> tuple[str, ...]:
     """Join the ancestors of tensors with one verdict. Grids count as one ancestor, if all but 0.1% of the parameters are on one."""
-    grids = [one for one in tensors if one.judgement.grid is not None and one.judgement.grid.proven]
+    proven = [one.judgement.grid is not None and one.judgement.grid.proven for one in tensors]
+    grids = [one for one, on in zip(tensors, proven, strict=True) if on]
     on_grid = sum(one.parameters for one in grids) >= (1 - SET_ASIDE) * sum(one.parameters for one in tensors)
     formats = {one.judgement.passed_through[0]: None for one in grids}
-    rest = [name for one in tensors for name in one.judgement.passed_through[one in grids :]]
+    rest = [name for one, on in zip(tensors, proven, strict=True) for name in one.judgement.passed_through[on:]]
     return tuple(dict.fromkeys(("/".join(formats),) * bool(formats and on_grid) + tuple(rest)))
 
 

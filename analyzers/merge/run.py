@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from analyzers import limits
 from analyzers.base import Progress, check_size
 from analyzers.checkpoints import Access, Chunk, MergedCheckpoint, Span, open_whole, quoted, quoted_names, stream, whole_spans
+from analyzers.checkpoints.adapters.configuration import FILE as ADAPTER_CONFIG
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, UnsupportedWeights
 from analyzers.formatting import plural
 from analyzers.merge.report import Dtype, MergeReport
@@ -106,6 +107,11 @@ class _MergedFolder(Folder):
         self.overflowed: Counter[str] = Counter()
         self._lock = threading.Lock()
         super().__init__(checkpoint, plan, base=checkpoint.merge.base)
+        # An adapter stored with its base is merged now: transformers would load it on top of the merged weights.
+        own = [each.checkpoint for each in checkpoint.merge.adapters if each.checkpoint.ref == checkpoint.merge.base.ref]
+        for path in {file.path for each in own for file in each.files} | ({ADAPTER_CONFIG} if own else set()):
+            self._copied.pop(path, None)
+        self.unread = [path for path in self.unread if path in self._copied]
 
     def _convert(self, codes: NDArray[Any], planned: Planned) -> NDArray[Any]:
         dtype, to = planned.tensor.dtype, _STORED[self._dtype]

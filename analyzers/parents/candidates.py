@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from analyzers import limits
 from analyzers.base import Progress
-from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides
+from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides, with_commits
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.parents.model_card import base_models
 from analyzers.parents.report import ParentsRequest, Source
@@ -36,10 +36,12 @@ def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Gener
 
 
 def _find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Opened) -> Iterator[Progress]:
-    """Add the candidates that the card names and those that the library suggests."""
+    """Add the base of a model with adapters, the candidates that the card names, and those that the library suggests."""
+    (base, _), *adapters = opened.sides[0].parts
+    own = [with_commits(base.ref, base.commit)] if adapters else []
     of_card = base_models(opened.sides[0], limits.CANDIDATES)
     known = {(side.ref, side.commit) for side in opened.sides}
-    for name in list(dict.fromkeys([*of_card, *request.suggested]))[: limits.CANDIDATES]:
+    for name in list(dict.fromkeys([*own, *of_card, *request.suggested]))[: limits.CANDIDATES]:
         try:
             (side,) = yield from open_sides([name], ["Candidate"], access, request.subfolder)
             stack.enter_context(side)
@@ -54,7 +56,7 @@ def _find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Ope
             continue
         known.add((side.ref, side.commit))
         opened.sides.append(side)
-        opened.sources.append("card" if name in of_card else "library")
+        opened.sources.append("named" if name in own else "card" if name in of_card else "library")
     if not opened.sources:
         found = opened.notes[0] if opened.notes else f"The model card of {opened.sides[0].ref} names no base_model."
         raise InvalidRequest(f"No candidates: name checkpoints that the model may come from. {found}")

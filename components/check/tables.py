@@ -19,6 +19,8 @@ def rules(report: CheckReport) -> str:
 
 def outcome(report: CheckReport, rule: Rule) -> str:
     """Return what a rule found, in a word or two."""
+    if rule in report.not_applied:
+        return "not applied"
     if rule in WITH_BASE and report.base is None:
         return "no base"
     levels = [each.level for each in report.findings if each.rule == rule]

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from analyzers.check import CheckReport, CheckRequest, analyze
 from analyzers.checkpoints import Access
+from components.check.text import outcome
 from tests.dtype_detection.checkpoints import normal
 from tests.update_sparsity.adapters import base, factors, write_adapter
 from tests.update_sparsity.checkpoints import Tensors
@@ -204,7 +205,7 @@ def test_parameters_of_another_method_are_no_whole_weights(tmp_path: Path) -> No
     model, adapter = built(tmp_path, other_method)
     report = check(adapter, model)
     assert not report.findings and not report.loading_judged
-    assert any("This adapter is BOFT" in note for note in report.notes)
+    assert any("This adapter uses BOFT" in note for note in report.notes)
 
 
 def test_a_file_in_the_names_of_kohya_needs_no_configuration(tmp_path: Path) -> None:
@@ -252,6 +253,8 @@ def test_advice_for_models_is_not_given_for_adapters(tmp_path: Path) -> None:
     (found,) = (each for each in report.findings if each.rule != "upcast")
     assert found.level == "info" and found.title == "The adapter repeats tensors of its base"
     assert set(found.tensors) == {"lm_head.weight", "model.layers.0.input_layernorm.weight"}
+    assert outcome(report, "stored-twice") == "not applied" and outcome(report, "non-finite") == "nothing"
     together = check(f"{model}+{adapter}")
+    assert outcome(together, "upcast") == "not applied"
     assert {each.rule for each in together.findings} <= {"adapter-empty"}
     assert any("How the base itself was trained and stored is not judged here" in note for note in together.notes)

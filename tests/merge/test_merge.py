@@ -93,6 +93,18 @@ def test_sharded_base(tmp_path: Path) -> None:
     assert all(torch.equal(loaded[name], tensor) for name, tensor in theirs.items())
 
 
+def test_adapter_in_the_folder_of_its_base(tmp_path: Path) -> None:
+    """The merged folder holds no adapter, which transformers would load on top of the merged weights."""
+    write(llama(), LoraConfig(r=8, target_modules=["q_proj"]), tmp_path)
+    theirs = merged_by_peft(tmp_path)
+    for path in (tmp_path / "adapter").iterdir():
+        path.rename(tmp_path / "base" / path.name)
+    report = _merge(tmp_path, "float32", "{0}/base+{0}/base")
+    assert not any("Copied as it is" in note for note in report.notes)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    assert loaded.keys() == theirs.keys() and all(torch.equal(loaded[name], tensor) for name, tensor in theirs.items())
+
+
 def test_refusals(tmp_path: Path) -> None:
     write(llama(), LoraConfig(r=8, target_modules=["q_proj"]), tmp_path)
     (tmp_path / "taken").mkdir()

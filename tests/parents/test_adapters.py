@@ -1,6 +1,5 @@
 """What a reference says about itself, BASE+ADAPTER, is not asked of the weights: parents and compare say it, with what was measured."""
 
-
 import pytest
 
 from analyzers.checkpoints import Access
@@ -34,6 +33,8 @@ def test_model_with_an_adapter(models: tuple[str, str, str]) -> None:
         assert report.statement.startswith(f"Made from {path} by merging {model.removeprefix(path + '+')} into it: the difference is ")
         assert not any("came first" in each.text for each in report.evidence)
         assert "model card" not in report.next_step().advice
+    alone = _parents(first)  # its base is the candidate
+    assert [row.ref for row in alone.candidates] == [path] and alone.statement == _parents(first, path).statement
     assert _parents(path, first).statement.startswith(f"The base of {first}: the difference is ")
     assert _parents(first, second).statement.startswith(f"Made from {path}, as {second} is, with other adapters")
     added = f"{first}+0.5*{second.rpartition('+')[2]}"

@@ -98,7 +98,7 @@ def test_modules_are_measured_one_by_one(tmp_path: Path) -> None:
     assert "layers.7.self_attn.q_proj" in found.unmatched[0]
     said = report(folder, adapter).headline()
     assert "1 module matches nothing in the base: this is said of the other 4 of 5 (80%)." in said
-    assert "1 module changes nothing: B A is 0." in said
+    assert "1 module changes nothing: s B A is 0." in said
 
 
 def test_updates_far_below_and_far_above_the_resolution_of_bf16(tmp_path: Path) -> None:

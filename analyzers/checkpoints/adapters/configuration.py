@@ -73,14 +73,21 @@ class AdapterConfiguration:
     def base_reference(self) -> str:
         """Return the reference of the base. Raises UnsupportedWeights with the reason if the configuration names none on the Hub."""
         if self.base is None:
-            named = f"names {quoted(self.stated_base, 100)}, not a model on the Hub, and was not followed" if self.stated_base else ""
-            raise UnsupportedWeights(f"Its {FILE} {named or 'names no base'}: give the base yourself, as BASE+ADAPTER.")
+            named = "names no base"
+            if self.stated_base:
+                named = f"names {quoted(self.stated_base, 100)}, which is not a model on the Hub and was not followed"
+            raise UnsupportedWeights(f"Its {FILE} {named}: give the base yourself, as BASE+ADAPTER.")
         return f"{self.base}@{self.revision}" if self.revision else self.base
 
 
 def read_configuration(repository: Repository, folder: str) -> AdapterConfiguration | None:
     """Read and validate the configuration in ``folder``, "" for the top; None if there is none. Raises as `configuration` does."""
-    path = f"{folder}/{FILE}" if folder else FILE
+    content = read_object(repository, f"{folder}/{FILE}".lstrip("/"))
+    return None if content is None else configuration(content)
+
+
+def read_object(repository: Repository, path: str) -> dict[str, Any] | None:
+    """Read the JSON object in a small file; None if there is no such file. Raises InvalidCheckpoint for anything else in it."""
     if path not in repository.files:
         return None
     if repository.files[path] > limits.CONFIG_BYTES:
@@ -94,7 +101,7 @@ def read_configuration(repository: Repository, folder: str) -> AdapterConfigurat
         file.close()
     if not isinstance(content, dict):
         raise InvalidCheckpoint(f"{quoted(path, 200)} is not a JSON object.")
-    return configuration(content)
+    return content
 
 
 def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:
@@ -199,10 +206,10 @@ def _refuse_methods(content: Mapping[str, Any]) -> None:
     method = content.get("peft_type") or "LORA"
     if method != "LORA":
         name = _METHODS.get(method, quoted(method))
-        raise UnsupportedWeights(f"This adapter is {name}, which is not merged here: LoRA, rsLoRA and DoRA are.")
+        raise UnsupportedWeights(f"This adapter uses {name}, which is not supported: LoRA, rsLoRA and DoRA are.")
     for key, name in _VARIANTS.items():
         if content.get(key):
-            raise UnsupportedWeights(f"This adapter uses {name}, which is not merged here: LoRA, rsLoRA and DoRA are.")
+            raise UnsupportedWeights(f"This adapter uses {name}, which is not supported: LoRA, rsLoRA and DoRA are.")
     start = content.get("init_lora_weights")
     start = start.lower() if isinstance(start, str) else ""
     changed = next((words for key, words in _CHANGED_BASES.items() if start.startswith(key)), None)
@@ -230,9 +237,9 @@ def _number(content: Mapping[str, Any], key: str, whole: bool) -> Any:
 def _checked(value: object, what: str, whole: bool) -> Any:
     """Return a rank, or an alpha. Raises InvalidCheckpoint."""
     if whole and (type(value) is not int or not 0 < value <= _LARGEST_RANK):
-        raise InvalidCheckpoint(f"{FILE}: {what} is {quoted(str(value))}, and a rank is a whole number from 1 to {_LARGEST_RANK:,}.")
+        raise InvalidCheckpoint(f"{FILE}: {what} is {json.dumps(value)[:60]}, and a rank is a whole number from 1 to {_LARGEST_RANK:,}.")
     if not whole and (type(value) not in (int, float) or not abs(value) < 1e30):  # type: ignore[arg-type]
-        raise InvalidCheckpoint(f"{FILE}: {what} is {quoted(str(value))}, which is not a usable number.")
+        raise InvalidCheckpoint(f"{FILE}: {what} is {json.dumps(value)[:60]}, which is not a usable number.")
     return value
 
 

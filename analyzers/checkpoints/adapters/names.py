@@ -29,7 +29,8 @@ _LAST = (".alpha", ".dora_scale")  # parameters only of modules that have matric
 # Parameters of other methods, by parts of their names.
 _OTHERS = {
     "hada_": "LoHa", "lokr_": "LoKr", "ia3_l": "IA3", "vera_lambda": "VeRA", "oft_": "OFT", "prompt_embeddings": "prompt tuning",
-    "lora_E": "AdaLoRA", "trainable_tokens_": "trainable tokens", "lora_mid": "LoCon of three matrices", ".weight.lora_": "stored in GGUF",
+    "lora_E": "AdaLoRA", "trainable_tokens_": "trainable tokens", "lora_mid": "LoCon of three matrices",
+    ".weight.lora_": "the names of GGUF",
 }  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def sort_tensors(tensors: Iterable[Tensor], paths: Iterable[str] = ()) -> Conten
         else:
             other = next((words for part, words in _OTHERS.items() if part in name), None)
             if other:
-                raise UnsupportedWeights(f"This adapter is {other} ({quoted(name)}), which is not merged here: LoRA, rsLoRA and DoRA are.")
+                raise UnsupportedWeights(f"This adapter uses {other} ({quoted(name)}), which is not supported: LoRA, rsLoRA and DoRA are.")
             if ".original_module." not in name:
                 saved[plain_name(name)] = tensor
     return Contents(modules, saved, unscaled)

@@ -51,8 +51,14 @@ def untie(base: Checkpoint, ties: Mapping[str, Tensor], changed: Mapping[str, Te
     """Keep the weights that are tied to a changed one, which adapters leave alone as long as they are not merged."""
     kept: dict[str, Tensor] = {}
     notes = []
+    tied: dict[tuple[object, ...], list[str]] = {}
+    for name, each in ties.items():
+        tied.setdefault((each.file, each.offset, each.shape), []).append(name)
+    hidden = _hidden_head(base, changed)
     for tensor in base.tensors:
-        same = [name for name, each in ties.items() if (each.file, each.offset, each.shape) == (tensor.file, tensor.offset, tensor.shape)]
+        same = tied.get((tensor.file, tensor.offset, tensor.shape), [])
+        if not same and tensor is not hidden:
+            continue
         others = [name for name in (tensor.name, *same) if name not in changed]
         own = [name for name in (tensor.name, *same) if name in changed]
         resized = any(changed[name].shape != tensor.shape for name in own)
@@ -63,7 +69,7 @@ def untie(base: Checkpoint, ties: Mapping[str, Tensor], changed: Mapping[str, Te
                 f"The adapter changes {quoted_names(own)} and not {quoted_names(others)}, which the base ties to {them}: stored "
                 "separately, they are what the unmerged model computes with; peft's merge may change all of them."
             )
-        elif own and (others if same else _hides_head(base, changed, tensor)):
+        elif own and (others or tensor is hidden):
             notes.append(
                 f"The base ties {quoted_names(others) or 'its head'} to {quoted_names(own)}, which the adapter changes: merged, both "
                 "change, and unmerged only what the adapter names, so that the outputs differ."
@@ -71,10 +77,13 @@ def untie(base: Checkpoint, ties: Mapping[str, Tensor], changed: Mapping[str, Te
     return Untied(kept, notes)
 
 
-def _hides_head(base: Checkpoint, changed: Mapping[str, Tensor], embedding: Tensor) -> bool:
-    """Return whether a head whose name nothing tells, as of masked language models, is tied to ``embedding``."""
+def _hidden_head(base: Checkpoint, changed: Mapping[str, Tensor]) -> Tensor | None:
+    """Return the embedding that is tied to a head whose name nothing tells, as of masked language models."""
+    embedding = _largest(base)
+    if embedding is None or not (states_ties(base.config) and _has_head(base, ("ForMaskedLM", "ForPreTraining"))):
+        return None
     stored = any(each.role == "head" and each.shape == embedding.shape for each in (*base.tensors, *changed.values()))
-    return embedding is _largest(base) and not stored and states_ties(base.config) and _has_head(base, ("ForMaskedLM", "ForPreTraining"))
+    return None if stored else embedding
 
 
 def _has_head(base: Checkpoint, kinds: tuple[str, ...]) -> bool:

@@ -54,7 +54,7 @@ def _kept(adapter: Adapter, about: str) -> str:
     found = adapter.survival.get("bf16")
     if found is None or found.lost_norm is None:
         if adapter.modules and all(module.empty for module in adapter.modules):
-            return "The adapter changes nothing: B A is 0 in all of its modules that match the base."
+            return "The adapter changes nothing: its update is 0 in all modules that match the base."
         if any(module.values_read for module in adapter.modules):
             return (
                 "What a merge would keep of the adapter was not measured: no weight that was read changes by a finite amount other than 0."
@@ -110,7 +110,7 @@ def _limits(adapter: Adapter, sampled: bool) -> Iterator[str]:
         yield f"{change} no counterpart in the base to compare with, as a head that the base ties: nothing is said of what it loses."
     empty = sum(module.empty is True for module in adapter.modules)
     if empty and not all(module.empty for module in adapter.modules):
-        yield f"{plural(empty, 'module changes', 'modules change')} nothing: B A is 0."
+        yield f"{plural(empty, 'module changes', 'modules change')} nothing: s B A is 0."
     if (adapter.tied_drift or 0) > _NOISE:
         yield (
             f"The base ties its head to its embedding, and the adapter moves them apart, by {share(adapter.tied_drift)} of the norm: "

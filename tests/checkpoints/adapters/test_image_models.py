@@ -31,7 +31,8 @@ def _pipeline(folder: Path, parts: Mapping[str, str] = _MODULES) -> dict[str, to
 
 def _adapter(folder: Path, spell: Spell, file: str, metadata: dict[str, str] | None = None, **alphas: float) -> dict[str, torch.Tensor]:
     """Write an adapter of all parts; return B A of each."""
-    stored, products = {}, {}
+    stored: dict[str, torch.Tensor] = {}
+    products: dict[str, torch.Tensor] = {}
     for seed, (part, module) in enumerate(_MODULES.items()):
         drawn = torch.Generator().manual_seed(10 + seed)
         a, b = torch.randn(4, 8, generator=drawn), torch.randn(16, 4, generator=drawn)

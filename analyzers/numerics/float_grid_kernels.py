@@ -22,7 +22,7 @@ def count_finest(steps: NDArray[np.int16], levels: NDArray[np.int8], columns: in
     """Count values with all significant bits, and the powers of two by which no neighbours on one side are divisible.
 
     steps: (rows * columns,) exponents of the largest power of two that divides each value, `NO_STEP` for 0; levels: their numbers, or
-    `FEWER`, or `NONE`. Of fewer than three rows, columns are not examined. Adds to out (levels, 2), in its last row `FEWER`.
+    `FEWER`, or `NONE`. Of fewer rows than `_NEAR` on both sides, columns are not examined. Adds to out (levels, 2), in its last row `FEWER`.
     """
     rows = steps.size // columns
     for i in range(steps.size):
@@ -31,7 +31,7 @@ def count_finest(steps: NDArray[np.int16], levels: NDArray[np.int8], columns: in
             continue
         row, column, own, step = i // columns, i % columns, steps[i], -NO_STEP
         for stride, room in ((-1, column), (1, columns - 1 - column), (-columns, row), (columns, rows - 1 - row)):
-            if abs(stride) == 1 or rows > 2:
+            if abs(stride) == 1 or rows > 2 * _NEAR:
                 least = own
                 for near in range(1, min(_NEAR, room) + 1):
                     least = min(least, steps[i + near * stride])

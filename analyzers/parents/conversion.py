@@ -4,7 +4,7 @@ Counts of all values decide what is equal or rounded. Only tensors that are neit
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ _OF_RANGE = 0.02
 # Most tensors whose values are searched for in other tensors, and most tensors that are read again.
 _SEARCHED, _EXAMINED = 400, 2_000
 _KEPT = 1 << 14  # values of each tensor that are tested for a step function, and for grids unless all are read
-_MAY_BE_ON_GRID = 32  # matrices that look trained of which so many values are tested for grids
+_MAY_BE_ON_GRID = 32  # tensors that look trained are tested for grids, the others only if one of these is on a grid
 _ALIKE = 0.98
 
 
@@ -125,19 +125,26 @@ class Examination:
 
     def examine(self, sides: Sequence[Checkpoint], names: Sequence[str], readers: Sequence[Reader]) -> Iterator[Step[TensorOrigin]]:
         """Read again the tensors that may be damaged; yield the steps of the stream. Each argument lists the model and the candidate."""
-        spans, matrices = [], 0
-        for group in [group for group in self.pieces if self._relation(group)[0] == "differs"][:_EXAMINED]:
-            trained, elements = self._looks_trained(group), min(group.base.elements, _elements(group, self._column))
-            matrices += is_matrix(group.base.shape, group.base.role)
-            if self._stepwise or not trained or matrices <= _MAY_BE_ON_GRID:
-                whole = not trained or (self._stepwise and self._exact)
-                spans.append(Span((group.base, group.tuned[self._column]), 0, elements if whole else min(elements, _KEPT)))
-        for step in stream(sides, spans, _look, names):
-            if step.span is not None and step.result is not None:
-                self._found[step.span.tensor.name] = step.result
-            yield step
+        differing = [group for group in self.pieces if self._relation(group)[0] == "differs"][:_EXAMINED]
+        trained = [group for group in differing if self._looks_trained(group)]
+        first = len(trained) if self._stepwise else _MAY_BE_ON_GRID
+        nbytes = requests = 0
+        for groups in ([group for group in differing if group not in trained] + trained[:first], trained[first:]):
+            for step in stream(sides, [self._span(group, group in trained) for group in groups], _look, names):
+                if step.span is not None and step.result is not None:
+                    self._found[step.span.tensor.name] = step.result
+                step = replace(step, bytes_read=nbytes + step.bytes_read, requests=requests + step.requests)
+                yield step
+            nbytes, requests = (step.bytes_read, step.requests) if groups else (nbytes, requests)
+            if not self.on_grids:
+                break
         odd = [group for group in self.pieces if group.base.name in self._found and self._judge(group)[0] == "differs"]
         self._search([group for group in odd if not self._looks_trained(group)][:_SEARCHED], readers)
+
+    def _span(self, group: Group, trained: bool) -> Span:
+        elements = min(group.base.elements, _elements(group, self._column))
+        whole = not trained or (self._stepwise and self._exact)
+        return Span((group.base, group.tuned[self._column]), 0, elements if whole else min(elements, _KEPT))
 
     def _search(self, odd: Sequence[Group], readers: Sequence[Reader]) -> None:
         """Find tensors whose values are those of another tensor of the candidate."""

@@ -88,17 +88,20 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}{_but(facts.fit)}.{lost}"
     if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (damage := _damage(facts, best)):
         return "derived", damage
-    if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (best.cosine_without or 0) > 0.9:
+    stepwise = facts.stepwise is not None and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5
+    if (stepwise and (best.cosine_without or 0) > 0.9) or (facts.on_grids and all(row.relation in FAITHFUL for row in facts.conversion)):
         apart = f"{share(best.distance_without)} away from it{_without(best)}"
-        return "quantized-copy", f"A quantized copy of {best.ref}: {apart}, rounded to {_rounding(facts) or 'a coarser grid'}."
+        return "quantized-copy", f"A quantized copy of {best.ref}, {apart}: {_grid(facts)}."
     return "derived", _derivation(facts, best)
 
 
-def _rounding(facts: Facts) -> str:
+def _grid(facts: Facts) -> str:
     """Name the grids of a quantized copy, and say how many values are the source's rounded on them."""
     compared, nearest = (sum(counts[i] for counts in facts.on_grids.values()) for i in range(2))
-    off = "all" if nearest == compared else f"{nearest:,}"
-    return f"{listed(list(facts.on_grids))}; {off} of {compared:,} values compared there equal the source rounded so" if compared else ""
+    if not compared:
+        return "rounded to a coarser grid"
+    number = f"all {compared:,}" if nearest == compared else f"{nearest:,} of {compared:,}"
+    return f"{listed(list(facts.on_grids))}, and {number} values compared equal the source rounded so"
 
 
 def _few_akin(facts: Facts, best: Candidate) -> str:

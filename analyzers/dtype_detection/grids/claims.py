@@ -17,9 +17,9 @@ _MOST_BITS = 8
 _FEW_TILES = 0.01
 # Values on the same level that count
 _SAME = 64
-# The least share of values of a float's normal range with all its significant bits: half of smoothly distributed ones have them, while of
-# integers whose scales are any powers of two, a quarter or fewer do
-_FINEST_SHARE = 1 / 3
+# The least share of values of a float's normal range with all its significant bits: about half of smoothly distributed ones have them, and
+# a seventh of normally distributed integers whose scales are any powers of two
+_FINEST_SHARE = 0.25
 # The least share of groups that are proofs alone and of groups that pass, to be told of a tensor that is not on a grid as a whole
 _FOSSIL_SHARE = 0.05
 

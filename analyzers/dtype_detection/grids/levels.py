@@ -11,6 +11,7 @@ from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import FEWER, NO_STEP, NONE
 
 _ROWS = 1 << 18  # values at a time
+_LEVELS = 60  # with all significant bits, the most of a float; outliers are beyond
 # Of a value, how far from the border between two levels either may be the nearest: quantizers divide by scales before they round these
 _BORDER = 2.0**-8
 
@@ -63,8 +64,8 @@ def finest_levels(fitted: Fitted, mantissa: int, dtype: str) -> tuple[NDArray[np
         twos = np.frexp((level & -level).astype(np.float64))[1] - 1
         odd = level >> twos
         steps[rows][known] = twos + np.frexp(scale)[1]
-        fewer = np.where(level >> mantissa > 0, FEWER, NONE)
-        levels[rows][known] = np.where(odd >> mantissa == 1, ((twos << mantissa) + odd - (1 << mantissa)) >> 1, fewer)
+        number = np.where(odd >> mantissa == 1, ((twos << mantissa) + odd - (1 << mantissa)) >> 1, FEWER)
+        levels[rows][known] = np.where((level >> mantissa > 0) & (number < _LEVELS), number, NONE)
     return steps.ravel(), levels.ravel()
 
 

@@ -193,7 +193,9 @@ class GridSearch:
         keys, decades = np.full(ANCHORS, -1, dtype=np.int64), np.zeros(ANCHORS)
         for fitted in self._fit(book, tile, codes, start, stored, most, counts.counts, keys, decades):
             if tile == TENSOR and fitted.fits[0, 1] > 0:
-                counts.scales = max(counts.scales[0], float(fitted.fits[0, 0])), min(counts.scales[1], float(fitted.fits[0, 1]))
+                # the lowest scale of a float that explains a piece may be any power of two times that of another
+                low, high = fitted.fits[0] * (2.0 ** -np.frexp(fitted.fits[0, 1])[1] if book.mantissa else 1.0)
+                counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
             if book.mantissa and not most:
                 count_finest(*finest_levels(fitted, book.mantissa, stored.dtype), fitted.codes.shape[1], counts.finest)
         counts.decades = {int(key): float(each) for key, each in zip(keys[keys >= 0], decades[keys >= 0], strict=True)}

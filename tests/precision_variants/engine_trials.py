@@ -526,17 +526,15 @@ def subjects() -> Iterator[Callable[[str], Subject]]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The judgement of one trial. enough: whether it has the tokens to be decided; named, others: whether it names the fault, and causes
-    that it does not have.
-    """
+    """The judgement of one trial."""
 
-    seed: int
     case: Case
     engine: Engine
     expected: Expected
 
     @property
     def enough(self) -> bool:
+        """Whether there are the tokens to decide."""
         return self.engine.tokens >= ENOUGH and self.engine.sequences >= 8
 
     @property
@@ -546,6 +544,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
+        """Whether the verdict is right, and the fault named, or none."""
         named = self.expected.kind in self.kinds if self.expected.kind else not self.kinds
         return named and self.engine.verdict == self.expected.verdict
 
@@ -560,7 +559,7 @@ def outcome(name: str, subject: Callable[[str], Subject], seed: int) -> Outcome:
     """Make one trial."""
     expected = TRIALS[name]
     case = Case(name, subject(expected.models[seed % len(expected.models)]), seed)
-    return Outcome(seed, case, expected.trial(case), expected)
+    return Outcome(case, expected.trial(case), expected)
 
 
 def shares(outcomes: list[Outcome]) -> dict[str, float]:

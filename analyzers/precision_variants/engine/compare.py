@@ -97,7 +97,8 @@ class EngineComparison:
         return found, missing
 
     @cached_property
-    def _hidden(self) -> tuple[dict[int, torch.Tensor], int]:
+    def hidden(self) -> tuple[dict[int, torch.Tensor], int]:
+        """The engine's hidden states by layer, and of how many sequences. Raises as `read_hidden` does."""
         return hidden.read_hidden(self.hidden_states, list(map(len, self.rows))) if self.hidden_states else ({}, 0)
 
     @property
@@ -187,7 +188,7 @@ class EngineComparison:
         ]
         kl, weights = comparison.divergence(e[finite])
         apart = runs["bf16"].rerouted(base)
-        layers, sequences = self._hidden
+        layers, sequences = self.hidden
         by_layer, first = hidden.deviations(layers, base.hidden, runs["bf16"].hidden, list(map(len, self.rows[:sequences])))
         return Engine(
             form=self.sequences[0].form,
@@ -234,7 +235,7 @@ class EngineComparison:
         rounding: Rounding = STORED,
     ) -> Generator[VariantProgress, None, EngineRun]:
         result: EngineRun | None = None
-        layers, sequences = self._hidden if asked else ({}, 0)
+        layers, sequences = self.hidden if asked else ({}, 0)
         options = PassOptions(settings, attention, rounding, kept=0)
         for result in run(measured.anatomy, rows, options, name, asked, layers, sequences):
             if result is None:
@@ -352,12 +353,13 @@ class EngineComparison:
         return {}
 
     def _text(self, token: int) -> str:
-        """Return the text of a token, "" without a tokenizer."""
+        """Return the text of a token, "" without a tokenizer and for a part of a character."""
         if token not in self._texts:
             try:
-                self._texts[token] = self.opened.tokenizer.decode([token])
+                text = self.opened.tokenizer.decode([token])
             except MantissaError:
-                self._texts[token] = ""
+                text = ""
+            self._texts[token] = "" if "\N{REPLACEMENT CHARACTER}" in text else text
         return self._texts[token]
 
 

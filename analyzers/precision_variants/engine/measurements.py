@@ -53,7 +53,8 @@ class ImportanceRatio(Record):
 
 
 class TokenDifference(Record):
-    """One token. sequence, position: from 0; text: decoded alone, "" without a tokenizer; engine: null where it is minus infinity."""
+    """One token. sequence, position: from 0; text: decoded alone, "" without a tokenizer or
+    for a part of a character; engine: null where it is minus infinity."""
 
     sequence: int
     position: int

@@ -127,4 +127,4 @@ def notes(engine: Engine) -> Iterator[str]:
         yield f"Not tried: {listed(engine.not_tried)}."
     if engine.rerouted:
         yield f"This model's own bf16 run sends {engine.rerouted:,} of these tokens to other experts than fp32; the band includes that."
-    yield "The KL divergence and the importance ratios mean what they say if the engine itself sampled these tokens."
+    yield "The estimates of the KL divergence hold if the engine itself sampled these tokens."

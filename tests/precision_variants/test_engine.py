@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,9 @@ def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject],
     assert report.engine is not None and report.engine.against is not None
     assert (report.engine.verdict, report.engine.against.verdict) == ("within", "beyond")
     rows = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
+    again = [rows[0] | {"logprobs": [None, -math.inf, *rows[0]["logprobs"][2:]]}, *rows[1:]]
+    pair = mantissa.compare_runs(rows, again, **asked).engine.against
+    assert (pair.tokens, pair.forbidden, pair.difference.max, pair.verdict) == (sum(95 - at for at in range(8)) - 1, 1, 0, "beyond")
     with pytest.raises(InvalidData, match="The two runs have different tokens"):
         mantissa.compare_runs(rows, rows[1:], **asked)
 

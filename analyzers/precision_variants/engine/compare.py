@@ -324,14 +324,20 @@ class EngineComparison:
         """Compare with the other run. Raises InvalidData if it has other tokens."""
         if [each.token_ids or each.tokens for each in self.against] != [each.token_ids or each.tokens for each in self.sequences]:
             raise InvalidData("The two runs have different tokens: give both the same sequences, in the same order.")
-        d = engine - self._over(_log_probabilities(self.against))
-        known = np.isfinite(d)
+        other = self._over(_log_probabilities(self.against))
+        with np.errstate(invalid="ignore"):  # minus infinity in both
+            d = np.where(np.isnan(other), np.nan, engine) - other
+        known, forbidden = np.isfinite(d), int(np.isinf(d).sum())
         if not known.any():
             raise InvalidData("No token has a log-probability in both runs.")
         size = units.ratio(d, b, known)
-        judged = comparison.verdict(size, False, PAIR_BAND)
         return RunDifference(
-            tokens=int(known.sum()), difference=comparison.difference(d[known]), ratio=size, band=PAIR_BAND, verdict=judged
+            tokens=int(known.sum()),
+            forbidden=forbidden,
+            difference=comparison.difference(d[known]),
+            ratio=size,
+            band=PAIR_BAND,
+            verdict=comparison.verdict(size, forbidden > 0, PAIR_BAND),
         )
 
     def _token(self, at: int, engine: Floats, reference: Floats, b: Floats) -> TokenDifference:

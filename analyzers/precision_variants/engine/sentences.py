@@ -73,6 +73,8 @@ def statement(engine: Engine) -> Iterator[str]:
             f"The two runs differ by {magnitude(engine.against.difference.mean_abs)} nats on average, {judged} two bf16 runs with "
             f"independent errors may ({times(engine.against.ratio)} bf16's deviation from fp32; the limit is {engine.against.band:.3g})."
         )
+        if engine.against.forbidden:
+            yield f"{plural(engine.against.forbidden, 'token')} at minus infinity in one of them only: rounding never does that."
     if engine.first_deviating_layer is not None:
         where = "the embeddings" if engine.first_deviating_layer < 0 else f"layer {engine.first_deviating_layer}"
         yield f"The engine's hidden states leave the band first in the output of {where}."

@@ -176,8 +176,9 @@ def judged(tried: Sequence[Tried], e: Floats, b: Floats, units: Units) -> list[t
         gain, low, high = units.quotient(e, each.e, known, _LEVEL)
         if gain is not None:
             left = units.ratio(each.e, b if each.b is None else each.b, known)
-            fitted = {"remaining": left, "gain": gain, "gain_low": low, "gain_high": high}
-            causes.append((each, Cause(kind=each.kind, what=each.what, explains=explained(left), **fitted)))
+            what, explains = each.what, explained(left)
+            cause = Cause(kind=each.kind, what=what, explains=explains, remaining=left, gain=gain, gain_low=low, gain_high=high)
+            causes.append((each, cause))
     return sorted(causes, key=lambda pair: (pair[1].remaining and pair[1].remaining.value) or 0.0)
 
 

@@ -49,6 +49,8 @@ def advice(engine: Engine) -> str:
             "To tell routing from other weights, compare the experts that the engine chose with the trainer's, or give many short "
             f"sequences: a flip changes nothing before it. {_ADVICE['other_weights']}"
         )
+    if engine.verdict == "beyond" and not all(cause.told_apart for cause in engine.causes):
+        return "Give log-probabilities of more tokens, in more sequences, to tell these causes apart."
     if engine.verdict == "beyond" and kinds:
         return _ADVICE[kinds[0]]
     if engine.verdict == "undecided":

@@ -477,6 +477,7 @@ class Expected:
     models: tuple[str, ...] = MODELS
 
 
+_TRAINED = (*SAMPLES, "untied")  # With random weights the rounding of the head is too small a part of bf16's to be seen.
 TRIALS = {
     "clean": Expected(clean, "within", None),
     "clean mixture of experts": Expected(clean, "within", None, ("mixture",)),
@@ -486,8 +487,8 @@ TRIALS = {
     "repetition penalty": Expected(repetition, "beyond", "penalty"),
     "presence or frequency penalty": Expected(penalized, "beyond", "penalty"),
     "forbidden token": Expected(forbidden, "beyond", "forbidden"),
-    "softmax in bf16": Expected(softmax, "beyond", "rounded"),
-    "head in fp32": Expected(head, "within", "higher_precision"),
+    "softmax in bf16": Expected(softmax, "beyond", "rounded", _TRAINED),
+    "head in fp32": Expected(head, "within", "higher_precision", _TRAINED),
     "offset": Expected(offset, "beyond", "offset"),
     "other tokenizer": Expected(tokenizer, "beyond", "tokens", SAMPLES),
     "beginning of text": Expected(context, "beyond", "context", SAMPLES),

@@ -21,7 +21,7 @@ from analyzers.terminal import plural
 GAIN = 1.05
 """A cause makes mean |e| at least this many times smaller, with 99% confidence: fitting to noise gains a few per mille."""
 _LEVEL = 0.99
-_OUTSIDE = 0.02  # Share of tokens that rounding may move across the border of a filter.
+_OUTSIDE = 0.05  # Share of tokens that rounding may move across the border of a filter.
 _FITTED = 256  # Tokens to which a temperature or a penalty is fitted.
 _TOP_K = 512
 _TOP_P = torch.tensor((*(0.05 * step for step in range(1, 20)), 0.98, 0.99, 0.999))

@@ -135,7 +135,7 @@ def _overflows(passport: Fp16Passport, variants: Mapping[str, Variant]) -> Itera
     if first is not None and rescale is not None:
         yield (
             f"The first value to exceed {_LIMIT} is {place(first)}. Divided by {rescale.factor:,.0f} it fits with one bit to spare; "
-            "the modules after it are another question."
+            "what that changes in later modules was not measured."
         )
     if weights.value is not None and weights.value >= FP16_OVERFLOW:
         yield f"A stored weight exceeds {_LIMIT}: {place(weights)}."
@@ -184,4 +184,4 @@ def _backward(gradients: Gradients) -> Iterator[str]:
     yield f"Backward, the largest gradient is {place(gradients)}, {_away(gradients.margin_bits)}: a loss scale can be at most {scale}."
     if gradients.underflow is not None:
         lost, scaled = share(gradients.underflow), share(gradients.underflow_scaled)
-        yield f"Without one, {lost} of the nonzero gradients become 0 in fp16, with that one {scaled}."
+        yield f"Without a loss scale {lost} of the nonzero gradients become 0 in fp16, with this one {scaled}."

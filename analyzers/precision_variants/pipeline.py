@@ -80,6 +80,7 @@ class Pipeline:
         if request.logprobs:
             rows = token_rows(request.logprobs, opened)
             engine = EngineComparison(request.logprobs, rows, opened, opened.attention, variants, request.against, request.hidden_states)
+            _ = engine.hidden  # a file that cannot be used is refused before weights are read
         return cls(request, inputs, batch, weights, objective(request, inputs, weights), opened.attention, variants, engine)
 
     @property

@@ -60,5 +60,6 @@ def layers(report: PrecisionReport) -> go.Figure:
         for name, values in (("bf16 run", [row.bf16 for row in rows]), ("engine", [row.engine for row in rows]))
     ]
     figure = log_figure(320, "y", series, "relative error (rms), %", "%{customdata[0]}<br>%{customdata[1]}", "lines+markers")
-    figure.update_xaxes(title="layer")
+    every = 1 + len(rows) // 12
+    figure.update_xaxes(title="layer", tickvals=[row.layer for row in rows[::every]])
     return figure

@@ -84,9 +84,9 @@ def _worst_layer(report: PrecisionReport) -> str:
         return cannot_tell("Worst layer", "No variant has finite hidden states in every layer.")
     best, worst = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
     low, high = (f"{numbers.rounded(errors[name], 2, 2):.2g}" for name in (best, worst))
-    between, which = (f"{high}%", f"for {best}") if best == worst else (f"{low} to {high}%", f"from {best} to {worst}")
+    between, which = (f"{high}%", "") if best == worst else (f"{low} to {high}%", f" from {best} to {worst};")
     layer = report.variants[worst].summary.mid_max_layer
-    body = f"Largest relative error (rms) of a layer's output, {which}; for {worst} in layer {layer}."
+    body = f"Largest relative error (rms) of a layer's output,{which} for {worst} in layer {layer}."
     return answer("Worst layer", between, FACT, body)
 
 

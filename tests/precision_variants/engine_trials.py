@@ -477,6 +477,7 @@ class Expected:
     models: tuple[str, ...] = MODELS
 
 
+_TRAINED = (*SAMPLES, "untied")  # With random weights the rounding of the head is too small a part of bf16's to be seen.
 TRIALS = {
     "clean": Expected(clean, "within", None),
     "clean mixture of experts": Expected(clean, "within", None, ("mixture",)),
@@ -486,8 +487,8 @@ TRIALS = {
     "repetition penalty": Expected(repetition, "beyond", "penalty"),
     "presence or frequency penalty": Expected(penalized, "beyond", "penalty"),
     "forbidden token": Expected(forbidden, "beyond", "forbidden"),
-    "softmax in bf16": Expected(softmax, "beyond", "rounded"),
-    "head in fp32": Expected(head, "within", "higher_precision"),
+    "softmax in bf16": Expected(softmax, "beyond", "rounded", _TRAINED),
+    "head in fp32": Expected(head, "within", "higher_precision", _TRAINED),
     "offset": Expected(offset, "beyond", "offset"),
     "other tokenizer": Expected(tokenizer, "beyond", "tokens", SAMPLES),
     "beginning of text": Expected(context, "beyond", "context", SAMPLES),
@@ -526,17 +527,15 @@ def subjects() -> Iterator[Callable[[str], Subject]]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The judgement of one trial. enough: whether it has the tokens to be decided; named, others: whether it names the fault, and causes
-    that it does not have.
-    """
+    """The judgement of one trial."""
 
-    seed: int
     case: Case
     engine: Engine
     expected: Expected
 
     @property
     def enough(self) -> bool:
+        """Whether there are the tokens to decide."""
         return self.engine.tokens >= ENOUGH and self.engine.sequences >= 8
 
     @property
@@ -546,6 +545,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
+        """Whether the verdict is right, and the fault named, or none."""
         named = self.expected.kind in self.kinds if self.expected.kind else not self.kinds
         return named and self.engine.verdict == self.expected.verdict
 
@@ -560,7 +560,7 @@ def outcome(name: str, subject: Callable[[str], Subject], seed: int) -> Outcome:
     """Make one trial."""
     expected = TRIALS[name]
     case = Case(name, subject(expected.models[seed % len(expected.models)]), seed)
-    return Outcome(seed, case, expected.trial(case), expected)
+    return Outcome(case, expected.trial(case), expected)
 
 
 def shares(outcomes: list[Outcome]) -> dict[str, float]:

@@ -340,11 +340,15 @@ def test_a_model_of_one_layer_is_told_of_too(tmp_path: Path) -> None:
 
 def test_quantized_weights_lie_on_their_grids(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(1))
-    int8, fp8, mxfp4 = (fake_quantized(weight, kind) for kind in get_args(Quantization))
+    int8, fp8, mxfp4, int4, fp8_tensor = (fake_quantized(weight, kind) for kind in get_args(Quantization))
     assert all(len(row.unique()) <= 255 for row in int8)
     assert (int8 - weight).abs().amax(1).le(weight.abs().amax(1) / 250).all()
     rows = fp8 / (weight.abs().amax(1, keepdim=True) / 448)
     torch.testing.assert_close(rows.to(torch.float8_e4m3fn).float(), rows, rtol=1e-5, atol=1e-5)
+    steps = int4 / (weight.abs().amax(1, keepdim=True) / 7)
+    torch.testing.assert_close(steps.round(), steps, rtol=1e-5, atol=1e-5)
+    whole = fp8_tensor / (weight.abs().amax() / 448)
+    torch.testing.assert_close(whole.to(torch.float8_e4m3fn).float(), whole, rtol=1e-5, atol=1e-5)
     blocks = mxfp4.view(-1, 32)
     grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     for block in blocks:

@@ -1,18 +1,21 @@
 """An engine's log-probabilities, made by transformers: clean ones are within bf16 rounding, each injected fault is named."""
 
+import base64
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 import mantissa
 from analyzers.__main__ import main
+from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest
-from analyzers.precision_variants import PrecisionReport
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
 from analyzers.precision_variants.engine.comparison import BAND, Units
 from analyzers.precision_variants.engine.routing import told_apart
 from tests.precision_variants.engine_trials import TRIALS, Subject, chosen, logits, outcome, shares, subjects
@@ -81,10 +84,43 @@ def test_the_command_reads_a_file_and_hidden_states(subject: Callable[[str], Sub
     assert engine["worst"][0]["text"] and len(engine["worst"]) == 20
     assert engine["first_deviating_layer"] == 2 and [row["layer"] for row in engine["layers"]] == [0, 1, 2, 3]
     assert "leave the band first in the output of layer 2" in report["statement"]
+    url = "data:;base64," + base64.b64encode((tmp_path / "hidden.safetensors").read_bytes()).decode()
+    uploaded = mantissa.precision(
+        "sample:tiny-bf16", logprobs=tmp_path / "engine.jsonl", hidden_states=url, variants=("bf16",), sequence_length=16
+    )
+    assert uploaded.engine is not None and uploaded.engine.first_deviating_layer == 2
+    assert uploaded.request.hidden_states == "data:" and uploaded.id != report["id"]
     read = PrecisionReport.model_validate_json(json.dumps(report))
     assert read.headline().startswith("The engine is within what bf16 rounding explains")
     assert "Engine against fp32" in read.plots() and len(read.tables()["engine_worst"]) == 20
     assert "vLLM" not in read.text() and "'" in read.text()
+
+
+@pytest.mark.parametrize(
+    ("hidden", "sentence"),
+    [
+        ("data:;base64,AAAA", "The file of hidden states is not a safetensors file"),
+        ("data:;base64,%", "The file of hidden states is not a safetensors file"),
+        ("data:", "The file of hidden states is not a safetensors file"),
+        (save({"model.layers.0": torch.zeros(3, 4)}), "The file of hidden states holds hidden states of 3 tokens"),
+        (save({"model.layers.0": torch.zeros(2, dtype=torch.int8)}), "which is no hidden state: it needs the axes tokens and width."),
+        (save({"lm_head": torch.zeros(2, 4)}), "The file of hidden states names no decoder layer"),
+        (save({"layers.7": torch.zeros(2, 64)}), "The hidden states are not this model's: layer 7 of width 64 does not exist."),
+        (save({"layers.0": torch.zeros(2, 63)}), "The hidden states are not this model's: layer 0 of width 63 does not exist."),
+    ],
+)
+def test_hidden_states_of_another_kind_are_refused(hidden: str | bytes, sentence: str) -> None:
+    url = hidden if isinstance(hidden, str) else "data:;base64," + base64.b64encode(hidden).decode()
+    rows = [{"token_ids": [5, 6], "logprobs": [-1.0]}]
+    with pytest.raises(InvalidData, match=sentence):
+        mantissa.precision("sample:tiny-bf16", logprobs=rows, hidden_states=url, variants=("bf16",), sequence_length=16)
+
+
+def test_a_path_of_hidden_states_is_for_local_runs_only() -> None:
+    rows = [{"token_ids": [5, 6], "logprobs": [-1.0]}]
+    request: Any = {"model": "sample:tiny-bf16", "logprobs": rows, "hidden_states": "/etc/passwd", "variants": ("bf16",)}
+    with pytest.raises(InvalidRequest, match="send the file as a data URL"):
+        list(analyze(PrecisionRequest(**request), Access()))
 
 
 def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject], tmp_path: Path) -> None:
@@ -95,6 +131,9 @@ def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject],
     assert report.engine is not None and report.engine.against is not None
     assert (report.engine.verdict, report.engine.against.verdict) == ("within", "beyond")
     rows = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
+    again = [rows[0] | {"logprobs": [None, -math.inf, *rows[0]["logprobs"][2:]]}, *rows[1:]]
+    pair = mantissa.compare_runs(rows, again, **asked).engine.against
+    assert (pair.tokens, pair.forbidden, pair.difference.max, pair.verdict) == (sum(95 - at for at in range(8)) - 1, 1, 0, "beyond")
     with pytest.raises(InvalidData, match="The two runs have different tokens"):
         mantissa.compare_runs(rows, rows[1:], **asked)
 

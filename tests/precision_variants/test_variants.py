@@ -51,7 +51,7 @@ def test_a_definition() -> None:
         ("x: dtype=tf32, autocast=true", "autocast is to bf16 or fp16"),
         ("x: attention=flash", "flash attention is for bf16 and fp16"),
         ("x: dtype=bf16, attention=xformers", "one of eager, sdpa, flash"),
-        ("x: dtype=bf16, weights=int4", "one of int8, fp8, mxfp4"),
+        ("x: dtype=bf16, weights=int3", "one of int8, fp8, mxfp4, int4, fp8_tensor"),
         ("two words: dtype=bf16", "name of a variant"),
         ("<script>: dtype=bf16", "name of a variant"),
         ("", "here is no variant ''"),

@@ -21,7 +21,7 @@ from analyzers.terminal import plural
 GAIN = 1.05
 """A cause makes mean |e| at least this many times smaller, with 99% confidence: fitting to noise gains a few per mille."""
 _LEVEL = 0.99
-_OUTSIDE = 0.02  # Share of tokens that rounding may move across the border of a filter.
+_OUTSIDE = 0.05  # Share of tokens that rounding may move across the border of a filter.
 _FITTED = 256  # Tokens to which a temperature or a penalty is fitted.
 _TOP_K = 512
 _TOP_P = torch.tensor((*(0.05 * step for step in range(1, 20)), 0.98, 0.99, 0.999))
@@ -176,8 +176,9 @@ def judged(tried: Sequence[Tried], e: Floats, b: Floats, units: Units) -> list[t
         gain, low, high = units.quotient(e, each.e, known, _LEVEL)
         if gain is not None:
             left = units.ratio(each.e, b if each.b is None else each.b, known)
-            fitted = {"remaining": left, "gain": gain, "gain_low": low, "gain_high": high}
-            causes.append((each, Cause(kind=each.kind, what=each.what, explains=explained(left), **fitted)))
+            what, explains = each.what, explained(left)
+            cause = Cause(kind=each.kind, what=what, explains=explains, remaining=left, gain=gain, gain_low=low, gain_high=high)
+            causes.append((each, cause))
     return sorted(causes, key=lambda pair: (pair[1].remaining and pair[1].remaining.value) or 0.0)
 
 

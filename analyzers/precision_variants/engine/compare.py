@@ -97,7 +97,8 @@ class EngineComparison:
         return found, missing
 
     @cached_property
-    def _hidden(self) -> tuple[dict[int, torch.Tensor], int]:
+    def hidden(self) -> tuple[dict[int, torch.Tensor], int]:
+        """The engine's hidden states by layer, and of how many sequences. Raises as `read_hidden` does."""
         return hidden.read_hidden(self.hidden_states, list(map(len, self.rows))) if self.hidden_states else ({}, 0)
 
     @property
@@ -187,7 +188,7 @@ class EngineComparison:
         ]
         kl, weights = comparison.divergence(e[finite])
         apart = runs["bf16"].rerouted(base)
-        layers, sequences = self._hidden
+        layers, sequences = self.hidden
         by_layer, first = hidden.deviations(layers, base.hidden, runs["bf16"].hidden, list(map(len, self.rows[:sequences])))
         return Engine(
             form=self.sequences[0].form,
@@ -234,7 +235,7 @@ class EngineComparison:
         rounding: Rounding = STORED,
     ) -> Generator[VariantProgress, None, EngineRun]:
         result: EngineRun | None = None
-        layers, sequences = self._hidden if asked else ({}, 0)
+        layers, sequences = self.hidden if asked else ({}, 0)
         options = PassOptions(settings, attention, rounding, kept=0)
         for result in run(measured.anatomy, rows, options, name, asked, layers, sequences):
             if result is None:
@@ -323,14 +324,20 @@ class EngineComparison:
         """Compare with the other run. Raises InvalidData if it has other tokens."""
         if [each.token_ids or each.tokens for each in self.against] != [each.token_ids or each.tokens for each in self.sequences]:
             raise InvalidData("The two runs have different tokens: give both the same sequences, in the same order.")
-        d = engine - self._over(_log_probabilities(self.against))
-        known = np.isfinite(d)
+        other = self._over(_log_probabilities(self.against))
+        with np.errstate(invalid="ignore"):  # minus infinity in both
+            d = np.where(np.isnan(other), np.nan, engine) - other
+        known, forbidden = np.isfinite(d), int(np.isinf(d).sum())
         if not known.any():
             raise InvalidData("No token has a log-probability in both runs.")
         size = units.ratio(d, b, known)
-        judged = comparison.verdict(size, False, PAIR_BAND)
         return RunDifference(
-            tokens=int(known.sum()), difference=comparison.difference(d[known]), ratio=size, band=PAIR_BAND, verdict=judged
+            tokens=int(known.sum()),
+            forbidden=forbidden,
+            difference=comparison.difference(d[known]),
+            ratio=size,
+            band=PAIR_BAND,
+            verdict=comparison.verdict(size, forbidden > 0, PAIR_BAND),
         )
 
     def _token(self, at: int, engine: Floats, reference: Floats, b: Floats) -> TokenDifference:
@@ -352,12 +359,13 @@ class EngineComparison:
         return {}
 
     def _text(self, token: int) -> str:
-        """Return the text of a token, "" without a tokenizer."""
+        """Return the text of a token, "" without a tokenizer and for a part of a character."""
         if token not in self._texts:
             try:
-                self._texts[token] = self.opened.tokenizer.decode([token])
+                text = self.opened.tokenizer.decode([token])
             except MantissaError:
-                self._texts[token] = ""
+                text = ""
+            self._texts[token] = "" if "\N{REPLACEMENT CHARACTER}" in text else text
         return self._texts[token]
 
 

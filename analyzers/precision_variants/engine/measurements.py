@@ -53,7 +53,8 @@ class ImportanceRatio(Record):
 
 
 class TokenDifference(Record):
-    """One token. sequence, position: from 0; text: decoded alone, "" without a tokenizer; engine: null where it is minus infinity."""
+    """One token. sequence, position: from 0; text: decoded alone, "" without a tokenizer or
+    for a part of a character; engine: null where it is minus infinity."""
 
     sequence: int
     position: int
@@ -90,9 +91,12 @@ class Cause(Record):
 
 
 class RunDifference(Record):
-    """The engine's log-probabilities less those of another run, on the same tokens. ratio: to bf16's own deviation from fp32."""
+    """The engine's log-probabilities less those of another run, on the same tokens. ratio: to bf16's own deviation from fp32. forbidden:
+    tokens at minus infinity in one of the two, which rounding never gives.
+    """
 
     tokens: int
+    forbidden: int = 0
     difference: Difference
     ratio: Ratio
     band: float

@@ -49,6 +49,8 @@ def advice(engine: Engine) -> str:
             "To tell routing from other weights, compare the experts that the engine chose with the trainer's, or give many short "
             f"sequences: a flip changes nothing before it. {_ADVICE['other_weights']}"
         )
+    if engine.verdict == "beyond" and not all(cause.told_apart for cause in engine.causes):
+        return "Give log-probabilities of more tokens, in more sequences, to tell these causes apart."
     if engine.verdict == "beyond" and kinds:
         return _ADVICE[kinds[0]]
     if engine.verdict == "undecided":
@@ -73,6 +75,8 @@ def statement(engine: Engine) -> Iterator[str]:
             f"The two runs differ by {magnitude(engine.against.difference.mean_abs)} nats on average, {judged} two bf16 runs with "
             f"independent errors may ({times(engine.against.ratio)} bf16's deviation from fp32; the limit is {engine.against.band:.3g})."
         )
+        if engine.against.forbidden:
+            yield f"{plural(engine.against.forbidden, 'token')} at minus infinity in one of them only: rounding never does that."
     if engine.first_deviating_layer is not None:
         where = "the embeddings" if engine.first_deviating_layer < 0 else f"layer {engine.first_deviating_layer}"
         yield f"The engine's hidden states leave the band first in the output of {where}."
@@ -127,4 +131,4 @@ def notes(engine: Engine) -> Iterator[str]:
         yield f"Not tried: {listed(engine.not_tried)}."
     if engine.rerouted:
         yield f"This model's own bf16 run sends {engine.rerouted:,} of these tokens to other experts than fp32; the band includes that."
-    yield "The KL divergence and the importance ratios mean what they say if the engine itself sampled these tokens."
+    yield "The estimates of the KL divergence hold if the engine itself sampled these tokens."

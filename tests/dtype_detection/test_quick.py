@@ -60,6 +60,7 @@ def test_what_a_sample_says_of_the_rest(tmp_path: Path) -> None:
     assert "none an exception. That so many different values of one grid (" in whole and "has odds of 1 in 10^" in whole
 
 
+@pytest.mark.exhaustive
 def test_shares_of_parameters_and_rows_of_a_sample_are_of_what_was_read(tmp_path: Path) -> None:
     tensors = {f"model.layers.{i}.mlp.up_proj.weight": normal(512, 512, seed=i) for i in range(8)}
     for name in list(tensors)[:4]:

@@ -10,7 +10,7 @@ from tests.toy import ToyReport
 
 
 def _read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=120) as answer:
         text: str = answer.read().decode()
         return text
 

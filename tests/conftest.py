@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "MANTISSA_TEST_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
+# Collecting imports torch, transformers and Gradio, of which nothing becomes garbage: looking for it takes seconds of each process.
+gc.disable()
+
 # No deadline, since the time of an example depends on the machine. The suite tries the same few examples each time; make test-all, many.
 hypothesis.settings.register_profile("exhaustive", deadline=None, max_examples=300)
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=25, derandomize=True)
@@ -27,6 +31,22 @@ hypothesis.settings.load_profile("tests")
 # A shell that starts this run in the background makes it and its children ignore interrupts, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let each of several processes begin to collect with another folder: pytest compiles a file in the process that comes to it first."""
+    tests = Path(__file__).parent
+    worker = getattr(config, "workerinput", None)
+    if worker and [Path(each).resolve() for each in config.args] == [tests]:
+        parts = sorted(str(path) for path in tests.glob("[a-z]*") if path.is_dir() or path.match("test_*.py"))
+        start = int(worker["workerid"][2:]) * len(parts) // worker["workercount"]
+        config.args = parts[start:] + parts[:start]
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, and not among what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 # Files that take longest run first: at the end, they would keep one process busy while the others are idle.
@@ -38,20 +58,20 @@ _LONGEST = (
     "scan/",
     "library/",
     "test_command_line.py",
-    "test_registry.py",
+    "dtype_detection/test_ancestors.py",
     "language_models/",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first."""
+    """Run the longest files first, in the same order in every process."""
     first = tuple(f"tests/{each}" for each in _LONGEST)
-    items.sort(key=lambda item: not item.nodeid.startswith(first))
+    items.sort(key=lambda item: (not item.nodeid.startswith(first), item.path))
 
 
 # Files of tests/browser that need a Hub in make test, and one with an app of its own, so that both halves take equally long: starting an
 # app takes ten seconds of a core.
-_ONLINE = ("embed", "hostile_names", "login", "running")
+_ONLINE = ("embed", "hostile_names", "login", "registry", "running")
 
 
 # Folders whose files share an app, or a process that has loaded transformers.

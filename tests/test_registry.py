@@ -1,10 +1,6 @@
 """The registry: nothing else names an analyzer, and an entry alone is enough to add one."""
 
 import ast
-import json
-import subprocess
-import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -13,8 +9,7 @@ from analyzers import ANALYZERS
 from analyzers.command_line import Parser, request_of
 from analyzers.errors import InvalidRequest
 from components.forms.form import command, permalink
-from tests.browser.conftest import NOWHERE, program, serve
-from tests.toy import ENTRY, ToyReport, ToyRequest
+from tests.toy import ENTRY, ToyRequest
 from tests.toy.command import add_options
 from tests.toy.form import filled, request
 
@@ -57,7 +52,7 @@ def test_nothing_but_the_registry_names_an_analyzer() -> None:
 
 
 def test_one_field_of_a_request_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``least`` of the toy analyzer is written in its request and nowhere else; what is served of it is tested below."""
+    """``least`` of the toy analyzer is written in its request and nowhere else; what is served of it is tested in the browser's folder."""
     monkeypatch.setitem(ANALYZERS, "toy", ENTRY)
     parser = Parser(prog="toy")
     add_options(parser)
@@ -68,25 +63,3 @@ def test_one_field_of_a_request_is_an_option_everywhere(monkeypatch: pytest.Monk
     assert request(filled([("model", "org/name"), ("least", "5")])) == asked
     with pytest.raises(InvalidRequest, match=r"^Least must be at least 0, not -1"):
         request({"model": "org/name", "least": "-1"})
-
-
-def _read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        text: str = answer.read().decode()
-        return text
-
-
-def test_an_entry_in_the_registry_is_a_page_a_command_an_endpoint_and_a_stored_result(tmp_path: Path) -> None:
-    with serve(tmp_path, NOWHERE, ("-m", "tests.toy.program")) as url:
-        option = "Count only tensors with at least this many elements"
-        assert option in _read(f"{url}/toy") and option in _read(f"{url}/methods/toy")
-        described = json.loads(_read(f"{url}/gradio_api/info"))["named_endpoints"]["/toy"]["parameters"]
-        assert [each["parameter_default"] for each in described if each["parameter_name"] == "least"] == [0]
-        (tool,) = (each for each in json.loads(_read(f"{url}/gradio_api/mcp/schema")) if each["name"] == "toy")
-        assert tool["inputSchema"]["properties"]["least"]["description"] == f"{option} (default 0)."
-        assert "How many tensors?" in _read(f"{url}/toy") and "Counting tensors" in _read(f"{url}/methods/toy")
-        found = ToyReport.model_validate(program(url).predict(model="sample:tiny-bf16", api_name="/toy"))
-        assert found.tensors == 38
-        assert "38 tensors" in _read(f"{url}/result/{found.id}") and json.loads(_read(f"{url}/result/{found.id}.json"))["tensors"] == 38
-    line = [sys.executable, "-m", "tests.toy.program", "toy", "sample:tiny-bf16"]
-    assert subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=110, check=True).stdout == "38 tensors\n"

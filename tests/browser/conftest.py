@@ -124,8 +124,8 @@ def online_hub() -> Iterator[LocalHub]:
 
 @pytest.fixture(scope="package")
 def online(online_hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start an app that reads from ``online_hub``; yields its address."""
-    with serve(tmp_path_factory.mktemp("online"), online_hub.url) as url:
+    """Start an app that reads from ``online_hub`` and has a toy analyzer more; yields its address."""
+    with serve(tmp_path_factory.mktemp("online"), online_hub.url, ("-m", "tests.toy.program")) as url:
         yield url
 
 

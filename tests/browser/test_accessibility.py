@@ -23,8 +23,8 @@ def serious(page: Page) -> list[Any]:
     return [(each["id"], [node["target"] for node in each["nodes"]][:5]) for each in found if each["impact"] in ("serious", "critical")]
 
 
-# Forms are made of the same parts, the most of them on these.
-_SOME = ("", "library")
+# Forms are made of the same parts; the passport's is tried with its result.
+_SOME = ("library",)
 _ADDRESSES = ("", *(each.address for each in with_pages() if each.address), "library", "methods", "methods/dtype")
 
 

@@ -73,6 +73,7 @@ def test_bad_arguments_get_one_sentence(client: Client, arguments: dict[str, Any
     assert "Traceback" not in str(caught.value)
 
 
+@pytest.mark.exhaustive
 def test_the_block_of_the_documentation_runs(offline: str) -> None:
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```", page.split("## Over the network")[1], re.DOTALL | re.MULTILINE)

@@ -87,6 +87,7 @@ def test_a_small_frame_loads_one_file(open_page: OpenPage, online: str) -> None:
         page.close()
 
 
+@pytest.mark.exhaustive
 def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, online: str) -> None:
     code = _code(_run(open_page, online), "m-frame")
     assert code.startswith(f'<iframe src="{online}/result/')

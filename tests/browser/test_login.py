@@ -130,9 +130,7 @@ def test_ann_logs_in_and_analyzes_a_gated_model(site: Site, page: Page) -> None:
     page.reload()
     expect(status).to_contain_text("The Hub refuses your login or token, which has expired or was revoked: log in again,")
     expect(page.locator("#m-model input")).to_have_value(re.compile("^org/gated@"))  # with the commit of the result before
-    page.get_by_role("link", name="Log in with Hugging Face").click()
-    page.locator("#authorize").click()
-    expect(page.locator("#m-result")).to_contain_text("bf16")
+    expect(page.get_by_role("link", name="Log in with Hugging Face")).to_be_visible()
     _no_trace(site)
 
 

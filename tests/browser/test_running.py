@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
@@ -44,6 +45,7 @@ def test_a_reload_in_the_middle_of_a_run_joins_it_with_its_settings(open_page: O
     stop(again, "Inspect")
 
 
+@pytest.mark.exhaustive
 def test_enter_while_an_analysis_runs_is_answered_and_escape_stops_it(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/?model=org/large&budget=2GB")
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%"))

@@ -71,6 +71,7 @@ def check(installed: dict[str, str], tmp_path: Path) -> Any:
     return run
 
 
+@pytest.mark.exhaustive
 def test_a_warning_is_annotated_and_fails_only_where_it_is_asked_to(check: Any, tmp_path: Path) -> None:
     write(tmp_path / "model", wide(HEALTHY), {**CONFIG, "dtype": "float32"})
     (tmp_path / "analyzers").mkdir()  # of the workspace, not the one installed

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from analyzers.check import CheckReport, CheckRequest, analyze
 from analyzers.checkpoints import Access
-from components.check.text import outcome
+from components.check.tables import outcome
 from tests.dtype_detection.checkpoints import normal
 from tests.update_sparsity.adapters import base, factors, write_adapter
 from tests.update_sparsity.checkpoints import Tensors

@@ -274,7 +274,7 @@ def test_a_base_of_another_architecture(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_card_names_another_base(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def add(name: str, sample: str, card: str = "") -> None:
         files = {path.name: path.read_bytes() for path in sample_folder(sample).iterdir()}
-        hub.add(name, files | {"README.md": card.encode()})
+        hub.add(name, files | {"README.md": card.encode(), "config.json": b"{}"})  # transformers is not asked
 
     add("org/base", "tiny-bf16")
     add("org/other", "tiny-fp16-mixed")

@@ -174,6 +174,7 @@ def test_oversized_header_is_refused_before_it_is_read() -> None:
         parse_header((200_000_000).to_bytes(8, "little"), 300_000_000)
 
 
+@pytest.mark.exhaustive
 def test_thirty_thousand_tensors_cost_little_more_than_their_json() -> None:
     # A ratio, since seconds depend on what else the machine does: 1.8 here, that is 0.2 s on a busy 2-core machine.
     names = [f"model.layers.{i // 1536}.mlp.experts.{i // 6 % 256}.{i % 6}_proj.weight" for i in range(30_000)]

@@ -130,6 +130,7 @@ def test_what_is_no_model_has_no_badge(client: TestClient, model: str) -> None:
     assert "<script" not in answer.text
 
 
+@pytest.mark.exhaustive
 def test_a_badge_takes_no_longer_in_a_large_library(client: TestClient, library: Library) -> None:
     def fastest() -> float:
         taken = []

@@ -60,6 +60,7 @@ def test_what_a_sample_says_of_the_rest(tmp_path: Path) -> None:
     assert "none an exception. That so many different values of one grid (" in whole and "has odds of 1 in 10^" in whole
 
 
+@pytest.mark.exhaustive
 def test_shares_of_parameters_and_rows_of_a_sample_are_of_what_was_read(tmp_path: Path) -> None:
     tensors = {f"model.layers.{i}.mlp.up_proj.weight": normal(512, 512, seed=i) for i in range(8)}
     for name in list(tensors)[:4]:
@@ -136,7 +137,7 @@ def test_intervals_hold_the_exact_shares(tmp_path: Path) -> None:
     truth |= {name: getattr(whole.counts, name) / whole.values_read for name in ("zero", "fp16_underflow", "fp16_subnormal")}
     assert nonzero > 0
     inside = asked = 0
-    for seed in range(12):
+    for seed in range(6):
         report = inspect(folder, budget=500_000, seed=seed)
         for name, interval in report.intervals.items():
             assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
@@ -146,7 +147,7 @@ def test_intervals_hold_the_exact_shares(tmp_path: Path) -> None:
             inside += interval.low <= share <= interval.high
             if name.startswith("representable."):
                 assert getattr(report.representable, name.removeprefix("representable.")) == interval.estimate
-    assert asked >= 12 * 4 and inside >= 0.9 * asked
+    assert asked >= 6 * 4 and inside >= 0.9 * asked
 
 
 def test_a_budget_for_everything_reads_everything(tmp_path: Path) -> None:

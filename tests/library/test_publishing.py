@@ -308,6 +308,7 @@ def test_a_file_of_a_hundred_thousand_rows_is_taken_in_parts(hub: LocalHub, monk
     assert [(len(part.items), part.refused) for part in parts] == [(3, 0), (1, 1)]
 
 
+@pytest.mark.exhaustive
 def test_one_long_text_in_many_rows_is_not_held_many_times() -> None:
     """What takes 3 kB in the file would take 4 GB if 64 rows were taken at once."""
     code = """

@@ -61,6 +61,7 @@ def test_a_launch_of_two_processes(listed: Path, alone: dict[str, str], tmp_path
     assert summary(start(arguments, {}))["scanned"] == 0
 
 
+@pytest.mark.exhaustive
 def test_what_a_process_left_is_continued(listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
     """As a launch leaves the folder that is killed: the journal of a process was never merged."""
     out = tmp_path / "out"

@@ -32,8 +32,9 @@ def singular_values(up: NDArray[Any], down: NDArray[Any], scale: float) -> Float
 
     Those of at most max(m, n) 2^-23 of the largest do not count; their number is the rank. Time grows with (m + n) r^2.
     """
-    r, s = (np.linalg.qr(factor, mode="r") for factor in (scale * up.astype(np.float64), down.T.astype(np.float64)))
-    values = np.linalg.svd(r @ s.T, compute_uv=False)
+    factors = scale * up.astype(np.float64), down.T.astype(np.float64)
+    r, s = (np.asarray(np.linalg.qr(factor, mode="r"), np.float64) for factor in factors)
+    values: Floats = np.linalg.svd(np.asarray(r @ s.T, np.float64), compute_uv=False)
     return np.asarray(values[_counted(values, r, s, max(len(up), len(down.T)))])
 
 

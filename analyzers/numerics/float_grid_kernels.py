@@ -22,7 +22,7 @@ def count_finest(steps: NDArray[np.int16], levels: NDArray[np.int8], columns: in
     """Count values with all significant bits, and the powers of two by which no neighbours on one side are divisible.
 
     steps: (rows * columns,) exponents of the largest power of two that divides each value, `NO_STEP` for 0; levels: their numbers, or
-    `FEWER`, or `NONE`. Of fewer rows than `_NEAR` on both sides, columns are not examined. Adds to out (levels, 2), in its last row `FEWER`.
+    `FEWER`, or `NONE`. Of few rows, columns are not examined. Adds to out (levels, 2), in its last row `FEWER`.
     """
     rows = steps.size // columns
     for i in range(steps.size):

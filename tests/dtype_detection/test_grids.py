@@ -123,6 +123,23 @@ def test_the_scales_of_mxfp4_leave_levels_out() -> None:
     assert found is not None and (found.format, found.group, found.proven) == ("mxfp4", "32", True)
 
 
+@pytest.mark.parametrize("name", ["torchao mxfp6 e2m3", "torchao mxfp6 e3m2", "torchao nvfp4", "e5m2 row"])
+def test_small_floats_are_proven_by_values_that_need_all_their_bits(name: str) -> None:
+    form = next(form for form in FORMATS if form.name == name)
+    found = grid(dequantized(form, "bf16", "gaussian", rows=64))
+    assert found is not None and found.proven and f"{found.format} {found.group}" == form.answer
+
+
+@pytest.mark.parametrize("columns", [1280, 1000, 40])
+def test_integers_with_powers_of_two_as_scales_are_no_floats_wherever_their_groups_begin(columns: int) -> None:
+    for bits, group, asymmetric in ((3, 16, True), (4, 40, False), (4, 32, True), (5, 128, False)):
+        values = integers(weights(128, 1280, shape="student"), bits, group, asymmetric, None).reshape(-1)[8:]
+        rows = stored(values[: values.size // columns * columns].reshape(-1, columns))
+        for tensor in (rows, rows.T):
+            found = grid(tensor)
+            assert found is None or "fp" not in found.format, (bits, group)
+
+
 @pytest.mark.parametrize("most", [0.1, 0.01])
 @pytest.mark.parametrize("size", [8, 12])
 def test_the_chance_bounds_what_native_groups_do(size: int, most: float) -> None:

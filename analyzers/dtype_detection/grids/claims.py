@@ -1,5 +1,6 @@
 """Decides from counts which grid a tensor is on: the one with the fewest bits among those that hold for all of it."""
 
+from dataclasses import replace
 from math import log2, log10
 
 import numpy as np
@@ -15,11 +16,13 @@ PROOF_LOG10 = -9.0
 _TRIALS = log10(sum(len(book.tiles) for book in BOOKS))
 _MOST_BITS = 8
 _FEW_TILES = 0.01
+# Groups that a float must explain if its own evidence is not enough
+_ENOUGH = 64
 # Values on the same level that count
-_SAME = 64
-# The least share of values of a float's normal range with all its significant bits: about half of smoothly distributed ones have them, and
-# a seventh of normally distributed integers whose scales are any powers of two
-_FINEST_SHARE = 0.25
+_SAME = 128
+# The least share of values of a float's normal range with all its significant bits, by the bits of its mantissa: about half of smoothly
+# distributed ones have them (fewer beyond 2 of E2M1's coarse steps), and a seventh of normal integers whose scales are any powers of two
+_FINEST_SHARE = {1: 0.25, 2: 0.4, 3: 0.4}
 # The least share of groups that are proofs alone and of groups that pass, to be told of a tensor that is not on a grid as a whole
 _FOSSIL_SHARE = 0.05
 
@@ -32,7 +35,7 @@ def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) ->
 
 def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> tuple[Key, TensorGrid] | None:
     """Return the same with its code book and tile."""
-    whole, parts = [], []
+    whole, parts, floats = [], [], []
     for key, counts in sorted(grids.items(), key=lambda item: item[0][0]):
         book, tile = BOOKS[key[0]], key[1]
         grid = _describe(book, tile, counts, elements, shape)
@@ -41,10 +44,19 @@ def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) 
         complete = counts.values == values and (tile != TENSOR or counts.scales[0] <= counts.scales[1])
         if complete and grid.proven:
             whole.append((key, grid))
+        elif complete and book.mantissa and not grid.exceptions and not grid.outliers and grid.groups >= _ENOUGH:
+            floats.append((key, grid))
         elif not book.mantissa and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
             parts.append((key, grid))
     if whole:
-        return min(whole, key=lambda each: each[1].bits)
+        best = min(whole, key=lambda each: each[1].bits)
+        # what is proven to need a float is on the narrower one that holds for so many groups, whose range a wider one would exceed
+        narrow = [
+            (key, replace(grid, proven=True, log10_chance=best[1].log10_chance))
+            for key, grid in floats
+            if BOOKS[key[0]].mantissa == BOOKS[best[0][0]].mantissa
+        ]
+        return min([best, *narrow], key=lambda each: each[1].bits)
     return min(parts, key=lambda each: _rank(each[1]), default=None)
 
 
@@ -96,7 +108,7 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
     if book.mantissa:
         (*used, fewer), (*twos, _) = found.finest.T
         needed = float(sum(powers * min(1.0, _SAME / number) for number, powers in zip(used, twos, strict=True) if number)) * log10(2)
-        decades = min(decades, needed) if sum(used) >= _FINEST_SHARE * (sum(used) + fewer) else 0.0
+        decades = min(decades, needed) if sum(used) >= _FINEST_SHARE[book.mantissa] * (sum(used) + fewer) else 0.0
     return TensorGrid(
         format=name,
         group=tile.name,

@@ -40,7 +40,8 @@ class Fitted:
 
     def scales(self, rows: slice) -> Values:
         """Return (2, rows, columns) the lowest and highest scale of each value."""
-        return self.fits[self.down[rows, None] * (self.right[-1] + 1) + self.right].transpose(2, 0, 1)
+        both: Values = self.fits[self.down[rows, None] * (self.right[-1] + 1) + self.right].transpose(2, 0, 1)
+        return both
 
     @property
     def blocks(self) -> list[slice]:

@@ -214,7 +214,8 @@ class GridSearch:
             fitted = Fitted.of(np.ascontiguousarray(part), first, sides)
             test_tiles(
                 fitted.codes.reshape(-1), part.shape[1], np.array(first), np.array(shape), np.array(sides),
-                0 in (tile.rows, tile.columns) or tile.rows > 1 < tile.columns, stride, form, step, book.levels, *out, fitted.fits,
+                0 in (tile.rows, tile.columns) or tile.rows > 1 < tile.columns, stride, form, step, book.levels,
+                out[0], out[1], out[2], fitted.fits,
             )  # fmt: skip
             yield fitted
 

@@ -19,7 +19,8 @@ class SourceOnGrid:
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor, self._search = tensor, GridSearch(tensor)
-        self._read, self._key = 0, None
+        self._read = 0
+        self._key: Key | None = None
         self.compared = self.nearest = 0
 
     def add(self, codes: NDArray[Any], start: int, source: Values) -> None:

@@ -168,12 +168,12 @@ class Subject:
         """
         ends = lengths or [ids.shape[1]] * len(ids)
         rows = [row[:end] for row, end in zip(ids.tolist(), ends, strict=True)]
-        given = [values[: end - 1] for values, end in zip(log_p.double().tolist(), ends, strict=True)]
-        lines = [{"token_ids": row, "logprobs": values} for row, values in zip(rows, given, strict=True)]
+        log_ps = [values[: end - 1] for values, end in zip(log_p.double().tolist(), ends, strict=True)]
+        lines = [{"token_ids": row, "logprobs": values} for row, values in zip(rows, log_ps, strict=True)]
         texts = tuple(map(tuple, (ids if whole is None else whole).tolist()))
         known = self.before if whole is not None else {}
-        asked: Any = sequences(enumerate(lines, 1)), tuple(map(tuple, rows)), self.opened, "sdpa", {}
-        engine = Looked(*asked, whole=texts, before=known)
+        given = sequences(enumerate(lines, 1))
+        engine = Looked(given, tuple(map(tuple, rows)), self.opened, "sdpa", {}, whole=texts, before=known)
         measured = Measurement(self.anatomy, ids, "sdpa", Objective(), False, None, engine.runs, 0)
         steps = engine.compare(measured)
         while True:

@@ -46,7 +46,7 @@ def _matrix(weight: Tensor, weights: Quantization) -> Tensor:
         scale = weight.float().abs().amax().clamp(min=_TINY) / 448
         return (weight / scale).to(torch.float8_e4m3fn).float() * scale
     if weights == "int4":
-        return torch.cat([_int4(group.float()) for group in weight.split(_INT4_GROUP, 1)], 1)
+        return torch.cat([_int4(group.float()) for group in torch.split(weight, _INT4_GROUP, 1)], 1)
     if weights == "mxfp4":
         from torchao.prototype.mx_formats.mx_tensor import MXTensor
 

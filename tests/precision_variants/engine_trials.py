@@ -101,15 +101,15 @@ class Looked(EngineComparison):
         keys = [(settings, attention, rounding, text) for text in whole]
         new = {key: key[-1] for key in keys if key not in self.before or (wanted and not self.before[key].logits)}
         if new:
-            every = {index: range(1, len(text)) for index, text in enumerate(new.values())} if wanted else None
+            every = {index: [*range(1, len(text))] for index, text in enumerate(new.values())} if wanted else None
             made = yield from super()._run(measured, name, settings, attention, tuple(new.values()), every, **others)
             for index, key in enumerate(new):
-                logits = {at: made.logits.get((index, at)) for at in range(1, len(key[-1])) if wanted}
-                self.before[key] = EngineRun([made.log_p[index]], [made.experts[index]], logits)  # type: ignore[arg-type]
+                logits = {(0, at): made.logits[index, at] for at in range(1, len(key[-1])) if wanted}
+                self.before[key] = EngineRun([made.log_p[index]], [made.experts[index]], logits)
         runs = [self.before[key] for key in keys]
         lengths = [len(row) - 1 for row in rows]
         experts = [None if (of := run.experts[0]) is None else of[:, :length] for run, length in zip(runs, lengths, strict=True)]
-        logits = {(at, token): runs[at].logits[token] for at, tokens in (wanted or {}).items() for token in tokens}  # type: ignore[index]
+        logits = {(at, token): runs[at].logits[0, token] for at, tokens in (wanted or {}).items() for token in tokens}
         return EngineRun([run.log_p[0][:length] for run, length in zip(runs, lengths, strict=True)], experts, logits)
 
 
@@ -168,12 +168,12 @@ class Subject:
         """
         ends = lengths or [ids.shape[1]] * len(ids)
         rows = [row[:end] for row, end in zip(ids.tolist(), ends, strict=True)]
-        given = [values[: end - 1] for values, end in zip(log_p.double().tolist(), ends, strict=True)]
-        lines = [{"token_ids": row, "logprobs": values} for row, values in zip(rows, given, strict=True)]
+        log_ps = [values[: end - 1] for values, end in zip(log_p.double().tolist(), ends, strict=True)]
+        lines = [{"token_ids": row, "logprobs": values} for row, values in zip(rows, log_ps, strict=True)]
         texts = tuple(map(tuple, (ids if whole is None else whole).tolist()))
         known = self.before if whole is not None else {}
-        asked = sequences(enumerate(lines, 1)), tuple(map(tuple, rows)), self.opened, "sdpa", {}
-        engine = Looked(*asked, whole=texts, before=known)
+        given = sequences(enumerate(lines, 1))
+        engine = Looked(given, tuple(map(tuple, rows)), self.opened, "sdpa", {}, whole=texts, before=known)
         measured = Measurement(self.anatomy, ids, "sdpa", Objective(), False, None, engine.runs, 0)
         steps = engine.compare(measured)
         while True:
@@ -373,10 +373,11 @@ def _to(weights: Any) -> Callable[[Tensor], Tensor]:
 
 def in_other_int4(weight: Tensor) -> Tensor:
     """Round to 16 values between the extremes of each 32 values of a row, as the analysis does not try."""
-    blocks = weight.unflatten(1, (-1, 32))
+    blocks: Any = weight.reshape(len(weight), -1, 32)
     low, high = blocks.amin(-1, keepdim=True), blocks.amax(-1, keepdim=True)
     step = ((high - low) / 15).clamp(min=1e-12)
-    return (((blocks - low) / step).round() * step + low).flatten(1)
+    result: Tensor = (((blocks - low) / step).round() * step + low).reshape(weight.shape)
+    return result
 
 
 def quantized(changed: Callable[[Tensor], Tensor]) -> Trial:
@@ -516,7 +517,8 @@ def subjects() -> Iterator[Callable[[str], Subject]]:
         def subject(name: str) -> Subject:
             if name not in opened:
                 folder = sample_folder(name) if name not in _BUILT else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                _BUILT.get(name, lambda folder: None)(folder)
+                if name in _BUILT:
+                    _BUILT[name](folder)
                 model = stack.enter_context(open_model(str(folder), Access(local=True), dtype="float32", device="cpu"))
                 opened[name] = Subject(name, model, folder)
             return opened[name]
@@ -553,7 +555,7 @@ class Outcome:
     def wrong(self) -> bool:
         """Whether it accuses an engine that is clean, or of another fault only."""
         accused = {*self.kinds} - {"other_weights"} if self.expected.kind else {*self.kinds}
-        return (bool(accused) and self.expected.kind not in accused) or (self.expected.kind is None and self.engine.verdict == "beyond")
+        return (bool(accused) and self.expected.kind not in self.kinds) or (self.expected.kind is None and self.engine.verdict == "beyond")
 
 
 def outcome(name: str, subject: Callable[[str], Subject], seed: int) -> Outcome:

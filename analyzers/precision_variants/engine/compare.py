@@ -315,10 +315,10 @@ class EngineComparison:
         """Return routing or other weights as the cause, or both."""
         apart = [each for run in runs if (each := run.rerouted(base)) is not None and each.mean() <= routing.FRAGILE]
         if not apart:
-            return routing.told_apart(e, b, None, e, units)
+            return routing.told_apart(e, b, None, units)
         fragile = _by_sequence(np.any(apart, 0).astype(float), self.rows)
         before = self._over([np.cumsum(each) for each in fragile])
-        return routing.told_apart(e, b, self._over(fragile) > 0, before, units)
+        return routing.told_apart(e, b, before, units)
 
     def _pair(self, engine: Floats, b: Floats, units: Units) -> RunDifference:
         """Compare with the other run. Raises InvalidData if it has other tokens."""

@@ -53,5 +53,6 @@ def app(hub: LocalHub, app_folder: Path) -> Iterator[str]:
 def process_of(url: str) -> psutil.Process:
     """Return the process of the app at this address."""
     port = url.rpartition(":")[2]
-    (found,) = (child for child in psutil.Process().children() if "app.py" in child.cmdline() and child.environ().get("PORT") == port)
+    alive = (child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
+    (found,) = (child for child in alive if "app.py" in child.cmdline() and child.environ().get("PORT") == port)
     return found

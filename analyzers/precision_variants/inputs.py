@@ -114,7 +114,9 @@ def clip_range(request: PrecisionRequest) -> tuple[float, float]:
 def read_text(path: str) -> str:
     """A local text file in UTF-8. Raises CheckpointNotFound, InvalidData, LimitExceeded."""
     repository = LocalRepository(path)
-    (name, size), *_ = repository.files.items()
+    if not repository.single_file:
+        raise InvalidData(f"{quoted(path)} is a folder: name a file.")
+    ((name, size),) = repository.files.items()
     if size > limits.PRECISION_CHARACTERS:
         raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.PRECISION_CHARACTERS:,}.")
     file = repository.open(name)

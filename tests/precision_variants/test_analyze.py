@@ -379,6 +379,9 @@ def test_text_is_cut_into_rows(tmp_path: Path) -> None:
         report("bf16", data=str(file))
     with pytest.raises(InvalidData, match="works on the command line only"):
         list(analyze(PrecisionRequest(model=MODEL, data=str(file)), Access()))
+    (folder := tmp_path / "folder.txt").mkdir()
+    with pytest.raises(InvalidData, match="is a folder: name a file"):
+        report("bf16", data=str(folder))
 
 
 def test_a_model_too_large_says_what_it_needs_and_has(monkeypatch: pytest.MonkeyPatch) -> None:

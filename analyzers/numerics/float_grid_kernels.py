@@ -10,8 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-# Values on each side, along the row and along the column: groups of integers with one scale are larger, so one side is in the same group.
-_NEAR = 7
+# Values on each side, along the row and along the column: in groups of 8 or more integers with one scale, one side is in the same group.
+_NEAR = 4
 NO_STEP = 1 << 14
 # Levels of values with fewer significant bits, and of those that are below the normal range or not on the grid
 FEWER, NONE = -1, -2

@@ -51,9 +51,9 @@ def _value(magnitude: int, mantissa: int, exponent: int) -> float:
 
 @njit(nogil=True, cache=True)
 def _cell(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
-    """Return the numbers that round to a nonzero pattern, in fp32 arithmetic first: one ulp on either side if fp32 is stored itself."""
+    """Return the numbers that round to a pattern, in fp32 arithmetic first: one ulp on either side if fp32 is stored itself."""
     value, above = _value(magnitude, mantissa, exponent), _value(magnitude + 1, mantissa, exponent)
-    below = _value(magnitude - 1, mantissa, exponent)
+    below = _value(magnitude - 1, mantissa, exponent) if magnitude > 0 else -above
     if mantissa >= 23:
         return 2 * value - above, above
     return (value + below) / 2 * (1 - 2.0**-23), (value + above) / 2 * (1 + 2.0**-23)

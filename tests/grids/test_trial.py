@@ -1,6 +1,9 @@
 """What `dtype` says of the ground truth: which quantizer made values, and that none made native ones."""
 
+from itertools import product
+
 import pytest
+import torch
 
 from tests.grids.formats import FORMATS, STORAGES, Format
 from tests.grids.trial import MODES, of_format, of_natives, said
@@ -21,6 +24,23 @@ def test_a_quantizer_is_named(name: str) -> None:
 def test_no_native_tensor_is_on_a_grid() -> None:
     for kind, tensors in of_natives(60).items():
         assert not said(tensors, "exact").claims, kind
+
+
+def test_zero_among_any_offset_is_a_value_of_fp16_too() -> None:
+    form = next(form for form in FORMATS if form.name == "gguf Q4_1")
+    assert said(of_format(form, "fp16", ("gaussian",)), "exact").claims == {form.answer: 1}
+
+
+def test_integers_that_share_powers_of_two_in_small_groups_are_no_floats() -> None:
+    drawn = torch.randn(64, 640, generator=torch.Generator().manual_seed(0))
+    tensors = {}
+    for bits, group in product((3, 4, 5), (4, 8)):
+        most, values = 2 ** (bits - 1) - 1, drawn.reshape(-1, group)
+        scale = (values.abs().amax(1, keepdim=True) / most).log2().round().exp2()
+        tensors[f"{bits} bits in groups of {group}.weight"] = (
+            ((values / scale).round().clamp(-most, most) * scale).reshape(64, 640).bfloat16()
+        )
+    assert not said(tensors, "exact").claims
 
 
 @pytest.mark.exhaustive

@@ -20,9 +20,10 @@ _FEW_TILES = 0.01
 _ENOUGH = 64
 # Values on the same level that count
 _SAME = 128
-# The least share of values of a float's normal range with all its significant bits, by the bits of its mantissa: about half of smoothly
-# distributed ones have them (fewer beyond 2 of E2M1's coarse steps), and a seventh of normal integers whose scales are any powers of two
-_FINEST_SHARE = {1: 0.25, 2: 0.4, 3: 0.4}
+# The share of values of a float's normal range with all its significant bits, by the bits of its mantissa: about half of smoothly
+# distributed ones (fewer beyond 2 of E2M1's coarse steps); of integers whose scales are any powers of two a seventh to two fifths, and
+# more where many are clipped
+_FINEST_SHARE = {1: (0.25, 1.0), 2: (0.45, 0.6), 3: (0.45, 0.6)}
 # The least share of groups that are proofs alone and of groups that pass, to be told of a tensor that is not on a grid as a whole
 _FOSSIL_SHARE = 0.05
 
@@ -108,7 +109,8 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
     if book.mantissa:
         (*used, fewer), (*twos, _) = found.finest.T
         needed = float(sum(powers * min(1.0, _SAME / number) for number, powers in zip(used, twos, strict=True) if number)) * log10(2)
-        decades = min(decades, needed) if sum(used) >= _FINEST_SHARE[book.mantissa] * (sum(used) + fewer) else 0.0
+        least, most = _FINEST_SHARE[book.mantissa]
+        decades = min(decades, needed) if least <= sum(used) / max(1, sum(used) + fewer) <= most else 0.0
     return TensorGrid(
         format=name,
         group=tile.name,

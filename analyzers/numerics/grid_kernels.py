@@ -33,7 +33,9 @@ ANCHORS = 64
 
 STRONG_DECADES = 6.0
 
-Ints, Floats, Flags = NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 _SLOTS = 1024  # of the hash table: four times the number of distinct values that any code book has
 _PIECES = 64  # intervals of feasible scales

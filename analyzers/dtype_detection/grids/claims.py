@@ -61,13 +61,16 @@ def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) 
 
 
 def contenders(grids: Grids, shape: tuple[int, int]) -> set[Key]:
-    """Return the grids that may be the best of a whole matrix, by some of its tiles, or of parts of it if none holds for all of these."""
+    """Return the grids that may be the best of a whole matrix, by some of its tiles; all of them if these do not tell."""
     told = {key: grid for key, counts in grids.items() if (grid := _describe(BOOKS[key[0]], key[1], counts, prod(shape), shape))}
     holding = {key: grid for key, grid in told.items() if not grid.exceptions and not grid.outliers}
-    proven = [(grid.bits, key[0]) for key, grid in holding.items() if grid.proven and not BOOKS[key[0]].mantissa]
-    if proven:
-        return {key for key, grid in holding.items() if (grid.bits, key[0]) <= min(proven)}
-    return set(holding or grids)
+    proven = [(grid.bits, *key) for key, grid in holding.items() if grid.proven and not BOOKS[key[0]].mantissa]
+    if not proven:
+        return set(grids)
+    bits, best, tile = min(proven)
+    finer = {key for key, grid in holding.items() if (grid.bits, key[0]) < (bits, best)}
+    # its tiles of other sizes may hold for most of it, or take more bits elsewhere
+    return finer | {key for key in grids if key[0] == best and (key[1].holds(tile) or tile.holds(key[1]))}
 
 
 def _rank(grid: TensorGrid) -> tuple[float, int, float]:

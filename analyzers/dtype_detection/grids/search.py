@@ -147,7 +147,7 @@ class GridSearch:
                         steps.append(step)
                 tests = np.array(rows, np.int64)
                 test_forms(part.reshape(-1), part.shape[1], np.array(first), tests, np.array(steps), _LEVELS, counts, anchors, decades)
-        return {key: _Look(*look) for key, *look in zip(keys, counts, anchors, decades, strict=True)}
+        return {key: _Look(counts[i], anchors[i], decades[i]) for i, key in enumerate(keys)}
 
     def _viewed(self, flat: bool) -> tuple[int, int]:
         return (1, self._shape[0] * self._shape[1]) if flat else self._shape

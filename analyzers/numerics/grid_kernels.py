@@ -11,7 +11,7 @@ that are coarser than their dtype, such as integers or values with few bits, hav
 count once, except on grids of so few levels that repeats are all there is to see: three (ternary), or 2 * `_FEW` in a whole tensor.
 """
 
-from math import frexp, log10
+from math import ceil, frexp, ldexp, log10
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,10 @@ ANCHORS = 64
 
 STRONG_DECADES = 6.0
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
 _SLOTS = 1024  # of the hash table: four times the number of distinct values that any code book has
 _PIECES = 64  # intervals of feasible scales
 _FEW, _REPEATS, _MOST_OF_REPEATS = 8, 16, 6.0
@@ -46,7 +50,7 @@ def _value(magnitude: int, mantissa: int, exponent: int) -> float:
     """Return the value of a pattern without sign."""
     stored = magnitude >> mantissa
     whole = (magnitude & ((1 << mantissa) - 1)) + ((1 << mantissa) if stored > 0 else 0)
-    return whole * 2.0 ** (max(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa)
+    return ldexp(float(whole), max(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa)
 
 
 @njit(nogil=True, cache=True)
@@ -60,21 +64,14 @@ def _cell(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
 
 
 @njit(nogil=True, cache=True)
-def _first_level(levels: NDArray[np.float64], least: float) -> int:
-    low, high = 0, levels.size
-    while low < high:
-        middle = (low + high) // 2
-        if levels[middle] < least:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _first_level(levels: Floats, least: float) -> int:
+    if levels[-1] == levels.size:  # integers from 1 on
+        return int(max(ceil(min(least, levels.size + 1.0)) - 1, 0))
+    return int(np.searchsorted(levels, least))
 
 
 @njit(nogil=True, cache=True)
-def _refine(
-    low: float, high: float, levels: NDArray[np.float64], before: NDArray[np.float64], count: int, after: NDArray[np.float64]
-) -> int:
+def _refine(low: float, high: float, levels: Floats, before: Floats, count: int, after: Floats) -> int:
     """Intersect ``count`` intervals of scales with those that put [low, high] on a level. Returns the number of intervals in ``after``."""
     found = 0
     for i in range(count):
@@ -92,14 +89,12 @@ def _refine(
 def _power_in(low: float, high: float) -> float:
     """Return the power of two between two positive numbers; 0 if there is none."""
     fraction, exponent = frexp(low)
-    power = 2.0 ** (exponent - 1 if fraction == 0.5 else exponent)
+    power = ldexp(1.0, exponent - 1 if fraction == 0.5 else exponent)
     return power if power <= high else 0.0
 
 
 @njit(nogil=True, cache=True)
-def _different(
-    cells: NDArray[np.float64], negative: NDArray[np.bool_], n: int, book: NDArray[np.float64], scales: NDArray[np.float64]
-) -> bool:
+def _different(cells: Floats, negative: Flags, n: int, book: Floats, scales: Floats) -> bool:
     """Return whether different values may have different levels: one on the border of two cells explains only one of them."""
     for side in range(2):
         k = -1
@@ -112,9 +107,7 @@ def _different(
 
 
 @njit(nogil=True, cache=True)
-def _fit(
-    cells: NDArray[np.float64], negative: NDArray[np.bool_], n: int, book: NDArray[np.float64], powers: bool, scales: NDArray[np.float64]
-) -> int:
+def _fit(cells: Floats, negative: Flags, n: int, book: Floats, powers: bool, scales: Floats) -> int:
     """Find the coarsest grid: the lowest level that the largest value may have.
 
     cells: (n, 2) of magnitudes, ascending; negative: their signs; book: (2, levels) magnitudes of positive and of negative levels,
@@ -123,13 +116,14 @@ def _fit(
     """
     last = n - 1
     before, after = np.empty((_PIECES, 2)), np.empty((_PIECES, 2))
-    own = book[int(negative[last])]
-    least = book[int(negative[0])][0]
+    own, others, k = book[int(negative[last])], book[int(negative[0])], 0
     for anchor in range(own.size):
         if not own[anchor] < np.inf:
             break
         before[0, 0], before[0, 1] = cells[last, 0] / own[anchor], cells[last, 1] / own[anchor]
-        if least * before[0, 0] > cells[0, 1]:
+        while k < others.size and others[k] < cells[0, 0] / before[0, 1]:
+            k += 1  # the higher the anchor, the smaller the scale
+        if k == others.size or others[k] * before[0, 0] > cells[0, 1]:
             continue
         count = 1
         for j in range(last):
@@ -146,29 +140,25 @@ def _fit(
 
 
 @njit(nogil=True, cache=True)
-def _fit_offset(cells: NDArray[np.float64], values: NDArray[np.float64], n: int, most: int, scales: NDArray[np.float64]) -> int:
+def _fit_offset(cells: Floats, values: Floats, n: int, most: int, scales: Floats) -> int:
     """Find the fewest steps from the smallest to the largest of ascending ``values`` (n,) on a grid of any offset; 0 if there are none."""
     steps = np.empty(n, dtype=np.int64)
     for span in range(max(n - 1, 1), most + 1):
         low, high = (cells[n - 1, 0] - cells[0, 1]) / span, (cells[n - 1, 1] - cells[0, 0]) / span
         if low <= 0:
             break
-        fits = True
         for i in range(n):
             steps[i] = np.int64(np.rint((values[i] - values[0]) / (values[n - 1] - values[0]) * span))
             if i > 0 and steps[i] <= steps[i - 1]:
-                fits = False
-                break
-            for j in range(i - 1, -1, -1):
+                high = 0.0
+            j = i - 1
+            while j >= 0 and low <= high:
                 between = steps[i] - steps[j]
-                low = max(low, (cells[i, 0] - cells[j, 1]) / between)
-                high = min(high, (cells[i, 1] - cells[j, 0]) / between)
-                if low > high:
-                    fits = False
-                    break
-            if not fits:
+                low, high = max(low, (cells[i, 0] - cells[j, 1]) / between), min(high, (cells[i, 1] - cells[j, 0]) / between)
+                j -= 1
+            if low > high:
                 break
-        if fits:
+        if low <= high:
             scales[0], scales[1] = low, high
             return span
     return 0
@@ -177,21 +167,12 @@ def _fit_offset(cells: NDArray[np.float64], values: NDArray[np.float64], n: int,
 @njit(nogil=True, cache=True)
 def _width(cell_low: float, cell_high: float, value: float, own_bits: int, own_step: float) -> float:
     """Return the width of a cell at the resolution that the values use: ``own_bits`` significant ones, multiples of ``own_step``."""
-    return max(cell_high - cell_low, own_step, 2.0 ** (frexp(value)[1] - own_bits))
+    return max(cell_high - cell_low, own_step, ldexp(1.0, frexp(value)[1] - own_bits))
 
 
 @njit(nogil=True, cache=True)
 def _decades(
-    cells: NDArray[np.float64],
-    negative: NDArray[np.bool_],
-    counts: NDArray[np.int64],
-    n: int,
-    book: NDArray[np.float64],
-    anchor: int,
-    scale: float,
-    powers: bool,
-    own_bits: int,
-    own_step: float,
+    cells: Floats, negative: Flags, counts: Ints, book: Floats, anchor: int, scale: float, powers: bool, own_bits: int, own_step: float
 ) -> float:
     """Bound -log10 of the chance that the magnitudes of a tile pass `_fit` at ``anchor``.
 
@@ -199,7 +180,7 @@ def _decades(
     ones count.
     """
     total, largest, distinct = 0.0, 0.0, 0
-    for j in range(n):
+    for j in range(len(cells)):
         if j > 0 and cells[j, 0] == cells[j - 1, 0] and not powers:
             continue
         value, levels = (cells[j, 0] + cells[j, 1]) / 2, book[int(negative[j])]
@@ -215,9 +196,7 @@ def _decades(
 
 
 @njit(nogil=True, cache=True)
-def _decades_with_offset(
-    cells: NDArray[np.float64], values: NDArray[np.float64], n: int, span: int, step: float, own_bits: int, own_step: float
-) -> float:
+def _decades_with_offset(cells: Floats, values: Floats, n: int, span: int, step: float, own_bits: int, own_step: float) -> float:
     """Bound -log10 of the chance that a tile passes `_fit_offset` at ``span``: two values determine step and offset."""
     total, largest, second = 0.0, 0.0, 0.0
     for i in range(n):
@@ -229,13 +208,7 @@ def _decades_with_offset(
 
 @njit(nogil=True, cache=True)
 def _distinct(
-    codes: NDArray[Any],
-    rows: tuple[int, int],
-    row: tuple[int, int, int],
-    every_bit: int,
-    slots: NDArray[np.int64],
-    patterns: NDArray[np.int64],
-    numbers: NDArray[np.int64],
+    codes: NDArray[Any], rows: tuple[int, int], row: tuple[int, int, int], every_bit: int, slots: Ints, patterns: Ints, numbers: Ints
 ) -> int:
     """Set the distinct patterns of a tile, without -0, and their numbers; return how many there are, at most all that fit.
 
@@ -255,44 +228,31 @@ def _distinct(
                 distinct += 1
             numbers[slots[slot]] += 1
             if distinct == patterns.size:
-                break
-        if distinct == patterns.size:
-            break
-    for i in range(distinct):
-        slots[used[i]] = -1
+                slots[:] = -1
+                return distinct
+    slots[used[:distinct]] = -1
     return distinct
 
 
 @njit(nogil=True, cache=True)
-def _sort_values(
-    patterns: NDArray[np.int64], numbers: NDArray[np.int64], distinct: int, mantissa: int, every_bit: int, signed: bool
-) -> None:
+def _sort(patterns: Ints, numbers: Ints, every_bit: int, signed: bool) -> None:
     """Sort patterns by magnitude, or by value if ``signed``, with their numbers."""
-    keys = np.empty(distinct, dtype=np.int64)
-    for i in range(distinct):
-        magnitude = patterns[i] & every_bit
-        keys[i] = -magnitude if signed and patterns[i] > every_bit else magnitude
-    order = np.argsort(keys)
-    patterns[:distinct], numbers[:distinct] = patterns[:distinct][order], numbers[:distinct][order]
+    ranks = patterns & every_bit
+    if signed:
+        ranks[patterns > every_bit] *= -1
+    for i in range(1, ranks.size):
+        rank, pattern, number, j = ranks[i], patterns[i], numbers[i], i
+        while j > 0 and ranks[j - 1] > rank:
+            ranks[j], patterns[j], numbers[j] = ranks[j - 1], patterns[j - 1], numbers[j - 1]
+            j -= 1
+        ranks[j], patterns[j], numbers[j] = rank, pattern, number
 
 
 @njit(nogil=True, cache=True)
 def test_tiles(
-    codes: NDArray[Any],
-    columns: int,
-    first: NDArray[np.int64],
-    shape: NDArray[np.int64],
-    tile: NDArray[np.int64],
-    cut: bool,
-    stride: int,
-    form: NDArray[np.int64],
-    own_step: float,
-    book: NDArray[np.float64],
-    out: NDArray[np.int64],
-    keys: NDArray[np.int64],
-    decades: NDArray[np.float64],
-    fits: NDArray[np.float64],
-) -> None:
+    codes: NDArray[Any], columns: int, first: Ints, shape: Ints, tile: Ints, cut: bool, stride: int, form: Ints, own_step: float,
+    book: Floats, out: Ints, keys: Ints, decades: Floats, fits: Floats,
+) -> None:  # fmt: skip
     """Test every ``stride``-th tile of a piece of a matrix.
 
     codes: (rows * columns,) patterns; first: its first row and column in the matrix; shape: of the matrix; tile: rows and columns of a
@@ -300,7 +260,7 @@ def test_tiles(
     exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, the most steps of a grid with
     an offset (0: levels of ``book``, as in `_fit`), and whether the tile is the whole tensor. own_step: the power of two that divides all
     values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; sets
-    fits (tiles, 2) to scales that explain a tile, from the lowest to the highest, and leaves those of the others.
+    fits (tiles, 2), unless it is empty, to scales that explain a tile, from the lowest to the highest, and leaves those of the others.
     """
     every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
     rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
@@ -320,23 +280,33 @@ def test_tiles(
                 out[TESTED] += 1
                 out[FAILED] += 1
             else:
-                _sort_values(patterns, numbers, distinct, form[0], every_bit, offset > 0)
-                _test(patterns[:distinct], numbers[:distinct], form, own_step, book, out, keys, decades, fits[number])
+                _sort(patterns[:distinct], numbers[:distinct], every_bit, offset > 0)
+                _test(patterns[:distinct], numbers[:distinct], form, own_step, book, out, keys, decades, fits[number : number + 1])
+
+
+@njit(nogil=True, cache=True)
+def test_forms(
+    codes: NDArray[Any], columns: int, first: Ints, tests: Ints, steps: Floats, books: Floats, out: Ints, keys: Ints, decades: Floats
+) -> None:
+    """Call `test_tiles` for several grids and sizes of tiles: once for all, since a call costs as much as a few tiles.
+
+    tests: (tests, 16) row of ``out``, ``keys`` and ``decades``, first and number of its levels in ``books``, and shape, tile, cut, stride,
+    form; steps: their own_step.
+    """
+    unseen = np.empty((0, 2))
+    for i in range(len(tests)):
+        test, row, book = tests[i], tests[i, 0], books[tests[i, 1] : tests[i, 1] + tests[i, 2]].reshape((2, -1))
+        test_tiles(
+            codes, columns, first, test[3:5], test[5:7], test[7] != 0, test[8], test[9:], steps[i], book,
+            out[row], keys[row], decades[row], unseen,
+        )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
 def _test(
-    patterns: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    form: NDArray[np.int64],
-    own_step: float,
-    book: NDArray[np.float64],
-    out: NDArray[np.int64],
-    keys: NDArray[np.int64],
-    decades: NDArray[np.float64],
-    fit: NDArray[np.float64],
+    patterns: Ints, numbers: Ints, form: Ints, own_step: float, book: Floats, out: Ints, keys: Ints, decades: Floats, fits: Floats
 ) -> None:
-    """Test a tile, given by its distinct patterns in the order of `_sort_values` and their numbers; see `test_tiles`."""
+    """Test a tile, given by its distinct patterns in the order of `_sort` and their numbers; see `test_tiles`."""
     mantissa, exponent, own_bits, powers, has_zero, offset = form[0], form[1], form[2], form[3] != 0, form[4] != 0, form[5]
     every_bit = (1 << (mantissa + exponent)) - 1
     cells, values = np.empty((patterns.size, 2)), np.empty(patterns.size)
@@ -350,9 +320,8 @@ def _test(
             zeros += numbers[i]
         else:
             low, high = _cell(magnitude, mantissa, exponent)
-            value = _value(magnitude, mantissa, exponent)
-            signed = minus and offset > 0
-            cells[n, 0], cells[n, 1], values[n] = (-high, -low, -value) if signed else (low, high, value)
+            cells[n, 0], cells[n, 1] = (-high, -low) if minus and offset > 0 else (low, high)
+            values[n] = _value(magnitude, mantissa, exponent) * (-1 if minus and offset > 0 else 1)
             negative[n], counts[n] = minus, numbers[i]
             key = max(key, magnitude)
             n += 1
@@ -377,27 +346,27 @@ def _test(
         while True:
             anchor = _fit(cells, negative, n, book, powers, found)
             if anchor < 0 and lopsided:  # the scale may be negative
-                for i in range(n):
-                    negative[i] = not negative[i]
+                negative[:n] = ~negative[:n]
                 anchor = _fit(cells, negative, n, book, powers, found)
             if anchor >= 0 or dropped == _AGAIN or n <= _FEWEST:
                 break
-            dropped += 1
-            n -= 1
+            dropped, n = dropped + 1, n - 1
             aside += counts[n]
         if anchor >= 0:
             repeats = 0
             for i in range(n):
                 steps: Any = np.int64(np.ceil(cells[i, 0] / found[1] - 1e-9))
-                if negative[i]:
-                    minuses = max(minuses, steps)
-                else:
-                    positive = max(positive, steps)
+                minuses, positive = max(minuses, steps * negative[i]), max(positive, steps * (not negative[i]))
                 repeats += min(counts[i] - 1, _REPEATS)
             middle = (found[0] + found[1]) / 2
-            proof = _decades(cells, negative, counts, n, book, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
-            integers = book[0, -1] == book.shape[1]
-            if integers and zeros > 0 and positive > 0 and minuses > 0 and max(positive, minuses) <= (_FEW if form[6] else 1):
+            proof = _decades(cells[:n], negative[:n], counts[:n], book, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
+            if (
+                book[0, -1] == book.shape[1]
+                and zeros > 0
+                and positive > 0
+                and minuses > 0
+                and max(positive, minuses) <= (_FEW if form[6] else 1)
+            ):
                 again = repeats * max(0.0, -log10(min(1.0, _width(cells[0, 0], cells[0, 1], values[0], own_bits, own_step) / middle)))
                 proof += again if max(positive, minuses) == 1 else min(again, _MOST_OF_REPEATS)
     if anchor < 0 or (offset > 0 and anchor == 0):
@@ -406,7 +375,8 @@ def _test(
     out[OUTLIERS] += aside
     out[STRONG] += proof >= STRONG_DECADES
     out[POWERS] += _power_in(found[0], found[1]) > 0
-    fit[:] = found
+    for fit in fits:
+        fit[0], fit[1] = found
     if offset > 0:
         out[SPANS + min(frexp(float(anchor))[1], MOST_BITS)] += 1
     else:

@@ -7,7 +7,7 @@ from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.float_grid_kernels import count_finest
-from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_tiles
+from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_forms, test_tiles
 from analyzers.numerics.grid_scales import fit_scales
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
@@ -30,6 +30,7 @@ def warm_up() -> None:
         counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.zeros(ANCHORS, np.int64), np.zeros(ANCHORS)
         form = np.array([7, 8, 8, 0, 1, 0, 0], np.int64)
         test_tiles(zeros[dtype], 16, side, side, side, True, 1, form, 0.0, np.ones((2, 2)), counts, keys, decades, np.zeros((512, 2)))
+        test_forms(zeros[dtype], 16, side, np.ones((0, 16), np.int64), np.ones(0), np.ones(0), counts[None], keys[None], decades[None])
     count_finest(np.zeros(256, np.int16), np.zeros(256, np.int8), 16, np.zeros((1, 2), np.int64))
     one, matrix = np.float32(1), np.zeros((1, 256), np.float32)
     update_lost(matrix, matrix, 0, 7, -126, np.inf, (one, one))

@@ -1,13 +1,13 @@
 """Decides from counts which grid a tensor is on: the one with the fewest bits among those that hold for all of it."""
 
 from dataclasses import replace
-from math import log2, log10
+from math import log2, log10, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
-from analyzers.dtype_detection.grids.search import GridCounts, Grids, Key, matrix
+from analyzers.dtype_detection.grids.counts import GridCounts, Grids, Key, matrix
 from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
 from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPANS, STRONG, TESTED
 
@@ -59,6 +59,19 @@ def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) 
         ]
         return min([best, *narrow], key=lambda each: each[1].bits)
     return min(parts, key=lambda each: _rank(each[1]), default=None)
+
+
+def contenders(grids: Grids, shape: tuple[int, int]) -> set[Key]:
+    """Return the grids that may be the best of a whole matrix, by some of its tiles; all of them if these do not tell."""
+    told = {key: grid for key, counts in grids.items() if (grid := _describe(BOOKS[key[0]], key[1], counts, prod(shape), shape))}
+    holding = {key: grid for key, grid in told.items() if not grid.exceptions and not grid.outliers}
+    proven = [(grid.bits, *key) for key, grid in holding.items() if grid.proven and not BOOKS[key[0]].mantissa]
+    if not proven:
+        return set(grids)
+    bits, best, tile = min(proven)
+    finer = {key for key, grid in holding.items() if (grid.bits, key[0]) < (bits, best)}
+    # its tiles of other sizes may hold for most of it, or take more bits elsewhere
+    return finer | {key for key in grids if key[0] == best and (key[1].holds(tile) or tile.holds(key[1]))}
 
 
 def _rank(grid: TensorGrid) -> tuple[float, int, float]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,7 @@ from analyzers.numerics.formats import FP8_E4M3, FP8_E5M2, FloatFormat
 WHOLE = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """Rows and columns of the tiles that share a scale (`WHOLE`: all); flat: of the elements in order, regardless of rows."""
 
     rows: int
@@ -30,6 +30,11 @@ class Tile:
             mine == WHOLE or (theirs != WHOLE and mine % theirs == 0)
             for mine, theirs in ((self.rows, other.rows), (self.columns, other.columns))
         )
+
+    @property
+    def cut(self) -> bool:
+        """True if the parts of it in chunks are tested: it is larger than these."""
+        return WHOLE in (self.rows, self.columns) or self.rows > 1 < self.columns
 
     @property
     def name(self) -> str:

@@ -1,24 +1,24 @@
 """Tests every grid on the tiles of a span: on a few at first, which rejects native values, then on all."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import cache
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
+from analyzers.dtype_detection.grids.claims import contenders
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.dtype_detection.grids.counts import GridCounts, Grids, Key, by_key, matrix
 from analyzers.dtype_detection.grids.levels import Fitted, Values, finest_levels, nearest_levels
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import count_finest
-from analyzers.numerics.grid_kernels import ANCHORS, FAILED, FINEST, GRID_COUNTS, LARGEST, OUTLIERS, SIGNED, SPANS, TESTED, test_tiles
+from analyzers.numerics.grid_kernels import ANCHORS, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPANS, TESTED, test_forms, test_tiles
 
-# Tiles of a span that are tested at first, and before all are; and the evidence, in decades beyond the first of each tile, without which
-# no other is
-_FIRST, _SAMPLED = 4, 16
+# Tiles of a span that are tested at first, before more are, and before all are on the grids that these leave; and the evidence, in decades
+# beyond the first of each tile, without which no other is
+_FIRST, _SAMPLED, _TRIED = 4, 16, 128
 _PROMISING = 3.0
 # Values that show the resolution that is in use, and the fewest of them that are not 0
 _LOOKED_AT, _TELLING = 4096, 64
@@ -29,7 +29,10 @@ _FLOAT_BITS = 4
 # Neighbours are alike if they differ by less than this share of what values differ that are so many apart (mean of square roots).
 _FAR, _SMOOTH = 17, 0.6
 
-Key = tuple[int, Tile]  # the number of the code book
+# The levels of all books, and the first and number of those of each
+_LEVELS = np.concatenate([book.levels.ravel() for book in BOOKS])
+_PLACES = [(sum(before.levels.size for before in BOOKS[:i]), book.levels.size) for i, book in enumerate(BOOKS)]
+
 Codes = NDArray[Any]
 
 
@@ -41,53 +44,6 @@ class Stored(NamedTuple):
     exponent: int
     bits: int
     step: float
-
-
-@dataclass(slots=True)
-class GridCounts:
-    """Counts of one grid (`grid_kernels`), the evidence by pattern of the largest value, the scales common to all tiles, and the number of
-    values in tiles that were counted."""
-
-    values: int = 0
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(GRID_COUNTS, dtype=np.int64))
-    decades: dict[int, float] = field(default_factory=dict)
-    scales: tuple[float, float] = (0.0, np.inf)
-
-    @property
-    def finest(self) -> NDArray[np.int64]:
-        """The counts of `count_finest`: (levels, 2)."""
-        return self.counts[FINEST:].reshape(-1, 2)
-
-    def add(self, other: "GridCounts") -> None:
-        """Add the counts of other tiles."""
-        self.values += other.values
-        largest = max(self.counts[LARGEST], other.counts[LARGEST])
-        self.counts += other.counts
-        self.counts[LARGEST] = largest
-        self.scales = max(self.scales[0], other.scales[0]), min(self.scales[1], other.scales[1])
-        for anchor, decades in other.decades.items():
-            self.decades[anchor] = max(decades, self.decades.get(anchor, 0.0))
-        if len(self.decades) > ANCHORS:
-            strongest = sorted(self.decades.items(), key=lambda item: (-item[1], item[0]))
-            self.decades = dict(strongest[:ANCHORS])
-
-
-Grids = dict[Key, GridCounts]
-
-
-def together(parts: Sequence[Grids]) -> Grids:
-    """Merge the counts of parts of a tensor."""
-    whole: Grids = {}
-    for part in parts:
-        for key, counts in part.items():
-            whole.setdefault(key, GridCounts()).add(counts)
-    return whole
-
-
-def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return rows and columns of a tensor: the last axis of matrices, stacked or not; all but the first of convolutions."""
-    rows = prod(shape[:-1]) if len(shape) < 4 else shape[0]
-    return rows, prod(shape) // max(rows, 1)
 
 
 class GridSearch:
@@ -109,21 +65,21 @@ class GridSearch:
         """Test a chunk: patterns from element ``start`` of the tensor on."""
         if self.done or not codes.size:
             return
+        codes = np.ascontiguousarray(codes)
         if not self._tiles and self._is_smooth(codes, start):
             self._tiles = {number: {} for number in range(len(BOOKS))}
             return
         codes, stored = self._resolved(codes)
-        for book in range(len(BOOKS)):
-            if book not in self._tiles:
-                self._sample(book, codes, start, stored)
-            self._count(book, codes, start, stored)
+        self._sample([number for number in range(len(BOOKS)) if number not in self._tiles], codes, start, stored)
+        for number, tiles in self._tiles.items():
+            self._count(BOOKS[number], number, tiles, codes, start, stored)
 
     def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> tuple[int, int]:
         """Count values of a chunk on a grid, and those of them that are the levels nearest to ``source``."""
         book, at, counts = BOOKS[key[0]], 0, np.zeros(2, np.int64)
         codes, stored = self._resolved(codes)
         unused = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
-        for fitted in self._fit(book, key[1], codes, start, stored, 0, *unused):
+        for fitted in self._fit(book, key[1], codes, start, stored, *unused):
             end = at + fitted.codes.size
             counts += nearest_levels(fitted, book, stored.dtype, source[at:end].reshape(fitted.codes.shape))
             at = end
@@ -150,32 +106,56 @@ class GridSearch:
                     return True
         return False
 
-    def _sample(self, number: int, codes: Codes, start: int, stored: Stored) -> None:
+    def _sample(self, numbers: list[int], codes: Codes, start: int, stored: Stored) -> None:
         """Decide from a few tiles which sizes of tiles may share a scale: first of the smallest, which hold if larger ones do."""
-        book = BOOKS[number]
         # native values fail at once
-        looks = {tile: self._test(book, tile, codes, start, stored, _FIRST) for tile in _smallest(number)}
-        looks = {
-            tile: look if look.counts[TESTED] == look.counts[FAILED] > 0 else self._test(book, tile, codes, start, stored, _SAMPLED)
-            for tile, look in looks.items()
-        }
-        alive = [tile for tile, look in looks.items() if _promises(look) or not look.counts[FAILED]]  # few values: larger tiles may tell
-        for tile in book.tiles:
-            if tile not in looks and any(tile.holds(other) for other in alive):
-                looks[tile] = self._test(book, tile, codes, start, stored, _SAMPLED)
-        if not any(look.counts[TESTED] for look in looks.values()):
-            return  # zeros: ask the next chunk
-        self._tiles[number] = {
-            tile: int(np.flatnonzero(looks[tile].counts[SPANS:SIGNED]).max(initial=0))
-            for tile in book.tiles
-            if tile in looks and (_promises(looks[tile]) or (book.powers and not looks[tile].counts[FAILED]))
-        }
+        looks = self._look([(number, tile) for number in numbers for tile in _smallest(number)], codes, start, stored, _FIRST)
+        looks |= (again := self._look([key for key, look in looks.items() if not look.refuted], codes, start, stored, _SAMPLED))
+        alive = [key for key, look in again.items() if look.promises or not look.counts[FAILED]]  # few values: larger tiles may tell
+        larger = [(number, tile) for number, small in alive for tile in BOOKS[number].tiles if tile != small and tile.holds(small)]
+        looks |= self._look(list(dict.fromkeys(larger)), codes, start, stored, _SAMPLED)
+        for number in numbers:
+            own = {tile: looks[number, tile] for tile in BOOKS[number].tiles if (number, tile) in looks}
+            if any(look.counts[TESTED] for look in own.values()):  # otherwise zeros: ask the next chunk
+                self._tiles[number] = {
+                    tile: int(np.flatnonzero(look.counts[SPANS:SIGNED]).max(initial=0))
+                    for tile, look in own.items()
+                    if not look.refuted and (look.promises or (BOOKS[number].powers and not look.counts[FAILED]))
+                }
+        alive = [(number, tile) for number in numbers for tile in self._tiles.get(number, ())]
+        if len(alive) > 1:
+            looks = self._look(alive, codes, start, stored, _TRIED)
+            tried = {key: GridCounts(codes.size, look.counts, by_key(look.keys, look.decades)) for key, look in looks.items()}
+            for number, tile in set(alive) - contenders(tried, self._shape):
+                del self._tiles[number][tile]
 
-    def _count(self, number: int, codes: Codes, start: int, stored: Stored) -> None:
+    def _look(self, keys: list[Key], codes: Codes, start: int, stored: Stored, most: int) -> dict[Key, "_Look"]:
+        """Test about ``most`` tiles of a chunk on each of some grids."""
+        counts = np.zeros((len(keys), GRID_COUNTS), np.int64)
+        anchors, decades = np.full((len(keys), ANCHORS), -1, np.int64), np.zeros((len(keys), ANCHORS))
+        for flat in {tile.flat for _, tile in keys}:
+            shape = self._viewed(flat)
+            for part, first in _pieces(codes, start, shape[1]):
+                rows, steps = [], []
+                for i, (number, tile) in enumerate(keys):
+                    if tile.flat == flat:
+                        sides = tile.sides(shape)
+                        tiles = max(1, part.size // (min(sides[0], part.shape[0]) * min(sides[1], part.shape[1])))
+                        form, step = _form(BOOKS[number], tile, stored)
+                        # an odd stride: not the same columns of each row
+                        rows.append((i, *_PLACES[number], *shape, *sides, tile.cut, max(1, tiles // most) | 1, *form))
+                        steps.append(step)
+                tests = np.array(rows, np.int64)
+                test_forms(part.reshape(-1), part.shape[1], np.array(first), tests, np.array(steps), _LEVELS, counts, anchors, decades)
+        return {key: _Look(counts[i], anchors[i], decades[i]) for i, key in enumerate(keys)}
+
+    def _viewed(self, flat: bool) -> tuple[int, int]:
+        return (1, self._shape[0] * self._shape[1]) if flat else self._shape
+
+    def _count(self, book: CodeBook, number: int, tiles: dict[Tile, int], codes: Codes, start: int, stored: Stored) -> None:
         """Test all tiles, largest first. What explains one explains the tiles inside it, which are tested only if they take fewer bits."""
-        book = BOOKS[number]
         holding: list[tuple[Tile, int, GridCounts]] = []
-        for tile, span in self._tiles.get(number, {}).items():
+        for tile, span in tiles.items():
             larger = next((counts for other, bits, counts in holding if other.holds(tile) and (book.bits or bits <= span)), None)
             if larger is None:
                 counts = self._test(book, tile, codes, start, stored)
@@ -183,51 +163,64 @@ class GridSearch:
                     holding.append((tile, span, counts))
             else:
                 counts = GridCounts(codes.size, larger.counts.copy())
-                rows, columns = tile.sides((1, self._shape[0] * self._shape[1]) if tile.flat else self._shape)
+                rows, columns = tile.sides(self._viewed(tile.flat))
                 counts.counts[TESTED] = codes.size // max(1, rows * columns)
             self.found.setdefault((number, tile), GridCounts()).add(counts)
 
-    def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, most: int = 0) -> GridCounts:
-        """Test about ``most`` tiles of a chunk (0: all)."""
-        counts = GridCounts(codes.size)
-        keys, decades = np.full(ANCHORS, -1, dtype=np.int64), np.zeros(ANCHORS)
-        for fitted in self._fit(book, tile, codes, start, stored, most, counts.counts, keys, decades):
+    def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored) -> GridCounts:
+        """Test all tiles of a chunk."""
+        counts, keys, decades = GridCounts(codes.size), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
+        for fitted in self._fit(book, tile, codes, start, stored, counts.counts, keys, decades):
             if tile == TENSOR and fitted.fits[0, 1] > 0:
                 # the lowest scale of a float that explains a piece may be any power of two times that of another
                 low, high = fitted.fits[0] * (2.0 ** -np.frexp(fitted.fits[0, 1])[1] if book.mantissa else 1.0)
                 counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
-            if book.mantissa and not most:
+            if book.mantissa:
                 count_finest(*finest_levels(fitted, book.mantissa, stored.dtype), fitted.codes.shape[1], counts.finest)
-        counts.decades = {int(key): float(each) for key, each in zip(keys[keys >= 0], decades[keys >= 0], strict=True)}
+        counts.decades = by_key(keys, decades)
         return counts
 
-    def _fit(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, most: int, *out: NDArray[Any]) -> Iterator[Fitted]:
-        """Fit a scale to about ``most`` tiles of a chunk (0: all); adds to ``out``, as `test_tiles` does. Yields pieces of the chunk."""
-        shape = (1, self._shape[0] * self._shape[1]) if tile.flat else self._shape
+    def _fit(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, *out: NDArray[Any]) -> Iterator[Fitted]:
+        """Fit a scale to all tiles of a chunk; adds to ``out``, as `test_tiles` does. Yields pieces of the chunk."""
+        shape = self._viewed(tile.flat)
         sides = tile.sides(shape)
-        plain = book.mantissa and not book.powers and stored.bits <= _FLOAT_BITS  # `count_finest` tells these from coarser grids
-        bits, step = (stored.mantissa + 1, 0.0) if plain else (stored.bits, stored.step)
-        form = np.array([stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR])
+        form, step = _form(book, tile, stored)
         for part, first in _pieces(codes, start, shape[1]):
-            tiles = max(1, part.size // (min(sides[0], part.shape[0]) * min(sides[1], part.shape[1])))
-            stride = max(1, tiles // most) | 1 if most else 1  # odd: not the same columns of each row
-            fitted = Fitted.of(np.ascontiguousarray(part), first, sides)
+            fitted = Fitted.of(part, first, sides)
             test_tiles(
-                fitted.codes.reshape(-1), part.shape[1], np.array(first), np.array(shape), np.array(sides),
-                0 in (tile.rows, tile.columns) or tile.rows > 1 < tile.columns, stride, form, step, book.levels,
-                out[0], out[1], out[2], fitted.fits,
+                part.reshape(-1), part.shape[1], np.array(first), np.array(shape), np.array(sides), tile.cut, 1, np.array(form), step,
+                book.levels, out[0], out[1], out[2], fitted.fits,
             )  # fmt: skip
             yield fitted
+
+
+class _Look(NamedTuple):
+    """What a few tiles show: what `test_tiles` has set."""
+
+    counts: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    decades: NDArray[np.float64]
+
+    @property
+    def refuted(self) -> bool:
+        return bool(self.counts[TESTED] == self.counts[FAILED] > 0)
+
+    @property
+    def promises(self) -> bool:
+        return float(np.maximum(self.decades - 1, 0.0).sum()) >= _PROMISING
+
+
+def _form(book: CodeBook, tile: Tile, stored: Stored) -> tuple[tuple[int, ...], float]:
+    """Return what `test_tiles` needs to know of values and a grid: form and own_step."""
+    plain = book.mantissa and not book.powers and stored.bits <= _FLOAT_BITS  # `count_finest` tells these from coarser grids
+    bits, step = (stored.mantissa + 1, 0.0) if plain else (stored.bits, stored.step)
+    return (stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR), step
 
 
 @cache
 def _smallest(number: int) -> tuple[Tile, ...]:
     tiles = BOOKS[number].tiles
     return tuple(tile for tile in tiles if not any(tile.holds(other) for other in tiles if other is not tile))
-
-
-def _promises(look: GridCounts) -> bool:
-    return sum(max(0.0, decades - 1) for decades in look.decades.values()) >= _PROMISING
 
 
 def _pieces(codes: Codes, start: int, row: int) -> Iterator[tuple[Codes, tuple[int, int]]]:
@@ -285,4 +278,11 @@ def _resolution(codes: Codes, dtype: str) -> Stored:
     lowest = np.frexp((whole & -whole).astype(np.float64))[1] - 1
     bits = np.frexp(whole.astype(np.float64))[1] - lowest
     steps = np.maximum(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa + lowest
-    return Stored(dtype, mantissa, exponent, int(np.quantile(bits, 0.75)), 2.0 ** int(np.quantile(steps, 0.01)))
+    return Stored(dtype, mantissa, exponent, _quantile(bits, 0.75), 2.0 ** _quantile(steps, 0.01))
+
+
+def _quantile(values: NDArray[Any], share: float) -> int:
+    """Interpolate as np.quantile, which takes longer than all else of a small tensor."""
+    at = (values.size - 1) * share
+    low, high = np.sort(values)[[int(at), min(int(at) + 1, values.size - 1)]].tolist()
+    return int(low + (high - low) * (at - int(at)))

@@ -6,8 +6,9 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.grids.claims import best_grid
+from analyzers.dtype_detection.grids.counts import Key
 from analyzers.dtype_detection.grids.levels import Values
-from analyzers.dtype_detection.grids.search import GridSearch, Key
+from analyzers.dtype_detection.grids.search import GridSearch
 from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
 
 

@@ -1,0 +1,65 @@
+"""Counts of the grids on a tensor, or on parts of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.dtype_detection.grids.code_books import Tile
+from analyzers.numerics.grid_kernels import ANCHORS, FINEST, GRID_COUNTS, LARGEST
+
+Key = tuple[int, Tile]  # the number of the code book
+
+
+@dataclass(slots=True)
+class GridCounts:
+    """Counts of one grid (`grid_kernels`), the evidence by pattern of the largest value, the scales common to all tiles, and the number of
+    values in tiles that were counted."""
+
+    values: int = 0
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(GRID_COUNTS, dtype=np.int64))
+    decades: dict[int, float] = field(default_factory=dict)
+    scales: tuple[float, float] = (0.0, np.inf)
+
+    @property
+    def finest(self) -> NDArray[np.int64]:
+        """The counts of `count_finest`: (levels, 2)."""
+        return self.counts[FINEST:].reshape(-1, 2)
+
+    def add(self, other: "GridCounts") -> None:
+        """Add the counts of other tiles."""
+        self.values += other.values
+        largest = max(self.counts[LARGEST], other.counts[LARGEST])
+        self.counts += other.counts
+        self.counts[LARGEST] = largest
+        self.scales = max(self.scales[0], other.scales[0]), min(self.scales[1], other.scales[1])
+        for anchor, decades in other.decades.items():
+            self.decades[anchor] = max(decades, self.decades.get(anchor, 0.0))
+        if len(self.decades) > ANCHORS:
+            strongest = sorted(self.decades.items(), key=lambda item: (-item[1], item[0]))
+            self.decades = dict(strongest[:ANCHORS])
+
+
+Grids = dict[Key, GridCounts]
+
+
+def by_key(keys: NDArray[np.int64], decades: NDArray[np.float64]) -> dict[int, float]:
+    """Return the evidence that `test_tiles` has set, without what is unused."""
+    return dict(zip(keys[keys >= 0].tolist(), decades[keys >= 0].tolist(), strict=True))
+
+
+def together(parts: Sequence[Grids]) -> Grids:
+    """Merge the counts of parts of a tensor."""
+    whole: Grids = {}
+    for part in parts:
+        for key, counts in part.items():
+            whole.setdefault(key, GridCounts()).add(counts)
+    return whole
+
+
+def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns of a tensor: the last axis of matrices, stacked or not; all but the first of convolutions."""
+    rows = prod(shape[:-1]) if len(shape) < 4 else shape[0]
+    return rows, prod(shape) // max(rows, 1)

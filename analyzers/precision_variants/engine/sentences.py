@@ -20,7 +20,7 @@ def headline(engine: Engine) -> str:
     if engine.verdict == "within":
         return f"The engine is within what bf16 rounding explains: its {differ}.{_named(engine.causes)}"
     if engine.verdict == "beyond":
-        return f"The engine does more than bf16 rounding explains: its {differ}.{_named(engine.causes)}"
+        return f"The engine deviates by more than bf16 rounding explains: its {differ}.{_named(engine.causes)}"
     return f"These tokens do not decide whether bf16 rounding explains the engine: its {differ}."
 
 
@@ -55,6 +55,11 @@ def advice(engine: Engine) -> str:
         return _ADVICE[kinds[0]]
     if engine.verdict == "undecided":
         return "Give log-probabilities of more tokens, in at least 8 sequences."
+    if engine.verdict == "within" and engine.first_deviating_layer is not None:
+        return (
+            "Check the file of hidden states: they deviate and the log-probabilities do not, as when it holds something else than the outputs "
+            "of whole layers, or other tokens."
+        )
     return "Nothing is to be done about rounding, unless bf16 itself costs too much: its errors by layer follow."
 
 
@@ -93,7 +98,7 @@ def times(size: Ratio) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _named(causes: Sequence[Cause]) -> str:
@@ -108,8 +113,8 @@ def _named(causes: Sequence[Cause]) -> str:
         *others, last = [cause.what for cause in whole]
         return f"{rest} {', '.join(others)} or {last}: these tokens do not tell them apart."
     if first.kind == "other_weights":
-        rest = f"{part} the rest by" if part else " It is explained by"
-        return f"{rest} nothing that was tried: other weights, as after a stale sync, look like this, and so does what was not tried."
+        rest = f"{part} the rest by nothing that was tried:" if part else " Nothing that was tried explains it:"
+        return f"{rest} other weights, as after a stale sync, look like this, and so does what was not tried."
     return f" {'It looks like' if first.kind == 'higher_precision' else 'What explains it:'} {first.what}."
 
 
@@ -120,7 +125,7 @@ def notes(engine: Engine) -> Iterator[str]:
     yield f"{read}. Those of other candidates (top_logprobs) are not compared."
     units = "too few tokens for an interval" if engine.ratio.low is None else f"an interval over {engine.ratio.units:,} {engine.ratio.over}"
     yield (
-        f"The engine is within the band up to {engine.band:g} times bf16's own deviation ({units}); an independent deviation below "
+        f"Within the band means up to {engine.band:g} times bf16's own deviation ({units}); an independent deviation below "
         f"{engine.visible:g} times bf16's cannot be seen, unless one of the causes tried fits it."
     )
     if engine.forbidden:

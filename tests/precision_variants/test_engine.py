@@ -85,7 +85,9 @@ def test_the_command_reads_a_file_and_hidden_states(subject: Callable[[str], Sub
     assert engine["worst"][0]["text"] and len(engine["worst"]) == 20
     assert engine["first_deviating_layer"] == 2 and [row["layer"] for row in engine["layers"]] == [0, 1, 2, 3]
     assert "leave the band first in the output of layer 2" in report["statement"]
-    assert any(note.startswith("Within the band means up to 1.2 times bf16's own deviation (an interval over 8") for note in report["notes"])
+    assert any(
+        note.startswith("Within the band means up to 1.2 times bf16's own deviation (an interval over 8") for note in report["notes"]
+    )
     url = "data:;base64," + base64.b64encode((tmp_path / "hidden.safetensors").read_bytes()).decode()
     uploaded = mantissa.precision(
         "sample:tiny-bf16", logprobs=tmp_path / "engine.jsonl", hidden_states=url, variants=("bf16",), sequence_length=16

@@ -57,8 +57,8 @@ def advice(engine: Engine) -> str:
         return "Give log-probabilities of more tokens, in at least 8 sequences."
     if engine.verdict == "within" and engine.first_deviating_layer is not None:
         return (
-            "Check the file of hidden states: they deviate and the log-probabilities do not, as when it holds something else than the outputs "
-            "of whole layers, or other tokens."
+            "Check the file of hidden states: they deviate and the log-probabilities do not, as when it holds something else than the "
+            "outputs of whole layers, or other tokens."
         )
     return "Nothing is to be done about rounding, unless bf16 itself costs too much: its errors by layer follow."
 

@@ -135,6 +135,7 @@ def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject],
     report = mantissa.compare_runs(tmp_path / "a.jsonl", tmp_path / "b.jsonl", **asked)
     assert report.engine is not None and report.engine.against is not None
     assert (report.engine.verdict, report.engine.against.verdict) == ("within", "beyond")
+    assert "more than two bf16 runs" in report.headline() and "Judge the log-probabilities of the second run too" in report.text()
     rows = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
     again = [rows[0] | {"logprobs": [None, -math.inf, *rows[0]["logprobs"][2:]]}, *rows[1:]]
     engine = mantissa.compare_runs(rows, again, **asked).engine

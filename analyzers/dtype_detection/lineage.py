@@ -22,6 +22,7 @@ from analyzers.dtype_detection.evidence import (
 )  # fmt: skip
 from analyzers.dtype_detection.grids import TensorGrid, describe
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
+from analyzers.dtype_detection.sentences import PART_WORDS
 from analyzers.formatting import plural
 from analyzers.numerics import FP16, BitHistogram, bins
 from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
@@ -334,7 +335,7 @@ def _statement(
     here = FORMAT_OF.get(stored, stored)
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))
-        shares = ", ".join(f"{part.verdict} {formatting.share(part.parameters / whole)}" for part in parts)
+        shares = ", ".join(f"{PART_WORDS.get(part.verdict, part.verdict)} {formatting.share(part.parameters / whole)}" for part in parts)
         one = f"row{read} is exact in a narrower format, as one never updated since is"
         many = f"rows{read} are exact in a narrower format, as rows never updated since are"
         rows = f"; {plural(fossils, one, many)}" if fossils else ""

@@ -369,8 +369,8 @@ def open_model(
 def _local(text: str, checkpoint: Checkpoint, access: Access) -> Path | None:
     """Return the folder of a sample or local checkpoint, or of a base, None for a Hub repository and a model in memory."""
     reference, *others = parse_reference(text, access.local).all
-    if len(checkpoint.parts) > 1 + len(others):  # an adapter alone, whose configuration names a base on the Hub
-        return None
+    if len(checkpoint.parts) > 1 + len(others):  # an adapter alone, whose configuration names a base on the Hub, or a sample
+        reference = parse_reference(checkpoint.parts[0][0].ref, local=False)
     if reference.kind in ("hub", "memory"):
         return None
     return sample_folder(reference.name) if reference.kind == "sample" else Path(reference.name).resolve()

@@ -274,8 +274,8 @@ WORST = Table(
     "engine_worst",
     _engine("worst"),
     (
-        Column("sequence", "Sequence", count),
-        Column("position", "Position", count),
+        Column("sequence", "Sequence, from 0", count),
+        Column("position", "Position, from 0", count),
         Column("text", "Token", cell=lambda row: repr(row["text"]) if row["text"] else str(row["token"])),
         Column("engine", "Engine", "{:.5g}".format, cell=lambda row: "-inf" if row["engine"] is None else f"{row['engine']:.5g}"),
         *formatted(lambda value: f"{value:.5g}", reference="fp32", bf16="bf16"),

@@ -180,7 +180,7 @@ class PrecisionRequest(ModelRequest):
                 "logprobs have tokens of their own, of trained weights: give no token_ids, text, data, random_init or old_logprobs"
             )
         if (self.against or self.hidden_states) and not self.logprobs:
-            raise ValueError("hidden_states and against belong to logprobs of the same tokens: give these too")
+            raise ValueError(f"{'hidden_states' if self.hidden_states else 'against'} needs logprobs of the same tokens: give logprobs too")
         if len({len(row) for row in self.token_ids}) > 1:
             raise ValueError("the rows of token_ids must be equally long, so that nothing is padded")
         if self.loss == "ce" and (self.advantages or self.old_logprobs or self.clip_low is not None or self.clip_high is not None):

@@ -49,7 +49,8 @@ def make_grid_plan(checkpoint: Checkpoint) -> Generator[Progress, None, list[Pla
         which = max(matrices, key=lambda t: t.elements, default=None)
         why = f"{quoted(which.name)}, for one, would change" if which else "no tensor is the matrix of a linear layer"
         raise NothingToShrink(
-            f"There is nothing to shrink: no matrix is on a grid of int4, int8, fp8 or MXFP4 that transformers loads; {why}."
+            "There is nothing to shrink: codes and scales of int4, int8, fp8 or MXFP4, as transformers loads them, restore no matrix bit "
+            f"for bit; {why}."
         )
     by_name = {planned.tensor.name: planned for planned in best}
     return [by_name.get(t.name) or Planned(t, names[t.name], None if t.name in copies else t.dtype) for t in checkpoint.tensors]

@@ -220,7 +220,9 @@ class Result(Record):
     mode: Visible = Field(default="", max_length=20, description="exact or quick; this and the next four are empty where not applicable")
     storage: Visible = Field(default="", max_length=200, description="dtypes that the weights are stored in")
     passed_through: Visible = Field(
-        default="", max_length=200, description="formats that the values provably passed through; else the verdict, native or undecided"
+        default="",
+        max_length=200,
+        description="formats provably passed through, after mixed if by parts only; else the verdict",
     )
     trained_in: Visible = Field(default="", max_length=40, description="training precision that the magnitudes resemble")
     fp16_risk: Visible = Field(default="", max_length=20, description="whether the weights fit fp16")

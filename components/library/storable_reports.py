@@ -103,8 +103,9 @@ def _dtype_facts(report: Any) -> dict[str, Any]:
     whole = not any(report["request"].get(name) for name in ("include", "exclude", "subfolder"))
     facts: dict[str, Any] = {"mode": report["mode"], "whole": whole}
     facts["storage"] = " ".join(each["dtype"] for each in report["storage"])[:200]
-    # Without a proven ancestor, the verdict distinguishes "native" (there is none) from "undecided".
-    facts["passed_through"] = " ".join(report["lineage"]["passed_through"]) or report["lineage"]["verdict"]
+    # Without a proven ancestor, the verdict distinguishes "native" (there is none) from "undecided". Of "mixed", only parts have ancestors.
+    verdict, ancestors = report["lineage"]["verdict"], report["lineage"]["passed_through"]
+    facts["passed_through"] = " ".join(ancestors if ancestors and verdict != "mixed" else [verdict, *ancestors])
     facts["trained_in"] = report["training"]["verdict"]
     facts["fp16_risk"] = report["fp16_risk"]["level"]
     facts["reach"] = _reach(report)

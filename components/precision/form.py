@@ -17,6 +17,8 @@ ABOUT = (
 )
 TEXT, RANDOM, ENGINE = "text", forms.RANDOM, "logprobs"
 PRETRAINED = "pretrained"
+# Stands in the field instead of a file that the browser did not read.
+TOO_LARGE = "This file has more than {} MB: use the command line."
 _POLICY = ("advantages", "old_logprobs", "clip_low", "clip_high")
 # Replaces old log-probabilities that were too long for a link.
 _NOT_LINKED = "?"
@@ -38,9 +40,11 @@ def request(form: Typed) -> PrecisionRequest:
     if form.get("data") != ENGINE:
         given["hidden_states"] = None
     else:
-        if not forms.typed(lines := form.get("logprobs")).strip():
+        if not (lines := forms.typed(form.get("logprobs"))).strip():
             raise InvalidRequest("Choose or paste a file with the engine's log-probabilities, or another text.")
-        given["logprobs"] = parse_logprobs(forms.typed(lines), "the engine's log-probabilities")
+        if lines.startswith(TOO_LARGE.partition("{")[0]):
+            raise InvalidRequest(lines)
+        given["logprobs"] = parse_logprobs(lines, "the engine's log-probabilities")
     given["data"] = RANDOM if form.get("data") == RANDOM else forms.data(form)
     if form.get("loss", "ce") == "ce":  # cross-entropy has no policy settings
         given |= dict.fromkeys(_POLICY)

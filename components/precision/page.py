@@ -12,7 +12,7 @@ from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import ABOUT, DEFAULT
 from components.examples.finished import finished_example
 from components.forms.fields import QUIET, Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
-from components.precision.form import ENGINE, PRETRAINED, RANDOM, TEXT
+from components.precision.form import ENGINE, PRETRAINED, RANDOM, TEXT, TOO_LARGE
 from components.precision.result import RESULT
 from components.precision.text import IN_WORDS
 from components.running.analysis_page import AnalysisPage
@@ -29,7 +29,7 @@ def _chosen(accept: str, most: int, unchanged: str, refused: str, read: str) -> 
     most: bytes. unchanged, refused, read: expressions for the answer without a choice, for a larger file (`$`: the sentence), and of
     ``file``.
     """
-    refused = refused.replace("$", f"'This file has more than {most // 1_000_000} MB: use the command line.'")
+    refused = refused.replace("$", f"'{TOO_LARGE.format(most // 1_000_000)}'")
     return (
         f"(...before) => new Promise((resolve) => {{ const input = document.createElement('input'); input.type = 'file'; "
         f"input.accept = '{accept}'; input.oncancel = () => resolve({unchanged}); "
@@ -140,7 +140,7 @@ def _text() -> dict[str, Any]:
                 elem_id="m-hidden",
             )
         with gr.Row():
-            other = gr.Button("Choose a file", size="sm", elem_id="m-hidden-file", elem_classes="m-small")
+            other = gr.Button("Choose a safetensors file", size="sm", elem_id="m-hidden-file", elem_classes="m-small")
     choose.click(None, lines, lines, js=_LINES, **QUIET)
     other.click(None, [hidden, name], [hidden, name], js=_HIDDEN, **QUIET)
     widgets["data"].change(lambda source: gr.update(visible=source == ENGINE), widgets["data"], engine, queue=False, **QUIET)

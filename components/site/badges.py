@@ -84,7 +84,8 @@ def _passed(row: "ModelRow | None") -> Part:
     through = row.passed_through if row is not None else ""
     if through in _NOT_PROVEN:
         return Part("passed through", _NOT_PROVEN[through] + (_reach(row) if through == "native" else ""), _GREY)
-    return Part("passed through", through.replace("_", " ") + _reach(row), _INFERRED if _reach(row) else _PROOF)
+    formats = through.removeprefix("mixed ").replace("_", " ") + " in part" * through.startswith("mixed ")
+    return Part("passed through", formats + _reach(row), _INFERRED if _reach(row) else _PROOF)
 
 
 def _fp16(row: "ModelRow | None") -> Part:

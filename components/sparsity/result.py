@@ -110,7 +110,7 @@ def _lost(adapter: Adapter) -> str:
     if found is None or found.lost_norm is None:
         return cannot_tell(name, "No weight that the adapter changes was read, or it changes none.")
     change = numbers.share(found.changed_share)
-    body = f"Norm of the rounding errors, of that of the update. Of the {found.touched:,} weights with an update read, {change} change."
+    body = f"Norm of the rounding errors as a share of the update's. Of the {found.touched:,} weights with an update read, {change} change."
     if found.low is not None and found.high is not None:
         body += f" 95% interval: {lost(found.low)} to {lost(found.high)}."
     return answer(name, lost(found.lost_norm), FACT if found.low is None else ESTIMATE, body)

@@ -18,7 +18,7 @@ from analyzers.precision_variants.variants import DEFAULT
 from components.api.endpoints import endpoint
 from components.forms.form import DATASET, LINKED_CHARACTERS, as_read
 from components.precision import form
-from components.precision.form import COST, RANDOM, TEXT, command, permalink, request
+from components.precision.form import COST, ENGINE, RANDOM, TEXT, TOO_LARGE, command, permalink, request
 from components.precision.page import EXAMPLES, PAGE
 from components.running import jobs, zero_gpu
 from components.running.jobs import job
@@ -86,6 +86,7 @@ def test_every_field_reaches_the_request() -> None:
         ({"data": TEXT}, "Paste a text"),
         ({"data": TEXT, "text": "x" * (limits.PRECISION_CHARACTERS + 1)}, "at most 1000000|at most 1,000,000"),
         ({"data": DATASET}, "id of a dataset"),
+        ({"data": ENGINE, "logprobs": TOO_LARGE.format(4)}, "^This file has more than 4 MB: use the command line.$"),
         ({"loss": "evil"}, "'ce', 'gspo' or 'grpo'"),
         ({"loss": "gspo", "advantages": "one"}, "numbers separated by commas, not 'one'"),
         ({"loss": "gspo", "advantages": "1,2,3"}, "there are 2 and 3"),

@@ -226,7 +226,7 @@ def test_more_than_a_thousandth_makes_a_checkpoint_mixed(tmp_path: Path) -> None
     tensors = {"up_proj.weight": through(normal(500, 640), BF16, F32), "norm.weight": normal(640, seed=5)}
     lineage = exact(write(tmp_path, tensors)).lineage
     assert lineage.verdict == "mixed" and lineage.passed_through == ("bf16",)
-    assert "upcast-from-bf16 99.8%, native 0.2%" in lineage.statement
+    assert "upcast-from-bf16 99.8%, nothing narrower 0.2%" in lineage.statement
 
 
 def test_what_is_set_aside_is_no_ancestor_of_the_rest(tmp_path: Path) -> None:

@@ -85,6 +85,9 @@ def test_the_command_reads_a_file_and_hidden_states(subject: Callable[[str], Sub
     assert engine["worst"][0]["text"] and len(engine["worst"]) == 20
     assert engine["first_deviating_layer"] == 2 and [row["layer"] for row in engine["layers"]] == [0, 1, 2, 3]
     assert "leave the band first in the output of layer 2" in report["statement"]
+    assert any(
+        note.startswith("Within the band means up to 1.2 times bf16's own deviation (an interval over 8") for note in report["notes"]
+    )
     url = "data:;base64," + base64.b64encode((tmp_path / "hidden.safetensors").read_bytes()).decode()
     uploaded = mantissa.precision(
         "sample:tiny-bf16", logprobs=tmp_path / "engine.jsonl", hidden_states=url, variants=("bf16",), sequence_length=16
@@ -95,6 +98,7 @@ def test_the_command_reads_a_file_and_hidden_states(subject: Callable[[str], Sub
     assert read.headline().startswith("The engine is within what bf16 rounding explains")
     assert "Engine against fp32" in read.plots() and len(read.tables()["engine_worst"]) == 20
     assert "vLLM" not in read.text() and "'" in read.text()
+    assert "Check the file of hidden states" in read.text()
 
 
 @pytest.mark.parametrize(
@@ -131,6 +135,7 @@ def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject],
     report = mantissa.compare_runs(tmp_path / "a.jsonl", tmp_path / "b.jsonl", **asked)
     assert report.engine is not None and report.engine.against is not None
     assert (report.engine.verdict, report.engine.against.verdict) == ("within", "beyond")
+    assert "more than two bf16 runs" in report.headline() and "Judge the log-probabilities of the second run too" in report.text()
     rows = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
     again = [rows[0] | {"logprobs": [None, -math.inf, *rows[0]["logprobs"][2:]]}, *rows[1:]]
     engine = mantissa.compare_runs(rows, again, **asked).engine
@@ -161,7 +166,7 @@ def test_options_that_exclude_each_other_are_refused() -> None:
     rows = [{"token_ids": [1, 2], "logprobs": [-1.0]}]
     with pytest.raises(InvalidRequest, match="Logprobs have tokens of their own"):
         mantissa.precision("sample:tiny-bf16", logprobs=rows, text="a")
-    with pytest.raises(InvalidRequest, match=r"(?i)hidden_states and against belong to logprobs"):
+    with pytest.raises(InvalidRequest, match=r"(?i)hidden_states needs logprobs of the same tokens"):
         mantissa.precision("sample:tiny-bf16", hidden_states="hidden.safetensors")
 
 

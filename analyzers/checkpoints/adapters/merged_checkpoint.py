@@ -258,11 +258,11 @@ def _mean_matrix(changes: Sequence[Changes]) -> int:
 
 def _notes(how: Merge) -> list[str]:
     notes = [note for adapter in how.adapters for note in adapter.checkpoint.notes if not note.startswith(IS_ADAPTER)]
-    for adapter, changes in zip(how.adapters, how.changes, strict=True):
+    for adapter, weight, changes in zip(how.adapters, how.weights, how.changes, strict=True):
         targets = {update.target for update in changes.updates}
         notes.append(
-            f"{plural(len(targets), 'tensor is', 'tensors are')} computed in fp32: {quoted(how.base.ref, 200)} with the adapter "
-            f"{quoted(adapter.ref, 200)} ({adapter.configuration.kind}) merged in."
+            f"{plural(len(targets), 'tensor is', 'tensors are')} computed in fp32: {quoted(how.base.ref, 200)} with "
+            f"{'' if weight == 1 else f'{weight:g} times '}the adapter {quoted(adapter.ref, 200)} ({adapter.configuration.kind}) merged in."
         )
         if not adapter.configured:
             notes.append(

@@ -96,7 +96,7 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
                 read.append(_sequence(form, tokens, logprobs, start, number))
                 total += len(tokens)
                 if total > limits.ENGINE_TOKENS:
-                    raise LimitExceeded(f"{source} have more than {limits.ENGINE_TOKENS:,} tokens: give fewer sequences.")
+                    raise LimitExceeded(f"There are more than {limits.ENGINE_TOKENS:,} tokens in {source}: give fewer sequences.")
                 if form != read[0].form:
                     raise _Wrong(f"is {FORMS[form]}, and line {read[0].line} {FORMS[read[0].form]}: give one form at a time")
         except _Wrong as error:

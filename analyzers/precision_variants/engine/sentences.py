@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analyzers.formatting import listed, magnitude, plural
-from analyzers.precision_variants.engine.measurements import Cause, Engine, Ratio
+from analyzers.precision_variants.engine.measurements import Cause, Engine, Ratio, RunDifference
 from analyzers.precision_variants.engine.reading import FORMS
 
 
 def headline(engine: Engine) -> str:
     """Write the verdict, with the ratio and the cause that explains it."""
-    size = engine.ratio
+    size, between = engine.ratio, f"{_between(engine.against)} " if engine.against else ""
     if size.value is None:
         return "This model's own bf16 run equals fp32 on these tokens: there is nothing to measure the engine by."
     differ = (
@@ -18,10 +18,10 @@ def headline(engine: Engine) -> str:
         "model's own bf16 run"
     )
     if engine.verdict == "within":
-        return f"The engine is within what bf16 rounding explains: its {differ}.{_named(engine.causes)}"
+        return f"{between}The engine is within what bf16 rounding explains: its {differ}.{_named(engine.causes)}"
     if engine.verdict == "beyond":
-        return f"The engine does more than bf16 rounding explains: its {differ}.{_named(engine.causes)}"
-    return f"These tokens do not decide whether bf16 rounding explains the engine: its {differ}."
+        return f"{between}The engine deviates by more than bf16 rounding explains: its {differ}.{_named(engine.causes)}"
+    return f"{between}These tokens do not decide whether bf16 rounding explains the engine: its {differ}."
 
 
 _ADVICE = {
@@ -55,6 +55,13 @@ def advice(engine: Engine) -> str:
         return _ADVICE[kinds[0]]
     if engine.verdict == "undecided":
         return "Give log-probabilities of more tokens, in at least 8 sequences."
+    if engine.verdict == "within" and engine.against is not None and engine.against.verdict == "beyond":
+        return "Judge the log-probabilities of the second run too: what explains the difference is looked for in one run at a time."
+    if engine.verdict == "within" and engine.first_deviating_layer is not None:
+        return (
+            "Check the file of hidden states: they deviate and the log-probabilities do not, as when it holds something else than the "
+            "outputs of whole layers, or other tokens."
+        )
     return "Nothing is to be done about rounding, unless bf16 itself costs too much: its errors by layer follow."
 
 
@@ -69,19 +76,22 @@ def statement(engine: Engine) -> Iterator[str]:
     if near:
         nearest = min(near, key=lambda each: abs(math.log(each.ratio.value or 1)))
         yield f"In size, the engine's difference is nearest to that of {nearest.variant}: {times(nearest.ratio)} as much."
-    if engine.against is not None:
-        judged = {"within": "no more than", "beyond": "more than", "undecided": "perhaps more than"}[engine.against.verdict]
-        yield (
-            f"The two runs differ by {magnitude(engine.against.difference.mean_abs)} nats on average, {judged} two bf16 runs with "
-            f"independent errors may ({times(engine.against.ratio)} bf16's deviation from fp32; the limit is {engine.against.band:.3g})."
-        )
-        if engine.against.forbidden:
-            yield f"{plural(engine.against.forbidden, 'token')} at minus infinity in one of them only: rounding never does that."
+    if engine.against is not None and engine.against.forbidden:
+        yield f"{plural(engine.against.forbidden, 'token')} at minus infinity in one of the two runs only: rounding never does that."
     if engine.first_deviating_layer is not None:
         where = "the embeddings" if engine.first_deviating_layer < 0 else f"layer {engine.first_deviating_layer}"
         yield f"The engine's hidden states leave the band first in the output of {where}."
     elif engine.layers:
         yield "The engine's hidden states are within the band in every layer that was given."
+
+
+def _between(against: RunDifference) -> str:
+    """Write by how much two runs differ: the second is compared with the first alone, which the headline judges after this."""
+    judged = {"within": "no more than", "beyond": "more than", "undecided": "perhaps more than"}[against.verdict]
+    return (
+        f"The two runs differ by {magnitude(against.difference.mean_abs)} nats on average, {judged} two bf16 runs with independent errors "
+        f"may ({times(against.ratio)} bf16's deviation from fp32; the limit is {against.band:.3g}). Of the first alone:"
+    )
 
 
 def times(size: Ratio) -> str:
@@ -93,7 +103,7 @@ def times(size: Ratio) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _named(causes: Sequence[Cause]) -> str:
@@ -108,8 +118,8 @@ def _named(causes: Sequence[Cause]) -> str:
         *others, last = [cause.what for cause in whole]
         return f"{rest} {', '.join(others)} or {last}: these tokens do not tell them apart."
     if first.kind == "other_weights":
-        rest = f"{part} the rest by" if part else " It is explained by"
-        return f"{rest} nothing that was tried: other weights, as after a stale sync, look like this, and so does what was not tried."
+        rest = f"{part} the rest by nothing that was tried:" if part else " Nothing that was tried explains it:"
+        return f"{rest} other weights, as after a stale sync, look like this, and so does what was not tried."
     return f" {'It looks like' if first.kind == 'higher_precision' else 'What explains it:'} {first.what}."
 
 
@@ -120,7 +130,7 @@ def notes(engine: Engine) -> Iterator[str]:
     yield f"{read}. Those of other candidates (top_logprobs) are not compared."
     units = "too few tokens for an interval" if engine.ratio.low is None else f"an interval over {engine.ratio.units:,} {engine.ratio.over}"
     yield (
-        f"The engine is within the band up to {engine.band:g} times bf16's own deviation ({units}); an independent deviation below "
+        f"Within the band means up to {engine.band:g} times bf16's own deviation ({units}); an independent deviation below "
         f"{engine.visible:g} times bf16's cannot be seen, unless one of the causes tried fits it."
     )
     if engine.forbidden:

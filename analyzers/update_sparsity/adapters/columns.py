@@ -54,7 +54,7 @@ def _whole(report: "SparsityReport") -> list[dict[str, Any]]:
 
 
 _LOST = Column("lost_norm", "Norm lost", lost)
-_COUNTS = (Column("changed_share", "Weights that change", share), Column("touched", "of so many with an update", count))
+_COUNTS = (Column("changed_share", "Share that changes", share), Column("touched", "Weights with an update", count))
 # Shown to people, who find the worst modules in `LOSERS`; files have both.
 SURVIVAL = Table(
     "",

@@ -53,6 +53,7 @@ ANALYZER_PARTS = {
         "terminal",
         "thread_calls",
     },
+    "grids": {"records", "checkpoints", "numerics", "tensor_words"},
     "language_models": {
         "base",
         "pasted_text",
@@ -92,6 +93,7 @@ _FOR_CHECK = {
     "coverage",
     "dtype_detection",
     "extras",
+    "grids",
     "language_models",
     "markdown",
     "parents",

@@ -10,9 +10,9 @@ from analyzers.checkpoints import Checkpoint, Tensor, is_copy, quoted, replaced_
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.grids import describe
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import listed, magnitude, plural, share
+from analyzers.grids import describe
 from analyzers.shrink import Planned
 from analyzers.tensor_words import dtype_name
 from analyzers.terminal import not_read as reasons

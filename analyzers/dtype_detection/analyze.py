@@ -27,8 +27,8 @@ from analyzers.dtype_detection.collect import (
 )  # fmt: skip
 from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, unread
-from analyzers.dtype_detection.grids.example import with_examples
-from analyzers.dtype_detection.grids.summary import grid_rows, off_grid, with_bits_needed
+from analyzers.dtype_detection.grid_example import with_examples
+from analyzers.dtype_detection.grid_summary import grid_rows, off_grid, with_bits_needed
 from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure

@@ -7,7 +7,6 @@ from typing import Any
 from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
 from analyzers.coverage_tables import COVERAGE
 from analyzers.dtype_detection.advice import between
-from analyzers.dtype_detection.grids.tensor_grid import describe
 from analyzers.dtype_detection.report import (
     BufferRow,
     DtypeReport,
@@ -25,6 +24,7 @@ from analyzers.dtype_detection.report import (
 )
 from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer, training_answer
 from analyzers.formatting import NOTHING, count, magnitude, plural, powers, share
+from analyzers.grids.tensor_grid import describe
 from analyzers.records import Interval
 from analyzers.tensor_words import dtype_name
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Span, Tensor, row_length, whole_rows
-from analyzers.dtype_detection.grids import Grids, GridSearch, together
+from analyzers.grids import Grids, GridSearch, together
 from analyzers.numerics import Accumulator, BitHistogram
 from analyzers.numerics.few_significands import RUN, RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.formats import BF16, FP16, FP32, FP64

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from analyzers.base import CheckpointFacts, Reference, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
+from analyzers.grids.tensor_grid import TensorGrid
 from analyzers.options import Option
 from analyzers.records import Interval, Record
 

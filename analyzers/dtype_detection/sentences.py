@@ -8,8 +8,8 @@ from analyzers.base import NextStep
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, account_notes
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import unseen
-from analyzers.dtype_detection.grids.tensor_grid import describe
 from analyzers.formatting import listed, plural, share, size
+from analyzers.grids.tensor_grid import describe
 from analyzers.tensor_words import dtype_name, format_name
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import numpy as np
 from analyzers.base import finite
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.count import Counted, Window
-from analyzers.dtype_detection.grids import grid_of
 from analyzers.dtype_detection.lineage import Judgement, judge, with_grid
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.dtype_detection.trainability import untouched
+from analyzers.grids import grid_of
 from analyzers.numerics import BinGroups, BitHistogram, bins, sqrt_of
 from analyzers.tensor_words import layer_name
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, Tensor, quoted, stream
-from analyzers.dtype_detection.grids import SourceOnGrid, describe
 from analyzers.formatting import magnitude, plural
+from analyzers.grids import SourceOnGrid, describe
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.collect import cosine, outliers_carry
 from analyzers.parents.count import OUTLYING, is_matrix

@@ -5,8 +5,8 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.grids import describe
 from analyzers.dtype_detection.report import Grid, GridExample
+from analyzers.grids import describe
 from components.plots.style import COLOURS, GREY, layout
 from components.text import numbers, shown
 

@@ -2,10 +2,10 @@
 
 from analyzers.dtype_detection import DtypeReport, sentences
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
-from analyzers.dtype_detection.grids import describe
 from analyzers.dtype_detection.labelled_models import precision_of
 from analyzers.dtype_detection.rule_of_thumb import rule
 from analyzers.dtype_detection.sentences import claimed, fp16_answer, headline
+from analyzers.grids import describe
 from components.dtype import plots
 from components.dtype.labelled_models_plot import position_text
 from components.library import Consensus

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
-from analyzers.dtype_detection.grids import GridSearch, TensorGrid, grid_of
-from analyzers.dtype_detection.grids.code_books import BOOKS, INTEGERS, ROW, Tile
+from analyzers.grids import GridSearch, TensorGrid, grid_of
+from analyzers.grids.code_books import BOOKS, INTEGERS, ROW, Tile
 from analyzers.numerics import grid_kernels
 from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, TESTED
 from tests.dtype_detection.checkpoints import NAMES, write

@@ -44,7 +44,7 @@ grid = decode.Grid(512, 256, 128, 128, 4, 2)
 for dtype in ("F8_E4M3", "F4"):
     decode.decode(codes["F8_E4M3"][5:], 5, tuple(grid), np.ones(8, np.float32), 0, decode._table(dtype), np.zeros(1000, np.float32))
 from analyzers.checkpoints import Tensor
-from analyzers.dtype_detection.grids import GridSearch
+from analyzers.grids import GridSearch
 grid = (np.random.default_rng(0).integers(-7, 8, (64, 512)) / 70).astype(np.float32).view(np.uint32)
 for dtype, patterns in {"F32": grid, "BF16": grid, "F16": grid.view(np.float32).astype(np.float16)}.items():
     patterns = (patterns >> 16).astype(np.uint16) if dtype == "BF16" else patterns.view(CODE_TYPE[dtype])

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.dtype_detection.grids.code_books import CodeBook
+from analyzers.grids.code_books import CodeBook
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import FEWER, NO_STEP, NONE
 

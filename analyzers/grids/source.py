@@ -5,11 +5,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
-from analyzers.dtype_detection.grids.claims import best_grid
-from analyzers.dtype_detection.grids.counts import Key
-from analyzers.dtype_detection.grids.levels import Values
-from analyzers.dtype_detection.grids.search import GridSearch
-from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
+from analyzers.grids.claims import best_grid
+from analyzers.grids.counts import Key
+from analyzers.grids.levels import Values
+from analyzers.grids.search import GridSearch
+from analyzers.grids.tensor_grid import TensorGrid
 
 
 class SourceOnGrid:

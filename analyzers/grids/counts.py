@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.dtype_detection.grids.code_books import Tile
+from analyzers.grids.code_books import Tile
 from analyzers.numerics.grid_kernels import ANCHORS, FINEST, GRID_COUNTS, LARGEST
 
 Key = tuple[int, Tile]  # the number of the code book

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from analyzers.checkpoints import ROLES, Tensor
 from analyzers.checkpoints.tensor import DTYPE_BITS
-from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
 from analyzers.dtype_detection.report import Entropy, Grid
+from analyzers.grids.tensor_grid import TensorGrid
 
 Found = Sequence[tuple[Tensor, TensorGrid | None]]
 

@@ -6,9 +6,9 @@ from math import log2, log10, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
-from analyzers.dtype_detection.grids.counts import GridCounts, Grids, Key, matrix
-from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
+from analyzers.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.grids.counts import GridCounts, Grids, Key, matrix
+from analyzers.grids.tensor_grid import TensorGrid
 from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPANS, STRONG, TESTED
 
 # A proof needs odds below 10^-9 although so many grids are tried.

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.dtype_detection.grids.code_books import BOOKS
 from analyzers.dtype_detection.report import Grid, GridExample
 from analyzers.dtype_detection.statistics import TensorResult
+from analyzers.grids.code_books import BOOKS
 from analyzers.numerics import BF16, FP16, FP32
 from analyzers.numerics.conversions import fp32_of
 

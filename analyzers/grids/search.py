@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
-from analyzers.dtype_detection.grids.claims import contenders
-from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
-from analyzers.dtype_detection.grids.counts import GridCounts, Grids, Key, by_key, matrix
-from analyzers.dtype_detection.grids.levels import Fitted, Values, finest_levels, nearest_levels
+from analyzers.grids.claims import contenders
+from analyzers.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.grids.counts import GridCounts, Grids, Key, by_key, matrix
+from analyzers.grids.levels import Fitted, Values, finest_levels, nearest_levels
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import count_finest
 from analyzers.numerics.grid_kernels import ANCHORS, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPANS, TESTED, test_forms, test_tiles

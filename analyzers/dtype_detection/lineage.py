@@ -21,8 +21,7 @@ from analyzers.dtype_detection.evidence import (
     run_evidence,
 )  # fmt: skip
 from analyzers.dtype_detection.grids import TensorGrid, describe
-from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
-from analyzers.dtype_detection.sentences import PART_WORDS
+from analyzers.dtype_detection.report import PART_WORDS, Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.numerics import FP16, BitHistogram, bins
 from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8

@@ -20,8 +20,7 @@ from analyzers.dtype_detection.evidence import (
     evidence,
     run_evidence,
 )  # fmt: skip
-from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
-from analyzers.dtype_detection.sentences import PART_WORDS
+from analyzers.dtype_detection.report import PART_WORDS, Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.grids import TensorGrid, describe
 from analyzers.numerics import FP16, BitHistogram, bins

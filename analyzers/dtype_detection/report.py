@@ -28,6 +28,8 @@ Verdict = Literal[
     "mixed",
     "undecided",
 ]
+# Verdicts on parts of a checkpoint that do not read as they are
+PART_WORDS: dict[Verdict, str] = {"native": "nothing narrower", "on-grid": "on a grid"}
 RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
 Basis = Literal["label", "lineage", "family", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only

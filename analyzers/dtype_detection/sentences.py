@@ -23,8 +23,6 @@ LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
 # Share of the parameters that may be on no grid although "these weights" are; norms are. Most grids that a sentence names
 _SET_ASIDE, _MOST_GRIDS = 0.001, 3
 NOTHING_PROVEN = {"native": "nothing narrower", "undecided": "undecided"}
-# Verdicts on parts of a checkpoint that do not read as they are.
-PART_WORDS = NOTHING_PROVEN | {"on-grid": "on a grid"}
 # The repository of the labelled models and of the rule of thumb, and what an answer takes from a source, by its basis.
 SOURCE = "stas00/ml-ways"
 SOURCES = {"label": "source", "family": "labels", "classifier": "rule"}

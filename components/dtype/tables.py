@@ -8,7 +8,7 @@ from analyzers.columns import Column
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import ignored, untouched
 from analyzers.dtype_detection.columns import EVIDENCE, EXTREMES, GRIDS, QUANTIZATION_ROLES
-from analyzers.dtype_detection.sentences import PART_WORDS
+from analyzers.dtype_detection.report import PART_WORDS
 from analyzers.records import Interval
 from analyzers.tensor_words import format_name
 from components.dtype.comparison_plots import FIGURES

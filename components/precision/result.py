@@ -100,7 +100,7 @@ def _ratio(report: PrecisionReport) -> str:
         f"Mean distance from 1 of the token ratio you get when sampling in {name} and training in fp32, or the reverse; at most "
         f"{numbers.share(logprobs.ratio_max)}."
     )
-    return answer("Importance ratio", numbers.share(errors[name]), FACT, body)
+    return answer("Importance ratio" + f" of {name}" * (report.engine is not None), numbers.share(errors[name]), FACT, body)
 
 
 def _safe_in_fp16(report: PrecisionReport) -> str:

@@ -67,6 +67,14 @@ def test_a_chunk_may_start_and_end_within_a_group_or_row() -> None:
         assert found is not None and (found.format, found.group) == ("int4", "32"), chunk
 
 
+def test_all_tiles_are_counted_only_on_what_a_few_leave() -> None:
+    values = stored(integers(weights(128, 512), 4, 32, False, F32))
+    search = GridSearch(Tensor("w.weight", "BF16", (128, 512), 0, 0, values.nbytes, "mlp", None, False))
+    search.add(codes_of(values), 0)
+    assert {BOOKS[number].name for number, _ in search.found} == {"int"}
+    assert (0, Tile(1, 32)) in search.found and (0, Tile(32, 1)) not in search.found
+
+
 def test_stacked_experts_and_blocks_of_bitsandbytes() -> None:
     stack = stored(integers(weights(256, 256), 4, 32, False, F32)).reshape(4, 64, 256)
     found = grid(stack)

@@ -10,7 +10,19 @@ from typing import Any, Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
-from analyzers.checkpoints import Access, Chunk, LocalRepository, Plan, Span, open_checkpoint, read_coverage, repeated, states_ties, stream
+from analyzers.checkpoints import (
+    Access,
+    Chunk,
+    LocalRepository,
+    MergedCheckpoint,
+    Plan,
+    Span,
+    open_checkpoint,
+    read_coverage,
+    repeated,
+    states_ties,
+    stream,
+)
 from analyzers.checkpoints.stated_dtype import plain_dtype
 from analyzers.dtype_detection.collect import (
     Chosen,
@@ -227,7 +239,7 @@ class Inspection:
             unseen=unseen,
             selected_tensors=len(chosen.parameters),
             selected_parameters=sum(t.elements for t in chosen.parameters),
-            storage=storage_rows(chosen),
+            storage=storage_rows(chosen, checkpoint.sources if isinstance(checkpoint, MergedCheckpoint) else ()),
             config_dtype=_config_dtype(checkpoint.config or {}),
             quantization_config=_quantization(checkpoint.config or {}),
             extremes=overall,

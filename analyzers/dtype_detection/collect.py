@@ -5,7 +5,7 @@ Counts merge exactly, so the result does not depend on how the plan was cut.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Self, TypeVar
@@ -85,11 +85,11 @@ def _of_integers(method: str, parameters: Sequence[Tensor]) -> bool:
     return integers > (sum(t.elements for t in parameters) // 2 if method == "integer" else 0)
 
 
-def storage_rows(chosen: Chosen) -> tuple[Storage, ...]:
-    """Build one row for each dtype, the largest first."""
-    by_dtype: dict[str, list[Tensor]] = {}
+def storage_rows(chosen: Chosen, computed: Container[str]) -> tuple[Storage, ...]:
+    """Build one row for each dtype, the largest first. computed: names of tensors that a merge computes, which have rows of their own."""
+    by_dtype: dict[tuple[str, bool], list[Tensor]] = {}
     for tensor in (*chosen.parameters, *chosen.scales):
-        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+        by_dtype.setdefault((tensor.dtype, tensor.name in computed), []).append(tensor)
     rows = [
         Storage(
             dtype=dtype,
@@ -97,8 +97,9 @@ def storage_rows(chosen: Chosen) -> tuple[Storage, ...]:
             parameters=sum(t.elements for t in each if not t.holds_scales),
             bytes=sum(t.nbytes for t in each),
             note=storage_note(each),
+            computed=merged,
         )
-        for dtype, each in by_dtype.items()
+        for (dtype, merged), each in by_dtype.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.bytes))
 

@@ -22,7 +22,7 @@ from analyzers.dtype_detection.report import (
     TensorRow,
     Untouched,
 )
-from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer, training_answer
+from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer, stored_dtypes, training_answer
 from analyzers.formatting import NOTHING, count, magnitude, plural, powers, share
 from analyzers.grids.tensor_grid import describe
 from analyzers.records import Interval
@@ -41,7 +41,7 @@ MODELS = Table(
         Column("model", "Model", value="checkpoint.ref"),
         Column("commit", value=lambda report: report.checkpoint.commit[:12]),
         Column("parameters", "Parameters", count, "checkpoint.parameters"),
-        Column("stored", "Stored", value=lambda report: " ".join(row.dtype for row in report.storage)),
+        Column("stored", "Stored", value=stored_dtypes),
         Column(
             "passed_through",
             "Passed through",

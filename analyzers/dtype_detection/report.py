@@ -65,7 +65,8 @@ class DtypeRequest(WeightsRequest):
 class Storage(Record):
     """Tensors stored in one dtype: its safetensors name, MXFP4 or NVFP4, or a quantized type of GGUF.
 
-    Scales count as tensors and bytes, not as parameters. note: explains dtypes other than plain floats.
+    Scales count as tensors and bytes, not as parameters. note: explains dtypes other than plain floats. computed: stored nowhere, but
+    computed from a base and an adapter, in this dtype.
     """
 
     dtype: str
@@ -73,6 +74,7 @@ class Storage(Record):
     parameters: int
     bytes: int
     note: str = ""
+    computed: bool = False
 
 
 class Extremes(Record):

@@ -37,6 +37,11 @@ def headline(report: "DtypeReport", trained: str = "") -> str:
     return " ".join(filter(None, (_wrong(report), on_grids(report), trained or _trained(report), _held(report), report.reach())))
 
 
+def stored_dtypes(report: "DtypeReport") -> str:
+    """Return the dtypes of the tensors that are stored, without those that a merge computes."""
+    return " ".join(row.dtype for row in report.storage if not row.computed) or "nothing"
+
+
 def on_grids(report: "DtypeReport") -> str:
     """State the grids that hold for all values read of some tensors, and what storing those so would save; empty if there are none."""
     proven = [grid for grid in report.grids if grid.proven]

@@ -7,7 +7,7 @@ from analyzers.coverage_tables import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, ignored, readings, suggestions
 from analyzers.dtype_detection.columns import EVIDENCE, GRIDS, MODELS, QUANTIZATION_ROLES, TENSORS
 from analyzers.dtype_detection.report import DtypeReport
-from analyzers.dtype_detection.sentences import SOURCES, claimed, fp16_answer, lineage_answer, training_answer
+from analyzers.dtype_detection.sentences import SOURCES, claimed, fp16_answer, lineage_answer, stored_dtypes, training_answer
 from analyzers.dtype_detection.trainability import step_name
 from analyzers.formatting import magnitude, plural, share, size
 from analyzers.terminal import columns
@@ -18,13 +18,13 @@ def one(report: DtypeReport) -> list[str]:
     checkpoint, lineage, training, risk = report.checkpoint, report.lineage, report.training, report.fp16_risk
     part = report.bytes_read / max(1, checkpoint.bytes)
     read = "all of it" if report.extremes.exact and report.whole else f"{size(report.bytes_read)} of it ({share(part)})"
-    stored = ", ".join(plural(row.tensors, f"{row.dtype} tensor") for row in report.storage)
+    stored = ", ".join(plural(row.tensors, f"{'computed ' * row.computed}{row.dtype} tensor") for row in report.storage)
     told = training.probabilities if training.basis != "label" and claimed(report) else {}
     likely = ", ".join(f"{name} {share(p)}" for name, p in sorted(told.items(), key=lambda item: -item[1]))
     proof = "proof" if lineage.passed_through else "fact" if lineage.verdict == "native" else "-"
     source = f" ({SOURCES.get(training.basis, 'source')}: {training.source})" if training.source else ""
     rows = [
-        ("Stored as", " ".join(row.dtype for row in report.storage), "fact", f"{stored}; config says {report.config_dtype or 'nothing'}"),
+        ("Stored as", stored_dtypes(report), "fact", f"{stored}; config says {report.config_dtype or 'nothing'}"),
         ("Passed through", lineage_answer(lineage).replace("→", "->"), proof, lineage.statement),
         (
             "Trained in",

@@ -67,11 +67,12 @@ def _head(report: DtypeReport) -> str:
 
 def _stored(report: DtypeReport) -> str:
     parts = sorted(report.storage, key=lambda part: -part.bytes)
-    if len(parts) == 1:
+    if len(parts) == 1 and not parts[0].computed:
         held = f"{numbers.plural(parts[0].tensors, 'tensor')}, all {parts[0].dtype}."
     else:
-        listed = [f"{numbers.plural(part.tensors, 'tensor')} {part.dtype}" for part in parts[:_DTYPES_LISTED]]
-        if others := parts[_DTYPES_LISTED:]:
+        shown, others = parts[:_DTYPES_LISTED], parts[_DTYPES_LISTED:]
+        listed = [f"{numbers.plural(part.tensors, 'tensor')} {'computed in ' * part.computed}{part.dtype}" for part in shown]
+        if others:
             listed.append(f"{numbers.plural(sum(part.tensors for part in others), 'tensor')} of other dtypes")
         held = ", ".join(listed) + "."
     said = f" The config says {report.config_dtype}." if report.config_dtype else " The config names no dtype."

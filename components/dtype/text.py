@@ -44,7 +44,7 @@ def risk(report: DtypeReport) -> tuple[str, str, str]:
 
 
 def stored_answer(report: DtypeReport) -> str:
-    dtypes = [part.dtype for part in sorted(report.storage, key=lambda part: -part.bytes)]
+    dtypes = [part.dtype for part in sorted(report.storage, key=lambda part: -part.bytes) if not part.computed]
     more = f" + {len(dtypes) - 2} more" if len(dtypes) > 2 else ""
     return " + ".join(dtypes[:2]) + more or "Nothing"
 

@@ -36,6 +36,9 @@ _QUANTIZED: dict[Any, str] = {
     "int4": "int4 (a scale per 128 values)",
     "mxfp4": "MXFP4",
 }
+# An engine that deviates less than this share of bf16's deviation, by its whole interval, is more precise: 200 clean files were at 0.998 and
+# more, with heads in fp32 thirty at 0.90 and less.
+_LESS = 0.95
 _MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
 
 
@@ -291,7 +294,7 @@ class EngineComparison:
             )
             found.append(Cause(kind="tokens", what=what, explains="all"))
         size = units.ratio(e, b, finite)
-        if size.high is not None and size.high < 1 / BAND:
+        if size.high is not None and size.high < _LESS:
             alike = [
                 (name, each)
                 for name, d in deviations.items()

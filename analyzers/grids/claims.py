@@ -67,7 +67,8 @@ def contenders(grids: Grids, shape: tuple[int, int]) -> set[Key]:
     holding = {key: grid for key, grid in told.items() if not grid.exceptions and not grid.outliers}
     proven = [(grid.bits, *key) for key, grid in holding.items() if grid.proven and not BOOKS[key[0]].mantissa]
     if not proven:
-        return set(grids)
+        # a float is proven by all of its values, beside the grids that hold as well; counting hundreds that do not would take a minute
+        return set(holding) if any(BOOKS[number].mantissa for number, _ in holding) else set(grids)
     bits, best, tile = min(proven)
     finer = {key for key, grid in holding.items() if (grid.bits, key[0]) < (bits, best)}
     # its tiles of other sizes may hold for most of it, or take more bits elsewhere

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from analyzers.compare.report import CompareRequest
 from components.compare.result import RESULT
-from components.examples.finished import finished_example
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import QUIET, READING, Fields, build_busy, build_buttons, build_examples, build_options, build_rest, build_rows
 from components.forms.form import Typed, typed
@@ -135,5 +133,4 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
-    below=partial(finished_example, "compare"),
 )

@@ -1,7 +1,6 @@
 """Defines the precision page: how rounding error grows through the layers of a model, for each precision variant."""
 
 import time
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -10,7 +9,6 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import ABOUT, DEFAULT
-from components.examples.finished import finished_example
 from components.forms.fields import QUIET, Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
 from components.precision.form import ENGINE, PRETRAINED, RANDOM, TEXT, TOO_LARGE
 from components.precision.result import RESULT
@@ -188,7 +186,6 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
-    below=partial(finished_example, "precision"),
     meter=VariantMeter,
     missing={
         "text": "The text of this analysis was too long for a link: paste it again, then press Run.",

@@ -36,7 +36,7 @@ class MergedRepository:
         self.ref, self.commit, self.public = ref, commit, public
         self.files: Mapping[str, int] = base.files
         # Each thread holds a matrix and what it computes with it.
-        self.parallel_reads = base.parallel_reads if is_local(base) else max(1, base.parallel_reads // 3)
+        self.parallel_reads = base.parallel_reads if is_local(base) else max(1, base.parallel_reads // 5)
         fit = base.range_requests if is_local(base) else limits.DEFAULT_BUDGET_BYTES // 2 // max(1, matrix)
         self.range_requests = max(1, min(base.range_requests // 2, fit))  # a block is read from the base and from B
 

@@ -62,6 +62,7 @@ class MergedFile:
         self.size = self._ends[-1] if self._ends else 0
         self._files, self._adapters = files, adapters
         self._held: OrderedDict[tuple[int, str], Floats] = OrderedDict()
+        self._held_bytes = 0
         self._norms: dict[int, Floats] = {}
         self._lock = threading.Lock()
         self._locks: dict[object, threading.Lock] = {}
@@ -179,10 +180,11 @@ class MergedFile:
             if values is None:
                 values = read_values(self._adapters[adapter], tensor, 0, tensor.elements)
         with self._lock:
+            self._held_bytes += values.nbytes if key not in self._held else 0
             self._held[key] = values
             self._held.move_to_end(key)
-            while len(self._held) > 1 and sum(each.nbytes for each in self._held.values()) > _HELD_BYTES:
-                self._held.popitem(last=False)
+            while len(self._held) > 1 and self._held_bytes > _HELD_BYTES:
+                self._held_bytes -= self._held.popitem(last=False)[1].nbytes
         return values
 
 

@@ -67,7 +67,7 @@ def contenders(grids: Grids, shape: tuple[int, int]) -> set[Key]:
     holding = {key: grid for key, grid in told.items() if not grid.exceptions and not grid.outliers}
     proven = [(grid.bits, *key) for key, grid in holding.items() if grid.proven and not BOOKS[key[0]].mantissa]
     if not proven:
-        # a float is proven by all of its values, beside the grids that hold as well; counting hundreds that do not would take a minute
+        # A float is proven only by counting all values. Of the other grids, only those that hold can be finer, so the rest need no counts.
         return set(holding) if any(BOOKS[number].mantissa for number, _ in holding) else set(grids)
     bits, best, tile = min(proven)
     finer = {key for key, grid in holding.items() if (grid.bits, key[0]) < (bits, best)}

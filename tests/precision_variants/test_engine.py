@@ -108,7 +108,7 @@ def test_the_command_reads_a_file_and_hidden_states(subject: Callable[[str], Sub
         ("data:;base64,%", "The file of hidden states is not a safetensors file"),
         ("data:", "The file of hidden states is not a safetensors file"),
         (save({"model.layers.0": torch.zeros(3, 4)}), "The file of hidden states holds hidden states of 3 tokens"),
-        (save({"model.layers.0": torch.zeros(2, dtype=torch.int8)}), "which is no hidden state: it needs the axes tokens and width."),
+        (save({"model.layers.0": torch.zeros(2, dtype=torch.int8)}), "which is not a hidden state: its shape must be"),
         (save({"lm_head": torch.zeros(2, 4)}), "The file of hidden states names no decoder layer"),
         (save({"layers.7": torch.zeros(2, 64)}), "The hidden states are not this model's: layer 7 of width 64 does not exist."),
         (save({"layers.0": torch.zeros(2, 63)}), "The hidden states are not this model's: layer 0 of width 63 does not exist."),

@@ -82,7 +82,7 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
         ('{"logprobs": [-0.5]}', "has log-probabilities without token_ids."),
         ('{"text": "a"}', "has none of the forms that are read: token_ids and logprobs, vLLM's prompt_logprobs"),
         ("7", "is not a JSON object with token ids and log-probabilities."),
-        ('{"token_ids": [1, 2], "logprobs": [null, null]}', "There is no log-probability in the log-probabilities."),
+        ('{"token_ids": [1, 2], "logprobs": [null, null]}', "Every log-probability is null: at least one token needs a value."),
         (json.dumps({"prompt_logprobs": CANDIDATES}), "has prompt_logprobs without prompt_token_ids, and so not the first token"),
         (
             json.dumps({"prompt_token_ids": [5, 6, 8], "prompt_logprobs": CANDIDATES}),

@@ -43,7 +43,7 @@ def read_hidden(source: str, lengths: Sequence[int]) -> tuple[dict[int, Tensor],
     try:
         for layer, name, tensor in _outputs(source):
             if not tensor.is_floating_point() or tensor.dim() < 2:
-                raise InvalidData(f"{file} holds {quoted(name)}, which is no hidden state: it needs the axes tokens and width.")
+                raise InvalidData(f"{file} holds {quoted(name)}, which is not a hidden state: its shape must be (tokens, width).")
             tensor = tensor.reshape(-1, tensor.shape[-1]).float()
             if layer in layers and layers[layer].shape != tensor.shape:
                 raise InvalidData(f"{file} holds {quoted(name)} in another shape than the other output of its layer.")
@@ -69,7 +69,7 @@ def _outputs(source: str) -> Iterator[tuple[int, str, Tensor]]:
         return
     check_file(source, limits.ENGINE_HIDDEN_BYTES)
     with safe_open(source, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118 - it is no mapping
+        for name in file.keys():  # noqa: SIM118 - not a mapping
             if (layer := _layer(name)) is not None:
                 yield layer, name, file.get_tensor(name)
 

@@ -102,7 +102,7 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
         except _Wrong as error:
             raise InvalidData(f"Line {number} of {source} {error}.") from None
     if not any(value is not None for each in read for value in each.logprobs) and not any(each.forbidden for each in read):
-        raise InvalidData(f"There is no log-probability in {source}.")
+        raise InvalidData("Every log-probability is null: at least one token needs a value.")
     return tuple(read)
 
 

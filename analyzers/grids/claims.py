@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
-from analyzers.grids.counts import GridCounts, Grids, Key, matrix
+from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, matrix
 from analyzers.grids.tensor_grid import TensorGrid
 from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPANS, STRONG, TESTED
 
@@ -37,7 +37,8 @@ def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) ->
 def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> tuple[Key, TensorGrid] | None:
     """Return the same with its code book and tile."""
     whole, parts, floats = [], [], []
-    for key, counts in sorted(grids.items(), key=lambda item: item[0][0]):
+    values -= grids[ZEROS].values if ZEROS in grids else 0
+    for key, counts in sorted((item for item in grids.items() if item[0] != ZEROS), key=lambda item: item[0][0]):
         book, tile = BOOKS[key[0]], key[1]
         grid = _describe(book, tile, counts, elements, shape)
         if grid is None:
@@ -48,7 +49,9 @@ def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) 
         elif complete and book.mantissa and not grid.exceptions and not grid.outliers and grid.groups >= _ENOUGH:
             floats.append((key, grid))
         elif not book.mantissa and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
-            parts.append((key, grid))
+            # a span whose first tiles are off the grid is not counted
+            off = -(-(values - counts.values) * grid.groups // max(1, counts.values))
+            parts.append((key, replace(grid, groups=grid.groups + off, exceptions=grid.exceptions + off, proven=False)))
     if whole:
         best = min(whole, key=lambda each: each[1].bits)
         # what is proven to need a float is on the narrower one that holds for so many groups, whose range a wider one would exceed

@@ -7,10 +7,11 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.grids.code_books import Tile
+from analyzers.grids.code_books import TENSOR, Tile
 from analyzers.numerics.grid_kernels import ANCHORS, FINEST, GRID_COUNTS, LARGEST
 
 Key = tuple[int, Tile]  # the number of the code book
+ZEROS: Key = (-1, TENSOR)  # counts chunks of zeros, which every grid has
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Tensor
 from analyzers.grids.claims import contenders
 from analyzers.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
-from analyzers.grids.counts import GridCounts, Grids, Key, by_key, matrix
+from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, by_key, matrix
 from analyzers.grids.levels import Fitted, Values, finest_levels, nearest_levels
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import count_finest
@@ -66,6 +66,9 @@ class GridSearch:
         if self.done or not codes.size:
             return
         codes = np.ascontiguousarray(codes)
+        if not (codes << 1).any():  # without the sign
+            self.found.setdefault(ZEROS, GridCounts()).values += codes.size
+            return
         if not self._tiles and self._is_smooth(codes, start):
             self._tiles = {number: {} for number in range(len(BOOKS))}
             return

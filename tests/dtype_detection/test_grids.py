@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
-from analyzers.grids import GridSearch, TensorGrid, grid_of
+from analyzers.grids import GridSearch, TensorGrid, grid_of, together
 from analyzers.grids.code_books import BOOKS, INTEGERS, ROW, Tile
 from analyzers.numerics import grid_kernels
 from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, TESTED
@@ -232,3 +232,27 @@ def test_every_format_is_found(storage: str, tmp_path: Path) -> None:
         total += len(tensors)
         quick += sum(row.tensors for row in inspect(folder, mode="quick", budget=600_000).grids if row.proven)
     assert quick >= 0.99 * total
+
+
+def test_spans_that_are_off_the_grid_count_as_exceptions() -> None:
+    """Each span of a sample is searched alone; those of native values must not vanish from the share that is on the grid."""
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(256, 1024, generator=generator)
+    groups = weights[:128].reshape(-1, 32)
+    scale = groups.abs().amax(1, keepdim=True) / 7
+    weights[:128] = ((groups / scale).round() * scale).view(128, 1024)
+    codes = weights.bfloat16().view(torch.uint16).numpy().ravel()
+    codes[:2048] = 0  # zeros are on every grid
+    tensor = Tensor("w.weight", "BF16", (256, 1024), 0, 0, codes.nbytes, "mlp", None, False)
+
+    def grid(size: int) -> TensorGrid | None:
+        found = []
+        for start in range(0, size, 2048):
+            search = GridSearch(tensor)
+            search.add(codes[start : start + 2048], start)
+            found.append(search.found)
+        return grid_of(together(found), size, codes.size, (256, 1024))
+
+    whole, half = grid(codes.size // 2), grid(codes.size)
+    assert whole is not None and whole.proven and whole.exceptions == 0
+    assert half is not None and not half.proven and half.exceptions == 128 * 32

@@ -88,7 +88,7 @@ class Tools:
         with reading(who.session):
             async with aclosing(steps_in_thread(endpoint.function(**arguments), who)) as items:
                 async for item in items:
-                    if isinstance(item, dict) and item.keys() == Progress.model_fields.keys():
+                    if isinstance(item, dict) and item.keys() >= Progress.model_fields.keys():  # with rates of layers too
                         await notify(item)
         return item
 

@@ -92,8 +92,8 @@ def test_progress_has_a_total_and_a_note_and_never_falls(offline: str) -> None:
     counts = [progress for progress, _, _ in notifications]
     assert len(counts) >= 3 and counts == sorted(set(counts))
     assert {note.split(":")[0].split(",")[0] for _, _, note in notifications if note} == {"1 of 3", "2 of 3", "3 of 3"}
-    # A run of a model takes long enough for more than the first step.
-    failed, _, more = _call(offline, "conflict", {"model": models[0], "samples": 8, "max_length": 64, "seed": asked["seed"]})
+    # Large enough that its passes take longer than the least time between two notifications.
+    failed, _, more = _call(offline, "conflict", {"model": models[0], "samples": 64, "max_length": 256, "seed": asked["seed"]})
     assert not failed and any(total is not None for _, total, _ in more)
     assert all(total is None or progress <= total for progress, total, _ in [*notifications, *more])
 

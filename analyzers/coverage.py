@@ -76,11 +76,20 @@ class Coverage(Record):
         """Return whether a sentence may speak of the whole checkpoint."""
         return self.covered == self.weights and not {"empty", "undecoded"} & self.classes.keys() and not self.missed_files
 
+    @property
+    def reached(self) -> tuple[str, str]:
+        """Return the share covered, and of what: of the bytes where integers were not decoded, for one may hold several weights."""
+        parts = {kind: each for kind, each in self.classes.items() if kind not in ("tied", "buffer")}
+        if not (undecoded := parts.get("undecoded")) or not undecoded.bytes:
+            return share(self.share), "the weights"
+        covered = sum(each.bytes for kind, each in parts.items() if kind in ("compared", "read"))
+        return share(covered / sum(each.bytes for each in parts.values())), "the bytes of the weights"
+
     def short(self, verb: str = "read") -> str:
         """Shorten `sentence` to two or three words, for a badge or a cell; "" if the verdict covers everything."""
         if self.whole:
             return ""
-        return f"{share(self.share)} {verb}" if self.covered < self.weights else f"not all {verb}"
+        return f"{self.reached[0]} {verb}" if self.covered < self.weights else f"not all {verb}"
 
     def sentence(self, verb: str = "compared", subject: str = "", files: bool = True) -> str:
         """Say what a verdict covers, with the largest part left out; "" if it covers everything.
@@ -92,7 +101,7 @@ class Coverage(Record):
         of = f" of {subject}" if subject else ""
         said = []
         if self.covered < self.weights:
-            said.append(f"{verb.capitalize()}: {share(self.share)} of the weights{of}.")
+            said.append(f"{verb.capitalize()}: {' of '.join(self.reached)}{of}.")
         if self.left_out:
             first, others = self.left_out[0], len(self.left_out) - 1
             more = f"; {plural(others, 'more part is', 'more parts are')} listed under coverage" if others else ""

@@ -96,7 +96,8 @@ def covered_text(coverage: Coverage, verb: str) -> str:
     if coverage.whole:
         tensors = sum(each.tensors for each in coverage.classes.values())
         return f"All {plural(tensors, 'tensor')} accounted for."
-    return f"{verb.capitalize()}: {count(coverage.covered)} of {plural(coverage.weights, 'weight')} ({share(coverage.share)})."
+    stored = "stored number" if "undecoded" in coverage.classes else "weight"  # an integer may hold several weights
+    return f"{verb.capitalize()}: {count(coverage.covered)} of {plural(coverage.weights, stored)} ({share(coverage.share)})."
 
 
 def left_out_text(coverage: Coverage, files: bool = True) -> Iterator[str]:

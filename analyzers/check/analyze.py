@@ -96,7 +96,8 @@ def _alone(
 ) -> Generator[Progress, None, tuple[list[Finding], Coverage]]:
     """Find what is wrong with the checkpoint on its own; returns the findings and the coverage of the reads."""
     try:
-        inspection = Inspection(DtypeRequest(model=model, mode="exact"), access)
+        # A filter that includes everything: of quantized weights, those that are still floats are judged.
+        inspection = Inspection(DtypeRequest(model=model, mode="exact", include="" if checkpoint.quantization is None else "."), access)
     except UnsupportedWeights as error:
         if checkpoint.quantization is None:
             raise

@@ -47,7 +47,8 @@ def make_grid_plan(checkpoint: Checkpoint) -> Generator[Progress, None, list[Pla
     best = max(options, key=lambda each: sum(planned.tensor.nbytes - planned.nbytes for planned in each))
     if not best:
         which = max(matrices, key=lambda t: t.elements, default=None)
-        why = f"{quoted(which.name)}, for one, would change" if which else "no tensor is the matrix of a linear layer"
+        changed = "has values off their grids, or negative zeros, which integers lack"
+        why = f"{quoted(which.name)}, for one, {changed}" if which else "no tensor is the matrix of a linear layer"
         raise NothingToShrink(
             "There is nothing to shrink: codes and scales of int4, int8, fp8 or MXFP4, as transformers loads them, restore no matrix bit "
             f"for bit; {why}."

@@ -272,7 +272,7 @@ def test_plain_weights_that_config_json_says_are_quantized(method: str, tmp_path
 
 
 def test_files_of_a_quantized_model_are_judged(tmp_path: Path) -> None:
-    """bitsandbytes int8, whose values are not."""
+    """bitsandbytes int8, whose norms are floats."""
     values: Values = {name: value for name, value in llama().items() if value.dim() == 1}
     for name in [name for name in llama() if name.endswith("proj.weight")]:
         values |= {name: torch.ones(llama()[name].shape, dtype=torch.int8), name.replace("weight", "SCB"): torch.ones(len(llama()[name]))}
@@ -281,8 +281,15 @@ def test_files_of_a_quantized_model_are_judged(tmp_path: Path) -> None:
     assert WRONG_INDEXES["swapped"](tmp_path)
     report = report_on(tmp_path)
     assert [(each.rule, each.level) for each in report.findings] == [("index", "error")]
-    assert any(note.startswith("No values were judged: ") for note in report.notes) and not report.whole
-    assert report.covered_share == 0 and any("was not judged: config.json says" in note for note in report.notes)
+    (account,) = report.coverage
+    packed = sum(value.dtype == torch.int8 for value in values.values())
+    assert {kind: each.tensors for kind, each in account.classes.items()} == {
+        "read": len(values) - 2 * packed,
+        "buffer": packed,
+        "undecoded": packed,
+    }
+    assert {each.why for each in account.left_out} == {"stored in blocks or integers that are not decoded"} and not report.whole
+    assert " of the bytes of the weights." in report.headline() and any("was not judged: config.json says" in note for note in report.notes)
 
 
 def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:

@@ -109,6 +109,9 @@ def test_layer(name: str, expected: int | None) -> None:
         ("freqs_cos", (128, 32), "F32"),
         ("model.diffusion_model.scaled_fp8", (2,), "F8_E4M3"),
         ("rope_factors_long.weight", (48,), "F32"),
+        ("model.layers.0.mlp.down_proj.qzeros", (4, 64), "I32"),
+        ("model.layers.0.mlp.down_proj.weight_shape", (2,), "I64"),
+        ("model.layers.0.mlp.down_proj.weight.absmax", (64,), "U8"),
     ],
 )
 def test_buffers(name: str, shape: tuple[int, ...], dtype: str) -> None:
@@ -124,7 +127,6 @@ def test_buffers(name: str, shape: tuple[int, ...], dtype: str) -> None:
         ("model.layers.0.mlp.gate.e_score_correction_bias", (256,), "F32"),
         ("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", (32, 8), "F32"),
         ("model.layers.0.mlp.down_proj.qweight", (512, 512), "I32"),
-        ("model.layers.0.mlp.down_proj.qzeros", (4, 64), "I32"),
         ("model.layers.0.mlp.down_proj.weight", (512, 512), "I8"),
         ("model.layers.0.mlp.down_proj.weight", (131072, 1), "U8"),
         ("transformer.h.0.fc", (64, 64), "I8"),

@@ -328,17 +328,33 @@ def test_several_misfits_are_one_note(tmp_path: Path) -> None:
     [
         {"a.weight": codes(20, 20)},
         {"a.weight": nbytes(16, 32), "a.weight_scale": nbytes(16, 2)},
-        {"a.weight": nbytes(16, 32), "a.weight_scale": positive(16, 2)},
         {"a.weight": torch.zeros(0, 20, dtype=E4M3), "a.weight_scale": positive(1)},
         {"a.weight": torch.ones(4, 4), "a.weight_scale": positive(1)},
         {"a_blocks": nbytes(4, 2, 16)},
         {"blocks": nbytes(4, 2, 16), "scales": nbytes(4, 2)},
     ],
-    ids=["no scale", "bytes", "integers", "empty", "fp32", "no scales", "no name"],
+    ids=["no scale", "bytes", "empty", "fp32", "no scales", "no name"],
 )
 def test_what_is_no_pair_is_left_alone(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
     with opened(tmp_path, tensors) as checkpoint:
         assert not any(t.scale or t.holds_scales for t in checkpoint.tensors) and not checkpoint.notes
+
+
+@pytest.mark.parametrize(
+    ("packed", "restoring"),
+    [
+        ("a.qweight", "a.scales"),
+        ("a.weight_packed", "a.weight_scale"),
+        ("a.weight", "a.SCB"),
+        ("a.weight", "a.weight.absmax"),
+        ("a.W_q", "a.zero"),
+        ("a.weight", "a.weight_scale"),
+    ],
+)
+def test_floats_that_restore_integers_are_scales(packed: str, restoring: str, tmp_path: Path) -> None:
+    values = {packed: torch.zeros(16, 64, dtype=torch.int8 if packed == "a.weight" else torch.int32), restoring: positive(16, 2)}
+    with opened(tmp_path, values | {"b.weight": torch.ones(4, 4), "b.scale": positive(4)}) as checkpoint:
+        assert {tensor.name for tensor in checkpoint.tensors if tensor.holds_scales} == {restoring}
 
 
 def test_a_checkpoint_without_quantized_tensors_is_returned_as_it_is() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import Scale, Tensor
+from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
 from analyzers.terminal import plural
 
 FP8_DTYPES = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
@@ -35,6 +36,23 @@ _SCALES_BESIDE = ("scale", "scale_weight", "qscale_weight")
 _CODES = "_qdata"
 # NVFP4's global scale: scales are multiplied by it (ModelOpt) or divided by it (compressed-tensors).
 _FACTOR, _DIVISOR = "_scale_2", "_global_scale"
+# Leaves of integers that hold weights, and of the floats that restore them.
+_PACKED = frozenset({"qweight", "weight_packed", "W_q", "weight", "codes"})
+_RESTORING = frozenset(
+    [
+        "scales",
+        "scale",
+        "zero",
+        "zeros",
+        "weight_scale",
+        "weight_zero_point",
+        "SCB",
+        "absmax",
+        "nested_absmax",
+        "quant_map",
+        "nested_quant_map",
+    ]
+)
 # Scales of activations and of the KV cache, which occur in models with scaled weights.
 _OF_ACTIVATIONS = frozenset(
     {
@@ -60,9 +78,18 @@ def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> 
     decides where shapes are ambiguous, and ``expert_dtype`` distinguishes E2M1 codes from bytes.
     """
     if not any(tensor.dtype in FP8_DTYPES or tensor.dtype in _BYTES or tensor.dtype == "F4" for tensor in tensors):
-        return tuple(tensors), ()
+        return tuple(_without_scales_of_integers(tensors)), ()
     pairing = _Pairing({tensor.name: tensor for tensor in tensors}, _stated_block(config), (config or {}).get("expert_dtype") == "fp4")
-    return tuple(pairing.paired()), tuple(pairing.notes())
+    return tuple(_without_scales_of_integers(list(pairing.paired()))), tuple(pairing.notes())
+
+
+def _without_scales_of_integers(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Set ``holds_scales`` of floats that restore integer weights: of GPTQ, AWQ, HQQ, bitsandbytes, compressed-tensors."""
+    packed = {tensor.name.rpartition(".")[0] for tensor in tensors if tensor.dtype in INTEGER_DTYPES and _leaf(tensor.name) in _PACKED}
+    for tensor in tensors:
+        module, _, leaf = tensor.name.rpartition(".")
+        restores = leaf in _RESTORING and module.removesuffix(".weight") in packed and tensor.dtype not in INTEGER_DTYPES
+        yield _copied(tensor, holds_scales=True) if restores else tensor
 
 
 class _Pairing:

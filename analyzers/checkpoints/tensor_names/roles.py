@@ -41,10 +41,9 @@ _BUFFERS = re.compile(
 )
 _ROTARY_BUFFERS = re.compile(r"(.*\.)?\w*(rope|rotary)\w*\.(freqs|periods)")
 _GGUF_BUFFERS = re.compile(r"rope_(freqs|factors_(long|short))")
-# Integer tensors that hold quantized weights, or their metadata, and are not buffers.
+# Integer tensors that hold quantized weights or their scales, and are not buffers.
 _QUANTIZED = re.compile(
-    r"(^|\.)(qweight|qzeros|g_idx|scb|codes|codebooks?|w_q)$|(^|[._])(weight|weight_packed|weight_scale|blocks|scales|zeros|absmax|quant_map)$|quant_state"
-    r"|weight_shape$|weight_zero_point$|weight_format$|(gate|up|down|gate_up)_proj$"
+    r"(^|\.)(qweight|scb|codes|codebooks?|w_q)$|(^|[._])(weight|weight_packed|weight_scale|blocks|scales)$|(gate|up|down|gate_up)_proj$"
 )
 INTEGER_DTYPES = frozenset({"BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64"})
 

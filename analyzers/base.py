@@ -203,7 +203,7 @@ class Report(Record):
 
     @property
     def outdated(self) -> bool:
-        """Whether an older version of the analysis made this report, so that the present version may infer something else."""
+        """True if an older version of the analysis made this report, so that the present version may infer something else."""
         from analyzers import ANALYZERS
 
         return self.analysis_version < ANALYZERS[self.analyzer].analysis_version()
@@ -215,7 +215,7 @@ class Report(Record):
 
     @property
     def whole(self) -> bool:
-        """Whether a sentence may speak of whole checkpoints. True without a recorded coverage, as in older reports."""
+        """True if a sentence may speak of whole checkpoints, and for older reports, which record no coverage."""
         return all(coverage.whole for coverage in self.accounts())
 
     @property

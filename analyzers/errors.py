@@ -38,7 +38,7 @@ class MantissaError(Exception):
         super().__init__(" ".join(message.split()))
 
     def about(self, what: str) -> Self:
-        """Return the same error with ``what`` it is about, one of several checkpoints, in front of its sentence."""
+        """Return a copy of the error whose sentence begins with ``what``, the one of several checkpoints that it is about."""
         return type(self)(f"{what}: {self}")
 
 

@@ -57,7 +57,7 @@ class CompareRequest(WeightsRequest):
 
 
 class Relation(Record):
-    """What the models are to each other.
+    """Relation of the models to each other.
 
     kind: the verdict of parents on ``model``, the descendant if there is one. sources: the models that the verdict names. direction:
     "shown" by the weights, or "assumed", in the order of the request, because weights do not show which model came first; null if the

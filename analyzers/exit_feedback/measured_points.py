@@ -26,7 +26,7 @@ class Point:
 
     @property
     def is_null(self) -> bool:
-        """Whether this is the null, whose codes are drawn anew for every batch of tokens."""
+        """True for the null, whose codes are drawn anew for every batch of tokens."""
         return self.method == NULL
 
     @property

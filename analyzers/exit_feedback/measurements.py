@@ -73,7 +73,7 @@ class OverSeeds(Record):
 
     @property
     def within_noise(self) -> bool | None:
-        """Whether the 95% interval of the mean, by Student's t, contains 0; None for fewer than 4 draws."""
+        """True if the 95% interval of the mean, by Student's t, contains 0; None for fewer than 4 draws."""
         if self.standard_error is None or len(self.values) < _FEWEST:
             return None
         from analyzers.numerics import student_t

@@ -88,7 +88,7 @@ class Examination:
 
     @property
     def _converted(self) -> bool:
-        """Whether most values are the source's."""
+        """True if most values are the source's."""
         equal, number = self.equal_values
         return 2 * equal >= number
 

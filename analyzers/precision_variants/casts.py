@@ -35,7 +35,7 @@ class Casts:
 
     @property
     def narrow(self) -> bool:
-        """Whether the variant casts at all."""
+        """True if the variant casts anything."""
         return self._dtype != torch.float32 and not self.settings.autocast
 
     def autocast(self, enabled: bool = True) -> AbstractContextManager[Any]:

@@ -284,7 +284,7 @@ class Comparison:
         self._waiting, self._bytes = [], 0.0
 
     def _corresponds(self, layer: int | None) -> bool:
-        """Whether the rows of experts are those of the same tokens as in the reference."""
+        """Return whether experts received the same tokens as in the reference, row by row."""
         return layer is not None and torch.equal(self.routing[layer], self.stored.routing[layer])
 
     @property

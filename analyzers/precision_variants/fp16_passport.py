@@ -1,4 +1,4 @@
-"""Whether a model's values fit fp16 on the texts that were run: the answer, where it comes from, and its sentences.
+"""Says whether a model's values fit fp16 on the texts that were run: the answer, its source and its sentences.
 
 Magnitudes are those of the fp32 reference: the infinities of a run in fp16 hide them. Covered are the inputs and outputs of the modules of
 every layer, the embeddings, the final norm and the logits, their gradients and those of parameters; not what a module holds inside, such as

@@ -14,7 +14,7 @@ from analyzers.precision_variants.spots import Spots
 
 
 def extremes(tensors: Sequence[Tensor]) -> list[tuple[float, int]]:
-    """Of each tensor the largest finite |x|, and the number of elements that are NaN or infinite."""
+    """The largest finite |x| of each tensor, and its number of elements that are NaN or infinite."""
     peaks = iter(largest([tensor for tensor in tensors if tensor.numel()]))
     results = []
     for tensor in tensors:
@@ -83,12 +83,12 @@ class Peaks:
 
     @property
     def overflowed(self) -> bool:
-        """Whether a tensor is not finite, among those read so far."""
+        """True if a tensor read so far has an element that is not finite."""
         return any(peak.nonfinite for peak in self._read.values())
 
     @property
     def finite(self) -> bool:
-        """Whether all tensors so far are finite."""
+        """True if all elements of all tensors so far are finite."""
         return not any(peak.nonfinite for peak in self.layers.values())
 
     @property

@@ -31,7 +31,7 @@ class LossTerms(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Objective:
-    """Which loss is differentiated. advantages: (S,); old: (S, L) old log-probabilities, None for the reference's; clip: (low, high)."""
+    """The loss that is differentiated. advantages: (S,); old: (S, L) old log-probabilities, None for the reference's; clip: (low, high)."""
 
     loss: Loss = "ce"
     advantages: Tensor | None = None

@@ -190,7 +190,7 @@ class Pipeline:
         return rounding, self.attention if attention == "flash_attention_2" else attention
 
     def _references(self) -> list[tuple[Rounding, str]]:
-        """All references, that of the report first, then those with the stored weights."""
+        """Return the reference of the report, then those with the stored weights."""
         asked = [self._reference(*variant) for variant in self.variants.values()]
         stored = [(STORED, attention) for _, attention in asked]
         return list(dict.fromkeys([(STORED, self.attention), *stored, *asked]))

@@ -219,7 +219,7 @@ class PrecisionRequest(ModelRequest):
 
     @property
     def has_beside(self) -> bool:
-        """Whether a variant runs with adapters beside the base."""
+        """True if a variant runs with adapters that are not merged into the base."""
         return any(settings.adapter == "beside" for settings in self.settings().values())
 
     def settings(self) -> dict[str, Settings]:

@@ -1,4 +1,4 @@
-"""Where the largest values of a run are: found as its tensors pass, so that none is kept."""
+"""Locates the largest values of a run while its tensors are computed, so that none has to be kept."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class Spot:
 
 @dataclass(slots=True)
 class Spots:
-    """Of the tensors so far, in the order computed: the largest value, and that of the first tensor that overflows fp16."""
+    """The largest value of all tensors so far, and that of the first tensor, in the order computed, that overflows fp16."""
 
     largest: Spot | None = None
     first: Spot | None = None
@@ -62,7 +62,7 @@ def _spot(layer: int, name: str, tensor: Tensor) -> Spot:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What the passport needs of a run in fp32. first: the first value that overflows; not_called: see `fp16_passport.Fp16Passport`."""
+    """Facts of an fp32 run for the passport. first: the first value that overflows; not_called: see `fp16_passport.Fp16Passport`."""
 
     forward: Extreme
     backward: Gradients

@@ -53,7 +53,7 @@ class Captured:
 
     @property
     def key(self) -> tuple[Kind, str, int | None]:
-        """What a run has one tensor of."""
+        """Key of a tensor within a run."""
         return self.kind, self.name, self.layer
 
 

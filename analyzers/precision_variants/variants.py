@@ -20,7 +20,7 @@ _KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights", "rou
 
 
 class Settings(Record):
-    """How a variant runs; everything else is as in the reference.
+    """Settings in which a variant differs from the reference.
 
     dtype: of weights and computation, as ``from_pretrained(dtype=...)`` loads the model: it keeps some parameters and buffers in fp32.
     "tf32": fp32 tensors whose matrix products may round their operands to TF32 (on a GPU).

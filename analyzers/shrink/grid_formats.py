@@ -59,7 +59,7 @@ class GridFormat(Protocol):
 
     @property
     def note(self) -> str:
-        """What users of the format must know; may be empty."""
+        """A sentence that users of the format must know; may be empty."""
 
     def fits(self, tensor: Tensor) -> bool:
         """Return whether the format can hold a tensor of this name, dtype and shape."""

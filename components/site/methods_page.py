@@ -57,7 +57,7 @@ def _meaning(analyzer: Analyzer) -> str:
 
 
 def _options(name: str) -> str:
-    """Every option of an analyzer, HTML."""
+    """Render the options of an analyzer as HTML."""
     request = ANALYZERS[name].request_model()
     names = dict.fromkeys([*offered(request, "site"), *offered(request, "command")])
     rows = [(option, describe(request, option)) for option in names]

@@ -110,7 +110,7 @@ class UpdateMonitor:
         _monitored.add(model)
 
     def step(self) -> Look | None:
-        """To be called after each step of the optimizer; looks when it is time, else returns None."""
+        """Count a step of the optimizer, after it; returns a measurement at every ``every``-th step, else None."""
         self._step += 1
         return self.look() if (self._step - self._start) % self._every == 0 else None
 
@@ -225,7 +225,7 @@ class UpdateMonitor:
             self._copies.append((rows, copies))
 
     def _held(self) -> dict[str, watched_values.WatchedPart]:
-        """What this process holds of each parameter, or of its master weights."""
+        """The part of each parameter, or of its master weights, that this process holds."""
         held = {}
         for name, parameter in watched_values.parameters(self._model):
             held[name] = watched_values.watched_part(name, parameter, self._in_fsdp)

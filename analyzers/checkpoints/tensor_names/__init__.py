@@ -1,1 +1,1 @@
-"""What the name of a tensor says: its role, its layer, an adapter, the prefix of a program."""
+"""Reads the names of tensors: the role, the layer, an adapter, the prefix of a program."""

@@ -1,1 +1,1 @@
-"""Which files of a repository hold its weights, and why the others are not read."""
+"""Decides which files of a repository hold its weights, and says why the others are not read."""

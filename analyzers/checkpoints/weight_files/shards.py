@@ -49,7 +49,7 @@ def complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def complete_sets(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return each numbering without gaps, its shards in order."""
+    """Return the shards of each complete numbering, in order."""
     return [
         tuple(shards[number] for number in sorted(shards))
         for (_, total, _, _), shards in numbered_shards(names)[1].items()

@@ -1,7 +1,7 @@
 """Counts statistics of the values of a model X and its candidates P_1 to P_m, read at the same positions.
 
 Each block of `BLOCK` consecutive values adds to sums per candidate and to a Gram matrix of X and the candidates. The blocks of a layer are
-dealt to `GROUPS` groups, the units of the jackknife. Some values are kept for tests that need the fit first. Tensors of models in the memory
+dealt to `GROUPS` groups, the units of the jackknife. Some values are kept for tests that need the fit first. Models in the memory
 of a GPU are counted there (`count_on_device`).
 """
 
@@ -198,7 +198,7 @@ class Counter:
         dtypes: Sequence[str],
         number: int,
     ) -> None:
-        """Add Gram matrices of ``values`` where they are ``shared``, all sides having values, without outliers; keep a part of all values."""
+        """Add Gram matrices of ``values`` where all sides have them, ``shared``, without outliers; keep a part of all values."""
         if not self.sides or not holders or not shared.any():
             return
         fitted = np.where(shared & ~outlying, values, 0.0)

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import mantissa
-from analyzers.checkpoints import in_memory, stream
+from analyzers.checkpoints import in_memory
 from analyzers.parents import count_on_device
 from tests.comparison.differences import differences
-from tests.numerics.readbacks import peak_bytes, readbacks
+from tests.numerics.readbacks import readbacks
 from tests.parents.checkpoints import Tensors, model, tuned
 
 # Functions have the names of these modules.
@@ -52,7 +52,9 @@ def test_the_answer_is_the_same(child: str, parent: str, request: pytest.Fixture
     base, other = damaged(model(width=96)), model(seed=5, width=96)
     del other["model.layers.3.mlp.down_proj.weight"]
     kinds = DTYPES[child], DTYPES[parent], torch.bfloat16
-    sides = [{name: tensor.to(kind) for name, tensor in side.items()} for side, kind in zip((tuned(base, 0.01), base, other), kinds)]
+    sides = [
+        {name: tensor.to(kind) for name, tensor in side.items()} for side, kind in zip((tuned(base, 0.01), base, other), kinds, strict=True)
+    ]
     expected = asked(*sides)
     request.getfixturevalue("_in_place")
     monkeypatch.setattr(streams, "_ON_DEVICE", 96 * 340)  # two pieces of 170 rows

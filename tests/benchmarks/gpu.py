@@ -1,7 +1,7 @@
 """Measures a CUDA GPU: counting and the training monitor (see `gpu_counting`), conflict and precision next to autograd, heads of exit.
 
-``python -m tests.benchmarks.gpu`` prints its name as JSON, or {} if there is none. GPU_BENCHMARK_SMALL=1 tries all of it with a CPU in its
-place and small models, so that what fails is not found out on a GPU; the figures then say nothing.
+``python -m tests.benchmarks.gpu`` prints its name as JSON, or {} if there is none. GPU_BENCHMARK_SMALL=1 tries `gpu_counting` with a CPU in
+its place and small data, whose figures say nothing; a CPU's benchmarks run the other programs.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from .child import quantity, run
 from .conflict import TIMES_FASTER
 from .exit import exit_on_gpu
-from .gpu_counting import DEVICE, SMALL, counting
+from .gpu_counting import SMALL, counting
 from .precision import precision_on_gpu
 from .result import Result
 
@@ -20,13 +20,15 @@ def gpu(folder: Path) -> Iterator[Result]:
     """Run the benchmarks on a GPU, or yield one line that there is none."""
     found = run(["-m", "tests.benchmarks.gpu"], folder=folder).json
     if not found and not SMALL:
-        yield Result("GPU", "There is no CUDA device here, so nothing was measured; GPU_BENCHMARK_SMALL=1 tries the programs on a CPU.")
+        yield Result("GPU", "There is no CUDA device here, so nothing was measured; GPU_BENCHMARK_SMALL=1 tries counting on a CPU.")
         return
-    yield Result("GPU", "a CPU in its place, with small models" if SMALL else found["name"])
+    yield Result("GPU", "a CPU in its place, with small data" if SMALL else found["name"])
     yield from counting(folder)
-    ways = ("naive", "fast") if SMALL else ("naive", "fast", "frugal", "weights")
+    if SMALL:
+        return
+    ways = ("naive", "fast", "frugal", "weights")
     program = ["-m", "tests.benchmarks.conflict_ways"]
-    runs = {way: run([*program, way, "even", DEVICE]).json for way in ways}
+    runs = {way: run([*program, way, "even", "cuda"]).json for way in ways}
     naive = runs["naive"]
     for way in ways[1:]:
         ours = runs[way]
@@ -37,8 +39,8 @@ def gpu(folder: Path) -> Iterator[Result]:
         yield Result("    memory in addition to the model", mine, theirs, naive["bytes"] / ours["bytes"])
         mine, theirs = (f"{each['conflict_rate']:.5f}" for each in (ours, naive))
         yield Result("    conflict rate", mine, theirs, None, "within 0.001", equal)
-    yield from precision_on_gpu(("narrow",) if SMALL else ("gpu", "large"), DEVICE)
-    yield from exit_on_gpu(DEVICE)
+    yield from precision_on_gpu()
+    yield from exit_on_gpu()
 
 
 def main() -> None:

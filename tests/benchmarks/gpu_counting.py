@@ -19,7 +19,7 @@ from .child import quantity, run
 from .result import Result
 
 SMALL = "GPU_BENCHMARK_SMALL" in os.environ
-DEVICE = "cpu" if SMALL else "cuda"
+_DEVICE = "cpu" if SMALL else "cuda"
 _ROUNDS = 3 if SMALL else 7
 _VALUES = 1 << 20 if SMALL else 1 << 28  # values of a tensor
 _COMPARED = 1 << 18 if SMALL else 1 << 24  # values compared with the compiled loops
@@ -58,8 +58,8 @@ def counting(folder: Path) -> Iterator[Result]:
         yield Result(f"  {name}", quantity(there, "s"), f"{quantity(here, 's')}, CPU", here / there, target, met)
         if name in found["alone"]:
             read, copied = found["alone"][name]
-            alone = f"{quantity(copied, 's')} alone, reading {quantity(read, 's')}"
-            yield Result("    reading and copying its weights", "", alone, copied / there, f">= {_OF_COPYING}", copied / there >= _OF_COPYING)
+            alone, share = f"{quantity(copied, 's')} alone, reading {quantity(read, 's')}", copied / there
+            yield Result("    reading and copying its weights", "", alone, share, f">= {_OF_COPYING}", share >= _OF_COPYING)
     for device, speed in found["rates"].items():
         yield Result(f"  counting what is in memory here, as auto measures it: {device}", quantity(speed / 1e9, "GB/s"))
 
@@ -85,9 +85,9 @@ def _counting() -> dict[str, Any]:
     from analyzers.numerics import Accumulator, PairCounter, PairTables
 
     torch.manual_seed(0)
-    weights = torch.randn(_VALUES, device=DEVICE, dtype=torch.bfloat16).mul_(0.02)
-    moved = torch.where(torch.rand(_VALUES, device=DEVICE) < 0.01, 1, 0).to(torch.int16)
-    noisy = (weights.float() + torch.randn(_VALUES, device=DEVICE) * 1e-4).bfloat16()
+    weights = torch.randn(_VALUES, device=_DEVICE, dtype=torch.bfloat16).mul_(0.02)
+    moved = torch.where(torch.rand(_VALUES, device=_DEVICE) < 0.01, 1, 0).to(torch.int16)
+    noisy = (weights.float() + torch.randn(_VALUES, device=_DEVICE) * 1e-4).bfloat16()
     base, half = weights.view(torch.int16), weights[: _VALUES // 2].float()
     wide = half.mul_(1.0001).view(torch.int32)
 
@@ -138,7 +138,7 @@ def _monitor() -> dict[str, dict[str, float]]:
     from mantissa.training import UpdateMonitor
 
     model, sizes = _model()
-    token_ids = torch.randint(0, sizes["vocab_size"], (1, 256), device=DEVICE)
+    token_ids = torch.randint(0, sizes["vocab_size"], (1, 256), device=_DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
 
     def step() -> None:
@@ -169,8 +169,8 @@ def _files() -> dict[str, Any]:
     answers: dict[str, tuple[float, float]] = {}
 
     def ask(name: str, work: Callable[..., Any]) -> None:
-        work(device=DEVICE)
-        answers[name] = (_seconds(lambda: work(device=DEVICE)), _seconds(lambda: work(device="cpu")))
+        work(device=_DEVICE)
+        answers[name] = (_seconds(lambda: work(device=_DEVICE)), _seconds(lambda: work(device="cpu")))
 
     with TemporaryDirectory(prefix="mantissa-") as folder:
         for name, state in (("before", before), ("after", after)):
@@ -191,7 +191,7 @@ def _files() -> dict[str, Any]:
         ask(f"dtype of a model in memory there in {kind}, exact", partial(mantissa.dtype, state, mode="exact"))
     rates = {
         f"{device}, {name}": bytes_per_second(device, pairs)
-        for device in ("cpu", DEVICE)
+        for device in ("cpu", _DEVICE)
         for name, pairs in (("one by one", False), ("pairs", True))
     }
     return {"answers": answers, "alone": alone, "rates": rates}
@@ -208,9 +208,9 @@ def _read(folders: Sequence[Path], copied: bool) -> None:
     spans = whole_spans(list(zip(*(each.tensors for each in checkpoints), strict=True)))
 
     def copy(_: Any, chunks: Any) -> int:
-        return sum(len(on_device(codes, DEVICE) if copied else codes) for chunk in chunks for codes in chunk.sides)
+        return sum(len(on_device(codes, _DEVICE) if copied else codes) for chunk in chunks for codes in chunk.sides)
 
-    for _ in stream(checkpoints, spans, copy, counted_on=DEVICE):
+    for _ in stream(checkpoints, spans, copy, counted_on=_DEVICE):
         pass
     for each in checkpoints:
         each.close()
@@ -222,7 +222,7 @@ def _model() -> tuple[Any, dict[str, Any]]:
 
     torch.manual_seed(0)
     sizes = _LITTLE if SMALL else _SIZES
-    with torch.device(DEVICE):
+    with torch.device(_DEVICE):
         return LlamaForCausalLM(LlamaConfig(**sizes)).bfloat16(), sizes
 
 

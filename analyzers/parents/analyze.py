@@ -34,6 +34,7 @@ from analyzers.parents.combination import Fitted
 from analyzers.parents.construction import made
 from analyzers.parents.conversion import Examination
 from analyzers.parents.count import Chance, Counter, is_matrix
+from analyzers.parents.count_on_device import DeviceCounter
 from analyzers.parents.difference_rank import Differences, measure
 from analyzers.parents.facts import RELATED_LAYER, Facts, proven, related
 from analyzers.parents.proof import Monotone, is_step_function
@@ -96,6 +97,9 @@ class _Search:
         self._request, self._sides, self._sources, self._notes, self._largest = request, opened.sides, opened.sources, opened.notes, largest
         self._names = ["Model", *side_names(len(opened.sources))]
         self._numbers = list(range(1, len(opened.sides)))
+        held = {getattr(side.repository, "device", "cpu") for side in opened.sides}
+        in_place = request.mode == "exact" and request.device != "cpu" and held == {"cuda"}
+        self._device = "cuda" if in_place else ""  # where tensors in memory are counted
         self._readers = [Reader(side, name) for side, name in zip(self._sides, self._names, strict=True)]
         self._repeats = [repeated(side, request.mode == "exact") for side in self._sides]
         self._rows: dict[int, Candidate] = {}
@@ -154,7 +158,8 @@ class _Search:
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
         budget = remaining_budget(budget, readers)
-        plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed)
+        left_on = self._device if mode == "exact" else ""
+        plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed, bool(left_on))
         check_size(self._nbytes + plan.nbytes, self._largest)
         fit = len(numbers) <= FITTED
         elements = sum(span.count for span in plan.spans)
@@ -163,13 +168,17 @@ class _Search:
         collector = Collector(alignment, plan, len(numbers))
         before, requests, reading = self._nbytes, self._requests, perf_counter() - self._reading
         yield self._progress(plan.nbytes, note)
-        with closing(stream(sides, plan.spans, count, [self._names[number] for number in (0, *numbers)])) as steps:  # type: ignore[type-var]
+        work = count if not left_on else DeviceCounter(count)
+        names = [self._names[number] for number in (0, *numbers)]
+        with closing(stream(sides, plan.spans, work, names, left_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     collector.add(step.span, step.result)
                 self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
                 self._reading = perf_counter() - reading
                 yield self._progress(before + plan.nbytes, note)
+        if isinstance(work, DeviceCounter):
+            work.settle()
         self._alignment, self._plan = alignment, plan
         filters = self._request.include, self._request.exclude
         for column, number in enumerate(numbers):
@@ -277,7 +286,7 @@ class _Search:
             coverage=self._coverages(order[0], stack),
             conversion=tuple(self._conversion())[: limits.REPORT_TENSORS] if not stack else (),
             timing=Timing.since(start, self._nbytes, self._reading),
-            environment=environment("cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
+            environment=environment(self._device or "cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
         )
 
     def _fitted(self) -> tuple[Fit | None, list[Parent]]:
@@ -378,7 +387,7 @@ class _Search:
         """Return the content of the report's id: resolved commits and the options that differ from their defaults."""
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
         source = "+".join(sorted(set(self._sources)))
-        options = self._request.model_copy(update={"suggested": ()}).resolved("cpu")
+        options = self._request.model_copy(update={"suggested": ()}).resolved(self._device or "cpu")
         return options | {"model": named[0], "candidates": named[1:], "source": source}
 
 

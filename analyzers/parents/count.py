@@ -1,8 +1,8 @@
 """Counts statistics of the values of a model X and its candidates P_1 to P_m, read at the same positions.
 
-Each block of `BLOCK` consecutive values adds to sums per candidate and to a Gram matrix of X and the candidates. The blocks of a
-layer are
-dealt to `GROUPS` groups, the units of the jackknife. Some values are kept for tests that need the fit first.
+Each block of `BLOCK` consecutive values adds to sums per candidate and to a Gram matrix of X and the candidates. The blocks of a layer are
+dealt to `GROUPS` groups, the units of the jackknife. Some values are kept for tests that need the fit first. Models in the memory
+of a GPU are counted there (`count_on_device`).
 """
 
 import threading
@@ -28,18 +28,18 @@ SHORT_RUN = 32
 # (`signs`): S.S, S.T without structure (`without_structure`), T.T, sum of (s t)^2 without structure, S.T; number, X.X, X.P, P.P and
 # sum of (x p)^2 of outliers (`_outlying`), which the same sums before leave out; numbers equal as cast (`THROUGH`).
 PAIR_SUMS = 17 + len(THROUGH)
-OUTLYING, PRODUCTS, OUTLIERS = 12, [2, 3, 4, 6], [13, 14, 15, 16]
+OUTLYING, PRODUCTS, OUTLIERS, STRUCTURED = 12, [2, 3, 4, 6], [13, 14, 15, 16], slice(7, 12)
 SQUARES = [6, 10, 16]
 _PATTERNS = 1 << 16
-_PIECE = 4 * BLOCK  # values at a time: in float64, with copies, in each of many threads
+PIECE = 4 * BLOCK  # values at a time: in float64, with copies, in each of many threads
 # Approximate number of values whose signs are compared: removing their structure costs ten times as much as everything else.
 _CLEANED = 1 << 23
-_BEYOND = 1e6  # no weight is this large: a few broken values must not dominate a cosine
-_OUTLYING = 16  # a difference larger than this many typical values is no update of a weight
+BEYOND = 1e6  # no weight is this large: a few broken values must not dominate a cosine
+FAR = 16  # a difference larger than this many typical values is no update of a weight
 # A value that makes up more than this share of both sides is common, so that equal positions prove nothing. 0 is always common.
 _COMMON = 1 / 256
 # Rows are smooth if each resembles the next by this much, as in tables of positions: their equality is neither coincidence nor proof.
-_SMOOTH, _FEWEST_ROWS = 0.2, 4
+SMOOTH, FEWEST_ROWS = 0.2, 4
 
 
 @dataclass(slots=True)
@@ -61,6 +61,12 @@ class Counted:
     outliers: int = 0
     kept: list[NDArray[Any]] = field(default_factory=list)
 
+    @classmethod
+    def empty(cls, candidates: int) -> "Counted":
+        """Return the counts of nothing."""
+        casts = candidates, 1 + len(THROUGH)
+        return cls(np.zeros((candidates, PAIR_SUMS)), np.zeros(casts, np.int64), np.zeros(casts, np.int64), np.zeros(candidates, np.int64))
+
 
 @dataclass(frozen=True, slots=True)
 class Chance:
@@ -81,30 +87,28 @@ class Counter:
     matrices, over positions at which all candidates have values; a missing tensor counts as 0 in them. keep: share of all sides' values to
     keep; elements: number of values of X to read. histograms: (3, m, 65536) occurrences of each bf16 pattern in X and in each candidate,
     over the compared values, and in both at the same position, without smooth rows; smooth: (m,) number of values in smooth rows.
+    groups: the number and the group of each base tensor; sides: of a Gram matrix, 0 without; run: number of values to keep of a piece.
     """
 
     def __init__(self, alignment: Alignment, candidates: int, fit: bool, keep: float, elements: int) -> None:
-        self._groups = {group.base.name: (number, group) for number, group in enumerate(alignment.groups)}
-        self._candidates, self._sides = candidates, (1 + candidates) * fit
+        self.groups = {group.base.name: (number, group) for number, group in enumerate(alignment.groups)}
+        self.candidates, self.sides = candidates, (1 + candidates) * fit
         self._stride = max(1, round(elements / _CLEANED))
-        run = max(keep * _PIECE, 1e-9)
-        self._run, self._every = ceil(run / RUN) * RUN if keep else 0, max(1, round(RUN / run))
+        run = max(keep * PIECE, 1e-9)
+        self.run, self._every = ceil(run / RUN) * RUN if keep else 0, max(1, round(RUN / run))
         self._lock = threading.Lock()
         self.histograms: Ints = np.zeros((3, candidates, _PATTERNS), np.int64)
         self.smooth: Ints = np.zeros(candidates, np.int64)
 
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Count all of ``span``."""
-        number, group = self._groups[span.tensor.name]
-        casts = (self._candidates, 1 + len(THROUGH))
-        counted = Counted(
-            np.zeros((self._candidates, PAIR_SUMS)), np.zeros(casts, np.int64), np.zeros(casts, np.int64), np.zeros(casts[0], np.int64)
-        )
+        number, group = self.groups[span.tensor.name]
+        counted = Counted.empty(self.candidates)
         holders = [i for i, side in enumerate(group.tuned) if side is not None]
         dtypes = [side.counted_as for side in group.sides if side is not None]
         matrix = is_matrix(group.base.shape, group.base.role)
         width = span.tensor.shape[-1] if span.tensor.shape else 1
-        piece = max(1, _PIECE // width) * width if width <= _PIECE else _PIECE
+        piece = piece_length(width)
         for chunk in chunks:
             codes = [each for each in chunk.sides if each is not None]
             patterns: list[NDArray[np.uint16]] = []
@@ -117,7 +121,7 @@ class Counter:
                     for row, (each, dtype, length) in enumerate(zip(codes, dtypes, lengths, strict=True)):
                         if length:
                             values[row, :length] = values_of(each[start : start + length], dtype)
-                usable = np.abs(values) < _BEYOND  # False for NaN
+                usable = np.abs(values) < BEYOND  # False for NaN
                 _count_exact(counted, values, usable, holders, lengths)
                 constant = _constant(np.where(usable[0], values[0], 0.0)) if matrix else np.ones(stop - start, np.bool_)
                 if constant.any():
@@ -165,11 +169,9 @@ class Counter:
         Returns their bf16 patterns, and which are in smooth rows.
         """
         in_bf16 = np.stack([rounded(each, "BF16") for each in values])
-        directions = [signs(each, width) for each in values]
-        smooth = is_smooth(directions[0], values.shape[1] // width)
-        first = number // (_PIECE // BLOCK)
-        chosen = not smooth and (first == 0 or first % self._stride == 0)
-        cleaned = [without_structure(each, width) for each in directions] if chosen else []
+        smooth = is_smooth(signs(values[0], width), values.shape[1] // width)
+        if holders and not smooth and self.is_cleaned(number):
+            counted.pairs[holders, STRUCTURED] += structured_sums(values, width)
         outlying = _outlying(values)
         for row, i in enumerate(holders, 1):
             both = usable[0] & usable[row]
@@ -182,35 +184,54 @@ class Counter:
             for columns, a, b in parts:
                 products = a * b
                 counted.pairs[i, columns] += (a @ a, products.sum(), b @ b, products @ products)
-            if cleaned:
-                (s, rest), (t, other) = cleaned[0], cleaned[row]
-                products = rest * other
-                counted.pairs[i, 7:12] += (s @ (s * (t != 0)), products.sum(), t @ (t * (s != 0)), products @ products, s @ t)
-        shared = usable.all(axis=0)
-        self._fit(counted, values[:, shared], np.any(outlying[:, shared], axis=0), holders, dtypes, number)
+        self._fit(counted, values, usable.all(axis=0), np.any(outlying, axis=0), holders, dtypes, number)
         patterns = (in_bf16.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
         return np.concatenate([patterns, np.full((1, values.shape[1]), smooth, np.uint16)])
 
     def _fit(
-        self, counted: Counted, values: Floats, outlying: NDArray[np.bool_], holders: Sequence[int], dtypes: Sequence[str], number: int
+        self,
+        counted: Counted,
+        values: Floats,
+        shared: NDArray[np.bool_],
+        outlying: NDArray[np.bool_],
+        holders: Sequence[int],
+        dtypes: Sequence[str],
+        number: int,
     ) -> None:
-        """Add Gram matrices of ``values``, positions at which all sides have values, without outliers, and keep a part of all values."""
-        rows = [0, *(1 + i for i in holders)]
-        if not self._sides or len(rows) == 1 or not values.size:
+        """Add Gram matrices of ``values`` where all sides have them, ``shared``, without outliers; keep a part of all values."""
+        if not self.sides or not holders or not shared.any():
             return
-        fitted = np.where(outlying, 0.0, values)
+        fitted = np.where(shared & ~outlying, values, 0.0)
         padded = np.pad(fitted, ((0, 0), (0, -values.shape[1] % BLOCK)))  # zeros add nothing
         blocks = padded.reshape(len(values), -1, BLOCK).transpose(1, 0, 2)
         for block, gram in enumerate(blocks @ blocks.transpose(0, 2, 1), number):
-            full = counted.grams.setdefault(block % GROUPS, np.zeros((self._sides, self._sides)))
-            full[np.ix_(rows, rows)] += gram
+            self.add_gram(counted, block % GROUPS, gram, holders)
         counted.rounding += rounding_error(fitted[0], dtypes[0])
-        counted.outliers += int(outlying.sum())
-        if self._run and number % self._every == 0:
-            length = max(min(self._run, values.shape[1]) // SHORT_RUN, 1) * SHORT_RUN
-            kept = np.zeros((self._sides, min(length, values.shape[1])), np.float64 if "F64" in dtypes else np.float32)
-            kept[rows] = values[:, :length]
-            counted.kept.append(kept)
+        counted.outliers += int((shared & outlying).sum())
+        if self.is_kept(number):
+            self.keep(counted, values[:, : self.run], shared[: self.run], holders, dtypes)
+
+    def add_gram(self, counted: Counted, group: int, gram: Floats, holders: Sequence[int]) -> None:
+        """Add the Gram matrix of X and its ``holders`` to that of a group."""
+        rows = [0, *(1 + i for i in holders)]
+        counted.grams.setdefault(group, np.zeros((self.sides, self.sides)))[np.ix_(rows, rows)] += gram
+
+    def keep(self, counted: Counted, values: Floats, shared: NDArray[np.bool_], holders: Sequence[int], dtypes: Sequence[str]) -> None:
+        """Keep those of ``values`` that are ``shared``."""
+        chosen = values[:, shared]
+        chosen = chosen[:, : max(chosen.shape[1] // SHORT_RUN * SHORT_RUN, SHORT_RUN)]
+        kept = np.zeros((self.sides, chosen.shape[1]), np.float64 if "F64" in dtypes else np.float32)
+        kept[[0, *(1 + i for i in holders)]] = chosen
+        counted.kept.append(kept)
+
+    def is_cleaned(self, number: int) -> bool:
+        """Return whether the signs of the piece whose first block is ``number`` are compared without their structure."""
+        first = number // (PIECE // BLOCK)
+        return first == 0 or first % self._stride == 0
+
+    def is_kept(self, number: int) -> bool:
+        """Return whether values of the piece whose first block is ``number`` are kept."""
+        return self.run > 0 and number % self._every == 0
 
     def chance(self, candidate: int) -> "Chance":
         """Return the equal values expected by chance."""
@@ -227,6 +248,11 @@ class Counter:
         counts[:, 0] += counts[:, 0x8000]
         counts[:, 0x8000] = 0
         return counts
+
+
+def piece_length(width: int) -> int:
+    """Return the number of values counted at a time of a tensor with rows of ``width``: whole rows, unless they are longer."""
+    return max(1, PIECE // width) * width if width <= PIECE else PIECE
 
 
 def is_matrix(shape: Sequence[int], role: str) -> bool:
@@ -256,12 +282,20 @@ def _centred(table: Floats, mask: Any) -> Floats:
     return centred
 
 
+def structured_sums(values: Floats, width: int) -> Floats:
+    """Return (m, 5) the sums of `STRUCTURED` of the first of ``values``, (1 + m, n) in rows of ``width``, with each other one."""
+    (s, rest), *others = (without_structure(signs(each, width), width) for each in values)
+    return np.array(
+        [(s @ (s * (t != 0)), (rest * other).sum(), t @ (t * (s != 0)), np.square(rest * other).sum(), s @ t) for t, other in others]
+    )
+
+
 def is_smooth(directions: Floats, rows: int) -> bool:
     """Return whether each of ``rows`` rows of centred signs resembles the next."""
-    if rows < _FEWEST_ROWS:
+    if rows < FEWEST_ROWS:
         return False
     table = directions[: directions.size // rows * rows].reshape(rows, -1)
-    return bool((table[1:] * table[:-1]).sum() > _SMOOTH * (table[1:] ** 2).sum())
+    return bool((table[1:] * table[:-1]).sum() > SMOOTH * (table[1:] ** 2).sum())
 
 
 def _count_exact(counted: Counted, values: Floats, usable: NDArray[np.bool_], holders: Sequence[int], lengths: Sequence[int]) -> None:
@@ -277,7 +311,7 @@ def _count_exact(counted: Counted, values: Floats, usable: NDArray[np.bool_], ho
 
 
 def _outlying(values: Floats) -> NDArray[np.bool_]:
-    """Return (m, n) where a candidate differs from X by more than `_OUTLYING` typical values, for (1 + m, n) ``values``.
+    """Return (m, n) where a candidate differs from X by more than `FAR` typical values, for (1 + m, n) ``values``.
 
     The typical value of a side is the geometric mean of those that are not 0, which a few outliers hardly change; that of the larger side
     counts.
@@ -285,7 +319,7 @@ def _outlying(values: Floats) -> NDArray[np.bool_]:
     present = values != 0
     exponents = np.frexp(values)[1].sum(axis=1, where=present) / np.maximum(present.sum(axis=1), 1)
     typical = np.exp2(np.maximum(exponents[0], exponents[1:]))
-    found: NDArray[np.bool_] = np.abs(values[1:] - values[0]) > _OUTLYING * typical[:, None]
+    found: NDArray[np.bool_] = np.abs(values[1:] - values[0]) > FAR * typical[:, None]
     return found
 
 

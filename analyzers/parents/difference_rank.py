@@ -79,7 +79,7 @@ class Differences:
             rows=largest.most,
             left=left,
             low_rank=low and left <= _LEAVES,
-            tensors=tuple(self.matrices),
+            tensors=tuple(span.tensor.name for span in self.spans if span.tensor.name in self.matrices),  # not as threads finish
         )
 
 

@@ -11,12 +11,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Formats to which rounding is implemented.
-_FORMATS = {"BF16": BF16, "F16": FP16, "F32": FP32, "F64": FP64}
+FORMATS = {"BF16": BF16, "F16": FP16, "F32": FP32, "F64": FP64}
 
 
 def rounds(dtype: str) -> bool:
     """Return whether rounding to ``dtype`` is implemented."""
-    return dtype in _FORMATS
+    return dtype in FORMATS
 
 
 def rounded(values: Floats, dtype: str) -> Floats:
@@ -43,7 +43,7 @@ def narrowest(parts: Iterable[Floats], dtype: str) -> str:
 
 def ulps(values: Floats, dtype: str) -> Floats:
     """Return the distance to the next number of larger magnitude in ``dtype``, at finite ``values``."""
-    return _FORMATS[dtype].ulp(values)
+    return FORMATS[dtype].ulp(values)
 
 
 def cells(values: Floats, dtype: str) -> tuple[Floats, Floats]:
@@ -59,7 +59,7 @@ def cells(values: Floats, dtype: str) -> tuple[Floats, Floats]:
 
 def rounding_error(values: Floats, dtype: str) -> float:
     """Return the sum of ulp(x)^2 / 12, the expected squared error of rounding to ``dtype``; 0 if rounding is not implemented."""
-    if dtype not in _FORMATS:
+    if dtype not in FORMATS:
         return 0.0
     return float(np.square(ulps(values[np.isfinite(values) & (values != 0)], dtype)).sum()) / 12
 

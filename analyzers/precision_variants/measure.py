@@ -142,8 +142,8 @@ class Measurement:
         self.trials += trials - 1
         yield self.finished(name)
         compared = [*forward.compared, *backward.comparison.compared]
-        token_logprobs = logprobs(run.log_p, stored.log_p)
-        mean = losses.double().mean()
+        token_logprobs = logprobs(run.log_p.cpu(), stored.log_p.cpu())  # few values, and many operations
+        mean, reference_mean = (each.cpu().double().mean() for each in (losses, stored.losses))
         return Variant(
             settings=settings,
             written=described(settings),
@@ -151,7 +151,7 @@ class Measurement:
             loss_scale=scale,
             trials=trials,
             loss=float(mean) if torch.isfinite(mean) else None,
-            reference_loss=float(stored.losses.double().mean()),
+            reference_loss=float(reference_mean),
             clipped=clipped,
             summary=summary(compared, len(self.anatomy.layers), token_logprobs),
             routing=routing(run.routing, stored.routing),

@@ -4,9 +4,9 @@ A readback waits until a GPU has done all its work: there is one per device and 
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
-from typing import cast
 
 import numpy as np
 import torch
@@ -42,18 +42,20 @@ def waiting_bytes(tensors: Iterable[Tensor]) -> float:
 @torch.no_grad()
 def largest(tensors: Sequence[Tensor]) -> list[float]:
     """max |x| of each tensor, which has elements; NaN or infinite where one is."""
-    results: dict[int, float] = {}
-    for device in _groups(tensor.get_device() for tensor in tensors):
-        kinds = [[device[number] for number in kind] for kind in _groups(tensors[number].dtype for number in device)]
-        values = torch.cat([torch.stack(_largest([tensors[number] for number in kind])).double() for kind in kinds])
-        results |= zip((number for kind in kinds for number in kind), values.tolist(), strict=True)
+    numbers: defaultdict[int, list[int]] = defaultdict(list)
+    values: defaultdict[int, list[Tensor]] = defaultdict(list)
+    for kind in _groups((tensor.get_device(), tensor.dtype) for tensor in tensors):
+        device = tensors[kind[0]].get_device()
+        numbers[device] += kind
+        values[device].append(torch.stack(_largest([tensors[number] for number in kind])).double())
+    results = {number: each for device in values for number, each in zip(numbers[device], torch.cat(values[device]).tolist(), strict=True)}
     return [results[number] for number in range(len(tensors))]
 
 
 def _largest(tensors: list[Tensor]) -> list[Tensor]:
-    """max |x| of tensors of one dtype and device: on a GPU by one kernel for many; on a CPU that takes 20 times as long."""
+    """max |x| of tensors of one dtype and device: on a GPU in float64 and by one kernel for many; on a CPU that takes 20 times as long."""
     if on_gpu(tensors[0]):
-        return list(torch._foreach_norm(tensors, math.inf))
+        return list(torch._foreach_norm(tensors, math.inf, dtype=torch.float64))
     return [torch.maximum(high, -low) for low, high in map(torch.aminmax, tensors)]
 
 
@@ -70,9 +72,9 @@ def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
 
 def _groups(keys: Iterable[Hashable]) -> list[list[int]]:
     """The positions of equal keys. A device's number is hashed in a fraction of the time that the device takes."""
-    groups: dict[object, list[int]] = {}
+    groups: defaultdict[object, list[int]] = defaultdict(list)
     for number, key in enumerate(keys):
-        groups.setdefault(key, []).append(number)
+        groups[key].append(number)
     return list(groups.values())
 
 
@@ -156,37 +158,29 @@ def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
     """(4 N,) for N rows in all xs: sums of d, d^2 and ref d, on a GPU x^2 instead, and max |d|."""
     gpu = on_gpu(xs[0])
     dtype = torch.promote_types(xs[0].dtype, torch.float32) if gpu else torch.float64
-    if refs[0] is None:
-        ds = xs if gpu else [x.double() for x in xs]
-        rows = _rows(ds)
-        squares = products = _squares(rows, gpu)
-    else:
-        others = [cast(Tensor, ref).to(x.device, dtype) for x, ref in zip(xs, refs, strict=True)]
-        flat = torch.empty(sum(ref.numel() for ref in others), dtype=dtype, device=xs[0].device)
-        ds = [part.view(ref.shape) for part, ref in zip(torch.split(flat, [ref.numel() for ref in others]), others, strict=True)]
+    others = [ref.to(x.device, dtype) for x, ref in zip(xs, refs, strict=True) if ref is not None]
+    if gpu or others:
+        flat = torch.empty(sum(x.numel() for x in xs), dtype=dtype, device=xs[0].device)
+        ds = [part.view(x.shape) for part, x in zip(torch.split(flat, [x.numel() for x in xs]), xs, strict=True)]
         torch._foreach_copy_(ds, xs)
+    else:
+        ds = [x.double() for x in xs]
+    if others:
         torch._foreach_sub_(ds, others, alpha=scale)  # of mixed types it takes longer than converting
-        rows = _rows(ds)
-        squares = _squares(rows, gpu)
-        pairs = () if gpu else zip(rows, _rows(others), strict=True)
-        products = _squares(_rows(xs), gpu) if gpu else torch.stack([torch.dot(d, ref) for d, ref in pairs])
+    rows = _rows(ds)
     if not gpu:  # row by row, since torch would start threads
-        sums = torch.stack([row.sum() for row in rows])
-    elif refs[0] is None:
-        sums = torch.cat([d.sum(1, dtype=torch.float64) for d in ds])
-    else:  # a kernel for all tensors of one shape, which are contiguous
-        shapes = [(shape, len(list(same))) for shape, same in groupby(d.shape for d in ds)]
-        parts = zip(torch.split(flat, [number * shape.numel() for shape, number in shapes]), shapes, strict=True)
-        sums = torch.cat([part.view(-1, shape[1]).sum(1, dtype=torch.float64) for part, (shape, _) in parts])
-    return torch.cat([sums, squares, products, torch.stack(_largest(rows))])
+        squares = [torch.dot(row, row) for row in rows]
+        products = [torch.dot(d, ref) for d, ref in zip(rows, _rows(others), strict=True)] if others else squares
+        return torch.stack([*(row.sum() for row in rows), *squares, *products, *_largest(rows)])
+    shapes = [(shape, len(list(same))) for shape, same in groupby(d.shape for d in ds)]  # a kernel for all tensors of one
+    parts = zip(torch.split(flat, [number * shape.numel() for shape, number in shapes]), shapes, strict=True)
+    sums = [part.view(-1, shape[1]).sum(1, dtype=torch.float64) for part, (shape, _) in parts]
+    squares = torch._foreach_norm(rows, 2, dtype=torch.float64)
+    products = torch._foreach_norm(_rows(xs), 2, dtype=torch.float64) if others else squares
+    norms = torch.stack([*squares, *products, *_largest(rows)])
+    norms[: 2 * len(rows)].square_()
+    return torch.cat([*sums, norms])
 
 
 def _rows(tensors: list[Tensor]) -> list[Tensor]:
     return [row for tensor in tensors for row in ((tensor.view(-1),) if tensor.shape[0] == 1 else tensor.unbind())]
-
-
-def _squares(rows: list[Tensor], gpu: bool) -> Tensor:
-    """Of each row: on a GPU by one kernel for many; on a CPU by the fastest operation."""
-    if gpu:
-        return torch.stack(torch._foreach_norm(rows, 2, dtype=torch.float64)).square()
-    return torch.stack([torch.dot(row, row) for row in rows])

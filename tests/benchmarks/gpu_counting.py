@@ -18,11 +18,11 @@ from typing import Any
 from .child import quantity, run
 from .result import Result
 
-_SMALL = "GPU_BENCHMARK_SMALL" in os.environ
-_DEVICE = "cpu" if _SMALL else "cuda"
-_ROUNDS = 3 if _SMALL else 7
-_VALUES = 1 << 20 if _SMALL else 1 << 28  # values of a tensor
-_COMPARED = 1 << 18 if _SMALL else 1 << 24  # values compared with the compiled loops
+SMALL = "GPU_BENCHMARK_SMALL" in os.environ
+_DEVICE = "cpu" if SMALL else "cuda"
+_ROUNDS = 3 if SMALL else 7
+_VALUES = 1 << 20 if SMALL else 1 << 28  # values of a tensor
+_COMPARED = 1 << 18 if SMALL else 1 << 24  # values compared with the compiled loops
 _BESIDE = 256 << 20
 _SIZES: dict[str, Any] = {
     "vocab_size": 32_000, "hidden_size": 2_048, "intermediate_size": 5_632, "num_hidden_layers": 16, "num_attention_heads": 32,
@@ -32,6 +32,7 @@ _LITTLE: dict[str, Any] = {
 }  # fmt: skip
 # Target bytes per second on an H100.
 _TARGETS = {"counts of bf16": 50e9, "pairs of bf16": 25e9}
+_OF_COPYING = 0.8
 # Target seconds of a look at 1% and at all of the values.
 _LOOKS = {"quick": 0.004, "exact": 0.1}
 
@@ -55,8 +56,10 @@ def counting(folder: Path) -> Iterator[Result]:
     for name, (there, here) in found["answers"].items():
         target, met = ("as fast as the CPU", there <= here) if "from file" in name else ("", None)
         yield Result(f"  {name}", quantity(there, "s"), f"{quantity(here, 's')}, CPU", here / there, target, met)
-    for number, seconds in found["alone"].items():
-        yield Result(f"  reading and copying alone, {number} checkpoints", quantity(seconds, "s"))
+        if name in found["alone"]:
+            read, copied = found["alone"][name]
+            alone, share = f"{quantity(copied, 's')} alone, reading {quantity(read, 's')}", copied / there
+            yield Result("    reading and copying its weights", "", alone, share, f">= {_OF_COPYING}", share >= _OF_COPYING)
     for device, speed in found["rates"].items():
         yield Result(f"  counting what is in memory here, as auto measures it: {device}", quantity(speed / 1e9, "GB/s"))
 
@@ -65,7 +68,7 @@ def main() -> None:
     """Print the measurements of this process."""
     import torch
 
-    if not _SMALL and not torch.cuda.is_available():
+    if not SMALL and not torch.cuda.is_available():
         print("{}")
         return
     found: dict[str, Any] = {}
@@ -173,10 +176,16 @@ def _files() -> dict[str, Any]:
         for name, state in (("before", before), ("after", after)):
             _save({key: value.contiguous() for key, value in state.items() if key != "lm_head.weight"}, Path(folder) / name)
         files = Path(folder) / "before", Path(folder) / "after"
-        ask("dtype, from file to answer, exact", partial(mantissa.dtype, files[1], mode="exact"))
-        ask("sparsity, from files to answer, exact", partial(mantissa.sparsity, *files, mode="exact"))
-        alone = {str(number): _median(lambda number=number: _read_and_copied(files[:number])) for number in (1, 2)}  # type: ignore[misc]
+        names = "dtype, from file to answer, exact", "sparsity, from files to answer, exact"
+        ask(names[0], partial(mantissa.dtype, files[1], mode="exact"))
+        ask(names[1], partial(mantissa.sparsity, *files, mode="exact"))
+        alone = {
+            name: [_median(partial(_read, files[:number], copied)) for copied in (False, True)] for number, name in enumerate(names, 1)
+        }
     ask("sparsity of two models in memory there, exact", partial(mantissa.sparsity, before, after, mode="exact"))
+    some = [{name: value for name, value in state.items() if ".layers.0." in name or ".layers.1." in name} for state in (after, before)]
+    values = sum(value.numel() for value in some[0].values())
+    ask(f"parents of a model in memory there, {values / 1e6:.0f} million values, exact", partial(mantissa.parents, *some, mode="exact"))
     for kind in (torch.bfloat16, torch.float16, torch.float32):
         state = {name: value.to(kind) for name, value in after.items()}
         ask(f"dtype of a model in memory there in {kind}, exact", partial(mantissa.dtype, state, mode="exact"))
@@ -188,8 +197,8 @@ def _files() -> dict[str, Any]:
     return {"answers": answers, "alone": alone, "rates": rates}
 
 
-def _read_and_copied(folders: Sequence[Path]) -> None:
-    """Read checkpoints and copy them to the device, as for an exact answer, and count nothing."""
+def _read(folders: Sequence[Path], copied: bool) -> None:
+    """Read checkpoints, and copy them to the device, as for an exact answer, and count nothing."""
     from analyzers.checkpoints import Access, open_checkpoint
     from analyzers.checkpoints.reading.spans import whole_spans
     from analyzers.checkpoints.reading.stream import stream
@@ -199,7 +208,7 @@ def _read_and_copied(folders: Sequence[Path]) -> None:
     spans = whole_spans(list(zip(*(each.tensors for each in checkpoints), strict=True)))
 
     def copy(_: Any, chunks: Any) -> int:
-        return sum(len(on_device(codes, _DEVICE)) for chunk in chunks for codes in chunk.sides)
+        return sum(len(on_device(codes, _DEVICE) if copied else codes) for chunk in chunks for codes in chunk.sides)
 
     for _ in stream(checkpoints, spans, copy, counted_on=_DEVICE):
         pass
@@ -212,7 +221,7 @@ def _model() -> tuple[Any, dict[str, Any]]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    sizes = _LITTLE if _SMALL else _SIZES
+    sizes = _LITTLE if SMALL else _SIZES
     with torch.device(_DEVICE):
         return LlamaForCausalLM(LlamaConfig(**sizes)).bfloat16(), sizes
 
@@ -227,7 +236,7 @@ def _save(state: dict[str, Any], folder: Path) -> None:
 def _peak(reset: bool = False) -> int:
     import torch
 
-    if _SMALL:
+    if SMALL:
         return 0
     if reset:
         torch.cuda.empty_cache()
@@ -240,7 +249,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
     start = time.perf_counter()
     work()
-    if not _SMALL:
+    if not SMALL:
         torch.cuda.synchronize()
     return time.perf_counter() - start
 

@@ -77,6 +77,24 @@ def test_models_on_the_gpu_are_counted_there(kind: torch.dtype) -> None:
         assert list(differences(one, other, 1e-9)) == []  # the CPU adds the squares of millions of values one after the other
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_parents_of_models_on_the_gpu_are_counted_there(kind: torch.dtype) -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    names = [f"model.layers.{i}.mlp.up_proj.weight" for i in range(3)]
+    base, other = ({name: torch.randn(2048, 4096, device="cuda", generator=generator) / 50 for name in names} for _ in range(2))
+    tuned = {name: (each + torch.randn(each.shape, device="cuda", generator=generator) / 5000).to(kind) for name, each in base.items()}
+    sides = tuned, {name: each.bfloat16() for name, each in base.items()}, other
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    there, here = mantissa.parents(*sides, mode="exact"), mantissa.parents(*sides, mode="exact", device="cpu")
+    assert torch.cuda.max_memory_allocated() - held <= 256 << 20
+    assert (there.environment.device, here.environment.device) == ("cuda", "cpu")
+    left_out = {"id", "timing", "environment", "request", "requests"}
+    one, other_report = (json.loads(report.model_dump_json(exclude=left_out)) for report in (there, here))
+    assert list(differences(one, other_report, 1e-6)) == []  # pieces may begin elsewhere
+
+
 def test_a_monitor_counts_on_the_gpu_what_sparsity_counts(tmp_path: Path) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.bfloat16, device_map="cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)

@@ -15,6 +15,7 @@ from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.variant_weights import STORED
 from analyzers.precision_variants.variants import PRESETS
 from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
+from tests.numerics.readbacks import operations
 
 OPERATIONS = {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.masked_select.default", "aten.equal.default"}
 
@@ -69,3 +70,16 @@ def test_readbacks_depend_on_bytes_only(monkeypatch: pytest.MonkeyPatch) -> None
     for module in (compare, headroom):
         monkeypatch.setattr(module, "WAITING_BYTES", 0)
     assert readbacks(5, 2, False, monkeypatch) > few + 5
+
+
+def test_operations_depend_on_shapes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the kernels of a GPU; views take none."""
+    monkeypatch.setattr(reductions, "on_gpu", lambda tensor: True)
+    counts = []
+    for number, rows in ((3, 2), (30, 7)):
+        pairs = [(torch.ones(rows, 8 + number % 2, dtype=torch.bfloat16), torch.ones(rows, 8 + number % 2)) for number in range(number)]
+        for given in (pairs, [(ref, None) for _, ref in pairs]):
+            with operations() as found:
+                reductions.totals(given)
+            counts.append({name: times for name, times in found.items() if name not in ("view", "unbind", "split_with_sizes", "detach")})
+    assert counts[:2] == counts[2:]

@@ -125,12 +125,12 @@ class _Reader:
         """Yield the chunks of ``span``. buffers: (checkpoints, bytes), owned by the calling thread."""
         sides, end = span.sides, span.start + span.count
         held = [self._held(i, side, span) for i, side in enumerate(sides)]
-        if all(codes is not None for codes in held):
+        if all((codes is None) == (side is None) for codes, side in zip(held, sides, strict=True)):
             length = whole_rows(_ON_DEVICE, row_length(span.tensor))
             for start in range(0, span.count, length):
-                codes_of = tuple(codes[start : start + length] for codes in held)
+                codes_of = tuple(None if codes is None else codes[start : start + length] for codes in held)
                 yield Chunk(span.start + start, codes_of)
-                self.tally.add(sum(codes.nbytes for codes in codes_of), len(codes_of))
+                self.tally.add(sum(0 if codes is None else codes.nbytes for codes in codes_of), len(codes_of))
             return
         chunk = piece = block = chunk_elements(sides)
         present = [side for side in sides if side is not None]

@@ -9,7 +9,7 @@ from analyzers.coverage import Coverage
 from analyzers.records import Record
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 8
+ANALYSIS_VERSION = 9
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
@@ -73,7 +73,8 @@ RULES: dict[Rule, str] = {
     "adapter-empty": "Modules of an adapter that change nothing, because A or B is 0 throughout: an error if that is all of them.",
     "adapter-base": "An adapter of which nothing fits its base; as a warning, saved modules unrelated to those of the base, and magnitudes "
     "of DoRA far from the norms of its weights.",
-    "adapter-unmatched": "Modules of an adapter that match nothing in its base, by name and shape.",
+    "adapter-unmatched": "Modules of an adapter that match nothing in its base, by name and shape, or that peft does not find under their "
+    "names; as a warning, those that work only unmerged, such as the head of another task.",
     "adapter-tokens": "Tokens of an adapter's tokenizer for which neither the base nor the adapter has an embedding.",
 }
 """What each rule looks for, in words."""

@@ -58,9 +58,18 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, unjud
 
 def merged(checkpoint: Checkpoint, unjudged: list[str]) -> Iterator[Finding]:
     """Judge the adapters of BASE+ADAPTER; yields nothing for other checkpoints. unjudged: as for `judge`."""
-    if isinstance(checkpoint, MergedCheckpoint):
-        for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
-            yield from (*modules(adapter), *empty(adapter), *against_base(adapter, checkpoint.merge.base, changes, unjudged))
+    if not isinstance(checkpoint, MergedCheckpoint):
+        return
+    if checkpoint.merge.unmerged:
+        detail = (
+            "Its files hold base_layer weights next to the matrices of an adapter, which transformers does not load, with "
+            f"adapter_config.json or without it: mantissa merge {quoted(checkpoint.ref, 200)} --out FOLDER merges them."
+        )
+        yield finding("adapter-upload", "error", "An adapter is stored unmerged", detail)
+    for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
+        yield from (*modules(adapter), *empty(adapter))
+        if not checkpoint.merge.unmerged:
+            yield from against_base(adapter, checkpoint.merge.base, changes, unjudged)
 
 
 def upload(checkpoint: Checkpoint) -> Iterator[Finding]:

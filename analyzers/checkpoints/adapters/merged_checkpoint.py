@@ -60,6 +60,11 @@ class Merge:
     changes: tuple[Changes, ...]
 
     @property
+    def unmerged(self) -> bool:
+        """Whether the matrices are stored in the files of the weights that they change."""
+        return any(each.checkpoint.files == self.base.files for each in self.adapters)
+
+    @property
     def updates(self) -> dict[str, list[tuple[int, Update]]]:
         """The changes of each tensor, by its name in the base, with the number of the adapter."""
         found: dict[str, list[tuple[int, Update]]] = {}
@@ -260,9 +265,10 @@ def _notes(how: Merge) -> list[str]:
     notes = [note for adapter in how.adapters for note in adapter.checkpoint.notes if not note.startswith(IS_ADAPTER)]
     for adapter, weight, changes in zip(how.adapters, how.weights, how.changes, strict=True):
         targets = {update.target for update in changes.updates}
+        stored = "that it holds" if how.unmerged else quoted(adapter.ref, 200)
         notes.append(
             f"{plural(len(targets), 'tensor is', 'tensors are')} computed in fp32: {quoted(how.base.ref, 200)} with "
-            f"{'' if weight == 1 else f'{weight:g} times '}the adapter {quoted(adapter.ref, 200)} ({adapter.configuration.kind}) merged in."
+            f"{'' if weight == 1 else f'{weight:g} times '}the adapter {stored} ({adapter.configuration.kind}) merged in."
         )
         if not adapter.configured:
             notes.append(

@@ -70,6 +70,7 @@ def test_weights(mode: Any, models: Path) -> None:
     assert other.magnitudes != reports[0].magnitudes
 
 
+@pytest.mark.exhaustive
 def test_findings_and_ancestry(models: Path) -> None:
     """An adapter alone is judged, and merged, with the revision that its configuration names."""
     for model in ("org/adapter@v1", "org/base@v1+org/adapter@v1"):

@@ -125,6 +125,38 @@ def strange_magnitudes(_: Path, stored: Tensors, config: dict[str, object]) -> N
     config["use_dora"] = True
 
 
+def wrapped(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Store it with the names of a wrapper, which peft does not look for."""
+    for name in [*stored]:
+        stored[f"module.{name}"] = stored.pop(name)
+
+
+def labelled(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Store it with the name that the adapter had in the model that was trained."""
+    for name in [*stored]:
+        stored[name.replace(".weight", ".policy.weight")] = stored.pop(name)
+
+
+def lost_layer(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+    """Leave out the matrices of one layer."""
+    for name in _each(stored, "layers.1"):
+        del stored[name]
+    config["target_modules"] = ["q_proj"]
+
+
+def another_task(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+    """Save the head of a classifier."""
+    stored["base_model.model.score.weight"] = normal(3, 64)
+    config["modules_to_save"] = ["classifier", "score"]
+
+
+def new_bias(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+    """Give B a bias, where the base has none to merge it into."""
+    for name in _each(stored, "lora_B"):
+        stored[name.replace("weight", "bias")] = normal(64)
+    config["lora_bias"] = True
+
+
 CASES = [
     (some_unmatched, "adapter-unmatched", "error", "1 of 2 modules (50%) match nothing"),
     (all_unmatched, "adapter-base", "error", "None of 2 modules matches"),
@@ -138,6 +170,11 @@ CASES = [
     (rank_zero, "adapter-config", "error", "whole number"),
     (whole_model, "adapter-upload", "error", "a whole model"),
     (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),
+    (wrapped, "adapter-unmatched", "error", "peft leaves out 2 of 2 modules, and only warns"),
+    (labelled, "adapter-unmatched", "error", "q_proj.lora_A.policy.weight"),
+    (lost_layer, "adapter-unmatched", "warning", "target_modules names 1 more module"),
+    (another_task, "adapter-unmatched", "warning", "It takes effect only unmerged"),
+    (new_bias, "adapter-unmatched", "warning", "no bias in the base to merge it into"),
     (strange_head, "adapter-base", "warning", "no relation"),
     (strange_magnitudes, "adapter-base", "warning", "magnitudes begin as the norms"),
 ]

@@ -201,12 +201,18 @@ class _Finder:
             target = self._stored.get(names.get(name, ""))
             if target is not None and _fits(target, tensor.shape):
                 yield target.name, tensor
-            elif target is None and role(name) == "head" and may_tie(self._base.config) and name.endswith(".weight"):
+            elif target is None and self._is_tied_head(name, tensor):
                 yield name, tensor
             else:
                 why = f"its shape is {tensor.shape}, and the base's {target.shape}" if target else "the base has no such tensor"
                 new = not target and not set(name.split(".")).isdisjoint(self._adapter.configuration.saved)
                 self._unmatched.append(Unmatched(name, why, works=new))
+
+    def _is_tied_head(self, name: str, tensor: Tensor) -> bool:
+        """Return whether a tensor may be a head that the base ties to its embedding; a classifier has fewer rows."""
+        embeddings = [each.shape for each in self._stored.values() if each.role == "embedding"]
+        fits = any(shape[1:] == tensor.shape[1:] and shape[0] <= tensor.shape[0] for shape in embeddings)
+        return fits and role(name) == "head" and may_tie(self._base.config) and name.endswith(".weight")
 
     def _why(self, module: AdaptedModule, name: str | None) -> str:
         if name is None:

@@ -9,7 +9,8 @@ from analyzers.update_sparsity.adapters.report import FIRST, SOURCES, Adapter, A
 _KEPT = 0.05
 # A module is named among the worst if it loses so many times as much as all together, and so many of its values were read
 _WORSE, _FEWEST = 1.15, 4096
-_NOISE = 2.0**-20  # drift of a tied head, or an update, that is an error of the arithmetic
+_NOISE = 2.0**-20  # drift of a tied head that is an error of the arithmetic
+_ROUNDING = 2.0**-23  # an update, as a share of the weights, that sums in fp32 leave of adapters that cancel
 _UNRELATED = 3  # a cosine up to so many standard deviations may be chance
 
 
@@ -39,7 +40,7 @@ def advice(adapter: Adapter) -> str:
 
 def _is_noise(adapter: Adapter) -> bool:
     """Return whether the update is an error of the arithmetic, as of adapters that cancel."""
-    return all(module.relative_norm is not None and module.relative_norm < _NOISE for module in adapter.modules)
+    return all(module.relative_norm is not None and module.relative_norm < _ROUNDING for module in adapter.modules)
 
 
 def statement(adapter: Adapter, sampled: bool) -> str:
@@ -70,7 +71,7 @@ def _kept(adapter: Adapter, about: str) -> str:
     within = "; ".join(part for part in (interval, worst and f"{worst} most") if part)
     aside = f" ({within})" if within else ""
     if _is_noise(adapter):
-        return f"The update is within the rounding errors of fp32: less than {magnitude(_NOISE)} of the norm of the weights."
+        return f"The update is within the rounding errors of fp32: less than {magnitude(_ROUNDING)} of the norm of the weights."
     several = len(adapter.adapters) > 1
     this, s, its = ("these adapters", "", "their") if several else ("this adapter", "s", "its")
     if found.lost_norm <= _KEPT:

@@ -122,7 +122,7 @@ def test_matrices(tensors: dict[str, torch.Tensor], said: str, tmp_path: Path) -
 def test_missing_configuration(tmp_path: Path) -> None:
     _base(tmp_path)
     (_adapter(tmp_path) / "adapter_config.json").unlink()
-    assert "has no adapter_config.json, which states the scale (lora_alpha). If its folder has one, name the folder." in _refusal(tmp_path)
+    assert "has no adapter_config.json, which states the scale (lora_alpha)." in _refusal(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": ' * 2000, "\0"])

@@ -66,6 +66,8 @@ def test_weights(mode: Any, models: Path) -> None:
         assert (report.num_changed, report.magnitudes) == (reports[0].num_changed, reports[0].magnitudes)
         assert (report.adapter.survival, report.adapter.modules) == (reports[0].adapter.survival, reports[0].adapter.modules)
     assert reports[1].id == reports[2].id
+    commits = [commit[:12] for commit in reports[1].tuned[0].commit.split("+")]
+    assert len({*commits}) == 2 and f"org/base+org/adapter @ {'+'.join(commits)}" in reports[1].text()
     other = _last(sparsity(SparsityRequest(base="org/base@v1", tuned=("org/adapter",), mode=mode), access))
     assert other.magnitudes != reports[0].magnitudes
 

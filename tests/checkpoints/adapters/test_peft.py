@@ -125,7 +125,8 @@ def test_several_adapters_are_added_in_order(tmp_path: Path) -> None:
 
 def test_embeddings_that_the_adapter_resizes_and_changes(tmp_path: Path) -> None:
     """peft stores the resized weights next to the matrices that change them."""
-    llama().to(torch.bfloat16).save_pretrained(tmp_path / "base")
+    base: Any = llama()
+    base.to(torch.bfloat16).save_pretrained(tmp_path / "base")
     resized = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
     resized.resize_token_embeddings(100)
     resized.save_pretrained(tmp_path / "resized")

@@ -10,12 +10,14 @@ import numpy as np
 from analyzers.check.loads import applies
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, quoted_names
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, quoted, quoted_names
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.configuration import read_configuration, read_object
+from analyzers.checkpoints.adapters.merged_checkpoint import open_base
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Changes, find_changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
+from analyzers.checkpoints.tensor_names.roles import role
 from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.formatting import listed, plural, share
 from analyzers.language_models.load_report import LoadingOracle
@@ -49,7 +51,7 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, unjud
     found += [*modules(adapter), *empty(adapter)]
     if base is None:
         try:
-            base = open_checkpoint(adapter.configuration.base_reference(), access)
+            base = open_base(adapter, access)
         except MantissaError as error:
             unjudged.append(f"Whether its modules match its base was not judged: {error}")
             return found, None
@@ -179,7 +181,11 @@ def _not_found(adapter: Adapter, base: Checkpoint, changes: Changes, unjudged: l
     targets = {update.module: update.target for update in changes.updates if update.form in ("", "transposed")}
     modules = [module for module in adapter.modules if adapter.configured and module.name in targets and module.name.endswith(".weight")]
     parts = {module.name: match.groups() for module in modules if (match := _PEFT.fullmatch(module.a.name)) is not None}
-    lost = [name for name, (prefix, _, label) in parts.items() if not prefix or label not in (None, "default")]
+    lost = [
+        name
+        for name, (prefix, path, label) in parts.items()
+        if not prefix or label not in (None, "default") or (role(name) not in ("head", "embedding") and not _is_target(adapter, path))
+    ]
     others = {targets[name]: f"{parts[name][1]}.weight" for name in parts.keys() - {*lost} if "base_layer" not in parts[name][1]}
     others = {target: name for target, name in others.items() if target != name}
     if others:
@@ -193,7 +199,8 @@ def _not_found(adapter: Adapter, base: Checkpoint, changes: Changes, unjudged: l
         one = next(module.a.name for module in adapter.modules if module.name in lost)
         detail = (
             f"peft leaves out {len(lost):,} of {plural(len(adapter.modules), 'module')}, and only warns: the model has no module for "
-            f"{quoted(one, 200)}. Name it base_model.model.MODULE.lora_A.weight, with the name of the module in the model."
+            f"{quoted(one, 200)}, or target_modules does not name it. Matrices are called base_model.model.MODULE.lora_A.weight, with the "
+            "name of the module in the model."
         )
         yield finding("adapter-unmatched", "error", "Modules that peft does not load", detail, lost)
 
@@ -208,8 +215,7 @@ def _absent(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Fi
         tensor.name
         for tensor in base.tensors
         if len(tensor.shape) == 2 and tensor.name not in stored and ".experts." not in tensor.name and (tensor.layer or 0) < beyond
-        if (path := tensor.name.removesuffix(".weight")).rpartition(".")[2] in ends
-        if any(f".{path}".endswith(f".{target}") for target in adapter.configuration.targets) and path not in stored
+        if (path := tensor.name.removesuffix(".weight")).rpartition(".")[2] in ends and path not in stored and _is_target(adapter, path)
     ]
     if names and not all(update.form for update in changes.updates):
         detail = (
@@ -217,6 +223,12 @@ def _absent(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Fi
             "adapter holds no matrices: they stay as they are in the base. If they were trained, save the adapter again."
         )
         yield finding("adapter-unmatched", "warning", "Targeted modules without matrices", detail, names)
+
+
+def _is_target(adapter: Adapter, path: str) -> bool:
+    """Return whether the configuration targets a module, if it tells that by the ends of names."""
+    targets = adapter.configuration.targets
+    return not targets or any(f".{path}".endswith(f".{target}") for target in targets)
 
 
 def _unknown(base: Checkpoint, others: Mapping[str, str]) -> set[str]:

@@ -81,7 +81,7 @@ class AdapterConfiguration:
         if self.base is None:
             named = "names no base"
             if self.stated_base:
-                named = f"names {quoted(self.stated_base, 100)}, which is not a model on the Hub and was not followed"
+                named = f"names {quoted(self.stated_base, 100)}, which is not the id of a model on the Hub and was not followed"
             raise UnsupportedWeights(f"Its {FILE} {named}: give the base yourself, as BASE+ADAPTER.")
         return f"{self.base}@{self.revision}" if self.revision else self.base
 
@@ -224,9 +224,11 @@ def _refuse_methods(content: Mapping[str, Any]) -> None:
     start = start.lower() if isinstance(start, str) else ""
     changed = next((words for key, words in _CHANGED_BASES.items() if start.startswith(key)), None)
     if changed:
+        instead = "save it with peft's path_initial_model_for_weight_conversion, which makes it a plain LoRA"
+        if changed == "LoftQ":
+            instead = "merge it with peft into that base"
         raise UnsupportedWeights(
-            f"This adapter was initialized with {changed}, which also changes weights of its base that are not stored: save it with "
-            "peft's path_initial_model_for_weight_conversion, which makes it a plain LoRA."
+            f"This adapter was initialized with {changed}, which also changes weights of its base that are not stored: {instead}."
         )
 
 

@@ -111,6 +111,7 @@ def test_configurations(config: dict[str, Any], said: str, tmp_path: Path) -> No
         ({"base_model.model.x.vera_lambda_b": torch.ones(2)}, "VeRA"),
         ({**_pair(_Q), "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta": torch.ones(2, 2)}, "trainable tokens"),
         ({name.replace(".weight", f".{at}.weight"): t for at in "ab" for name, t in _pair(_Q).items()}, "holds several adapters"),
+        ({**_pair(_Q), **{name.removeprefix("base_model.model."): t + 1 for name, t in _pair(_Q).items()}}, 'q_proj" twice, as'),
     ],
 )
 def test_matrices(tensors: dict[str, torch.Tensor], said: str, tmp_path: Path) -> None:

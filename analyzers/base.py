@@ -21,7 +21,7 @@ from analyzers import limits
 from analyzers.coverage import Coverage
 from analyzers.errors import InvalidRequest, LimitExceeded, MissingExtra
 from analyzers.extras import extras_explained
-from analyzers.formatting import parse_bytes, plural, size
+from analyzers.formatting import abbreviated, parse_bytes, plural, size
 from analyzers.options import Option
 from analyzers.pasted_text import plain_or_same
 from analyzers.records import Record
@@ -135,6 +135,10 @@ class CheckpointFacts(Record):
     tensors: int
     public: bool
     quantization: str | None
+
+    def short_commit(self, digits: int = 12) -> str:
+        """Return the commit, abbreviated."""
+        return abbreviated(self.commit, digits)
 
 
 class Environment(Record):

@@ -27,6 +27,11 @@ def plural(value: int, one: str, many: str = "") -> str:
     return f"{value:,} {one if value == 1 else many or one + 's'}"
 
 
+def abbreviated(commit: str, digits: int) -> str:
+    """Return the first digits of a commit; for BASE+ADAPTER those of each part."""
+    return "+".join(part[:digits] for part in commit.split("+"))
+
+
 def listed(words: Sequence[str]) -> str:
     """Join words: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

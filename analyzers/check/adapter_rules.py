@@ -1,26 +1,34 @@
 """Rules about an adapter (LoRA or the like): whether it changes what it claims to change, of the base that it names."""
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from analyzers.check.loads import applies
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, quoted_names
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, quoted, quoted_names
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.configuration import read_configuration, read_object
+from analyzers.checkpoints.adapters.merged_checkpoint import open_base
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Changes, find_changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
+from analyzers.checkpoints.tensor_names.roles import role
 from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.formatting import listed, plural, share
+from analyzers.language_models.load_report import LoadingOracle
 from analyzers.tensor_words import dtype_name
 
 # Values of a tensor that are compared with the base's, at most, and tensors
 _COMPARED, _TENSORS = 1 << 22, 4
 # A tensor is unrelated to the base's below this cosine, and a magnitude of DoRA if it is so far from the norms of the weights
 _UNRELATED, _APART = 0.1, 0.5
+# Matrices in the names of peft: what it loads begins like this, and has no name of an adapter, or the usual one
+_PEFT = re.compile(r"(base_model\.model\.)?(.+)\.lora_(?:embedding_)?A(?:\.(?!weight$)([^.]+))?(?:\.weight)?")
 
 
 def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, unjudged: list[str]) -> tuple[list[Finding], Checkpoint | None]:
@@ -43,18 +51,27 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, unjud
     found += [*modules(adapter), *empty(adapter)]
     if base is None:
         try:
-            base = open_checkpoint(adapter.configuration.base_reference(), access)
+            base = open_base(adapter, access)
         except MantissaError as error:
             unjudged.append(f"Whether its modules match its base was not judged: {error}")
             return found, None
-    return [*found, *against_base(adapter, base, find_changes(adapter, base))], base
+    return [*found, *against_base(adapter, base, find_changes(adapter, base), unjudged)], base
 
 
-def merged(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Judge the adapters of BASE+ADAPTER; yields nothing for other checkpoints."""
-    if isinstance(checkpoint, MergedCheckpoint):
-        for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
-            yield from (*modules(adapter), *empty(adapter), *against_base(adapter, checkpoint.merge.base, changes))
+def merged(checkpoint: Checkpoint, unjudged: list[str]) -> Iterator[Finding]:
+    """Judge the adapters of BASE+ADAPTER; yields nothing for other checkpoints. unjudged: as for `judge`."""
+    if not isinstance(checkpoint, MergedCheckpoint):
+        return
+    if checkpoint.merge.unmerged:
+        detail = (
+            "Its files hold base_layer weights next to the matrices of an adapter, which transformers does not load, with "
+            f"adapter_config.json or without it: mantissa merge {quoted(checkpoint.ref, 200)} --out FOLDER merges them."
+        )
+        yield finding("adapter-upload", "error", "An adapter is stored unmerged", detail)
+    for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
+        yield from (*modules(adapter), *empty(adapter))
+        if not checkpoint.merge.unmerged:
+            yield from against_base(adapter, checkpoint.merge.base, changes, unjudged)
 
 
 def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -124,11 +141,13 @@ def empty(adapter: Adapter) -> Iterator[Finding]:
         yield finding("adapter-empty", "error" if every else "warning", title, detail, names)
 
 
-def against_base(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
+def against_base(adapter: Adapter, base: Checkpoint, changes: Changes, unjudged: list[str]) -> Iterator[Finding]:
     """Find what does not fit the base: modules without a counterpart, another model's weights, and tokens without embeddings."""
-    unmatched = [each for each in changes.unmatched if each not in adapter.unusable]
+    left_out = [each for each in changes.unmatched if each.works]
+    unmatched = [each for each in changes.unmatched if each not in adapter.unusable and not each.works]
     applied = {update.module for update in changes.updates}
     names = [each.name for each in unmatched]
+    total = len(unmatched) + len(left_out) + len(applied) + len(changes.saved)
     if unmatched and not applied and not changes.saved:
         detail = (
             f"None of {plural(len(unmatched), 'module')} matches a tensor of {base.ref}; {quoted(unmatched[0].name, 200)}: "
@@ -136,15 +155,92 @@ def against_base(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterat
         )
         yield finding("adapter-base", "error", "The base does not fit the adapter", detail, names)
     elif unmatched:
-        total = len(unmatched) + len(applied) + len(changes.saved)
         detail = (
             f"{len(unmatched):,} of {plural(total, 'module')} ({share(len(unmatched) / total)}) match nothing in {base.ref}; "
             f"{quoted(unmatched[0].name, 200)}: {unmatched[0].why}. What was trained there has no effect: correct the names, or the base."
         )
         yield finding("adapter-unmatched", "error", "Modules that are not applied", detail, names)
+    if left_out:
+        detail = (
+            f"{len(left_out):,} of {plural(total, 'module')} ({share(len(left_out) / total)}) cannot be merged into {base.ref}; "
+            f"{quoted(left_out[0].name, 200)}: {left_out[0].why}. It takes effect only unmerged, in a model that has such a module."
+        )
+        yield finding("adapter-unmatched", "warning", "Modules that a merge leaves out", detail, [each.name for each in left_out])
+    yield from _not_found(adapter, base, changes, unjudged)
+    yield from _absent(adapter, base, changes)
     yield from _foreign(adapter, base, changes)
     yield from _copied(adapter, base, changes)
     yield from _tokens(adapter, base, changes)
+
+
+def _not_found(adapter: Adapter, base: Checkpoint, changes: Changes, unjudged: list[str]) -> Iterator[Finding]:
+    """Find modules that peft does not find in the model under their names: it leaves them out, and only warns.
+
+    Where names differ from those of the base's files, transformers tells whether the model has such modules.
+    """
+    targets = {update.module: update.target for update in changes.updates if update.form in ("", "transposed")}
+    modules = [module for module in adapter.modules if adapter.configured and module.name in targets and module.name.endswith(".weight")]
+    parts = {module.name: match.groups() for module in modules if (match := _PEFT.fullmatch(module.a.name)) is not None}
+    lost = [
+        name
+        for name, (prefix, path, label) in parts.items()
+        if not prefix or label not in (None, "default") or (role(name) not in ("head", "embedding") and not _is_target(adapter, path))
+    ]
+    others = {targets[name]: f"{parts[name][1]}.weight" for name in parts.keys() - {*lost} if "base_layer" not in parts[name][1]}
+    others = {target: name for target, name in others.items() if target != name}
+    if others:
+        try:
+            unknown = _unknown(base, others)
+            lost += [name for name, (_, path, _) in parts.items() if f"{path}.weight" in unknown]
+        except MantissaError as error:
+            differ = plural(len(others), "module")
+            unjudged.append(f"Whether peft finds {differ}, under other names than in the files of the base, was not judged: {error}")
+    if lost:
+        one = next(module.a.name for module in adapter.modules if module.name in lost)
+        detail = (
+            f"peft leaves out {len(lost):,} of {plural(len(adapter.modules), 'module')}, and only warns: the model has no module for "
+            f"{quoted(one, 200)}, or target_modules does not name it. Matrices are called base_model.model.MODULE.lora_A.weight, with the "
+            "name of the module in the model."
+        )
+        yield finding("adapter-unmatched", "error", "Modules that peft does not load", detail, lost)
+
+
+def _absent(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
+    """Find modules of the base that the configuration targets by the ends of their names, and for which no matrices are stored."""
+    stored = {update.target for update in changes.updates} | changes.saved.keys() | {each.name for each in adapter.unusable}
+    ends = {name.rpartition(".")[2] for name in adapter.configuration.targets}
+    layers = (base.config or {}).get("num_hidden_layers")
+    beyond = layers if type(layers) is int else float("inf")  # layers that predict further tokens, which are not loaded
+    names = [
+        tensor.name
+        for tensor in base.tensors
+        if len(tensor.shape) == 2 and tensor.name not in stored and ".experts." not in tensor.name and (tensor.layer or 0) < beyond
+        if (path := tensor.name.removesuffix(".weight")).rpartition(".")[2] in ends and path not in stored and _is_target(adapter, path)
+    ]
+    if names and not all(update.form for update in changes.updates):
+        detail = (
+            f"target_modules names {plural(len(names), 'more module')} of {base.ref}, such as {quoted(names[0], 200)}, for which the "
+            "adapter holds no matrices: they stay as they are in the base. If they were trained, save the adapter again."
+        )
+        yield finding("adapter-unmatched", "warning", "Targeted modules without matrices", detail, names)
+
+
+def _is_target(adapter: Adapter, path: str) -> bool:
+    """Return whether the configuration targets a module, if it tells that by the ends of names."""
+    targets = adapter.configuration.targets
+    return not targets or any(f".{path}".endswith(f".{target}") for target in targets)
+
+
+def _unknown(base: Checkpoint, others: Mapping[str, str]) -> set[str]:
+    """Return the names for which the model has no weights. others: tensor of the base -> its name in the adapter."""
+    if not applies(base) or "architectures" not in (base.config or {}):
+        raise UnsupportedWeights("config.json of the base names no model of transformers.")
+    renamed = replace(base, tensors=tuple(replace(tensor, name=others.get(tensor.name, tensor.name)) for tensor in base.tensors))
+    with LoadingOracle(renamed) as oracle:
+        loading = oracle.ask()
+    if loading.refused and not loading.unexpected:
+        raise UnsupportedWeights(f"transformers refuses the base: {quoted(loading.refused, 200)}.")
+    return {*loading.unexpected} & {*others.values()}
 
 
 def _foreign(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:

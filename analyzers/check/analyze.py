@@ -57,7 +57,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         else:
             notes += ["How the base itself was trained and stored is not judged here: check it alone."] * merged
             loading, unfit = judge(checkpoint, oracle, notes, unjudged)
-            unfit += adapter_rules.merged(checkpoint)
+            unfit += adapter_rules.merged(checkpoint, unjudged)
         notes += unjudged
         found += unfit
         if base is not None and not lone and not reach.covered:

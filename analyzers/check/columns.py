@@ -11,7 +11,7 @@ from analyzers.coverage_tables import COVERAGE
 def _summary(report: CheckReport) -> Iterator[dict[str, Any]]:
     yield {
         "model": report.checkpoint.ref,
-        "commit": report.checkpoint.commit[:12],
+        "commit": report.checkpoint.short_commit(),
         "base": report.base.ref if report.base else None,
         **{f"{level}_findings": report.count(level) for level in LEVELS[::-1]},
         "bytes": report.checkpoint.bytes,

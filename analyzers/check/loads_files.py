@@ -6,7 +6,7 @@ from typing import Any
 from analyzers import limits
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
-from analyzers.checkpoints import Checkpoint, LocalRepository, quoted, read_range
+from analyzers.checkpoints import Checkpoint, LocalRepository, MergedCheckpoint, quoted, read_range
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, PICKLED, SHARD, VARIANT, file_name, folder, stem
 from analyzers.formatting import plural
@@ -83,7 +83,8 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
         yield _refused(f"transformers looks for {sought} beside config.json, and does not find it. {_mend(stored, place, beside)}")
     elif found.endswith(INDEX) and place == beside and not _has_metadata(checkpoint, found):
         yield _refused(f'{quoted(found, 200)} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.')
-    yield from _adapter(checkpoint, beside)
+    if not (isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.unmerged):
+        yield from _adapter(checkpoint, beside)
     refused = {path: why for path, why in checkpoint.refused.items() if path not in checkpoint.outside_index}
     wrapped = next((note for note in checkpoint.notes if note.startswith(_WRAPPED)), None)
     if refused:

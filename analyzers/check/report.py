@@ -67,13 +67,14 @@ RULES: dict[Rule, str] = {
     "replaced": "Tensors or layers unrelated to the base, while the others are related to it.",
     "extra": "Tensors that the base does not have.",
     "base-mismatch": "A model card whose base_model is not among the models that the weights come from.",
-    "adapter-upload": "Whole weights stored as an adapter, or an adapter stored as a model.",
+    "adapter-upload": "Whole weights stored as an adapter, an adapter stored as a model, or both in one file.",
     "adapter-config": "An adapter without an adapter_config.json that can be used, or with matrices of another rank than it states.",
     "adapter-dtype": "An adapter whose matrices A and B have different dtypes.",
     "adapter-empty": "Modules of an adapter that change nothing, because A or B is 0 throughout: an error if that is all of them.",
     "adapter-base": "An adapter of which nothing fits its base; as a warning, saved modules unrelated to those of the base, and magnitudes "
     "of DoRA far from the norms of its weights.",
-    "adapter-unmatched": "Modules of an adapter that match nothing in its base, by name and shape.",
+    "adapter-unmatched": "Modules of an adapter that match nothing in its base, by name and shape, or that peft does not find under their "
+    "names; as a warning, those that work only unmerged, such as the head of another task.",
     "adapter-tokens": "Tokens of an adapter's tokenizer for which neither the base nor the adapter has an embedding.",
 }
 """What each rule looks for, in words."""

@@ -9,7 +9,7 @@ _NAMED = 5
 
 def one(report: CheckReport) -> list[str]:
     """Return the lines of a report: answer, each finding with its details, and notes."""
-    lines = [f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}", "", *report.answer_lines()]
+    lines = [f"{report.checkpoint.ref} @ {report.checkpoint.short_commit()}", "", *report.answer_lines()]
     for each in report.findings:
         lines += ["", f"{each.level} [{each.rule}] {each.title}", f"  {each.detail}", *([f"  {names(each)}"] if _named(each) else [])]
     notes = ["", *_notes(report)] if _notes(report) else []

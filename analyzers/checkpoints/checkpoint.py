@@ -13,7 +13,7 @@ from analyzers import limits
 from analyzers.checkpoints.file_tensors import count_once, file_tensors
 from analyzers.checkpoints.formats.recognition import is_recognized, read_any_header
 from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
-from analyzers.checkpoints.local import LocalFile, LocalRepository
+from analyzers.checkpoints.local import ADAPTER_CONFIG, LocalFile, LocalRepository
 from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.quantization.description import quantization
 from analyzers.checkpoints.quantization.scales import pair_scales
@@ -156,7 +156,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     inside = f"{subfolder.strip('/')}/" if subfolder else ""
     unknown: list[SkippedFile] = []
     if local and local.single_file and _holds_weights(local):
-        weights = single_file(local.files)
+        weights = single_file(path for path in local.files if path != ADAPTER_CONFIG)
     else:
         try:
             own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}

@@ -24,6 +24,7 @@ from analyzers.terminal import printable
 
 HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
+ADAPTER_CONFIG = "adapter_config.json"
 _HASHED = ("config.json", MODULES, PIPELINE)
 _TAIL_BYTES = 64 << 10
 _LOOKED_AT = 1000
@@ -123,7 +124,7 @@ class LocalRepository:
 
     path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public. Links to files are
     followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A path to one part of a GGUF file
-    includes the other parts next to it.
+    includes the other parts next to it, and a path to an adapter its configuration.
 
     ``folder``: the folder of the files; ``single_file``: whether the path is a file; ``unreadable``: path -> reason, for entries that are
     not regular files, such as dangling links, or whose name is not UTF-8 and cannot be reported; ``links``: links to folders outside that
@@ -205,8 +206,8 @@ class LocalRepository:
         """Do nothing: a local repository holds no resources."""
 
     def _with_parts(self, name: str) -> dict[str, os.stat_result]:
-        """Return the named file and, for a GGUF file, the other parts that are next to it, in order."""
-        names = numbered_parts(name)[1] if name.endswith(GGUF) else [name]
+        """Return the named file and what belongs to it and is next to it: parts of a GGUF file, in order; an adapter's configuration."""
+        names = numbered_parts(name)[1] if name.endswith(GGUF) else [name, *[ADAPTER_CONFIG] * name.startswith("adapter_model.")]
         return {each: (self.folder / each).stat() for each in names if each == name or (self.folder / each).is_file()}
 
     def _scan(self) -> dict[str, os.stat_result]:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from analyzers import limits
 from analyzers.base import PASTED, REFERENCE, CheckpointFacts, Report, WeightsRequest
 from analyzers.coverage import Coverage
+from analyzers.formatting import abbreviated
 from analyzers.options import Option
 from analyzers.parents import ParentsReport
 from analyzers.parents.report import ANALYSIS_VERSION as PARENTS_VERSION
@@ -28,7 +29,7 @@ ANALYSIS_VERSION = 10_000 + 100 * PARENTS_VERSION + SPARSITY_VERSION
 def distinct_names(sides: Sequence[CheckpointFacts | Candidate]) -> list[str]:
     """Return the reference of each checkpoint, with its abbreviated commit where several have the same."""
     times = Counter(side.ref for side in sides)
-    return [side.ref if times[side.ref] == 1 else f"{side.ref}@{side.commit[:7]}" for side in sides]
+    return [side.ref if times[side.ref] == 1 else f"{side.ref}@{abbreviated(side.commit, 7)}" for side in sides]
 
 
 class CompareRequest(WeightsRequest):

@@ -39,7 +39,7 @@ MODELS = Table(
     lambda report: [report],
     (
         Column("model", "Model", value="checkpoint.ref"),
-        Column("commit", value=lambda report: report.checkpoint.commit[:12]),
+        Column("commit", value=lambda report: report.checkpoint.short_commit()),
         Column("parameters", "Parameters", count, "checkpoint.parameters"),
         Column("stored", "Stored", value=stored_dtypes),
         Column(

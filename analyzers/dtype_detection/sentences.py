@@ -103,6 +103,10 @@ def _held(report: "DtypeReport") -> str:
     seen, bounded = "" if report.extremes.exact and report.whole else " read", _bounded(report)
     if report.lineage.verdict == "mixed":
         return "Its tensors have different histories."
+    if not ancestor and any(row.computed for row in report.storage):
+        merged = sum(row.parameters for row in report.storage if row.computed) / max(1, sum(row.parameters for row in report.storage))
+        others = listed([dtype_name(dtype) for dtype in dict.fromkeys(row.dtype for row in report.storage if not row.computed)])
+        return f"Merging computes {share(merged)} of its weights, in fp32{others and f'; the others are stored in {others}'}."
     if not ancestor:
         if report.lineage.verdict == "native":
             return f"It is stored in {stored}, and no narrower format survives in the values{seen}{bounded}."

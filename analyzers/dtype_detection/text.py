@@ -44,7 +44,7 @@ def one(report: DtypeReport) -> list[str]:
     extremes = report.extremes
     least = "" if extremes.exact else " (seen in the sample)"
     lines = [
-        f"{checkpoint.ref} @ {checkpoint.commit[:12]}: {plural(checkpoint.parameters, 'parameter')}, {size(checkpoint.bytes)} in "
+        f"{checkpoint.ref} @ {checkpoint.short_commit()}: {plural(checkpoint.parameters, 'parameter')}, {size(checkpoint.bytes)} in "
         f"{plural(checkpoint.files, 'file')}; read {read} in {report.timing.seconds:.2g} s",
         "",
         *report.answer_lines(),

@@ -261,7 +261,7 @@ def _summary(report: "ExitReport") -> Iterator[dict[str, Any]]:
     """Yield the summary row, with a column for each method's cosine."""
     yield {
         "model": report.checkpoint.ref,
-        "commit": report.checkpoint.commit[:12],
+        "commit": report.checkpoint.short_commit(),
         "vocabulary": report.head.vocabulary,
         "width": report.head.width,
         "data": report.inputs.source,

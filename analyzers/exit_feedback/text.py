@@ -13,7 +13,7 @@ def one(report: "ExitReport") -> list[str]:
     """Return the lines of a report: answer, methods, energy, seeds, layers, sweep, cost and notes."""
     head, inputs = report.head, report.inputs
     lines = [
-        f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: head {head.vocabulary:,} x {head.width:,}, "
+        f"{report.checkpoint.ref} @ {report.checkpoint.short_commit()}: head {head.vocabulary:,} x {head.width:,}, "
         f"{plural(inputs.measured, 'token')} of {plural(inputs.samples, 'sample')} ({inputs.source}), {report.dtype}; "
         f"{report.timing.seconds:.3g} s",
         "",

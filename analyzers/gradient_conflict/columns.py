@@ -51,7 +51,7 @@ def _summary(report: ConflictReport) -> Iterator[dict[str, Any]]:
     rates = {column.key: column.value_of(vars(report.model)) for column in _COLUMNS}
     yield {
         "model": report.checkpoint.ref,
-        "commit": report.checkpoint.commit[:12],
+        "commit": report.checkpoint.short_commit(),
         "ffn": report.ffn.variant,
         "topk": f"{topk.select} {topk.share_of_width or topk.share_of_sum:g} layers {topk.layers[0]}-{topk.layers[-1]}" if topk else None,
         "unit": report.ffn.unit,

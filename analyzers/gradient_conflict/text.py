@@ -17,7 +17,7 @@ def one(report: ConflictReport) -> list[str]:
     data, ffn = report.data, report.ffn
     units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
     lines = [
-        f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: {plural(ffn.neurons, *units)} in {plural(ffn.layers, 'layer')}, "
+        f"{report.checkpoint.ref} @ {report.checkpoint.short_commit()}: {plural(ffn.neurons, *units)} in {plural(ffn.layers, 'layer')}, "
         f"{described(data)}, {report.dtype}; {report.timing.seconds:.3g} s",
         "",
         *report.answer_lines(),

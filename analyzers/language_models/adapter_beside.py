@@ -90,6 +90,7 @@ def _obstacle(adapter: Adapter, changes: Changes, outline: nn.Module) -> str:
     """Return why an adapter cannot run unmerged, as a clause; "" if it can."""
     known, head = dict(outline.named_modules()), cast(Any, outline).get_output_embeddings()
     files, stated = adapter.checkpoint.files, adapter.checkpoint.ref
+    left_out = {each.name for each in changes.unmatched}
     if len(files) > 1 or not files[0].path.endswith(".safetensors"):
         return "its matrices are not in one safetensors file"
     for module in _modules(adapter, changes):
@@ -101,6 +102,8 @@ def _obstacle(adapter: Adapter, changes: Changes, outline: nn.Module) -> str:
             return "it changes stacked experts, which peft computes by merging them at each pass"
         if named[1] != path or path not in known:
             return f"the model that transformers runs has no module {quoted(named[1], 200)}"
+        if module.bias is not None and module.bias.name in left_out:
+            return f"a merge leaves out {quoted(module.bias.name, 200)}, and merged and unmerged would be different models"
         if known[path] is head:
             return f"it changes the head, {quoted(path, 200)}"
     return "" if changes.updates else f"{quoted(stated, 200)} only replaces whole tensors"

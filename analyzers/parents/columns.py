@@ -131,7 +131,7 @@ def _summary(report: ParentsReport) -> Iterator[dict[str, Any]]:
     fit = report.fit
     yield {
         "model": report.checkpoint.ref,
-        "commit": report.checkpoint.commit[:12],
+        "commit": report.checkpoint.short_commit(),
         "verdict": report.verdict,
         "statement": report.statement,
         "best_candidate": report.candidates[0].ref,

@@ -14,7 +14,7 @@ def one(report: ParentsReport) -> list[str]:
     """Return the lines of a report: answer, evidence, candidates, weights, moved layers, the conversion of each tensor, and notes."""
     side = report.checkpoint
     lines = [
-        f"{side.ref} @ {side.commit[:12]}; read {size(report.bytes_read)} in {report.timing.seconds:.2g} s",
+        f"{side.ref} @ {side.short_commit()}; read {size(report.bytes_read)} in {report.timing.seconds:.2g} s",
         "",
         f"Verdict: {report.verdict}",
         *report.answer_lines(),

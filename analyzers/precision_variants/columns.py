@@ -298,7 +298,7 @@ def _summary(report: "PrecisionReport") -> Iterator[dict[str, Any]]:
     overflow = report.reference.fp16_overflow
     yield {
         "model": report.checkpoint.ref,
-        "commit": report.checkpoint.commit[:12],
+        "commit": report.checkpoint.short_commit(),
         "weights": report.reference.weights,
         "data": report.inputs.source,
         "sequences": report.inputs.sequences,

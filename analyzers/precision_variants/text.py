@@ -14,7 +14,7 @@ def one(report: "PrecisionReport") -> list[str]:
     inputs, reference = report.inputs, report.reference
     tokens = f"{plural(inputs.sequences, 'sequence')} of {plural(inputs.length, 'token')} ({inputs.source})"
     lines = [
-        f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: {plural(reference.layers, 'layer')}, {reference.weights} weights, "
+        f"{report.checkpoint.ref} @ {report.checkpoint.short_commit()}: {plural(reference.layers, 'layer')}, {reference.weights} weights, "
         f"{tokens}, {report.request.loss}; {report.timing.seconds:.3g} s",
         "",
         *report.answer_lines(),

@@ -202,7 +202,11 @@ class _Comparison:
                     self._sides, self._names, self._alignment, pairs, counts, request.eta, plan.exact, aggregated,
                     self._matrices.left_out if self._matrices else 0,
                 ),
-                *(adapter_notes(adapter, plan.exact, facts[0].ref, self._adapters.stated_bases) if adapter and self._adapters else ()),
+                *(
+                    adapter_notes(adapter, plan.exact, facts[0].ref, self._adapters.stated_bases, self._adapters.unmerged)
+                    if adapter and self._adapters
+                    else ()
+                ),
             ),
             adapter=adapter,
             coverage=self._coverage(),

@@ -6,7 +6,7 @@ from typing import Any
 from analyzers.checkpoints import ROLES
 from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
 from analyzers.coverage_tables import COVERAGE
-from analyzers.formatting import NOTHING, between, count, magnitude, share
+from analyzers.formatting import NOTHING, abbreviated, between, count, magnitude, share
 from analyzers.records import Interval
 from analyzers.terminal import bar
 from analyzers.update_sparsity.adapters import columns as adapters
@@ -21,9 +21,9 @@ _FACTS = formatted(count, layers="Layers", tensors="Tensors", parameters="Parame
 def _summary(report: SparsityReport) -> Iterator[dict[str, Any]]:
     yield {
         "base": report.base.ref,
-        "base_commit": report.base.commit[:12],
+        "base_commit": report.base.short_commit(),
         "tuned": report.tuned[-1].ref,
-        "tuned_commit": report.tuned[-1].commit[:12],
+        "tuned_commit": report.tuned[-1].short_commit(),
         "sparsity": report.sparsity,
         "low": report.interval.low if report.interval else None,
         "high": report.interval.high if report.interval else None,
@@ -231,7 +231,7 @@ def _trajectory(report: SparsityReport) -> Iterator[dict[str, Any]]:
     last = len(report.trajectory) - 1
     overlap = {each.first: each for each in report.overlap if each.second == last}
     for number, (name, row) in enumerate(zip(report.request.tuned, report.trajectory, strict=False)):
-        pinned = "" if row.ref.startswith("sample:") else f" @ {row.commit[:7]}"
+        pinned = "" if row.ref.startswith("sample:") else f" @ {abbreviated(row.commit, 7)}"
         yield {"checkpoint": f"{number + 1}. {name}{pinned}", "overlap": overlap.get(number), **vars(row)}
 
 

@@ -24,7 +24,7 @@ def one(report: SparsityReport) -> list[str]:
     again = ", parts of it twice," if report.bytes_read > total else ""
     read = f"read {size(report.bytes_read)} of {size(total)}{again} in {report.timing.seconds:.2g} s"
     lines = [
-        f"{report.base.ref} @ {report.base.commit[:12]} -> {report.tuned[-1].ref} @ {report.tuned[-1].commit[:12]}; {read}",
+        f"{report.base.ref} @ {report.base.short_commit()} -> {report.tuned[-1].ref} @ {report.tuned[-1].short_commit()}; {read}",
         "",
         f"Sparsity {shown}{between}",
         *report.answer_lines(),

@@ -16,7 +16,7 @@ def model_name(report: Any) -> str:
 
 def commit(checkpoint: CheckpointFacts) -> str:
     """Return the abbreviated commit; empty for a sample, which has none."""
-    return "" if checkpoint.ref.startswith("sample:") else shown(checkpoint.commit[:7])
+    return "" if checkpoint.ref.startswith("sample:") else shown(checkpoint.short_commit(7))
 
 
 def source_name(source: str, ours: Mapping[str, str], pinned: str | None = None) -> str:

@@ -125,6 +125,43 @@ def strange_magnitudes(_: Path, stored: Tensors, config: dict[str, object]) -> N
     config["use_dora"] = True
 
 
+def wrapped(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Store it with the names of a wrapper, which peft does not look for."""
+    for name in [*stored]:
+        stored[f"module.{name}"] = stored.pop(name)
+
+
+def labelled(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Store it with the name that the adapter had in the model that was trained."""
+    for name in [*stored]:
+        stored[name.replace(".weight", ".policy.weight")] = stored.pop(name)
+
+
+def lost_layer(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+    """Leave out the matrices of one layer."""
+    for name in _each(stored, "layers.1"):
+        del stored[name]
+    config["target_modules"] = ["q_proj"]
+
+
+def other_targets(_: Path, __: Tensors, config: dict[str, object]) -> None:
+    """State other modules than those that are stored."""
+    config["target_modules"] = ["qkv_proj"]
+
+
+def another_task(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+    """Save the head of a classifier."""
+    stored["base_model.model.score.weight"] = normal(3, 64)
+    config["modules_to_save"] = ["classifier", "score"]
+
+
+def new_bias(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+    """Give B a bias, where the base has none to merge it into."""
+    for name in _each(stored, "lora_B"):
+        stored[name.replace("weight", "bias")] = normal(64)
+    config["lora_bias"] = True
+
+
 CASES = [
     (some_unmatched, "adapter-unmatched", "error", "1 of 2 modules (50%) match nothing"),
     (all_unmatched, "adapter-base", "error", "None of 2 modules matches"),
@@ -138,6 +175,12 @@ CASES = [
     (rank_zero, "adapter-config", "error", "whole number"),
     (whole_model, "adapter-upload", "error", "a whole model"),
     (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),
+    (wrapped, "adapter-unmatched", "error", "peft leaves out 2 of 2 modules, and only warns"),
+    (labelled, "adapter-unmatched", "error", "q_proj.lora_A.policy.weight"),
+    (lost_layer, "adapter-unmatched", "warning", "target_modules names 1 more module"),
+    (other_targets, "adapter-unmatched", "error", "or target_modules does not name it"),
+    (another_task, "adapter-unmatched", "warning", "It takes effect only unmerged"),
+    (new_bias, "adapter-unmatched", "warning", "no bias in the base to merge it into"),
     (strange_head, "adapter-base", "warning", "no relation"),
     (strange_magnitudes, "adapter-base", "warning", "magnitudes begin as the norms"),
 ]
@@ -168,6 +211,24 @@ def test_without_its_base_nothing_is_said_of_the_match(tmp_path: Path) -> None:
     assert report.base is None and not report.loading_judged and not report.findings
     assert any("Whether its modules match its base was not judged" in note and "/of/the/trainer" in note for note in report.notes)
     assert "not judged in full" in report.headline()
+
+
+def test_a_base_that_is_an_adapter_itself(tmp_path: Path) -> None:
+    """It is no model without the modules of the adapter."""
+    _, adapter = built(tmp_path, lambda _, __, config: config.update(base_model_name_or_path="sample:tiny-adapter"))
+    report = check(adapter)
+    assert not report.findings and any("is an adapter itself" in note for note in report.notes)
+
+
+def test_an_adapter_that_is_stored_unmerged(tmp_path: Path) -> None:
+    model, adapter = built(tmp_path)
+    stored = load_file(model / "model.safetensors")
+    stored = {name.replace("q_proj.weight", "q_proj.base_layer.weight"): tensor for name, tensor in stored.items()}
+    stored |= {name.removeprefix("base_model.model."): each for name, each in load_file(adapter / "adapter_model.safetensors").items()}
+    save_file(stored, model / "model.safetensors")
+    shutil.copy(adapter / "adapter_config.json", model)
+    (found,) = (each for each in check(model).findings if each.rule.startswith("adapter"))
+    assert found.rule == "adapter-upload" and "mantissa merge" in found.detail
 
 
 def test_an_adapter_that_is_stored_as_a_model(tmp_path: Path) -> None:

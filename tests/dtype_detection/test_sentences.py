@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from analyzers.errors import NoWeights, UnsupportedWeights
 from tests.dtype_detection.checkpoints import from_fp8, normal, write
 from tests.dtype_detection.reports import exact, parsed
@@ -141,6 +141,13 @@ def test_an_adapter_is_said_to_be_one(tmp_path: Path) -> None:
     assert 'an adapter (LoRA or the like) of "org/base<U+001B>[31m", as its adapter_config.json says: ' in exact(tmp_path).notes[0]
     (tmp_path / "model.safetensors").write_bytes(save({"model.layers.0.mlp.up_proj.weight": normal(64, 64)}))
     assert not any("adapter (" in note for note in exact(tmp_path).notes)
+
+
+def test_computed_weights_are_not_called_stored() -> None:
+    request = DtypeRequest(model="sample:tiny-bf16+sample:tiny-adapter", mode="exact")
+    (report,) = (item for item in analyze(request) if isinstance(item, DtypeReport))
+    assert "Merging computes 31.9% of its weights, in fp32; the others are stored in bf16." in report.headline()
+    assert "It is stored in" not in report.headline()
 
 
 def test_an_adapter_beside_weights_is_said_to_be_one(tmp_path: Path) -> None:

@@ -125,6 +125,15 @@ def test_what_peft_does_not_load(targets: list[str], change: Callable[[Path], No
     assert str(raised.value).endswith("run it merged (--adapter merged).")
 
 
+@pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed but the targeted layer")  # peft's own warnings of what is tested
+@pytest.mark.filterwarnings("ignore:Adapter 'default'. 2 LoRA tensor")
+def test_biases_that_a_merge_leaves_out(tmp_path: Path) -> None:
+    """Merged and unmerged are then different models, whose difference is no rounding error."""
+    write(llama(), LoraConfig(r=4, lora_bias=True, target_modules=["q_proj"]), tmp_path)
+    with pytest.raises(UnsupportedWeights, match="would be different models"):
+        _beside(f"{tmp_path}/base+{tmp_path}/adapter")
+
+
 def test_stacked_experts(tmp_path: Path) -> None:
     make, settings = PEFT_CASES["split experts"]
     write(make(), LoraConfig(**settings), tmp_path)

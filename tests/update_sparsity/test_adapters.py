@@ -1,15 +1,18 @@
 """What an adapter changes and what survives merging it, compared with merging and casting in torch."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from analyzers.checkpoints import Access
 from analyzers.update_sparsity import SparsityReport, SparsityRequest, analyze
 from analyzers.update_sparsity.adapters.report import Adapter
+from tests.dtype_detection.checkpoints import write
 from tests.numerics.test_update_lost import CASTS, lost
 from tests.update_sparsity.adapters import ALPHA, base, factors, merged, write_adapter
 from tests.update_sparsity.checkpoints import BF16, F16, F32, Tensors
@@ -97,7 +100,7 @@ def test_modules_are_measured_one_by_one(tmp_path: Path) -> None:
     assert rows.keys() == drawn.keys() and len(found.unmatched) == 1
     assert "layers.7.self_attn.q_proj" in found.unmatched[0]
     said = report(folder, adapter).headline()
-    assert "1 module matches nothing in the base: this is said of the other 4 of 5 (80%)." in said
+    assert "1 module was not merged: this is said of the other 4 of 5 (80%)." in said
     assert "1 module changes nothing: s B A is 0." in said
 
 
@@ -145,7 +148,7 @@ def test_one_infinite_value_is_counted_in_the_merged_weights(tmp_path: Path) -> 
     a[0, 3] = torch.inf  # a column of the product
     found = report(folder, write_adapter(tmp_path / "adapter", drawn))
     assert found.adapter is not None and found.adapter.non_finite == b.shape[0]
-    assert f"{b.shape[0]} merged weights are NaN or infinite where the base is finite. Of the others: " in found.headline()
+    assert f"{b.shape[0]} merged weights are NaN or infinite where the base is finite; this is about the others. " in found.headline()
     assert found.next_step().advice.startswith("Do not merge or use this adapter")
 
 
@@ -180,6 +183,34 @@ def test_two_adapters_that_pull_apart(tmp_path: Path) -> None:
     assert overlap.modules == 2 and overlap.cosine is not None and overlap.cosine_by_chance is not None
     assert abs(overlap.cosine) < 3 * overlap.cosine_by_chance < 0.2
     assert "unrelated" in report(folder, f"{folder}+0.5*{one}+2*{third}").headline()
+
+
+def test_adapters_that_cancel(tmp_path: Path) -> None:
+    """What is left is an error of the sum in fp32, which no format keeps."""
+    folder, tensors = base(tmp_path)
+    one = write_adapter(tmp_path / "one", factors(tensors, 1e-2, "q_proj"))
+    found = report(folder, f"{folder}+{one}+-1*{one}")
+    assert found.headline().startswith("The update is within the rounding errors of fp32: ")
+    assert "Store the merged model in fp32" not in found.next_step().advice
+    assert report(folder, f"{folder}+{one}+{one}").headline().startswith("Merged into bf16 these adapters keep their update")
+
+
+def test_an_adapter_that_is_stored_with_its_base(tmp_path: Path) -> None:
+    """It is described where the base that it is stored with is the one that it is compared with."""
+    folder, tensors = base(tmp_path)
+    adapter = write_adapter(tmp_path / "adapter", factors(tensors, 1e-3, "q_proj"))
+    both = {name.replace("q_proj.weight", "q_proj.base_layer.weight"): tensor for name, tensor in tensors.items()}
+    both |= {
+        name.removeprefix("base_model.model.").replace(".weight", ".default.weight"): tensor
+        for name, tensor in load_file(adapter / "adapter_model.safetensors").items()
+    }
+    unmerged = write(tmp_path / "unmerged", both, {"model_type": "llama"})
+    shutil.copy(adapter / "adapter_config.json", unmerged)
+    found, expected = report(folder, unmerged), described(folder, adapter)
+    assert found.adapter is not None and (found.adapter.survival, found.adapter.modules) == (expected.survival, expected.modules)
+    assert any("The adapter is stored with its base" in note for note in found.notes)
+    other, _ = base(tmp_path / "other", F16)
+    assert report(other, unmerged).adapter is None
 
 
 def test_a_tied_head_that_drifts(tmp_path: Path) -> None:

@@ -52,10 +52,14 @@ class AdaptedModule:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A module, or a whole tensor, of an adapter that changes nothing in the base. why: a clause."""
+    """A module, or a whole tensor, of an adapter that is not merged into the base.
+
+    why: a clause; works: whether it takes effect all the same while the adapter is unmerged, in a model that has such a module.
+    """
 
     name: str
     why: str
+    works: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def read_adapter(checkpoint: Checkpoint) -> Adapter:
     if not contents.modules and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
         raise UnsupportedWeights("It holds whole weights and no adapter.")
     if configuration is None and contents.unscaled:
-        raise InvalidCheckpoint(f"It has no {FILE}, which states the scale (lora_alpha). If its folder has one, name the folder.")
+        raise InvalidCheckpoint(f"It has no {FILE}, which states the scale (lora_alpha).")
     own = configuration or AdapterConfiguration()
     parameters = {path: _parameter(module, own) for path, module in contents.modules.items()}
     keys = {path: parameters[path] or module.name for path, module in contents.modules.items()}

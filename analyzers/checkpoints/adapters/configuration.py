@@ -36,6 +36,8 @@ _VARIANTS = {
 # Settings that decide how weights change; null is the default of each.
 _FLAGS = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias", "use_qalora")
 _TEXTS = ("peft_type", "bias", "revision")
+_LISTS = ("target_parameters", "modules_to_save")
+_CHOICES = ("exclude_modules", "layers_to_transform", "target_parameters")  # which of the target modules have matrices
 # Initializations that also change the weights of the base: the adapter is a change of weights that are stored nowhere.
 _CHANGED_BASES = {"pissa": "PiSSA", "olora": "OLoRA", "corda": "CorDA", "loftq": "LoftQ", "lora_ga": "LoRA-GA", "mica": "MiCA"}
 
@@ -45,8 +47,10 @@ class AdapterConfiguration:
     """The settings of an adapter on which its changes depend.
 
     rank, alpha: defaults, None if the file states none; ranks, alphas: patterns of module names -> values that replace them;
-    fan_in_fan_out: whether layers hold (in, out) matrices; parameters: names of stacked parameters (``target_parameters``); base: the id of
-    the base, None unless it is one on the Hub; revision: of the base; stated_base: the text of the configuration.
+    fan_in_fan_out: whether layers hold (in, out) matrices; parameters: names of stacked parameters (``target_parameters``); saved: names of
+    modules that are stored whole (``modules_to_save``); targets: ends of the names of all modules with matrices, empty if the configuration
+    tells otherwise which they are; base: the id of the base, None unless it is one on the Hub; revision: of the base;
+    stated_base: the text of the configuration.
     """
 
     rank: int | None = None
@@ -57,6 +61,8 @@ class AdapterConfiguration:
     ranks: Mapping[str, int] | None = None
     alphas: Mapping[str, float] | None = None
     parameters: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     base: str | None = None
     revision: str | None = None
     stated_base: str | None = None
@@ -75,7 +81,7 @@ class AdapterConfiguration:
         if self.base is None:
             named = "names no base"
             if self.stated_base:
-                named = f"names {quoted(self.stated_base, 100)}, which is not a model on the Hub and was not followed"
+                named = f"names {quoted(self.stated_base, 100)}, which is not the id of a model on the Hub and was not followed"
             raise UnsupportedWeights(f"Its {FILE} {named}: give the base yourself, as BASE+ADAPTER.")
         return f"{self.base}@{self.revision}" if self.revision else self.base
 
@@ -111,7 +117,7 @@ def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:
     """
     _check_types(content)
     _refuse_methods(content)
-    stated = content.get("base_model_name_or_path")
+    stated, targets = content.get("base_model_name_or_path"), content.get("target_modules")
     base = _on_hub(stated) if isinstance(stated, str) else None
     revision = content.get("revision")
     at = revision if base and revision and _on_hub(f"{base}@{revision}") else None
@@ -124,6 +130,8 @@ def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:
         ranks={name: _checked(value, f"rank_pattern of {quoted(name)}", True) for name, value in _patterns(content, "rank_pattern")},
         alphas={name: _checked(value, f"alpha_pattern of {quoted(name)}", False) for name, value in _patterns(content, "alpha_pattern")},
         parameters=tuple(content.get("target_parameters") or ()),
+        saved=tuple(content.get("modules_to_save") or ()),
+        targets=() if any(content.get(key) for key in _CHOICES) or not _are_names(targets) else tuple(targets or ()),
         base=base,
         revision=at if at != "main" else None,
         stated_base=stated if isinstance(stated, str) and stated else None,
@@ -193,13 +201,15 @@ def _check_time(deadline: float) -> float:
 
 def _check_types(content: Mapping[str, Any]) -> None:
     """Raise InvalidCheckpoint for settings of another type: the text "false" is true to some programs, and false to others."""
-    names = content.get("target_parameters")
-    wrong = [(key, "true or false") for key in _FLAGS if type(content.get(key)) not in (bool, type(None))]
+    wrong = [(key, "a list of names") for key in _LISTS if not _are_names(content.get(key))]
+    wrong += [(key, "true or false") for key in _FLAGS if type(content.get(key)) not in (bool, type(None))]
     wrong += [(key, "a text") for key in _TEXTS if type(content.get(key)) not in (str, type(None))]
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        wrong.append(("target_parameters", "a list of names"))
     for key, what in wrong:
         raise InvalidCheckpoint(f"{FILE}: {key} is {json.dumps(content[key])[:60]}, where {what} is expected.")
+
+
+def _are_names(value: object) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(name, str) for name in value))
 
 
 def _refuse_methods(content: Mapping[str, Any]) -> None:
@@ -214,9 +224,11 @@ def _refuse_methods(content: Mapping[str, Any]) -> None:
     start = start.lower() if isinstance(start, str) else ""
     changed = next((words for key, words in _CHANGED_BASES.items() if start.startswith(key)), None)
     if changed:
+        instead = "save it with peft's path_initial_model_for_weight_conversion, which makes it a plain LoRA"
+        if changed == "LoftQ":
+            instead = "merge it with peft into that base"
         raise UnsupportedWeights(
-            f"This adapter was initialized with {changed}, which also changes weights of its base that are not stored: save it with "
-            "peft's path_initial_model_for_weight_conversion, which makes it a plain LoRA."
+            f"This adapter was initialized with {changed}, which also changes weights of its base that are not stored: {instead}."
         )
 
 

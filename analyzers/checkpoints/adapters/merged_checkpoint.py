@@ -60,6 +60,11 @@ class Merge:
     changes: tuple[Changes, ...]
 
     @property
+    def unmerged(self) -> bool:
+        """Whether the matrices are stored in the files of the weights that they change."""
+        return any(each.checkpoint.files == self.base.files for each in self.adapters)
+
+    @property
     def updates(self) -> dict[str, list[tuple[int, Update]]]:
         """The changes of each tensor, by its name in the base, with the number of the adapter."""
         found: dict[str, list[tuple[int, Update]]] = {}
@@ -133,17 +138,24 @@ def open_whole(
         return found
     with ExitStack() as stack:
         stack.enter_context(found)
-        named = read_adapter(found).configuration.base_reference()
-        if parse_reference(named, local=False).name == found.ref:
-            raise UnsupportedWeights(f"{quoted(found.ref)} names itself as its base: give the base yourself, as BASE+ADAPTER.")
-        base = stack.enter_context(open_stored(named, access, None, on_repository))
-        if is_adapter_alone(base):
-            raise UnsupportedWeights(
-                f"The base that {quoted(found.ref)} names, {quoted(named)}, is an adapter itself: give the model, as BASE+ADAPTER."
-            )
+        base = stack.enter_context(open_base(read_adapter(found), access, on_repository))
         merged = merge(base, [found])
         stack.pop_all()
         return merged
+
+
+def open_base(adapter: Adapter, access: Access, on_repository: Callable[[Repository], None] | None = None) -> Checkpoint:
+    """Open the base that the configuration of ``adapter`` names on the Hub. Raises as `open_whole` does."""
+    named = adapter.configuration.base_reference()
+    if parse_reference(named, local=False).name == adapter.ref:
+        raise UnsupportedWeights(f"{quoted(adapter.ref)} names itself as its base: give the base yourself, as BASE+ADAPTER.")
+    base = open_stored(named, access, None, on_repository)
+    if is_adapter_alone(base):
+        base.close()
+        raise UnsupportedWeights(
+            f"The base that {quoted(adapter.ref)} names, {quoted(named)}, is an adapter itself: give the model, as BASE+ADAPTER."
+        )
+    return base
 
 
 def is_adapter_alone(checkpoint: Checkpoint) -> bool:
@@ -260,9 +272,10 @@ def _notes(how: Merge) -> list[str]:
     notes = [note for adapter in how.adapters for note in adapter.checkpoint.notes if not note.startswith(IS_ADAPTER)]
     for adapter, weight, changes in zip(how.adapters, how.weights, how.changes, strict=True):
         targets = {update.target for update in changes.updates}
+        stored = "that it holds" if how.unmerged else quoted(adapter.ref, 200)
         notes.append(
             f"{plural(len(targets), 'tensor is', 'tensors are')} computed in fp32: {quoted(how.base.ref, 200)} with "
-            f"{'' if weight == 1 else f'{weight:g} times '}the adapter {quoted(adapter.ref, 200)} ({adapter.configuration.kind}) merged in."
+            f"{'' if weight == 1 else f'{weight:g} times '}the adapter {stored} ({adapter.configuration.kind}) merged in."
         )
         if not adapter.configured:
             notes.append(

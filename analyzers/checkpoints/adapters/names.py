@@ -103,6 +103,10 @@ def sort_tensors(tensors: Iterable[Tensor], paths: Iterable[str] = ()) -> Conten
                 raise UnsupportedWeights(f"This adapter uses {other} ({quoted(name)}), which is not supported: LoRA, rsLoRA and DoRA are.")
             if ".original_module." not in name:
                 saved[plain_name(name)] = tensor
+    firsts: dict[tuple[str, int], str] = {}
+    for path, module in modules.items():
+        if (first := firsts.setdefault((module.name, module.outer), path)) != path:
+            raise InvalidCheckpoint(f"The adapter holds {quoted(module.name, 200)} twice, as {quoted(first, 200)} and {quoted(path, 200)}.")
     return Contents(modules, saved, unscaled)
 
 

@@ -92,6 +92,10 @@ class _Finder:
         named = {name: tensor.shape for name, tensor in adapter.saved.items()} | {each.name: each.shape for each in adapter.modules}
         self._ties = tied_weights(base, named)
         self._stored = {t.name: t for t in (*base.tensors, *self._ties.values()) if not t.buffer and not t.holds_scales}
+        self._unmatched = list(adapter.unusable)
+        self._saved = dict(self._find_saved())
+        # A module may change what the adapter replaces: an embedding that was resized for new tokens.
+        self._shapes = {name: tensor.shape for name, tensor in (self._stored | self._saved).items()}
         stacks = [
             (module.shape, self._stored[module.name].shape)
             for module in adapter.modules
@@ -106,7 +110,7 @@ class _Finder:
         names = dict(self._names(modules))
         for name, module in modules.items():
             target = self._stored.get(names.get(name, ""))
-            turned = None if target is None else self._orientation(module, target.shape)
+            turned = None if target is None else self._orientation(module, self._shapes[target.name])
             if target is not None and turned is not None:
                 updates[name] = list(_direct(module, target, turned))
         rest = [module for name, module in modules.items() if name not in updates]
@@ -114,14 +118,12 @@ class _Finder:
             if match.tuned_stored.name in modules:
                 module = modules[match.tuned_stored.name]
                 updates.setdefault(module.name, []).extend(_in_layout(module, match, self._stored[match.base_stored.name]))
-        unmatched = list(self._adapter.unusable)
         for module in rest:
             if module.name not in updates:
-                unmatched.append(Unmatched(module.name, self._why(module, names.get(module.name))))
-        biases = [self._bias(module, updates.get(module.name, ()), unmatched) for module in modules.values() if module.bias is not None]
-        saved = dict(self._saved(unmatched))
+                self._unmatched.append(Unmatched(module.name, self._why(module, names.get(module.name))))
+        biases = [self._bias(module, updates.get(module.name, ())) for module in modules.values() if module.bias is not None]
         ordered = [update for module in modules for update in updates.get(module, ())]
-        return Changes((*ordered, *(bias for bias in biases if bias)), saved, tuple(unmatched), self._ties)
+        return Changes((*ordered, *(bias for bias in biases if bias)), self._saved, tuple(self._unmatched), self._ties)
 
     def _names(self, modules: Mapping[str, AdaptedModule]) -> Iterator[tuple[str, str]]:
         """Yield names of modules with the name of the stored tensor: the same, the same in another spelling, or the same bare name."""
@@ -136,7 +138,7 @@ class _Finder:
             _described(module) for name, module in modules.items() if name not in self._stored and name not in known and not module.flat
         ]
         ours = [tensor for name, tensor in self._stored.items() if name not in modules]
-        pairs = renamed(ours, theirs, lambda one, other: self._orientation(modules[other.name], one.shape) is not None)
+        pairs = renamed(ours, theirs, lambda one, other: self._orientation(modules[other.name], self._shapes[one.name]) is not None)
         yield from ((other.name, one.name) for one, other in pairs)
 
     def _orientation(self, module: AdaptedModule, shape: tuple[int, ...]) -> bool | None:
@@ -173,17 +175,18 @@ class _Finder:
         plain = [_plain(tensor) for name, tensor in self._stored.items() if name not in taken and len(tensor.shape) in (2, 3)]
         return Matcher(head_lengths(configs), sizes, None, lambda one, other: False).relaid(plain, wanted)
 
-    def _bias(self, module: AdaptedModule, updates: Iterable[Update], unmatched: list[Unmatched]) -> Update | None:
+    def _bias(self, module: AdaptedModule, updates: Iterable[Update]) -> Update | None:
         """Return the change of a module's bias (``lora_bias``)."""
         name = next((update.target.removesuffix("weight") + "bias" for update in updates), "")
         target = self._stored.get(name)
         assert module.bias is not None
         if target is None or target.shape != module.bias.shape:
-            unmatched.append(Unmatched(module.bias.name, "the module has no such bias in the base"))
+            why = "its module has no bias in the base to merge it into"
+            self._unmatched.append(Unmatched(module.bias.name, why, works=target is None and name != ""))
             return None
         return Update(name, target, module.name, module.scale, Factor(module.bias, of_a=False), None, 1)
 
-    def _saved(self, unmatched: list[Unmatched]) -> Iterator[tuple[str, Tensor]]:
+    def _find_saved(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors of the base that the adapter replaces as a whole."""
         saved = self._adapter.saved
         theirs = [
@@ -198,20 +201,23 @@ class _Finder:
             target = self._stored.get(names.get(name, ""))
             if target is not None and _fits(target, tensor.shape):
                 yield target.name, tensor
-            elif target is None and role(name) == "head" and may_tie(self._base.config) and name.endswith(".weight"):
+            elif target is None and self._is_tied_head(name, tensor):
                 yield name, tensor
             else:
-                unmatched.append(
-                    Unmatched(
-                        name, f"its shape is {tensor.shape}, and the base's {target.shape}" if target else "the base has no such tensor"
-                    )
-                )
+                why = f"its shape is {tensor.shape}, and the base's {target.shape}" if target else "the base has no such tensor"
+                new = not target and not set(name.split(".")).isdisjoint(self._adapter.configuration.saved)
+                self._unmatched.append(Unmatched(name, why, works=new))
+
+    def _is_tied_head(self, name: str, tensor: Tensor) -> bool:
+        """Return whether a tensor may be a head that the base ties to its embedding; a classifier has fewer rows."""
+        embeddings = [each.shape for each in self._stored.values() if each.role == "embedding"]
+        fits = any(shape[1:] == tensor.shape[1:] and shape[0] <= tensor.shape[0] for shape in embeddings)
+        return fits and role(name) == "head" and may_tie(self._base.config) and name.endswith(".weight")
 
     def _why(self, module: AdaptedModule, name: str | None) -> str:
-        target = self._stored.get(name or "")
-        if target is None:
+        if name is None:
             return "the base has no such module"
-        return f"it changes weights of shape {module.shape}, and those of the base have {target.shape}"
+        return f"it changes weights of shape {module.shape}, and those of the base have {self._shapes[name]}"
 
 
 def _direct(module: AdaptedModule, target: Tensor, turned: bool) -> Iterator[Update]:

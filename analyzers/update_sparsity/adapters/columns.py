@@ -29,7 +29,7 @@ MODULES = Table(
         Column("relative_norm", "|update| / |base|", share),
         *formatted(count, rank="Rank", rank_used="Rank used"),
         *formatted(magnitude, effective_rank="Effective rank", scale="Scale"),
-        Column("empty", "Changes nothing", cell=lambda row: {True: "yes", False: "no", None: NOTHING}[row["empty"]]),
+        Column("empty", "Empty", cell=lambda row: {True: "yes", False: "no", None: NOTHING}[row["empty"]]),
     ),
     files=AdapterModule.model_fields,
     title="Modules of the adapter",

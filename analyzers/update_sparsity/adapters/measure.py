@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers import limits
-from analyzers.checkpoints import Checkpoint, MergedCheckpoint, states_ties
+from analyzers.checkpoints import Checkpoint, MergedCheckpoint, Tensor, states_ties
 from analyzers.checkpoints.adapters.merged_checkpoint import Merge
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Factor, Update
 from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.checkpoints.tensor_names.roles import layer, role
 from analyzers.update_sparsity.adapters.factors import LowRank, effective_rank, inner, low_rank, singular_values, subspaces
-from analyzers.update_sparsity.adapters.report import Adapter, AdapterModule, AdapterOverlap
+from analyzers.update_sparsity.adapters.report import FIRST, SOURCES, Adapter, AdapterModule, AdapterOverlap
 from analyzers.update_sparsity.adapters.survival import SurvivalMeter
 
 # Part of the budget of a sample that the factors may take
@@ -59,9 +59,29 @@ class _Shared(NamedTuple):
 
 
 def merge_of(base: Checkpoint, tuned: Checkpoint) -> Merge | None:
-    """Return what is merged into the tuned side if it is ``base`` with adapters, else None."""
+    """Return what is merged into the tuned side if it is ``base`` with adapters, else None.
+
+    Adapters that are stored in one file with their base count if the base's values are equal, as far as `_equal` compares them.
+    """
     merge = tuned.merge if isinstance(tuned, MergedCheckpoint) else None
-    return merge if merge is not None and (merge.base.ref, merge.base.commit) == (base.ref, base.commit) else None
+    if merge is None or (merge.base.ref, merge.base.commit) == (base.ref, base.commit):
+        return merge
+    return merge if merge.unmerged and _equal(merge, base) else None
+
+
+def _equal(merge: Merge, base: Checkpoint) -> bool:
+    """Return whether ``base`` holds the first values of some of the weights that are changed."""
+    stored, changed = {tensor.name: tensor for tensor in base.tensors}, list(merge.updates.values())
+    sources = [each[0][1].source for each in changed[:: -(-len(changed) // SOURCES)]] if changed else []
+    pairs = [(source, stored.get(source.name)) for source in sources]
+    return all(
+        other is not None and one.shape == other.shape and np.array_equal(_first(merge.base, one), _first(base, other), equal_nan=True)
+        for one, other in pairs
+    )
+
+
+def _first(checkpoint: Checkpoint, tensor: Tensor) -> NDArray[np.float32]:
+    return read_values(checkpoint.files, tensor, 0, min(tensor.elements, FIRST))
 
 
 class AdapterMeter:
@@ -84,6 +104,11 @@ class AdapterMeter:
         saved = [name for changes in last.changes for name in changes.saved]
         self.touched = list(dict.fromkeys([*(name for name, each in self._applied.items() if self._ours(each)), *saved]))
         self._modules: dict[str, _Module] = {}
+
+    @property
+    def unmerged(self) -> bool:
+        """Whether the last side's adapters are stored in one file with their base."""
+        return self._last.unmerged
 
     @property
     def stated_bases(self) -> set[str]:

@@ -9,6 +9,8 @@ from analyzers.base import CheckpointFacts
 from analyzers.records import Record
 
 SurvivalFormat = Literal["bf16", "fp16", "fp8", "int4"]
+# Tensors, and first values of each, that tell whether an adapter stored with its base has the one that it is compared with
+SOURCES, FIRST = 16, 4096
 SURVIVAL_FORMATS: tuple[SurvivalFormat, ...] = get_args(SurvivalFormat)
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterator
 
 from analyzers.formatting import listed, magnitude, plural, share
-from analyzers.update_sparsity.adapters.report import Adapter, AdapterOverlap, Survival, SurvivalPart
+from analyzers.update_sparsity.adapters.report import FIRST, SOURCES, Adapter, AdapterOverlap, Survival, SurvivalPart
 
 # Up to this share of its norm an update is called kept
 _KEPT = 0.05
 # A module is named among the worst if it loses so many times as much as all together, and so many of its values were read
 _WORSE, _FEWEST = 1.15, 4096
 _NOISE = 2.0**-20  # drift of a tied head that is an error of the arithmetic
+_ROUNDING = 2.0**-23  # an update, as a share of the weights, that sums in fp32 leave of adapters that cancel
 _UNRELATED = 3  # a cosine up to so many standard deviations may be chance
 
 
@@ -23,7 +24,7 @@ def advice(adapter: Adapter) -> str:
     if adapter.non_finite:
         return "Do not merge or use this adapter: look for NaN and infinite values in its matrices (check)."
     in_bf16, in_fp16, in_int4 = (adapter.survival.get(name) for name in ("bf16", "fp16", "int4"))
-    if in_bf16 is None or in_bf16.lost_norm is None:
+    if in_bf16 is None or in_bf16.lost_norm is None or _is_noise(adapter):
         return "Check that this is the right adapter for this base, and that it was trained."
     if in_bf16.lost_norm > _KEPT:
         kept = in_fp16 is not None and not in_fp16.overflowed and (in_fp16.lost_norm or 1) <= _KEPT
@@ -37,6 +38,11 @@ def advice(adapter: Adapter) -> str:
     return "Merge it if you like."
 
 
+def _is_noise(adapter: Adapter) -> bool:
+    """Return whether the update is an error of the arithmetic, as of adapters that cancel."""
+    return all(module.relative_norm is not None and module.relative_norm < _ROUNDING for module in adapter.modules)
+
+
 def statement(adapter: Adapter, sampled: bool) -> str:
     """Say what merging the adapter into bf16 loses, and of how much of it that is said. sampled: whether a part of the weights was read."""
     return " ".join([_merged(adapter, "about " if sampled else ""), *_limits(adapter, sampled), *map(_related, adapter.overlap)])
@@ -46,7 +52,7 @@ def _merged(adapter: Adapter, about: str) -> str:
     broken = ""
     if adapter.non_finite:
         become = plural(adapter.non_finite, "merged weight is", "merged weights are")
-        broken = f"{become} NaN or infinite where the base is finite. Of the others: "
+        broken = f"{become} NaN or infinite where the base is finite; this is about the others. "
     return broken + _kept(adapter, about)
 
 
@@ -64,15 +70,19 @@ def _kept(adapter: Adapter, about: str) -> str:
     worst = _worst(found)
     within = "; ".join(part for part in (interval, worst and f"{worst} most") if part)
     aside = f" ({within})" if within else ""
+    if _is_noise(adapter):
+        return f"The update is within the rounding errors of fp32: less than {magnitude(_ROUNDING)} of the norm of the weights."
+    several = len(adapter.adapters) > 1
+    this, s, its = ("these adapters", "", "their") if several else ("this adapter", "s", "its")
     if found.lost_norm <= _KEPT:
-        return f"Merged into bf16 this adapter keeps its update: rounding loses {about}{share(found.lost_norm)} of its norm{aside}."
-    instead = "merge in fp32 and store fp32, or load it unmerged"
+        return f"Merged into bf16 {this} keep{s} {its} update: rounding loses {about}{share(found.lost_norm)} of its norm{aside}."
+    instead = f"merge in fp32 and store fp32, or load {'them' if several else 'it'} unmerged"
     if found.lost_norm < 1:
-        return f"Merged into bf16 this adapter loses {about}{share(found.lost_norm)} of its update{aside}: {instead}."
+        return f"Merged into bf16 {this} lose{s} {about}{share(found.lost_norm)} of {its} update{aside}: {instead}."
     if not found.changed_share:
-        return f"Merged into bf16 this adapter loses its whole update: no weight changes. Instead, {instead}."
+        return f"Merged into bf16 {this} lose{s} {its} whole update: no weight changes. Instead, {instead}."
     size = f"{about}{lost(found.lost_norm)} as large as the update"
-    return f"Merged into bf16 this adapter is lost in rounding, whose errors are {size}{aside}: {instead}."
+    return f"Merged into bf16 {this} {'are' if several else 'is'} lost in rounding, whose errors are {size}{aside}: {instead}."
 
 
 def _worst(found: Survival) -> str:
@@ -99,10 +109,9 @@ def _limits(adapter: Adapter, sampled: bool) -> Iterator[str]:
     """Yield what the statement leaves out: modules without a counterpart, and those that change nothing."""
     total = adapter.modules_total + adapter.unmatched_total
     if adapter.unmatched:
-        match = plural(adapter.unmatched_total, "module matches", "modules match")
+        left = plural(adapter.unmatched_total, "module was", "modules were")
         yield (
-            f"{match} nothing in the base: this is said of the other {adapter.modules_total:,} of {total:,} "
-            f"({share(adapter.modules_total / total)})."
+            f"{left} not merged: this is said of the other {adapter.modules_total:,} of {total:,} ({share(adapter.modules_total / total)})."
         )
     apart = [module for module in adapter.modules if not module.values_read]
     if apart and not sampled:
@@ -130,11 +139,17 @@ def _related(overlap: AdapterOverlap) -> str:
     return f"{both}, their updates pull in the same direction ({cosine})."
 
 
-def notes(adapter: Adapter, exact: bool, base: str, stated: Collection[str]) -> Iterator[str]:
+def notes(adapter: Adapter, exact: bool, base: str, stated: Collection[str], unmerged: bool) -> Iterator[str]:
     """Yield the limits of what is said about the adapter.
 
-    exact: whether all weights were read; base: its reference; stated: the models on the Hub that the adapters name as their base.
+    exact: whether all weights were read; base: its reference; stated: the models on the Hub that the adapters name as their base;
+    unmerged: whether they are stored in one file with their base.
     """
+    if unmerged:
+        yield (
+            f"The adapter is stored with its base, which was compared with {base} in the first {FIRST:,} values of up to {SOURCES} of the "
+            "changed tensors: they are equal. Where others differ, the update holds that difference too."
+        )
     others = sorted(name for name in stated if name.lower() != base.lower())
     if others:
         yield f"The adapter's configuration names {listed(others)} as its base, and it was merged into {base}."

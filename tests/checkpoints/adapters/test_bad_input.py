@@ -111,6 +111,7 @@ def test_configurations(config: dict[str, Any], said: str, tmp_path: Path) -> No
         ({"base_model.model.x.vera_lambda_b": torch.ones(2)}, "VeRA"),
         ({**_pair(_Q), "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta": torch.ones(2, 2)}, "trainable tokens"),
         ({name.replace(".weight", f".{at}.weight"): t for at in "ab" for name, t in _pair(_Q).items()}, "holds several adapters"),
+        ({**_pair(_Q), **{name.removeprefix("base_model.model."): t + 1 for name, t in _pair(_Q).items()}}, 'q_proj" twice, as'),
     ],
 )
 def test_matrices(tensors: dict[str, torch.Tensor], said: str, tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_matrices(tensors: dict[str, torch.Tensor], said: str, tmp_path: Path) -
 def test_missing_configuration(tmp_path: Path) -> None:
     _base(tmp_path)
     (_adapter(tmp_path) / "adapter_config.json").unlink()
-    assert "has no adapter_config.json, which states the scale (lora_alpha). If its folder has one, name the folder." in _refusal(tmp_path)
+    assert "has no adapter_config.json, which states the scale (lora_alpha)." in _refusal(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": ' * 2000, "\0"])

@@ -12,6 +12,7 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from analyzers.checkpoints import open_checkpoint
+from analyzers.errors import InvalidCheckpoint
 from tests.checkpoints.adapters import LOCAL, assert_same, llama, merged_by_peft, merged_here, values, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated", "ignore:Could not find a config file in")
@@ -95,6 +96,20 @@ def test_pickled_adapter(tmp_path: Path) -> None:
     torch.save(load_file(path), tmp_path / "adapter" / "adapter_model.bin")
     path.unlink()
     assert_same(merged_here(tmp_path), merged)
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_model.bin"])
+def test_adapter_named_by_its_file(name: str, tmp_path: Path) -> None:
+    """The configuration next to it is read; without it, nothing states the scale."""
+    merged, path = _written(tmp_path, ["q_proj", "down_proj"]), tmp_path / "adapter" / "adapter_model.safetensors"
+    if name.endswith(".bin"):
+        torch.save(load_file(path), path.with_suffix(".bin"))
+        path.unlink()
+    reference = "{0}/base+{0}/adapter/" + name
+    assert_same(merged_here(tmp_path, reference), merged)
+    (tmp_path / "adapter" / "adapter_config.json").unlink()
+    with pytest.raises(InvalidCheckpoint, match="states the scale"):
+        merged_here(tmp_path, reference)
 
 
 def test_unmerged_checkpoint(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import (
+    AutoModelForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GptOssConfig,
@@ -120,6 +121,23 @@ def test_several_adapters_are_added_in_order(tmp_path: Path) -> None:
     write(None, LoraConfig(r=4, lora_alpha=6, target_modules=["v_proj", "q_proj"]), tmp_path, base=False, seed=2)
     theirs = merged_by_peft(tmp_path, ("adapter", "adapter-2"), (0.75, -0.5))
     assert_same(merged_here(tmp_path, "{0}/base+0.75*{0}/adapter+-0.5*{0}/adapter-2"), theirs)
+
+
+def test_embeddings_that_the_adapter_resizes_and_changes(tmp_path: Path) -> None:
+    """peft stores the resized weights next to the matrices that change them."""
+    base: Any = llama()
+    base.to(torch.bfloat16).save_pretrained(tmp_path / "base")
+    resized = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    resized.resize_token_embeddings(100)
+    resized.save_pretrained(tmp_path / "resized")
+    model = get_peft_model(resized, LoraConfig(r=4, target_modules=["q_proj", "embed_tokens", "lm_head"]))
+    with torch.no_grad():
+        for parameter in (each for each in model.parameters() if each.requires_grad):
+            parameter.copy_(torch.randn_like(parameter) / 20)
+    model.save_pretrained(str(tmp_path / "adapter"))
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path / "resized", dtype=torch.float32)
+    merged: Any = PeftModel.from_pretrained(whole, tmp_path / "adapter")
+    assert_same(merged_here(tmp_path), merged.merge_and_unload().state_dict())
 
 
 def test_head_of_tied_embeddings_is_merged_alone(tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""BASE@REV+ADAPTER@REV from a Hub, by every analyzer: the same answers as from local copies of these revisions."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load, load_file, save
+
+from analyzers.check import CheckRequest
+from analyzers.check import analyze as check
+from analyzers.checkpoints import Access
+from analyzers.checkpoints.local import sample_folder
+from analyzers.dtype_detection import DtypeRequest
+from analyzers.dtype_detection import analyze as dtype
+from analyzers.errors import MantissaError
+from analyzers.merge import merge
+from analyzers.parents import ParentsRequest
+from analyzers.parents import analyze as parents
+from analyzers.precision_variants import PrecisionRequest
+from analyzers.precision_variants import analyze as precision
+from analyzers.update_sparsity import SparsityRequest
+from analyzers.update_sparsity import analyze as sparsity
+from tests.hub import LocalHub
+
+_ADAPTER = "adapter_model.safetensors"
+
+
+def _files(sample: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sample_folder(sample).iterdir()}
+
+
+@pytest.fixture
+def models(hub: LocalHub, tmp_path: Path) -> Path:
+    """Two revisions of a base and of an adapter: v1, which is also written to local folders, and a later main."""
+    base, adapter = _files("tiny-bf16"), _files("tiny-adapter")
+    adapter["adapter_config.json"] = json.dumps(
+        json.loads(adapter["adapter_config.json"]) | {"base_model_name_or_path": "org/base", "revision": "v1"}
+    ).encode()
+    for name, files in (("base", base), ("adapter", adapter)):
+        (tmp_path / name).mkdir()
+        for path, data in files.items():
+            (tmp_path / name / path).write_bytes(data)
+        hub.tag(f"org/{name}", "v1", hub.add(f"org/{name}", files))
+    hub.commit("org/base", _files("tiny-tuned"))
+    hub.commit("org/adapter", {_ADAPTER: save({name: 2 * tensor for name, tensor in load(adapter[_ADAPTER]).items()})})
+    return tmp_path
+
+
+def _last(items: Iterator[object]) -> Any:
+    *_, last = items
+    return last
+
+
+@pytest.mark.parametrize("mode", ["quick", "exact"])
+def test_weights(mode: Any, models: Path) -> None:
+    """Other revisions have other values: the later adapter changes four times as much."""
+    access, here, there = Access(local=True), f"{models}/base+{models}/adapter", "org/base@v1+org/adapter@v1"
+    first, second = (_last(dtype(DtypeRequest(model=model, mode=mode), access)) for model in (here, there))
+    assert (first.extremes, first.storage) == (second.extremes, second.storage)
+    pairs = [(f"{models}/base", f"{models}/adapter"), ("org/base@v1", "org/adapter@v1"), ("org/base@v1", there)]
+    reports = [_last(sparsity(SparsityRequest(base=base, tuned=(tuned,), mode=mode), access)) for base, tuned in pairs]
+    for report in reports[1:]:
+        assert (report.num_changed, report.magnitudes) == (reports[0].num_changed, reports[0].magnitudes)
+        assert (report.adapter.survival, report.adapter.modules) == (reports[0].adapter.survival, reports[0].adapter.modules)
+    assert reports[1].id == reports[2].id
+    commits = [commit[:12] for commit in reports[1].tuned[0].commit.split("+")]
+    assert len({*commits}) == 2 and f"org/base+org/adapter @ {'+'.join(commits)}" in reports[1].text()
+    other = _last(sparsity(SparsityRequest(base="org/base@v1", tuned=("org/adapter",), mode=mode), access))
+    assert other.magnitudes != reports[0].magnitudes
+
+
+@pytest.mark.exhaustive
+def test_findings_and_ancestry(models: Path) -> None:
+    """An adapter alone is judged, and merged, with the revision that its configuration names."""
+    for model in ("org/adapter@v1", "org/base@v1+org/adapter@v1"):
+        report = _last(check(CheckRequest(model=model)))
+        assert not report.findings and report.loading_judged
+    alone = _last(parents(ParentsRequest(model="org/adapter@v1")))
+    named = _last(parents(ParentsRequest(model="org/base@v1+org/adapter@v1", candidates=("org/base@v1",))))
+    assert alone.checkpoint.commit == named.checkpoint.commit
+    assert "by merging org/adapter into it" in alone.statement and "by merging org/adapter into it" in named.statement
+
+
+def test_merged_folder(models: Path, tmp_path: Path) -> None:
+    for name, model in (("one", f"{models}/base+{models}/adapter"), ("two", "org/base@v1+org/adapter@v1"), ("three", "org/adapter@v1")):
+        _last(merge(model, str(tmp_path / name), access=Access(local=True)))
+    one, *others = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two", "three"))
+    assert all(other.keys() == one.keys() and all(torch.equal(other[name], one[name]) for name in one) for other in others)
+
+
+def test_gated_base(hub: LocalHub, models: Path, tmp_path: Path) -> None:
+    """Its adapter is public: what needs the base asks for its licence, and nothing of the result is public."""
+    hub.add("org/gated", _files("tiny-bf16"), gated="auto")
+    hub.user("hf_visitor", "visitor", ["org/gated"])
+    model, visitor = "org/gated+org/adapter@v1", Access(token="hf_visitor")
+    request = DtypeRequest(model=model)
+    for run in (lambda: dtype(request), lambda: check(CheckRequest(model=model)), lambda: merge(model, str(tmp_path / "merged"))):
+        with pytest.raises(MantissaError, match="org/gated is gated"):
+            _last(run())
+    assert not (tmp_path / "merged").exists()
+    report = _last(check(CheckRequest(model="org/adapter", base="org/gated"), visitor))
+    assert report.base.ref == "org/gated" and not report.base.public
+    assert not _last(dtype(request, visitor)).checkpoint.public
+    assert _last(merge(model, str(tmp_path / "merged"), access=visitor)).computed
+
+
+@pytest.mark.exhaustive
+def test_runs(models: Path) -> None:
+    """Rounding error, merged and unmerged, is that of local copies."""
+    settings: dict[str, Any] = {"variants": ("bf16_merged", "bf16_beside"), "sequences": 1, "sequence_length": 32, "device": "cpu"}
+    here, there = (
+        _last(precision(PrecisionRequest(model=model, **settings), Access(local=True)))
+        for model in (f"{models}/base+{models}/adapter", "org/base@v1+org/adapter@v1")
+    )
+    assert here.variants == there.variants

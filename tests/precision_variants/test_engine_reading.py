@@ -110,6 +110,8 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
         ('{"token_ids": [1, 2], "logprobs": [null, 0.5]}', "has the log-probability 0.5, which is above 0, at token 1."),
         ('{"token_ids": [1, 2, 3], "logprobs": [-0.5]}', "has 3 token ids and 1 log-probability: as many, or one fewer, are needed."),
         ('{"token_ids": [1, -2], "logprobs": [-0.5]}', 'has the token id "-2", which is not a token id.'),
+        ('{"token_ids": ["1", "2"], "logprobs": [-0.5]}', 'has the token id "1", which is not a token id.'),
+        ("", "There is no sequence in the log-probabilities."),
         ('{"token_ids": [1, true], "logprobs": [-0.5]}', 'has the token id "True", which is not a token id.'),
         ('{"token_ids": [1, 2], "logprobs": ["x"]}', 'has the log-probability "x", which is not a number.'),
         ('{"token_ids": [1], "logprobs": [null]}', "has 1 token: at least 2 are needed to predict one."),

@@ -101,6 +101,8 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
                     raise _Wrong(f"is {FORMS[form]}, and line {read[0].line} {FORMS[read[0].form]}: give one form at a time")
         except _Wrong as error:
             raise InvalidData(f"Line {number} of {source} {error}.") from None
+    if not read:
+        raise InvalidData(f"There is no sequence in {source}.")
     if not any(value is not None for each in read for value in each.logprobs) and not any(each.forbidden for each in read):
         raise InvalidData("Every log-probability is null: at least one token needs a value.")
     return tuple(read)
@@ -242,7 +244,7 @@ def _field(entry: Any, name: str) -> Any:
 
 def _sequence(form: str, tokens: Sequence[Any], logprobs: Sequence[Any], start: int, line: int) -> EngineSequence:
     """Check every value. Raises _Wrong."""
-    texts = any(isinstance(token, str) for token in tokens)
+    texts = form in ("chat", "completions") and any(isinstance(token, str) for token in tokens)
     if len(tokens) < 2:
         raise _Wrong(f"has {len(tokens)} token{'s' if len(tokens) != 1 else ''}: at least 2 are needed to predict one")
     if texts and not all(isinstance(token, str) for token in tokens):

@@ -27,7 +27,7 @@ def headline(engine: Engine) -> str:
 _ADVICE = {
     "temperature": "Let the engine write log-probabilities before temperature (vLLM: logprobs_mode raw_logprobs), or divide the trainer's "
     "logits by it too.",
-    "filter": "Let the engine write log-probabilities before top-k and top-p, or leave these out when sampling for training.",
+    "filter": "Let the engine write log-probabilities before top-k, top-p and min-p, or leave these out when sampling for training.",
     "penalty": "Let the engine write log-probabilities before penalties, or sample without them.",
     "rounded": "Compute the log-softmax of the engine in fp32, and write all its digits.",
     "offset": "Align log-probabilities with their tokens: that of a token stands in the logits of the token before it.",
@@ -37,6 +37,7 @@ _ADVICE = {
     "kv_cache": "Store keys and values in bf16, or calibrate the scales of the fp8 cache.",
     "routing": "Replay the engine's routing in the trainer, or compute routers in fp32 in both.",
     "forbidden": "Leave tokens at minus infinity out of the loss, or forbid them in the trainer too.",
+    "masked": "Write null as the log-probability of tokens that the engine did not generate.",
     "other_weights": "Check which weights the engine has: compare its checkpoint with the trainer's.",
 }
 
@@ -54,7 +55,7 @@ def advice(engine: Engine) -> str:
     if engine.verdict == "beyond" and kinds:
         return _ADVICE[kinds[0]]
     if engine.verdict == "undecided":
-        return "Give log-probabilities of more tokens, in at least 8 sequences."
+        return _more(engine)
     if engine.verdict == "within" and engine.against is not None and engine.against.verdict == "beyond":
         return "Judge the log-probabilities of the second run too: what explains the difference is looked for in one run at a time."
     if engine.verdict == "within" and engine.first_deviating_layer is not None:
@@ -63,6 +64,18 @@ def advice(engine: Engine) -> str:
             "outputs of whole layers, or other tokens."
         )
     return "Nothing is to be done about rounding, unless bf16 itself costs too much: its errors by layer follow."
+
+
+def _more(engine: Engine) -> str:
+    """Write how many tokens would decide."""
+    if engine.ratio.low is None:
+        return "Give log-probabilities of more tokens, in at least 8 sequences."
+    if engine.needed is None:
+        return f"More tokens will hardly decide, because the ratio is close to the limit of {engine.band:g}: judge by its size."
+    return (
+        f"Give log-probabilities of about {engine.needed:,} tokens, {engine.needed / engine.tokens:.2g} times as many, in 8 or more "
+        "sequences: they probably decide, if the ratio stays what it is."
+    )
 
 
 def statement(engine: Engine) -> Iterator[str]:
@@ -118,7 +131,7 @@ def _named(causes: Sequence[Cause]) -> str:
         *others, last = [cause.what for cause in whole]
         return f"{rest} {', '.join(others)} or {last}: these tokens do not tell them apart."
     if first.kind == "other_weights":
-        rest = f"{part} the rest by nothing that was tried:" if part else " Nothing that was tried explains it:"
+        rest = f"{part} the rest by nothing that was tried:" if part else " No single cause that was tried explains it:"
         return f"{rest} other weights, as after a stale sync, look like this, and so does what was not tried."
     return f" {'It looks like' if first.kind == 'higher_precision' else 'What explains it:'} {first.what}."
 

@@ -389,7 +389,7 @@ _TRIED: dict[CauseKind, str] = {
     "kv_cache": "an fp8 cache",
     "context": "a beginning-of-text token more or less",
     "temperature": "a temperature",
-    "filter": "top-k, top-p and min-p",
+    "filter": "filters (top-k, top-p, min-p)",
     "penalty": "penalties on repeated tokens",
     "forbidden": "the forbidden tokens forbidden everywhere",
 }

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analyzers.formatting import listed, magnitude, plural
+from analyzers.precision_variants.engine.comparison import needed
 from analyzers.precision_variants.engine.measurements import Cause, Engine, Ratio, RunDifference
 from analyzers.precision_variants.engine.reading import FORMS
 
@@ -55,7 +56,9 @@ def advice(engine: Engine) -> str:
     if engine.verdict == "beyond" and kinds:
         return _ADVICE[kinds[0]]
     if engine.verdict == "undecided":
-        return _more(engine)
+        return _more(engine.ratio, engine.tokens, engine.band)
+    if engine.verdict == "within" and engine.against is not None and engine.against.verdict == "undecided":
+        return _more(engine.against.ratio, engine.against.tokens, engine.against.band)
     if engine.verdict == "within" and engine.against is not None and engine.against.verdict == "beyond":
         return "Judge the log-probabilities of the second run too: what explains the difference is looked for in one run at a time."
     if engine.verdict == "within" and engine.first_deviating_layer is not None:
@@ -66,15 +69,16 @@ def advice(engine: Engine) -> str:
     return "Nothing is to be done about rounding, unless bf16 itself costs too much: its errors by layer follow."
 
 
-def _more(engine: Engine) -> str:
+def _more(size: Ratio, tokens: int, band: float) -> str:
     """Write how many tokens would decide."""
-    if engine.ratio.low is None:
+    enough = needed(size, tokens, band)
+    if size.low is None:
         return "Give log-probabilities of more tokens, in at least 8 sequences."
-    if engine.needed is None:
-        return f"More tokens will hardly decide, because the ratio is close to the limit of {engine.band:g}: judge by its size."
+    if enough is None:
+        return f"More tokens will hardly decide, because the ratio is close to the limit of {band:.3g}: judge by its size."
     return (
-        f"Give log-probabilities of about {engine.needed:,} tokens, {engine.needed / engine.tokens:.2g} times as many, in 8 or more "
-        "sequences: they probably decide, if the ratio stays what it is."
+        f"Give log-probabilities of about {enough:,} tokens, {enough / tokens:.2g} times as many, in 8 or more sequences: they probably "
+        "decide, if the ratio stays what it is."
     )
 
 
@@ -119,6 +123,9 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
+_LOOKS = ("higher_precision", "temperature", "filter", "penalty")  # Another fault may have the same effect as what was fitted.
+
+
 def _named(causes: Sequence[Cause]) -> str:
     """Write what explains the difference."""
     part = next((f" It is explained in part by {cause.what};" for cause in causes if cause.explains == "part"), "")
@@ -133,7 +140,7 @@ def _named(causes: Sequence[Cause]) -> str:
     if first.kind == "other_weights":
         rest = f"{part} the rest by nothing that was tried:" if part else " No single cause that was tried explains it:"
         return f"{rest} other weights, as after a stale sync, look like this, and so does what was not tried."
-    return f" {'It looks like' if first.kind == 'higher_precision' else 'What explains it:'} {first.what}."
+    return f" {'It looks like' if first.kind in _LOOKS else 'What explains it:'} {first.what}."
 
 
 def notes(engine: Engine) -> Iterator[str]:

@@ -19,8 +19,9 @@ from analyzers.precision_variants import PrecisionReport, PrecisionRequest, anal
 from analyzers.precision_variants.engine.causes import Tried, explaining
 from analyzers.precision_variants.engine.causes import judged as judge_causes
 from analyzers.precision_variants.engine.comparison import BAND, Units, needed
-from analyzers.precision_variants.engine.measurements import Ratio
+from analyzers.precision_variants.engine.measurements import Ratio, RunDifference
 from analyzers.precision_variants.engine.routing import told_apart
+from analyzers.precision_variants.engine.sentences import advice
 from tests.cases import few
 from tests.precision_variants.engine_trials import TRIALS, Subject, chosen, logits, outcome, shares, subjects
 
@@ -194,7 +195,13 @@ def test_flips_are_told_from_other_weights_by_the_tokens_before_the_first() -> N
 def test_few_tokens_do_not_decide(subject: Callable[[str], Subject]) -> None:
     ids = subject("tiny-bf16").pool()[:1, :6]
     engine = subject("tiny-bf16").judge(ids, chosen(logits(subject("tiny-bf16").engine(), ids).float(), ids))
-    assert engine.verdict == "undecided" and engine.ratio.low is None
+    assert engine.verdict == "undecided" and engine.ratio.low is None and engine.needed is None
+    assert advice(engine) == "Give log-probabilities of more tokens, in at least 8 sequences."
+    size = engine.ratio.model_copy(update={"value": 1.1, "low": 1.0, "high": 1.25})
+    more = "Give log-probabilities of about 31 tokens, 6.2 times as many"
+    assert advice(engine.model_copy(update={"ratio": size})).startswith(more)
+    pair = RunDifference(tokens=5, difference=engine.difference, ratio=size, band=BAND, verdict="undecided")
+    assert advice(engine.model_copy(update={"verdict": "within", "against": pair})).startswith(more)
 
 
 @pytest.mark.parametrize("truth", [1.0, 1.35])

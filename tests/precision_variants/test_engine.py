@@ -16,12 +16,16 @@ from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
-from analyzers.precision_variants.engine.comparison import BAND, Units
+from analyzers.precision_variants.engine.causes import Tried, explaining
+from analyzers.precision_variants.engine.causes import judged as judge_causes
+from analyzers.precision_variants.engine.comparison import BAND, Units, needed
+from analyzers.precision_variants.engine.measurements import Ratio, RunDifference
 from analyzers.precision_variants.engine.routing import told_apart
+from analyzers.precision_variants.engine.sentences import advice
 from tests.cases import few
 from tests.precision_variants.engine_trials import TRIALS, Subject, chosen, logits, outcome, shares, subjects
 
-FAST = ("clean", "temperature", "offset", "int8")
+FAST = ("clean", "temperature", "offset", "int8", "filter", "masked prompts", "soft-capped logits", "epsilon of the last norm")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,8 @@ def subject() -> Iterator[Callable[[str], Subject]]:
 
 @pytest.mark.parametrize("name", few(FAST, {0, 3}))
 def test_a_trial_is_judged_right(name: str, subject: Callable[[str], Subject]) -> None:
-    assert outcome(name, subject, 13).right
+    judged = outcome(name, subject, 13)
+    assert judged.right and not judged.wrong
 
 
 @pytest.mark.exhaustive
@@ -190,7 +195,48 @@ def test_flips_are_told_from_other_weights_by_the_tokens_before_the_first() -> N
 def test_few_tokens_do_not_decide(subject: Callable[[str], Subject]) -> None:
     ids = subject("tiny-bf16").pool()[:1, :6]
     engine = subject("tiny-bf16").judge(ids, chosen(logits(subject("tiny-bf16").engine(), ids).float(), ids))
-    assert engine.verdict == "undecided" and engine.ratio.low is None
+    assert engine.verdict == "undecided" and engine.ratio.low is None and engine.needed is None
+    assert advice(engine) == "Give log-probabilities of more tokens, in at least 8 sequences."
+    size = engine.ratio.model_copy(update={"value": 1.1, "low": 1.0, "high": 1.25})
+    more = "Give log-probabilities of about 31 tokens, 6.2 times as many"
+    assert advice(engine.model_copy(update={"ratio": size})).startswith(more)
+    pair = RunDifference(tokens=5, difference=engine.difference, ratio=size, band=BAND, verdict="undecided")
+    assert advice(engine.model_copy(update={"verdict": "within", "against": pair})).startswith(more)
+
+
+@pytest.mark.parametrize("truth", [1.0, 1.35])
+def test_the_tokens_that_a_report_asks_for_decide(truth: float) -> None:
+    """As many independent tokens decide in six of seven repetitions, if the first ratio is the truth: at least 38 of 50 here."""
+    generator = torch.Generator().manual_seed(0)
+
+    def ratio(tokens: int) -> Ratio:
+        e, b = (torch.randn(tokens, generator=generator).double().numpy() for _ in range(2))
+        units = Units.of([10] * (tokens // 10))
+        return units.ratio(e * truth, b, b < 9)
+
+    measured = ratio(500)
+    assert measured.value is not None and measured.low is not None and measured.high is not None
+    width = (measured.high - measured.low) / 2
+    tokens = needed(measured.model_copy(update={"value": truth, "low": truth - width, "high": truth + width}), 500)
+    assert tokens is not None and tokens < 20_000
+    decided = [each for each in (ratio(tokens // 10 * 10) for _ in range(50)) if (each.low or 0) > BAND or (each.high or 9) <= BAND]
+    assert len(decided) >= 38
+
+
+def test_no_number_of_tokens_decides_a_ratio_at_the_limit() -> None:
+    at = {"over": "tokens", "units": 9}
+    assert needed(Ratio(value=BAND, low=1.0, high=1.4, **at), 9) is None
+    assert needed(Ratio(value=BAND + 0.001, low=1.0, high=1.4, **at), 9) is None
+    assert needed(Ratio(value=2.0, low=None, high=None, **at), 9) is None
+
+
+def test_what_is_fitted_explains_all_or_nothing() -> None:
+    """Half of a difference that looks like a temperature is no temperature; half that looks like quantized weights is these weights."""
+    generator = torch.Generator().manual_seed(0)
+    b, shared, own = (torch.randn(500, generator=generator).double().numpy() for _ in range(3))
+    units, e = Units.of([10] * 50), b + 10 * shared + 5 * own
+    for kind, named in (("temperature", []), ("quantized", ["part"])):
+        assert [cause.explains for cause in explaining(judge_causes([Tried(kind, "", e - 10 * shared)], e, b, units), units)] == named
 
 
 def test_units_are_sequences_or_blocks_of_tokens() -> None:

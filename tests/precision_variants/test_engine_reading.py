@@ -18,6 +18,7 @@ SGLANG = {
     "meta_info": {"prompt_tokens": 2, "input_token_logprobs": [[None, 5, "a"], [-0.5, 6, None]], "output_token_logprobs": [[-1.25, 7, "c"]]}
 }
 CHAT = {"content": [{"token": "token_id:6", "logprob": -0.5, "bytes": None, "top_logprobs": []}, {"token": "token_id:7", "logprob": -1.25}]}
+GENERATED = {"prompt_token_ids": [5], "prompt_logprobs": None, "outputs": [{"token_ids": [6, 7], "logprobs": CANDIDATES[1:]}]}
 ECHO = {
     "tokens": ["a", " b", " c"],
     "token_logprobs": VALUES,
@@ -50,6 +51,38 @@ def parsed(answer: Any) -> EngineSequence:
         (SGLANG, "sglang", 2),
         ([SGLANG], "sglang", 2),
         ({"prompt_token_ids": [5], "choices": [{"logprobs": CHAT}]}, "chat", 1),
+        (
+            {
+                "prompt_token_ids": [5],
+                "choices": [{"logprobs": {"content": [{"id": 6, "token": "b", "logprob": -0.5}, CHAT["content"][1]]}}],
+            },
+            "chat",
+            1,
+        ),
+        (GENERATED, "vllm", 1),
+        ({key: value for key, value in GENERATED.items() if key != "prompt_logprobs"}, "vllm", 1),
+        ({"prompt_token_ids": [5], "token_ids": [6, 7], "logprobs": VALUES[1:]}, "plain", 1),
+        ({"prompt_token_ids": [5], "token_ids": IDS, "logprobs": VALUES}, "plain", 0),
+        (
+            {"choices": [{"logprobs": ECHO, "prompt_logprobs": CANDIDATES[:2], "prompt_token_ids": IDS[:2], "token_ids": IDS[2:]}]},
+            "completions",
+            0,
+        ),
+        (
+            {
+                "prompt_token_ids": IDS[:2],
+                "prompt_logprobs": CANDIDATES[:2],
+                "token_ids": [7],
+                "logprobs": {"content": CHAT["content"][1:]},
+            },
+            "vllm",
+            2,
+        ),
+        (
+            {"prompt_token_ids": [5], "meta_info": {"prompt_tokens": 1, "output_token_logprobs": [[-0.5, 6, "b"], [-1.25, 7, "c"]]}},
+            "sglang",
+            1,
+        ),
     ],
 )
 def test_forms_are_recognised(answer: Any, form: str, start: int) -> None:
@@ -57,8 +90,10 @@ def test_forms_are_recognised(answer: Any, form: str, start: int) -> None:
     assert (sequence.form, sequence.token_ids, list(sequence.logprobs), sequence.start) == (form, tuple(IDS), VALUES, start)
 
 
-def test_texts_without_ids_are_left_to_the_tokenizer() -> None:
-    sequence = parsed({"choices": [{"logprobs": ECHO}]})
+@pytest.mark.parametrize("outside", [{}, {"prompt_logprobs": CANDIDATES[:2], "prompt_token_ids": None, "token_ids": None}])
+def test_texts_without_ids_are_left_to_the_tokenizer(outside: Any) -> None:
+    """vLLM's server adds prompt_logprobs to every echo with log-probabilities."""
+    sequence = parsed({"choices": [{"logprobs": ECHO} | outside]})
     assert (sequence.form, sequence.token_ids, sequence.tokens) == ("completions", (), ("a", " b", " c"))
 
 
@@ -75,11 +110,21 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
         ('{"token_ids": [1, 2], "logprobs": [null, 0.5]}', "has the log-probability 0.5, which is above 0, at token 1."),
         ('{"token_ids": [1, 2, 3], "logprobs": [-0.5]}', "has 3 token ids and 1 log-probability: as many, or one fewer, are needed."),
         ('{"token_ids": [1, -2], "logprobs": [-0.5]}', 'has the token id "-2", which is not a token id.'),
+        ('{"token_ids": ["1", "2"], "logprobs": [-0.5]}', 'has the token id "1", which is not a token id.'),
+        ("", "There is no sequence in the log-probabilities."),
         ('{"token_ids": [1, true], "logprobs": [-0.5]}', 'has the token id "True", which is not a token id.'),
         ('{"token_ids": [1, 2], "logprobs": ["x"]}', 'has the log-probability "x", which is not a number.'),
         ('{"token_ids": [1], "logprobs": [null]}', "has 1 token: at least 2 are needed to predict one."),
         ('{"token_ids": [1, 2], "logprobs": [-0.5]}\n\n{"token_ids": [1, 2], "logp', "Line 3 of the log-probabilities is not JSON"),
-        ('{"logprobs": [-0.5]}', "has log-probabilities without token_ids."),
+        ('{"logprobs": [-0.5]}', "has log-probabilities without token_ids. Of any engine, write token_ids, with those of the prompt, and"),
+        (
+            '{"prompt_token_ids": [5], "choices": [{"logprobs": {"content": [{"token": "b", "logprob": -0.5}]}}]}',
+            "ask for all ids (vLLM: return",
+        ),
+        (
+            '{"prompt_token_ids": [5, 7], "meta_info": {"input_token_logprobs": [[null, 6, "b"]]}}',
+            "has prompt_token_ids that are not those of",
+        ),
         ('{"text": "a"}', "has none of the forms that are read: token_ids and logprobs, vLLM's prompt_logprobs"),
         ("7", "is not a JSON object with token ids and log-probabilities."),
         ('{"token_ids": [1, 2], "logprobs": [null, null]}', "Every log-probability is null: at least one token needs a value."),

@@ -24,7 +24,9 @@ _LEVEL = 0.99
 _OUTSIDE = 0.05  # Share of tokens that rounding may move across the border of a filter.
 _FITTED = 256  # Tokens to which a temperature or a penalty is fitted.
 _TOP_K = 512
-_TOP_P = torch.tensor((*(0.05 * step for step in range(1, 20)), 0.98, 0.99, 0.999))
+_TOP_P = torch.tensor((*(0.01 * step for step in range(1, 100)), 0.995, 0.999))
+_MIN_P = torch.tensor((0.001, 0.002, 0.005, *(0.01 * step for step in range(1, 61))))
+_FITS = ("temperature", "filter", "penalty")  # Numbers are fitted, so that another fault may look like them in part.
 _DIGITS = 16  # Log-probabilities needed to tell that all are rounded: one in 2^16 floats looks like bf16 by chance.
 
 
@@ -111,9 +113,9 @@ def changed_logits(known: Logits, tokens: int) -> Iterator[Tried]:
 
 
 def tempered_filters(known: Logits, tokens: int) -> Iterator[Tried]:
-    """Yield top-k and top-p after a temperature, which a single one of them does not explain."""
+    """Yield filters after a temperature, which a single one of them does not explain."""
     part = known.part()
-    for name in ("top-k", "top-p"):
+    for name in _FILTERS:
 
         def remaining(scale: float, name: str = name) -> Tensor:
             return next((e for what, e, _ in _filters(part, scale) if what.startswith(name)), torch.full_like(part.engine, torch.nan))
@@ -188,8 +190,12 @@ def explained(remaining: Ratio) -> Literal["all", "part"]:
 
 
 def explaining(causes: Sequence[tuple[Tried, Cause]], units: Units) -> list[Cause]:
-    """Return the causes that explain the difference significantly better than rounding: the best, and those that explain as much."""
-    better = [(each, cause) for each, cause in causes if (cause.gain_low or 0) > GAIN]
+    """Return the causes that explain the difference significantly better than rounding: the best, and those that explain as much. What is
+    fitted explains all or nothing.
+    """
+    better = [
+        (each, cause) for each, cause in causes if (cause.gain_low or 0) > GAIN and (cause.explains == "all" or cause.kind not in _FITS)
+    ]
     if not better or better[0][1].explains == "part":
         return [cause for _, cause in better[:1]]
     equal = [cause for each, cause in better if _as_good(each, better[0][0], units)]
@@ -231,20 +237,19 @@ def _fit(remaining: Callable[[float], Tensor], grid: NDArray[np.float64]) -> flo
 
 
 def _filters(known: Logits, scale: float) -> list[tuple[str, Tensor, Change]]:
-    """Return the top-k and the top-p under which e is smallest, and this e (m,), each if it passes nearly the engine's tokens."""
-    cumulative = torch.softmax(known.ordered / scale, -1).cumsum(-1)
+    """Return the top-k, top-p and min-p under which e is smallest, and this e (m,), each if it passes nearly the engine's tokens."""
+    ordered = known.ordered / scale
+    cumulative = torch.softmax(ordered, -1).cumsum(-1)
     e, forbidden = known.engine - known.log_p(known.logits / scale), torch.isneginf(known.engine)
     found: list[tuple[str, Tensor, Change]] = []
-    for name, values, kept in (
-        ("top-k {:.0f}", torch.arange(1, min(_TOP_K, cumulative.shape[1]) + 1), _top_k),
-        ("top-p {:.3g}", _TOP_P, _top_p),
-    ):
-        passing = kept(cumulative, values)
+    for name, (values, kept) in _FILTERS.items():
+        passing = kept(ordered, values)
         agrees = ((known.rank[:, None] >= passing) != forbidden[:, None]).float().mean(0) <= _OUTSIDE
         if bool(agrees.any()):
             under = e[:, None] + cumulative.gather(-1, passing - 1).clamp(max=1).log()
             at = int(torch.where(agrees, under[~forbidden].abs().mean(0), torch.inf).argmin())
-            found.append((name.format(float(values[at])), under[:, at], _filtered(known, scale, kept, values[at : at + 1])))
+            what = f"{name} {float(values[at]):.3g}"
+            found.append((what, under[:, at], _filtered(known, scale, kept, values[at : at + 1])))
     return found
 
 
@@ -255,14 +260,27 @@ def _banned(known: Logits) -> Change:
     )
 
 
-def _top_k(cumulative: Tensor, values: Tensor) -> Tensor:
+def _top_k(ordered: Tensor, values: Tensor) -> Tensor:
     """Return how many tokens pass (m, values)."""
-    return values.expand(len(cumulative), -1)
+    return values.clamp(max=ordered.shape[1]).expand(len(ordered), -1)
 
 
-def _top_p(cumulative: Tensor, values: Tensor) -> Tensor:
+def _top_p(ordered: Tensor, values: Tensor) -> Tensor:
     """Return how many tokens pass (m, values): the fewest whose probabilities sum to p."""
-    return torch.searchsorted(cumulative, values.expand(len(cumulative), -1).contiguous()).clamp(max=cumulative.shape[1] - 1) + 1
+    cumulative = torch.softmax(ordered, -1).cumsum(-1)
+    return torch.searchsorted(cumulative, values.expand(len(ordered), -1).contiguous()).clamp(max=ordered.shape[1] - 1) + 1
+
+
+def _min_p(ordered: Tensor, values: Tensor) -> Tensor:
+    """Return how many tokens pass (m, values): those whose probability is this share of the largest, or more."""
+    return torch.searchsorted(ordered[:, :1] - ordered, (-values.log()).expand(len(ordered), -1).contiguous(), right=True)
+
+
+_FILTERS: dict[str, tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]] = {
+    "top-k": (torch.arange(1, _TOP_K + 1), _top_k),
+    "top-p": (_TOP_P, _top_p),
+    "min-p": (_MIN_P, _min_p),
+}
 
 
 def _filtered(known: Logits, scale: float, kept: Callable[[Tensor, Tensor], Tensor], value: Tensor) -> Change:
@@ -271,7 +289,7 @@ def _filtered(known: Logits, scale: float, kept: Callable[[Tensor, Tensor], Tens
     def change(logits: Tensor) -> Tensor:
         logits = logits / scale
         ordered = logits.sort(-1, descending=True).values
-        least = ordered.gather(-1, kept(torch.softmax(ordered, -1).cumsum(-1), value) - 1)
+        least = ordered.gather(-1, kept(ordered, value) - 1)
         passes = (logits >= least).scatter(-1, known.targets[:, None], True)
         return torch.where(passes, logits, -torch.inf)
 

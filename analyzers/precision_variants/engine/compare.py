@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from analyzers.errors import InvalidData, InvalidRequest, MantissaError
+from analyzers.formatting import plural
 from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
@@ -39,6 +40,7 @@ _QUANTIZED: dict[Any, str] = {
 # An engine that deviates less than this share of bf16's deviation, by its whole interval, is more precise. In trials the interval of no
 # clean file ended below 0.998 (200 files), and that of no file of a head in fp32 above 0.90 (30).
 _LESS = 0.95
+_MASKED, _SPREAD = 8, 0.5  # Tokens of one log-probability, and the standard deviation of theirs in fp32, nats: no rounding does that.
 _MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
 
 
@@ -204,6 +206,7 @@ class EngineComparison:
             band=BAND,
             visible=round(float(np.sqrt(BAND**2 - 1)), 2),
             verdict=verdict,
+            needed=comparison.needed(size, len(e)) if verdict == "undecided" else None,
             kl=kl,
             importance_ratio=weights,
             variants=tuple(
@@ -293,6 +296,14 @@ class EngineComparison:
                 f"drawn at random ({-np.log(vocabulary):.3g})"
             )
             found.append(Cause(kind="tokens", what=what, explains="all"))
+        values, counts = np.unique(engine[finite], return_counts=True)
+        value = float(values[counts.argmax()])
+        same = engine == value
+        if counts.max() >= _MASKED and reference[same].std() > _SPREAD:
+            forced = True
+            tokens = plural(int(same.sum()), "token")
+            what = f"{tokens} with the log-probability {value:g}, to which fp32 gives very different ones: a mask or padding"
+            found.append(Cause(kind="masked", what=what, explains=causes.explained(units.ratio(e, b, finite & ~same))))
         size = units.ratio(e, b, finite)
         if size.high is not None and size.high < _LESS:
             alike = [
@@ -378,7 +389,7 @@ _TRIED: dict[CauseKind, str] = {
     "kv_cache": "an fp8 cache",
     "context": "a beginning-of-text token more or less",
     "temperature": "a temperature",
-    "filter": "top-k and top-p",
+    "filter": "filters (top-k, top-p, min-p)",
     "penalty": "penalties on repeated tokens",
     "forbidden": "the forbidden tokens forbidden everywhere",
 }

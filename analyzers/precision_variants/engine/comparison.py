@@ -15,11 +15,13 @@ Flags = NDArray[np.bool_]
 
 BAND = 1.2
 """An engine whose mean |e| is at most this many times bf16's is within. Clean runs (other attention, batches, padding, a cache) have
-ratios of 0.95 to 1.05 on the samples; an independent deviation of sqrt(band^2 - 1) = 0.66 times bf16's own is the smallest that shows."""
+ratios of 0.95 to 1.1 on the samples; an independent deviation of sqrt(band^2 - 1) = 0.66 times bf16's own is the smallest that shows."""
 
 PAIR_BAND = BAND * 2**0.5
 """The same for the difference of two engines: independent errors of bf16's size differ by sqrt(2) times as much."""
 
+_LIKELY = 1.65  # An interval this many times narrower than its distance to the limit decides in six of seven repetitions.
+_MOST = 100  # Times the tokens, beyond which nobody goes on.
 _LEAST_UNITS = 8  # Fewer units say too little about their spread.
 _BLOCK = 32  # Tokens: neighbours share the errors of their common context.
 _RESAMPLES = 2_000
@@ -77,6 +79,15 @@ def verdict(measured: Ratio, beyond: bool, band: float = BAND) -> Verdict:
     if beyond or (measured.low is not None and measured.low > band):
         return "beyond"
     return "within" if measured.high is not None and measured.high <= band else "undecided"
+
+
+def needed(measured: Ratio, tokens: int, band: float = BAND) -> int | None:
+    """Return the number of tokens that would decide a ratio, if it stays what it is: None without an interval, or if they are too many."""
+    if measured.value is None or measured.low is None or measured.high is None or measured.value == band:
+        return None
+    width = measured.value - measured.low if measured.value > band else measured.high - measured.value
+    times = (_LIKELY * width / (measured.value - band)) ** 2
+    return int(float(f"{tokens * times:.1e}")) if times <= _MOST else None
 
 
 def difference(d: Floats) -> Difference:

@@ -11,7 +11,7 @@ from analyzers.records import Record
 Verdict = Literal["within", "beyond", "undecided"]
 CauseKind = Literal[
     "temperature", "filter", "penalty", "rounded", "offset", "tokens", "context", "quantized", "kv_cache", "routing", "higher_precision",
-    "forbidden", "other_weights",
+    "forbidden", "masked", "other_weights",
 ]  # fmt: skip
 
 
@@ -116,7 +116,9 @@ class Engine(Record):
 
     form: that of the file (`reading.FORMS`). tokens: those with a log-probability. forbidden: those at minus infinity, which are in no
     difference. verdict: "within" if ratio.high <= band, "beyond" if ratio.low > band, if a token is forbidden, or if a cause explains the
-    difference better than rounding; else "undecided". visible: the smallest independent deviation, in units of bf16's, that the band shows.
+    difference better than rounding; else "undecided". needed: the number of tokens that would probably decide it, if the ratio stays; null
+    if it is decided, has no interval, or would take more than 100 times as many. visible: the smallest independent deviation, in units of
+    bf16's, that the band shows.
     causes: see `Cause`; tried: the names of all; on: the tokens on which causes that need logits were tried. shown: the first tokens, for
     the plot. layers: empty without hidden states. first_deviating_layer: null if none deviates, or without hidden states.
     """
@@ -131,6 +133,7 @@ class Engine(Record):
     band: float
     visible: float
     verdict: Verdict
+    needed: int | None = None
     kl: KL
     importance_ratio: ImportanceRatio
     variants: tuple[VariantRatio, ...]

@@ -101,6 +101,8 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
                     raise _Wrong(f"is {FORMS[form]}, and line {read[0].line} {FORMS[read[0].form]}: give one form at a time")
         except _Wrong as error:
             raise InvalidData(f"Line {number} of {source} {error}.") from None
+    if not read:
+        raise InvalidData(f"There is no sequence in {source}.")
     if not any(value is not None for each in read for value in each.logprobs) and not any(each.forbidden for each in read):
         raise InvalidData("Every log-probability is null: at least one token needs a value.")
     return tuple(read)
@@ -139,27 +141,56 @@ _Read = tuple[str, _Tokens, list[Any], int]
 
 def _read(answer: Mapping[str, Any]) -> _Read:
     """Return form, tokens (ids or texts), their log-probabilities and the first generated token of an answer."""
-    given = answer.get("logprobs")
     if "meta_info" in answer:
         return _sglang(answer)
-    if isinstance(given, dict) and "content" in given:
-        entries = _listed(given["content"], "logprobs.content")
-        return _continued("chat", answer, [_field(each, "token") for each in entries], [_field(each, "logprob") for each in entries])
-    if isinstance(given, dict) and "token_logprobs" in given and answer.get("prompt_logprobs") is None:
-        return _continued("completions", answer, _listed(given.get("tokens"), "tokens"), _listed(given["token_logprobs"], "token_logprobs"))
-    if "prompt_logprobs" in answer:
-        return _vllm(answer)
-    if "token_ids" not in answer or not isinstance(given, list):
-        raise _Wrong(
-            f"has none of the forms that are read: {', '.join(FORMS.values())}"
-            if given is None
-            else "has log-probabilities without token_ids"
-        )
-    tokens = _listed(answer["token_ids"], "token_ids")
-    if len(given) not in (len(tokens), len(tokens) - 1):
+    given, prompt = answer.get("logprobs"), _listed(answer.get("prompt_token_ids") or [], "prompt_token_ids")
+    form, tokens, logprobs = _given(answer, given, prompt)
+    if logprobs and logprobs[0] is None:  # the prompt is included: nothing was generated without a log-probability
+        return form, tokens, logprobs, 0
+    if answer.get("prompt_logprobs") is None:
+        if not prompt:
+            raise _Wrong(f"has log-probabilities of generated tokens only, and {_PROMPT}: add prompt_token_ids")
+        return form, [*prompt, *tokens], [None] * len(prompt) + logprobs, len(prompt)
+    entries = _listed(answer["prompt_logprobs"], "prompt_logprobs")
+    if not prompt:
+        raise _Wrong("has prompt_logprobs without prompt_token_ids, and so not the first token: ask vLLM for them with return_token_ids")
+    if len(prompt) != len(entries):
+        raise _Wrong(f"has {len(prompt):,} prompt_token_ids and {len(entries):,} prompt_logprobs")
+    before = [_candidate(entry, token) for entry, token in zip(entries, prompt, strict=True)]
+    return "vllm", [*prompt, *tokens], before + logprobs, len(prompt) if tokens else 0
+
+
+def _given(answer: Mapping[str, Any], given: Any, prompt: _Tokens) -> tuple[str, _Tokens, list[Any]]:
+    """Return form, tokens and log-probabilities of ``logprobs``: those generated, or of the whole sequence, whose first is null."""
+    ids = _listed(answer.get("token_ids") or [], "token_ids")
+    if isinstance(given, dict) and ("content" in given or "token_logprobs" in given):
+        if "content" in given:
+            form, entries = "chat", _listed(given["content"], "logprobs.content")
+            logprobs = [_field(each, "logprob") for each in entries]
+            tokens = [each["id"] if "id" in each else _field(each, "token") for each in entries]  # llama.cpp's server writes ids
+        else:
+            form, tokens, logprobs = (
+                "completions",
+                _listed(given.get("tokens"), "tokens"),
+                _listed(given["token_logprobs"], "token_logprobs"),
+            )
+        if len(tokens) != len(logprobs):
+            raise _Wrong(f"has {len(tokens):,} tokens and {len(logprobs):,} log-probabilities")
+        known = [*prompt, *ids][: len(tokens)] if logprobs and logprobs[0] is None else ids
+        return form, known if len(known) == len(tokens) else [_id(token) for token in tokens], logprobs
+    if given is None and answer.get("prompt_logprobs") is not None:
+        return "vllm", [], []
+    if not isinstance(given, list) or not ids:
+        what = f"none of the forms that are read: {', '.join(FORMS.values())}" if given is None else "log-probabilities without token_ids"
+        raise _Wrong(f"has {what}. Of any engine, write token_ids, with those of the prompt, and logprobs, null where there is none")
+    if any(isinstance(each, dict) for each in given) and len(given) == len(ids):
+        return "vllm", ids, [_candidate(entry, token) for entry, token in zip(given, ids, strict=True)]
+    if len(given) not in (len(ids), len(ids) - 1):
         values = plural(len(given), "log-probability", "log-probabilities")
-        raise _Wrong(f"has {len(tokens):,} token ids and {values}: as many, or one fewer, are needed")
-    return "plain", tokens, [None] * (len(tokens) - len(given)) + given, 0
+        raise _Wrong(f"has {len(ids):,} token ids and {values}: as many, or one fewer, are needed")
+    if len(given) == len(ids) and not prompt:
+        return "plain", ids, [None, *given[1:]]
+    return "plain", ids, [None] * (len(ids) - len(given)) + given
 
 
 def _sglang(answer: Mapping[str, Any]) -> _Read:
@@ -169,53 +200,29 @@ def _sglang(answer: Mapping[str, Any]) -> _Read:
     entries = [*before, *after]
     if not entries:
         raise _Wrong("has no input_token_logprobs: ask SGLang for them with return_logprob and logprob_start_len 0")
-    prompt = info.get("prompt_tokens")
-    if not before or (isinstance(prompt, int) and len(before) < prompt):
-        raise _Wrong(f"has not the log-probabilities of the whole prompt, and {_PROMPT}: ask SGLang with logprob_start_len 0")
     if any(not isinstance(entry, list) or len(entry) < 2 for entry in entries):
         raise _Wrong("has an entry of token_logprobs that is not [log-probability, token id, text]")
-    return "sglang", [entry[1] for entry in entries], [entry[0] for entry in entries], len(before) if after else 0
-
-
-def _vllm(answer: Mapping[str, Any]) -> _Read:
-    """A dictionary of candidates for each token of the prompt, the token itself first, and what was generated after it."""
-    entries = _listed(answer["prompt_logprobs"], "prompt_logprobs")
-    ids = _listed(answer.get("prompt_token_ids") or [], "prompt_token_ids")
-    if not ids:
-        raise _Wrong("has prompt_logprobs without prompt_token_ids, and so not the first token: ask vLLM for them with return_token_ids")
-    if len(ids) != len(entries):
-        raise _Wrong(f"has {len(ids):,} prompt_token_ids and {len(entries):,} prompt_logprobs")
-    after, generated = answer.get("logprobs"), answer.get("token_ids") or []
-    if isinstance(after, dict):  # the server's form; prompt_logprobs are then those of a completion
-        after = [{str(token): value} for token, value in zip(generated, after.get("token_logprobs") or [], strict=False)]
-    after = after if isinstance(after, list) and len(after) == len(generated) else []
-    whole = [*ids, *generated[: len(after)]]
-    return "vllm", whole, [_candidate(each, token) for each, token in zip([*entries, *after], whole, strict=True)], len(ids) if after else 0
+    prompt, count = _listed(answer.get("prompt_token_ids") or [], "prompt_token_ids"), info.get("prompt_tokens")
+    front = prompt[: len(prompt) - len(before)]
+    if not (front or before) or (isinstance(count, int) and len(front) + len(before) < count):
+        raise _Wrong(
+            f"has not the log-probabilities of the whole prompt, and {_PROMPT}: ask SGLang with logprob_start_len 0, or add "
+            "prompt_token_ids"
+        )
+    tokens = [*front, *(entry[1] for entry in entries)]
+    if prompt and tokens[: len(prompt)] != prompt:
+        raise _Wrong("has prompt_token_ids that are not those of input_token_logprobs")
+    return "sglang", tokens, [None] * len(front) + [entry[0] for entry in entries], len(front) + len(before) if after else 0
 
 
 def _candidate(entry: Any, token: Any) -> Any:
+    """Return the log-probability of a token among vLLM's candidates at its position."""
     if entry is None:
         return None
     value = entry.get(str(token)) if isinstance(entry, dict) else None
     if value is None:
         raise _Wrong(f"has no log-probability of token {token} among the candidates at its position")
     return _field(value, "logprob") if isinstance(value, dict) else value
-
-
-def _continued(form: str, answer: Mapping[str, Any], tokens: _Tokens, logprobs: list[Any]) -> _Read:
-    """Put the prompt's tokens in front, unless the first log-probability is null: then the prompt is included."""
-    if len(tokens) != len(logprobs):
-        raise _Wrong(f"has {len(tokens):,} tokens and {len(logprobs):,} log-probabilities")
-    generated = answer.get("token_ids")
-    if isinstance(generated, list) and len(generated) == len(tokens):
-        tokens = generated
-    tokens = [_id(token) for token in tokens]
-    prompt = answer.get("prompt_token_ids")
-    if logprobs and logprobs[0] is None:
-        return form, tokens, logprobs, 0
-    if not isinstance(prompt, list) or not prompt:
-        raise _Wrong(f"has log-probabilities of generated tokens only, and {_PROMPT}: add prompt_token_ids")
-    return form, [*prompt, *tokens], [None] * len(prompt) + logprobs, len(prompt)
 
 
 def _id(token: Any) -> Any:
@@ -237,11 +244,11 @@ def _field(entry: Any, name: str) -> Any:
 
 def _sequence(form: str, tokens: Sequence[Any], logprobs: Sequence[Any], start: int, line: int) -> EngineSequence:
     """Check every value. Raises _Wrong."""
-    texts = any(isinstance(token, str) for token in tokens)
+    texts = form in ("chat", "completions") and any(isinstance(token, str) for token in tokens)
     if len(tokens) < 2:
         raise _Wrong(f"has {len(tokens)} token{'s' if len(tokens) != 1 else ''}: at least 2 are needed to predict one")
     if texts and not all(isinstance(token, str) for token in tokens):
-        raise _Wrong("has the ids of some tokens and only the texts of others")
+        raise _Wrong("has the ids of some tokens and only the texts of others: ask for all ids (vLLM: return_token_ids)")
     if not texts and (wrong := next((each for each in tokens if type(each) is not int or not 0 <= each < 2**31), None)) is not None:
         raise _Wrong(f"has the token id {quoted(str(wrong), 20)}, which is not a token id")
     values, forbidden = list[float | None](), list[int]()

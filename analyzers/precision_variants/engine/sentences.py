@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analyzers.formatting import listed, magnitude, plural
+from analyzers.precision_variants.engine.comparison import needed
 from analyzers.precision_variants.engine.measurements import Cause, Engine, Ratio, RunDifference
 from analyzers.precision_variants.engine.reading import FORMS
 
@@ -27,7 +28,7 @@ def headline(engine: Engine) -> str:
 _ADVICE = {
     "temperature": "Let the engine write log-probabilities before temperature (vLLM: logprobs_mode raw_logprobs), or divide the trainer's "
     "logits by it too.",
-    "filter": "Let the engine write log-probabilities before top-k and top-p, or leave these out when sampling for training.",
+    "filter": "Let the engine write log-probabilities before top-k, top-p and min-p, or leave these out when sampling for training.",
     "penalty": "Let the engine write log-probabilities before penalties, or sample without them.",
     "rounded": "Compute the log-softmax of the engine in fp32, and write all its digits.",
     "offset": "Align log-probabilities with their tokens: that of a token stands in the logits of the token before it.",
@@ -37,6 +38,7 @@ _ADVICE = {
     "kv_cache": "Store keys and values in bf16, or calibrate the scales of the fp8 cache.",
     "routing": "Replay the engine's routing in the trainer, or compute routers in fp32 in both.",
     "forbidden": "Leave tokens at minus infinity out of the loss, or forbid them in the trainer too.",
+    "masked": "Write null as the log-probability of tokens that the engine did not generate.",
     "other_weights": "Check which weights the engine has: compare its checkpoint with the trainer's.",
 }
 
@@ -54,7 +56,9 @@ def advice(engine: Engine) -> str:
     if engine.verdict == "beyond" and kinds:
         return _ADVICE[kinds[0]]
     if engine.verdict == "undecided":
-        return "Give log-probabilities of more tokens, in at least 8 sequences."
+        return _more(engine.ratio, engine.tokens, engine.band)
+    if engine.verdict == "within" and engine.against is not None and engine.against.verdict == "undecided":
+        return _more(engine.against.ratio, engine.against.tokens, engine.against.band)
     if engine.verdict == "within" and engine.against is not None and engine.against.verdict == "beyond":
         return "Judge the log-probabilities of the second run too: what explains the difference is looked for in one run at a time."
     if engine.verdict == "within" and engine.first_deviating_layer is not None:
@@ -63,6 +67,19 @@ def advice(engine: Engine) -> str:
             "outputs of whole layers, or other tokens."
         )
     return "Nothing is to be done about rounding, unless bf16 itself costs too much: its errors by layer follow."
+
+
+def _more(size: Ratio, tokens: int, band: float) -> str:
+    """Write how many tokens would decide."""
+    enough = needed(size, tokens, band)
+    if size.low is None:
+        return "Give log-probabilities of more tokens, in at least 8 sequences."
+    if enough is None:
+        return f"More tokens will hardly decide, because the ratio is close to the limit of {band:.3g}: judge by its size."
+    return (
+        f"Give log-probabilities of about {enough:,} tokens, {enough / tokens:.2g} times as many, in 8 or more sequences: they probably "
+        "decide, if the ratio stays what it is."
+    )
 
 
 def statement(engine: Engine) -> Iterator[str]:
@@ -106,6 +123,9 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
+_LOOKS = ("higher_precision", "temperature", "filter", "penalty")  # Another fault may have the same effect as what was fitted.
+
+
 def _named(causes: Sequence[Cause]) -> str:
     """Write what explains the difference."""
     part = next((f" It is explained in part by {cause.what};" for cause in causes if cause.explains == "part"), "")
@@ -118,9 +138,9 @@ def _named(causes: Sequence[Cause]) -> str:
         *others, last = [cause.what for cause in whole]
         return f"{rest} {', '.join(others)} or {last}: these tokens do not tell them apart."
     if first.kind == "other_weights":
-        rest = f"{part} the rest by nothing that was tried:" if part else " Nothing that was tried explains it:"
+        rest = f"{part} the rest by nothing that was tried:" if part else " No single cause that was tried explains it:"
         return f"{rest} other weights, as after a stale sync, look like this, and so does what was not tried."
-    return f" {'It looks like' if first.kind == 'higher_precision' else 'What explains it:'} {first.what}."
+    return f" {'It looks like' if first.kind in _LOOKS else 'What explains it:'} {first.what}."
 
 
 def notes(engine: Engine) -> Iterator[str]:

@@ -108,6 +108,14 @@ _MODELS: dict[str, _Model] = {
         },
         embedding="",
     ),
+    "clip": _Model(
+        "CLIPModel",
+        {
+            "text_config": _SIZES | {"max_position_embeddings": 40, "bos_token_id": 1, "eos_token_id": 2},
+            "vision_config": _SIZES | {"image_size": 16, "patch_size": 4}, "projection_dim": 24,
+        },
+        embedding="text_model.embeddings.token_embedding.weight",
+    ),
     "vit": _Model("ViTForImageClassification", _SIZES | {"image_size": 16, "patch_size": 4}, embedding=""),
 }  # fmt: skip
 ARCHITECTURES = tuple(_MODELS)

@@ -49,7 +49,7 @@ def _converted(folder: Path, layout: str, out: Path) -> Path:
 
 def _experts(state: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Cut every MLP into experts."""
-    result = {}
+    result: dict[str, torch.Tensor] = {}
     for name, tensor in state.items():
         before, mlp, projection = name.partition(".mlp.")
         if mlp:

@@ -258,13 +258,14 @@ class _Sides:
         used = {match.tuned_stored.name for match in matches} | {tensor.name for name, tensor in partners.items() if name not in found}
         return _Matched(found, partners, [tensor for tensor in tuned if tensor.name not in used], [])
 
-    def _rest(self, base: Sequence[Tensor], tuned: Sequence[Tensor], matches: Sequence[Match]) -> list[list[Tensor]]:
+    def _rest(self, base: Sequence[Tensor], tuned: Sequence[Tensor], matches: Sequence[Match]) -> tuple[list[Tensor], list[Tensor]]:
         """Return the tensors of both sides that none of ``matches`` has, except copies of others."""
         taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
-        return [
+        ours, theirs = (
             [t for t in side if t.name not in names and t.has_values and not copies.get(t.name)]
             for side, names, copies in zip((base, tuned), taken, self.copies, strict=True)
-        ]
+        )
+        return ours, theirs
 
     def _with_layers(self, maps: list[LayerMap]) -> _Matched:
         """Match again with the tuned checkpoint's layers numbered as in the base."""

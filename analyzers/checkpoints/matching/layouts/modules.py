@@ -59,7 +59,7 @@ def module_key(module: Module) -> tuple[str, ...]:
 def modules_of(base: Sequence[Tensor], tuned: Sequence[Tensor], known: Sequence[Match]) -> Iterator[Module]:
     """Yield the modules of which both sides have tensors, each part at most once."""
     sides = [[(tensor, site(tensor.name)) for tensor in side] for side in (base, tuned)]
-    alike = _stacks_alike(*sides, known)
+    alike = _stacks_alike(sides[0], sides[1], known)
     found: dict[tuple[str, str, str], Module] = {}
     for number, side in enumerate(sides):
         for tensor, at in side:

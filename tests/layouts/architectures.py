@@ -85,6 +85,11 @@ _MODELS: dict[str, _Model] = {
         "Qwen3MoeForCausalLM", _GROUPED | {"num_experts": 4, "moe_intermediate_size": 24, "head_dim": HEAD}, BF16, KEY_HEADS
     ),
     "gpt_oss": _Model("GptOssForCausalLM", _GROUPED | {"num_local_experts": 3, "head_dim": HEAD}, BF16, KEY_HEADS),
+    "mpt": _Model(
+        "MptForCausalLM",
+        {"d_model": WIDTH, "n_layers": LAYERS, "n_heads": HEADS, "vocab_size": VOCABULARY, "max_seq_len": 40},
+        BF16, fused="blocks", embedding="transformer.wte.weight", tied=_HEAD,
+    ),
     "opt": _Model(
         "OPTForCausalLM",
         _SIZES | {"ffn_dim": FFN, "word_embed_proj_dim": WIDTH, "max_position_embeddings": 40},

@@ -267,6 +267,7 @@ GGUF = {
     "llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "phi3": gguf.MODEL_ARCH.PHI3, "gpt2": gguf.MODEL_ARCH.GPT2,
     "gpt_neox": gguf.MODEL_ARCH.GPTNEOX, "bloom": gguf.MODEL_ARCH.BLOOM, "falcon": gguf.MODEL_ARCH.FALCON,
     "mixtral": gguf.MODEL_ARCH.LLAMA, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE, "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
+    "t5": gguf.MODEL_ARCH.T5, "mpt": gguf.MODEL_ARCH.MPT,
 }  # fmt: skip
 
 

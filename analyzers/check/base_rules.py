@@ -73,10 +73,10 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
     turned = [each for each in unmatched.relaid if each.name == each.tuned_name]
     if turned:
         detail = (
-            f"{plural(len(turned), 'tensor has', 'tensors have')} the name and shape as in {base} and the same values in another order "
-            f"({turned[0].form}): programs that load both alike compute something else. Check the conversion."
+            f"{plural(len(turned), 'tensor has', 'tensors have')} the name as in {base} and the same values in another layout "
+            f"({turned[0].form}): programs that load both alike fail, or compute something else. Check the conversion."
         )
-        yield finding("misshapen", "warning", "Values in another order", detail, [each.tuned_name for each in turned])
+        yield finding("misshapen", "warning", "Values in another layout", detail, [each.tuned_name for each in turned])
     if unmatched.extra:
         number = unmatched.counts.get("extra", len(unmatched.extra))
         detail = f"{plural(number, 'tensor')} with {unmatched.extra_parameters:,} values that {base} does not have."

@@ -7,14 +7,19 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .child import repeat, run
 from .model_files import make
 from .result import Result
 
-LAYOUTS = ("fused", "interleaved by heads", "transposed")
+if TYPE_CHECKING:
+    import torch
+
+LAYOUTS = ("fused", "interleaved by heads", "transposed", "stacked")
 RUNS = 3
 TARGET = 1.5
+_EXPERTS = 4
 _HEAD = 128
 
 
@@ -23,7 +28,9 @@ def layouts(folder: Path) -> Iterator[Result]:
     base, plain = make(folder / "base"), make(folder / "tuned", update="scattered-0.3")
     for layout in LAYOUTS:
         out = folder / "relaid"
-        run(["-m", "tests.benchmarks.layouts", str(plain), layout, str(out)])
+        if layout == "stacked":
+            base, plain = (_converted(each, "experts one by one", folder / f"{each.name}-experts") for each in (base, plain))
+        _converted(plain, layout, out)
         ours, same = (repeat(RUNS, ["-m", "analyzers", "sparsity", str(base), str(each), "--exact", "--json"]) for each in (out, plain))
         cpu = [min(each.cpu_seconds for each in runs.each) for runs in (ours, same)]
         cost = ours.seconds / same.seconds
@@ -35,6 +42,38 @@ def layouts(folder: Path) -> Iterator[Result]:
         shutil.rmtree(out)
 
 
+def _converted(folder: Path, layout: str, out: Path) -> Path:
+    run(["-m", "tests.benchmarks.layouts", str(folder), layout, str(out)])
+    return out
+
+
+def _experts(state: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+    """Cut every MLP into experts."""
+    result: dict[str, torch.Tensor] = {}
+    for name, tensor in state.items():
+        before, mlp, projection = name.partition(".mlp.")
+        if mlp:
+            parts = tensor.chunk(_EXPERTS, dim=int("down_proj" in projection))
+            result |= {f"{before}.mlp.experts.{number}.{projection}": part for number, part in enumerate(parts)}
+        else:
+            result[name] = tensor
+    return result
+
+
+def _stacked(state: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+    """Stack the experts, gate and up fused."""
+    import torch
+
+    result = {name: tensor for name, tensor in state.items() if ".experts." not in name}
+    for name in state:
+        before, first, projection = name.partition(".experts.0.")
+        if first and "up_proj" not in projection:
+            names = ("gate_proj", "up_proj") if "gate_proj" in projection else ("down_proj",)
+            parts = [torch.cat([state[f"{before}.experts.{i}.{each}.weight"] for each in names]) for i in range(_EXPERTS)]
+            result[f"{before}.experts.{'gate_up_proj' if len(names) == 2 else 'down_proj'}"] = torch.stack(parts)
+    return result
+
+
 def relay(folder: Path, layout: str, out: Path) -> None:
     """Write the checkpoint in ``folder`` to ``out`` in another layout."""
     import torch
@@ -42,6 +81,8 @@ def relay(folder: Path, layout: str, out: Path) -> None:
 
     state = {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
     result: dict[str, torch.Tensor] = {}
+    if layout in ("experts one by one", "stacked"):
+        result, state = (_experts if layout != "stacked" else _stacked)(state), {}
     for name, tensor in state.items():
         q, k, v = (state.get(name.replace("q_proj", part)) for part in ("q_proj", "k_proj", "v_proj"))
         if layout == "transposed":

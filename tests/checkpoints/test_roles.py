@@ -30,7 +30,7 @@ _CASES = {
         blk.3.ffn_up.weight blk.3.ffn_down.bias blk.3.ffn_gate_shexp.weight {_L}mlp.down_proj.weight_packed""",
     "expert": f"""{_L}block_sparse_moe.experts.0.w1.weight {_L}mlp.experts.3.gate_proj.weight {_L}mlp.experts.gate_up_proj_blocks
         {_L}mlp.experts.gate_up_proj_scales {_L}mlp.experts.gate_up_proj_bias {_L}mlp.experts.down_proj
-        encoder.block.1.layer.1.mlp.experts.expert_0.wi.weight
+        encoder.block.1.layer.1.mlp.experts.expert_0.wi.weight {_L}mlp.switch_mlp.down_proj.weight
         blk.3.ffn_gate_exps.weight blk.3.ffn_gate_up_exps.weight blk.3.ffn_down_chexps.weight""",
     "router": f"""{_L}block_sparse_moe.gate.weight {_L}mlp.gate.weight {_L}mlp.router.weight {_L}mlp.router.bias
         {_L}mlp.gate.e_score_correction_bias {_L}mlp.shared_expert_gate.weight encoder.block.1.layer.1.mlp.router.classifier.weight
@@ -43,7 +43,7 @@ _CASES = {
         model.decoder.layers.0.self_attn_layer_norm.weight cls.predictions.transform.LayerNorm.weight bn1.running_mean
         {_L}pre_feedforward_layernorm.weight bert.embeddings.LayerNorm.gamma
         output_norm.weight blk.3.attn_norm.weight blk.3.ffn_norm.weight blk.3.attn_q_norm.weight token_embd_norm.weight""",
-    "head": """lm_head.weight embed_out.weight score.weight classifier.weight classifier.dense.weight output.weight
+    "head": """lm_head.weight embed_out.weight output_layer.weight score.weight classifier.weight classifier.dense.weight output.weight
         cls.predictions.decoder.weight qa_outputs.weight v_head.summary.weight""",
     "other": """backbone.layers.0.mixer.in_proj.weight backbone.layers.0.mixer.A_log backbone.layers.0.mixer.conv1d.weight
         model.decoder.project_in.weight multi_modal_projector.linear.weight logit_scale x . ...""",

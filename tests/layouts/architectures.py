@@ -85,6 +85,11 @@ _MODELS: dict[str, _Model] = {
         "Qwen3MoeForCausalLM", _GROUPED | {"num_experts": 4, "moe_intermediate_size": 24, "head_dim": HEAD}, BF16, KEY_HEADS
     ),
     "gpt_oss": _Model("GptOssForCausalLM", _GROUPED | {"num_local_experts": 3, "head_dim": HEAD}, BF16, KEY_HEADS),
+    "mpt": _Model(
+        "MptForCausalLM",
+        {"d_model": WIDTH, "n_layers": LAYERS, "n_heads": HEADS, "vocab_size": VOCABULARY, "max_seq_len": 40},
+        BF16, fused="blocks", embedding="transformer.wte.weight", tied=_HEAD,
+    ),
     "opt": _Model(
         "OPTForCausalLM",
         _SIZES | {"ffn_dim": FFN, "word_embed_proj_dim": WIDTH, "max_position_embeddings": 40},
@@ -107,6 +112,14 @@ _MODELS: dict[str, _Model] = {
             "num_conv_pos_embedding_groups": 4,
         },
         embedding="",
+    ),
+    "clip": _Model(
+        "CLIPModel",
+        {
+            "text_config": _SIZES | {"max_position_embeddings": 40, "bos_token_id": 1, "eos_token_id": 2},
+            "vision_config": _SIZES | {"image_size": 16, "patch_size": 4}, "projection_dim": 24,
+        },
+        embedding="text_model.embeddings.token_embedding.weight",
     ),
     "vit": _Model("ViTForImageClassification", _SIZES | {"image_size": 16, "patch_size": 4}, embedding=""),
 }  # fmt: skip

@@ -168,7 +168,63 @@ TIMM: Rename = (
     (r"layernorm_before", "norm1"), (r"layernorm_after", "norm2"), (r"^layernorm", "norm"), (r"^classifier", "head"),
 )  # fmt: skip
 WEIGHT_NORM: Rename = ((r"parametrizations\.weight\.original0", "weight_g"), (r"parametrizations\.weight\.original1", "weight_v"))
+MEGATRON: Rename = (
+    (r"^model\.layers", "decoder.layers"), (r"block_sparse_moe", "mlp"), (r"mlp\.gate\.", "mlp.router."), (r"self_attn", "self_attention"),
+    (r"\.o_proj", ".linear_proj"), (r"mlp\.gate_up_proj", "mlp.linear_fc1"), (r"mlp\.down_proj", "mlp.linear_fc2"),
+    (r"(experts\.)(\d+)\.gate_up_proj\.weight", r"\1linear_fc1.weight\2"),
+    (r"(experts\.)(\d+)\.(down_proj|w2)\.weight", r"\1linear_fc2.weight\2"),
+    (r"input_layernorm\.weight", "self_attention.linear_qkv.layer_norm_weight"), (r"^model\.norm", "decoder.final_layernorm"),
+    (r"embed_tokens", "embedding.word_embeddings"), (r"^model\.", ""), (r"lm_head", "output_layer"),
+)  # fmt: skip
+# The first Qwen calls up w1, and the gate w2.
+QWEN: Rename = (
+    (r"^model\.layers", "transformer.h"), (r"self_attn\.o_proj", "attn.c_proj"), (r"self_attn", "attn"), (r"mlp\.gate_proj", "mlp.w2"),
+    (r"mlp\.up_proj", "mlp.w1"), (r"mlp\.down_proj", "mlp.c_proj"), (r"input_layernorm", "ln_1"), (r"post_attention_layernorm", "ln_2"),
+    (r"model\.embed_tokens", "transformer.wte"), (r"model\.norm", "transformer.ln_f"),
+)  # fmt: skip
+OPEN_CLIP: Rename = (
+    (r"^text_model\.encoder\.layers", "transformer.resblocks"), (r"^vision_model\.encoder\.layers", "visual.transformer.resblocks"),
+    (r"self_attn", "attn"), (r"mlp\.fc1", "mlp.c_fc"), (r"mlp\.fc2", "mlp.c_proj"), (r"layer_norm(\d)", r"ln_\1"),
+    (r"^text_model\.embeddings\.token_embedding", "token_embedding"),
+    (r"^text_model\.embeddings\.position_embedding\.weight", "positional_embedding"),
+    (r"^text_model\.final_layer_norm", "ln_final"), (r"^vision_model\.embeddings\.patch_embedding", "visual.conv1"),
+    (r"^vision_model\.embeddings\.position_embedding\.weight", "visual.positional_embedding"), (r"^vision_model\.embeddings", "visual"),
+    (r"^vision_model\.pre_layrnorm", "visual.ln_pre"), (r"^vision_model\.post_layernorm", "visual.ln_post"),
+    (r"^text_projection\.weight", "text_projection"), (r"^visual_projection\.weight", "visual.proj"),
+)  # fmt: skip
 OLD_NORMS: Rename = ((r"LayerNorm\.weight", "LayerNorm.gamma"), (r"LayerNorm\.bias", "LayerNorm.beta"))
+
+
+def fuse_expert_pairs(state: State) -> State:
+    """Fuse gate and up of each single expert."""
+    result = dict(state)
+    for name, tensor in state.items():
+        match = _EXPERT.fullmatch(name)
+        if match and _EXPERT_PARTS.get(match[3], match[3]) == "gate_proj":
+            del result[name]
+            up = result.pop(name.replace("gate_proj", "up_proj").replace(".w1.", ".w3."))
+            result[f"{match[1]}{match[2]}.gate_up_proj.weight"] = torch.cat([tensor, up])
+    return result
+
+
+def megatron(architecture: Architecture, state: State) -> State:
+    """Apply the names and layouts of Megatron: qkv by group, gate and up fused, experts numbered behind their projection."""
+    fused = fuse_qkv(state, "groups", architecture.key_heads, "linear_qkv.")
+    fused = fuse_expert_pairs(fused) if architecture.name in _EXPERTS else fuse_gate_up(fused)
+    norm = "pre_mlp_layernorm" if architecture.name in _EXPERTS else "mlp.linear_fc1.layer_norm"
+    return renamed(fused, ((r"post_attention_layernorm(\.|_)weight", norm + ("_" if "fc1" in norm else ".") + "weight"), *MEGATRON))
+
+
+def numbered_last(state: State) -> State:
+    """Split the stacks of gpt-oss into linear layers with the number of the expert behind the projection; rows stay interleaved."""
+    result = dict(state)
+    for name in state:
+        before, stacked, part = name.partition(".experts.")
+        if stacked:
+            for number, expert in enumerate(result.pop(name)):
+                leaf, projection = ("weight", part) if expert.dim() == 2 else ("bias", part.removesuffix("_bias"))
+                result[f"{before}.experts.{projection}s.{number}.{leaf}"] = _turned(expert)
+    return result
 
 
 def wrapped_by_peft(state: State) -> State:
@@ -211,6 +267,7 @@ GGUF = {
     "llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "phi3": gguf.MODEL_ARCH.PHI3, "gpt2": gguf.MODEL_ARCH.GPT2,
     "gpt_neox": gguf.MODEL_ARCH.GPTNEOX, "bloom": gguf.MODEL_ARCH.BLOOM, "falcon": gguf.MODEL_ARCH.FALCON,
     "mixtral": gguf.MODEL_ARCH.LLAMA, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE, "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
+    "t5": gguf.MODEL_ARCH.T5, "mpt": gguf.MODEL_ARCH.MPT,
 }  # fmt: skip
 
 
@@ -334,6 +391,24 @@ FORMS: dict[str, Form] = {
             keeps_rows=False,
         ),
         Form("timm", ("vit",), lambda _, state: renamed(fuse_qkv(state, "blocks", HEADS, "qkv."), TIMM)),
+        Form("Megatron", ("llama", *_EXPERTS), megatron, keeps_rows=False),
+        Form(
+            "MLX",
+            _EXPERTS,
+            lambda _, state: renamed(stack_experts(state, "separate", False), ((r"experts\.(\w+_proj)$", r"switch_mlp.\1.weight"),)),
+        ),
+        Form("experts numbered last", ("gpt_oss",), lambda _, state: numbered_last(state), keeps_rows=False),
+        Form("first Qwen", ("qwen2",), lambda of, state: renamed(fuse_qkv(state, "blocks", of.key_heads, "c_attn."), QWEN)),
+        Form("flat convolutions", ("vit", "clip"), lambda _, state: {n: t.flatten(1) if t.dim() > 3 else t for n, t in state.items()}),
+        Form(
+            "open_clip",
+            ("clip",),
+            lambda _, state: {
+                name: tensor.T if name in ("text_projection", "visual.proj") else tensor
+                for name, tensor in renamed(fuse_qkv(state, "blocks", HEADS, "in_proj_"), OPEN_CLIP).items()
+            },
+            keeps_rows=False,
+        ),
         Form("weight_g and weight_v", ("wav2vec2",), lambda _, state: renamed(state, WEIGHT_NORM)),
         Form("gamma and beta", ("bert",), lambda _, state: renamed(state, OLD_NORMS)),
         Form("copies of the embedding", _TIED, with_copies),

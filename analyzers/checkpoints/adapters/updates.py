@@ -16,7 +16,8 @@ from analyzers.checkpoints.adapters.names import spelled
 from analyzers.checkpoints.adapters.ties import tied_weights
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.layouts.attention_heads import head_lengths, head_rows
-from analyzers.checkpoints.matching.layouts.match import Match, Matcher
+from analyzers.checkpoints.matching.layouts.match import Matcher
+from analyzers.checkpoints.matching.layouts.modules import Match
 from analyzers.checkpoints.matching.layouts.sites import QKV, site
 from analyzers.checkpoints.matching.tied_heads import may_tie
 from analyzers.checkpoints.tensor import Tensor

@@ -13,8 +13,9 @@ import numpy as np
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.layouts.attention_heads import head_lengths, head_rows
 from analyzers.checkpoints.matching.layouts.layer_maps import LayerMap, layer_maps, layer_of, numbered, with_layers_moved
-from analyzers.checkpoints.matching.layouts.match import Match, Matcher, Readers
+from analyzers.checkpoints.matching.layouts.match import Matcher, Readers
 from analyzers.checkpoints.matching.layouts.match_by_values import match_by_values
+from analyzers.checkpoints.matching.layouts.modules import Match
 from analyzers.checkpoints.matching.layouts.probe import Reader, row_length
 from analyzers.checkpoints.matching.layouts.views import View
 from analyzers.checkpoints.matching.tied_heads import is_copy, may_tie, tied_heads
@@ -239,14 +240,17 @@ class _Sides:
         alike = [pair for pair in pairs if pair[0].shape == pair[1].shape and _values(*pair)]
         matches = [match for each in self._matcher.same_name(alike) for match in each]
         matches += [Match(*pair, *pair) for pair in pairs if pair[0].shape != pair[1].shape and _values(*pair) and _fit(*pair)]
-        for find in (self._matcher.relaid, self._by_values):
-            taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
-            rest = [
-                [t for t in side if t.name not in names and t.has_values and not copies.get(t.name)]
-                for side, names, copies in zip((base, tuned), taken, self.copies, strict=True)
-            ]
-            if all(rest):
-                matches += find(*rest)
+        proposed = self._matcher.relaid(*self._rest(base, tuned, matches))
+        matches += [match for match in proposed if match.agree or self._readers is None]
+        if self._readers is not None:
+            by_values = match_by_values(*self._rest(base, tuned, matches), self._readers)
+            matches += by_values
+            if by_values:  # which show what stacks of blocks correspond
+                again = self._matcher.relaid(*self._rest(base, tuned, matches), matches)
+                matches += [match for match in again if match.agree]
+            # What only names propose is compared if nothing else matches it.
+            rest = [{tensor.name for tensor in side} for side in self._rest(base, tuned, matches)]
+            matches += [match for match in proposed if match.base_stored.name in rest[0] and match.tuned_stored.name in rest[1]]
         found: dict[str, list[Match]] = {}
         for match in matches:
             found.setdefault(match.base_stored.name, []).append(match)
@@ -254,8 +258,14 @@ class _Sides:
         used = {match.tuned_stored.name for match in matches} | {tensor.name for name, tensor in partners.items() if name not in found}
         return _Matched(found, partners, [tensor for tensor in tuned if tensor.name not in used], [])
 
-    def _by_values(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
-        return match_by_values(base, tuned, self._readers) if self._readers is not None else []
+    def _rest(self, base: Sequence[Tensor], tuned: Sequence[Tensor], matches: Sequence[Match]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the tensors of both sides that none of ``matches`` has, except copies of others."""
+        taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
+        ours, theirs = (
+            [t for t in side if t.name not in names and t.has_values and not copies.get(t.name)]
+            for side, names, copies in zip((base, tuned), taken, self.copies, strict=True)
+        )
+        return ours, theirs
 
     def _with_layers(self, maps: list[LayerMap]) -> _Matched:
         """Match again with the tuned checkpoint's layers numbered as in the base."""

@@ -20,8 +20,8 @@ _LEADING = frozenset(
     }
 )  # fmt: skip
 _BEFORE = re.compile(rf"(.*/)?(({'|'.join(sorted(_LEADING))})\.)*")
-# Modules with which frameworks wrap others, anywhere in a name.
-_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "base_layer.")
+# Modules with which frameworks wrap others, anywhere in a name. Of a module that peft trains whole, the trained copy is the one in use.
+_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "base_layer.", "modules_to_save.default.")
 # Names of norm parameters in the first BERT checkpoints, and of torch's weight norm; the older spelling is the bare one.
 _LEAVES = (
     (re.compile(r"(norm)\.gamma$", re.IGNORECASE), r"\1.weight"),

@@ -19,10 +19,10 @@ _LEAF = re.compile(
 _WRAPPERS = frozenset({"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer"})
 _NORM = re.compile(r"norm(?!al)|lay_?rnorm|(^|_)ln(_|\d|$)|^bn\d*$")
 _ROUTER = re.compile(r"(^|_)router(_|$)|^(shared_expert_gate|e_score_correction_bias|expert_bias|ffn_gate_inp(_shexp)?|exp_probs_b)$")
-_EXPERT = re.compile(r"(^|_)experts?(_\d+)?$|^(block_sparse_)?moe$|^ffn_\w+exps$")
+_EXPERT = re.compile(r"(^|_)experts?(_\d+)?$|^(block_sparse_)?moe$|^switch_mlp$|^ffn_\w+exps$")
 _SHARED_EXPERT = re.compile(r"^shared_(experts?|mlp)$")
 _HEAD = re.compile(
-    r"(^|_)heads?$|^(lm_head_.*|embed_out|score|classifier|qa_outputs|cls|final_logits_bias|output_projection|pre_classifier)$"
+    r"(^|_)heads?$|^(lm_head_.*|embed_out|output_layer|score|classifier|qa_outputs|cls|final_logits_bias|output_projection|pre_classifier)$"
 )
 _ATTENTION = re.compile(r"attn|attention|^mha$")
 _MLP = re.compile(r"mlp|ffn|feed_?forward|densereludense")

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.checkpoints.matching.layouts.match import Match, Readers
+from analyzers.checkpoints.matching.layouts.match import Readers
 from analyzers.checkpoints.matching.layouts.match_by_values import in_form
+from analyzers.checkpoints.matching.layouts.modules import Match
 from analyzers.checkpoints.matching.layouts.probe import Floats, related
 from analyzers.checkpoints.tensor import Tensor
 

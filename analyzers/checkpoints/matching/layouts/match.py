@@ -5,38 +5,25 @@ in which they can hold each other's parts (`packed_tensors`) are options, and a 
 in their numbers only share one decision, taken on the first, a middle and the last of them.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from analyzers.checkpoints.matching.layouts.modules import Located, Match, Module, module_key, modules_of
 from analyzers.checkpoints.matching.layouts.packed_tensors import PackedLayout, Part, layouts, variants
 from analyzers.checkpoints.matching.layouts.probe import Reader, best_correlation, correlation, related, related_share, row_length, spread
-from analyzers.checkpoints.matching.layouts.sites import GATE_UP, QKV, Site, site
+from analyzers.checkpoints.matching.layouts.sites import QKV, site
 from analyzers.checkpoints.tensor import Tensor
 
-_NUMBERS = re.compile(r"\d+")
 # Most modules of a pattern, and experts of each, whose values are read; most options of a pattern that are tried.
 _MODULES, _EXPERTS, _OPTIONS = 3, 2, 256
 # Correlation above which no other option is tried.
 _CERTAIN = 0.98
 
 Readers = tuple[Reader, Reader]
-Located = tuple[Tensor, Site]
+
 # The part and the number of the expert, -1 for a stack that is compared as a whole.
 Atom = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Views of both sides with the same weights. form: their layout, "" as stored; agree: whether their values agree in it."""
-
-    base: Tensor
-    tuned: Tensor
-    base_stored: Tensor
-    tuned_stored: Tensor
-    form: str = ""
-    agree: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +61,6 @@ class _Choice:
     agree: bool
 
 
-@dataclass(slots=True)
-class _Module:
-    """The tensors of both sides that hold parts of one module."""
-
-    path: str
-    leaf: str
-    base: list[Located]
-    tuned: list[Located]
-
-    @property
-    def pattern(self) -> tuple[object, ...]:
-        """A key that is equal for modules that differ in their numbers only."""
-        sides = tuple(
-            tuple(sorted({(tensor.shape, at.parts, at.expert is None or at.expert < 0) for tensor, at in side}))
-            for side in (self.base, self.tuned)
-        )
-        return _NUMBERS.sub("*", self.path), self.leaf, sides, tuple(len(side) for side in (self.base, self.tuned))
-
-    @property
-    def stacked_once(self) -> bool:
-        """Return whether one side stacks the experts that the other has one by one."""
-        base, tuned = (any(at.expert == -1 for _, at in side) for side in (self.base, self.tuned))
-        return base != tuned
-
-
 class Matcher:
     """Matches the tensors of two sides.
 
@@ -112,11 +74,14 @@ class Matcher:
         self._heads, self._sizes, self._readers, self._fit = heads, sizes, readers, fit
         self._choices: dict[tuple[str, ...], _Choice] = {}
 
-    def relaid(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
-        """Match tensors without a counterpart by name and shape; each tensor is in the matches of at most one module."""
-        modules: dict[tuple[object, ...], list[_Module]] = {}
+    def relaid(self, base: Sequence[Tensor], tuned: Sequence[Tensor], known: Sequence[Match] = ()) -> list[Match]:
+        """Match tensors without a counterpart by name and shape; each tensor is in the matches of at most one module.
+
+        known: matches of other tensors, which show what stacks of blocks correspond.
+        """
+        modules: dict[tuple[object, ...], list[Module]] = {}
         found: list[Match] = []
-        for module in _modules(base, tuned):
+        for module in modules_of(base, tuned, known):
             if len(module.base) == len(module.tuned) == 1 and self._resized(module.base[0][0], module.tuned[0][0]):
                 found.append(_as_stored(module.base[0][0], module.tuned[0][0]))
             else:
@@ -130,7 +95,7 @@ class Matcher:
 
     def same_name(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> list[list[Match]]:
         """Return for each pair of the same name and shape the match as stored, or the matches in the layout that its values show."""
-        modules = [_Module(at.path, at.leaf, [(base, at)], [(tuned, at)]) for base, tuned in pairs for at in [site(base.name)]]
+        modules = [Module(at.path, at.leaf, [(base, at)], [(tuned, at)]) for base, tuned in pairs for at in [site(base.name)]]
         patterns: dict[tuple[object, ...], list[int]] = {}
         for number, module in enumerate(modules):
             patterns.setdefault((*module.pattern, module.base[0][1].parts), []).append(number)
@@ -166,15 +131,15 @@ class Matcher:
         """Return whether two tensors of different shapes are compared row by row."""
         return base.shape != tuned.shape and self._fit(base, tuned)
 
-    def _ambiguous(self, module: _Module) -> bool:
+    def _ambiguous(self, module: Module) -> bool:
         """Return whether the same shape may hold the values in another order."""
         (tensor, at), shape = module.base[0], module.base[0][0].shape
         square = len(shape) > 1 and len(set(shape[-2:])) == 1
         return tensor.elements > 0 and len(shape) > 1 and (square or len(at.parts) > 1 or at.parts[0] in ("q", "k"))
 
-    def _relaid_as_weight(self, module: _Module) -> bool:
+    def _relaid_as_weight(self, module: Module) -> bool:
         """Return whether the module is a bias whose weight is in another layout."""
-        known = self._choices.get(_module_key(module))
+        known = self._choices.get(module_key(module))
         return module.leaf != "weight" and known is not None and (any(known.words) or any(known.variants.values()))
 
     def _run_of(self, pairs: Mapping[int, tuple[Tensor, Tensor]]) -> dict[int, tuple[float, int]]:
@@ -187,20 +152,20 @@ class Matcher:
         values = {number: (sides[0][base], sides[1][tuned]) for number, (base, tuned) in pairs.items()}
         return {number: (correlation(x, y), x.size) for number, (x, y) in values.items()}
 
-    def _choose(self, alike: Sequence[_Module]) -> _Choice | None:
+    def _choose(self, alike: Sequence[Module]) -> _Choice | None:
         """Choose the option for modules of one pattern; None if there is none."""
         some = spread(alike, _MODULES)
         options = [list(self._options(module)) for module in some]
         if not options[0]:
             return None
-        known = self._choices.get(_module_key(alike[0]))
+        known = self._choices.get(module_key(alike[0]))
         if alike[0].leaf != "weight" and known is not None:
             for option in options[0]:
                 if tuple(map(_straight, option.words)) == tuple(map(_straight, known.words)):
                     return _Choice(option.words, {name: _straight(words) for name, words in known.variants.items()}, known.agree)
         choice = self._decide(options)
         if alike[0].leaf == "weight" and choice is not None:
-            self._choices[_module_key(alike[0])] = choice
+            self._choices[module_key(alike[0])] = choice
         return choice
 
     def _decide(self, options: Sequence[Sequence[_Option]]) -> _Choice | None:
@@ -216,7 +181,7 @@ class Matcher:
             scores = [score for _, score, _ in chosen.values()]
             agree = all(certain for _, _, certain in chosen.values())
             score = sum(scores) / len(scores) + agree
-            if score > highest:
+            if best is None or (score > highest and any(certain for _, _, certain in chosen.values())):
                 best, highest = _Choice(option.words, {name: words for name, (words, _, _) in chosen.items()}, agree), score
             if self._readers is None or (agree and min(scores) >= 1 + _CERTAIN):
                 break
@@ -247,14 +212,15 @@ class Matcher:
         for name, each in tried.items():
             pairs = {words: [(ours[base], theirs[tuned]) for base, tuned, _ in several] for words, several in each.items()}
             scores = {words: related_share(some_pairs) + best_correlation(some_pairs)[0] for words, some_pairs in pairs.items()}
-            words = max(scores, key=lambda words: scores[words])
-            found[name] = (words, scores[words], related_share(pairs[words]) > 0)
+            certain = [words for words, some_pairs in pairs.items() if related_share(some_pairs)]
+            words = max(certain, key=lambda words: scores[words]) if certain else next(iter(pairs))
+            found[name] = (words, scores[words], bool(certain))
         return found
 
     def _of(self, option: _Option, atom: Atom) -> Iterator[tuple[str, Part]]:
         return variants(option.tuned[atom].part, atom[0], option.base[atom].part.shape, atom[1] == -1, self._heads)
 
-    def _options(self, module: _Module) -> Iterator[_Option]:
+    def _options(self, module: Module) -> Iterator[_Option]:
         """Yield the ways to read the tensors of a module such that both sides have the same parts."""
         both = (module.base, module.tuned)
         stacked = [any(at.expert == -1 for _, at in side) for side in both]
@@ -266,7 +232,7 @@ class Matcher:
         seen: set[tuple[str, str]] = set()
         if all(len(side) == 1 for side in both) and module.base[0][1].parts == module.tuned[0][1].parts != ("whole",):
             whole = [[(tensor, at._replace(parts=("whole",))) for tensor, at in side] for side in both]
-            for option in self._options(_Module(module.path, module.leaf, *whole)) if len(module.base[0][1].parts) > 1 else ():
+            for option in self._options(Module(module.path, module.leaf, *whole)) if len(module.base[0][1].parts) > 1 else ():
                 seen.add(option.words)
                 yield option
         for sizes in self._all_sizes(module):
@@ -283,7 +249,7 @@ class Matcher:
                     seen.add(option.words)
                     yield option
 
-    def _all_sizes(self, module: _Module) -> Iterator[Mapping[str, int]]:
+    def _all_sizes(self, module: Module) -> Iterator[Mapping[str, int]]:
         """Yield the possible numbers of rows of each part: from tensors that hold one part, in either orientation, or configurations."""
         ones = [(tensor, at) for side in (module.base, module.tuned) for tensor, at in side if len(at.parts) == 1]
         for axis in (0, 1):
@@ -296,7 +262,7 @@ class Matcher:
                 yield sizes if ones else self._sizes
         yield {}
 
-    def _matches(self, module: _Module, choice: _Choice) -> list[Match]:
+    def _matches(self, module: Module, choice: _Choice) -> list[Match]:
         """Match all parts of a module by the choice of its pattern; empty if one of them cannot be read in that way."""
         option = next((each for each in self._options(module) if each.words == choice.words), None)
         if option is None:
@@ -314,65 +280,8 @@ class Matcher:
         return found
 
 
-def _module_key(module: _Module) -> tuple[str, ...]:
-    """Return a key that is equal for the weight and the bias of modules that differ in their numbers only and are stored alike."""
-    parts = (sorted({"".join(at.parts) for _, at in side}) for side in (module.base, module.tuned))
-    return _NUMBERS.sub("*", module.path), *(" ".join(each) for each in parts)
-
-
 def _as_stored(base: Tensor, tuned: Tensor) -> Match:
     return Match(base, tuned, base, tuned)
-
-
-def _modules(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> Iterator[_Module]:
-    """Yield the modules of which both sides have tensors, each part at most once."""
-    sides = [[(tensor, site(tensor.name)) for tensor in side] for side in (base, tuned)]
-    alike = _stacks_alike(*sides)
-    found: dict[tuple[str, str, str], _Module] = {}
-    for number, side in enumerate(sides):
-        for tensor, at in side:
-            path = alike(at) if number else at.path
-            key = (path, at.leaf, _class(at))
-            module = found.setdefault(key, _Module(path, at.leaf, [], []))
-            (module.tuned if number else module.base).append((tensor, at))
-    for module in found.values():
-        if module.base and module.tuned:
-            _as_fused(module)
-            if all(_once(side) for side in (module.base, module.tuned)):
-                yield module
-
-
-def _stacks_alike(base: Sequence[Located], tuned: Sequence[Located]) -> Callable[[Site], str]:
-    """Return a function from a tuned tensor's site to its path in the base: if each side has a single stack of blocks, they correspond."""
-    stacks = [{at.block.rpartition(".")[0] for _, at in side if at.block} for side in (base, tuned)]
-    if len(stacks[0]) == len(stacks[1]) == 1 and stacks[0] != stacks[1]:
-        (ours,), (theirs,) = stacks
-        return lambda at: ours + at.path.removeprefix(theirs) if at.block else at.path
-    return lambda at: at.path
-
-
-def _class(at: Site) -> str:
-    """Return the class of a site's parts: parts that may share one fused matrix have the same class."""
-    return "qkv" if set(at.parts) <= set(QKV) else "gate_up" if set(at.parts) <= set(GATE_UP) else at.parts[0]
-
-
-def _as_fused(module: _Module) -> None:
-    """Rename a plain up projection to gate and up if the other side has both and holds as many values."""
-    for ours, theirs in ((module.base, module.tuned), (module.tuned, module.base)):
-        names = {name for _, at in theirs for name in at.parts}
-        if (
-            names == set(GATE_UP)
-            and {at.parts for _, at in ours} == {("up",)}
-            and sum(t.elements for t, _ in ours) == sum(t.elements for t, _ in theirs)
-        ):
-            ours[:] = [(tensor, at._replace(parts=GATE_UP)) for tensor, at in ours]
-
-
-def _once(side: Sequence[Located]) -> bool:
-    """Return whether no part occurs twice and experts are either all stacked or all single."""
-    atoms = [(name, at.expert) for _, at in side for name in at.parts]
-    stacked = {expert == -1 for _, expert in atoms}
-    return len(atoms) == len(set(atoms)) and len(stacked) == 1
 
 
 def _side(

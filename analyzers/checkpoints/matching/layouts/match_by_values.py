@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from analyzers.checkpoints.matching.layouts.match import Match, Readers
+from analyzers.checkpoints.matching.layouts.match import Readers
+from analyzers.checkpoints.matching.layouts.modules import Match
 from analyzers.checkpoints.matching.layouts.packed_tensors import Part, variants
 from analyzers.checkpoints.matching.layouts.probe import Floats, best_correlation, related, row_length, spread
+from analyzers.checkpoints.matching.layouts.sites import PROJECTIONS, site
 from analyzers.checkpoints.matching.layouts.views import View
 from analyzers.checkpoints.tensor import Tensor
 
 # Most names on each side, without layer numbers, that are all compared with each other; layers of each name that are compared.
-_NAMES, _LAYERS = 24, 3
+_NAMES, _LAYERS = 64, 3
+# Form of a match that the names contradict: the first Qwen calls the gate w2.
+_MISNAMED = "under the name of another part"
 
 
 def match_by_values(base: Sequence[Tensor], tuned: Sequence[Tensor], readers: Readers) -> list[Match]:
@@ -30,12 +34,19 @@ def match_by_values(base: Sequence[Tensor], tuned: Sequence[Tensor], readers: Re
     for _, ours, theirs, form in sorted(scores, reverse=True):
         if not taken & {(0, ours), (1, theirs)}:
             taken |= {(0, ours), (1, theirs)}
+            said = ", ".join(filter(None, (form, _MISNAMED if _contradict(ours, theirs) else "")))
             for layer, one in sides[0][ours].items():
                 other = sides[1][theirs].get(layer)
                 view = in_form(other, one.shape, form) if other is not None else None
                 if view is not None and other is not None:
-                    found.append(Match(one, view, one, other, form, agree=True))
+                    found.append(Match(one, view, one, other, said, agree=True))
     return [*found, *_next_to(found, base, tuned)]
+
+
+def _contradict(one: str, other: str) -> bool:
+    """Return whether two names are those of different projections."""
+    parts = set(site(one).parts), set(site(other).parts)
+    return parts[0] != parts[1] and all(each <= PROJECTIONS for each in parts)
 
 
 def in_form(tensor: Tensor, shape: tuple[int, ...], form: str) -> Tensor | None:

@@ -116,7 +116,7 @@ def _by_head(whole: View, axis: int, queries: int, groups: int, head: int) -> di
 def variants(part: Part, name: str, shape: tuple[int, ...], stacked: bool, heads: Sequence[int]) -> Iterator[tuple[str, Part]]:
     """Yield the ways in which ``part`` may hold the matrix ``shape`` of another checkpoint.
 
-    These are: as it is, with axes permuted, or with rows in rotary order.
+    These are: as it is, with other axes of the same rows, with axes permuted, or with rows in rotary order.
     """
     first = int(stacked)
     if part.shape == shape:
@@ -129,6 +129,8 @@ def variants(part: Part, name: str, shape: tuple[int, ...], stacked: bool, heads
             order = [*range(first), len(view.shape) - 1, *range(first, len(view.shape) - 1)]
             yield "transposed", Part(View(tuple(view.shape[i] for i in order), tuple(view.strides[i] for i in order), view.offset), shape)
         return
+    if not stacked and _rows(part.shape) == _rows(shape) and part.shape != shape:
+        yield "reshaped", Part(part.view, shape)
     if len(part.shape) > _MOST_AXES:
         return
     for axes in permutations(range(len(part.shape))):
@@ -142,6 +144,12 @@ def variants(part: Part, name: str, shape: tuple[int, ...], stacked: bool, heads
         if two and name in ("q", "k"):
             for words, turned in _rotary(Part(moved, shape), first, heads):
                 yield f"transposed, {words}", turned
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the number of rows of a tensor, without leading axes of length 1, and the length of each, over all further axes."""
+    first = next((axis for axis, length in enumerate(shape) if length > 1), len(shape))
+    return prod(shape[: first + 1]), prod(shape[first + 1 :])
 
 
 def _rotary(part: Part, axis: int, heads: Sequence[int]) -> Iterator[tuple[str, Part]]:

@@ -16,8 +16,12 @@ _MLP = re.compile(r"mlps?|ffn|feed_?forward|densereludense|block_sparse_moe|moe"
 _SHARED = re.compile(r"shared_(experts?|mlp)", re.IGNORECASE)
 _BLOCKS = re.compile(r"h|blk|blocks?|layers?|resblocks", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,6}")
+# Containers of experts; and experts with the number behind the projection: gate_up_projs.3.weight, linear_fc1.weight3.
+_EXPERTS = ("experts", "local_experts", "switch_mlp")
+_NUMBERED_LAST = re.compile(r"(?<=experts\.)(\w+?)(?:s\.(?P<number>\d+)\.(?P<leaf>weight|bias)|\.(?P<leaf_>weight|bias)(?P<number_>\d+))$")
 
 QKV, GATE_UP = ("q", "k", "v"), ("gate", "up")
+PROJECTIONS = frozenset((*QKV, *GATE_UP, "o", "down"))
 
 # Last module of a projection's name -> its parts, separately for attention and MLP.
 _IN_ATTENTION = {
@@ -99,7 +103,17 @@ _GGUF = {
 # Other tensors with several names, outside and inside the blocks.
 _OUTSIDE = {
     **dict.fromkeys(
-        ("embed_tokens", "wte", "tok_embeddings", "token_embd", "embed_in", "word_embeddings", "embeddings.word_embeddings"), "embedding"
+        (
+            "embed_tokens",
+            "wte",
+            "tok_embeddings",
+            "token_embd",
+            "embed_in",
+            "word_embeddings",
+            "embeddings.word_embeddings",
+            "embedding.word_embeddings",
+        ),
+        "embedding",
     ),
     **dict.fromkeys(("wpe", "position_embd", "embeddings.position_embeddings"), "positions"),
     **dict.fromkeys(("lm_head", "output", "embed_out", "output_layer"), "head"),
@@ -131,7 +145,7 @@ class Site(NamedTuple):
 def site(name: str) -> Site:
     """Return the site of a tensor, by its name."""
     folder, slash, inside = name.rpartition("/")
-    modules = (folder + slash + bare_name(inside)[0]).split(".")
+    modules = _NUMBERED_LAST.sub(_number_first, folder + slash + bare_name(inside)[0]).split(".")
     leaf = "weight"
     if len(modules) > 1 and modules[-1] in ("weight", "bias"):
         leaf = modules.pop()
@@ -168,10 +182,15 @@ def _block(modules: list[str]) -> tuple[str, list[str]]:
     return "", modules
 
 
+def _number_first(match: re.Match[str]) -> str:
+    """Return a projection with the number of its expert in front, as most programs name it."""
+    return f"{match['number'] or match['number_']}.{match[1]}.{match['leaf'] or match['leaf_']}"
+
+
 def _expert(modules: list[str]) -> tuple[int | None, list[str]]:
     """Return the number of the expert, -1 for a stack, None outside experts; and the modules without it."""
     for at, module in enumerate(modules[:-1]):
-        if module == "experts":
+        if module in _EXPERTS and modules[at + 1] not in _EXPERTS:
             numbered = _NUMBER.fullmatch(modules[at + 1]) and at + 2 < len(modules)
             inner = modules[at + 2 :] if numbered else modules[at + 1 :]
             return (int(modules[at + 1]) if numbered else -1), [*modules[:at], *(inner if inner[0] != "mlp" else inner[1:])]

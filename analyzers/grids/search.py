@@ -8,13 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
-from analyzers.grids.claims import contenders
-from analyzers.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.grids.claims import contenders, needed
+from analyzers.grids.code_books import BOOKS, INTEGERS, TENSOR, CodeBook, Tile
 from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, by_key, matrix
-from analyzers.grids.levels import Fitted, Values, finest_levels, nearest_levels
+from analyzers.grids.levels import Fitted, Values, nearest_levels
 from analyzers.numerics.conversions import values_of
-from analyzers.numerics.float_grid_kernels import count_finest
-from analyzers.numerics.grid_kernels import ANCHORS, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPANS, TESTED, test_forms, test_tiles
+from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
+from analyzers.numerics.grid_kernels import (
+    ALL_STEPS,
+    ANCHORS,
+    FAILED,
+    GRID_COUNTS,
+    OUTLIERS,
+    SIGNED,
+    SPANS,
+    TABLE,
+    TESTED,
+    test_forms,
+    test_tiles,
+)
 
 # Tiles of a span that are tested at first, before more are, and before all are on the grids that these leave; and the evidence, in decades
 # beyond the first of each tile, without which no other is
@@ -74,8 +86,20 @@ class GridSearch:
             return
         codes, stored = self._resolved(codes)
         self._sample([number for number in range(len(BOOKS)) if number not in self._tiles], codes, start, stored)
+        own = [(BOOKS[number].bits or max(tiles.values()), number) for number, tiles in self._tiles.items() if tiles]
+        finest = [number for _, number in sorted(own)]
+        for i, number in enumerate(finest):
+            self._count(BOOKS[number], number, self._tiles[number], codes, start, stored)
+            if needed(self.found, number, self._shape):
+                self._tiles |= {other: {} for other in finest[i + 1 :]}
+                break
+        self._keep(self.found)
+
+    def _keep(self, grids: Grids) -> None:
+        """Leave out grids that cannot be the best, by counts of all that are left."""
+        best = contenders({key: counts for key, counts in grids.items() if key != ZEROS}, self._shape)
         for number, tiles in self._tiles.items():
-            self._count(BOOKS[number], number, tiles, codes, start, stored)
+            self._tiles[number] = {tile: span for tile, span in tiles.items() if (number, tile) in best}
 
     def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> tuple[int, int]:
         """Count values of a chunk on a grid, and those of them that are the levels nearest to ``source``."""
@@ -123,14 +147,12 @@ class GridSearch:
                 self._tiles[number] = {
                     tile: int(np.flatnonzero(look.counts[SPANS:SIGNED]).max(initial=0))
                     for tile, look in own.items()
-                    if not look.refuted and (look.promises or (BOOKS[number].powers and not look.counts[FAILED]))
+                    if not look.counts[FAILED] or (look.promises and not look.refuted)
                 }
         alive = [(number, tile) for number in numbers for tile in self._tiles.get(number, ())]
         if len(alive) > 1:
             looks = self._look(alive, codes, start, stored, _TRIED)
-            tried = {key: GridCounts(codes.size, look.counts, by_key(look.keys, look.decades)) for key, look in looks.items()}
-            for number, tile in set(alive) - contenders(tried, self._shape):
-                del self._tiles[number][tile]
+            self._keep({key: GridCounts(codes.size, look.counts, by_key(look.keys, look.decades)) for key, look in looks.items()})
 
     def _look(self, keys: list[Key], codes: Codes, start: int, stored: Stored, most: int) -> dict[Key, "_Look"]:
         """Test about ``most`` tiles of a chunk on each of some grids."""
@@ -179,7 +201,11 @@ class GridSearch:
                 low, high = fitted.fits[0] * (2.0 ** -np.frexp(fitted.fits[0, 1])[1] if book.mantissa else 1.0)
                 counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
             if book.mantissa:
-                count_finest(*finest_levels(fitted, book.mantissa, stored.dtype), fitted.codes.shape[1], counts.finest)
+                steps, levels = np.empty(fitted.codes.shape, np.int16), np.empty(fitted.codes.shape, np.int8)
+                finest_levels(
+                    fitted.codes, fitted.down, fitted.right, fitted.fits, stored.mantissa, stored.exponent, book.mantissa, steps, levels
+                )
+                count_finest(steps.ravel(), levels.ravel(), fitted.codes.shape[1], counts.finest)
         counts.decades = by_key(keys, decades)
         return counts
 
@@ -217,7 +243,8 @@ def _form(book: CodeBook, tile: Tile, stored: Stored) -> tuple[tuple[int, ...], 
     """Return what `test_tiles` needs to know of values and a grid: form and own_step."""
     plain = book.mantissa and not book.powers and stored.bits <= _FLOAT_BITS  # `count_finest` tells these from coarser grids
     bits, step = (stored.mantissa + 1, 0.0) if plain else (stored.bits, stored.step)
-    return (stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR), step
+    levels = ALL_STEPS if book is INTEGERS else book.mantissa or TABLE
+    return (stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR, levels), step
 
 
 @cache

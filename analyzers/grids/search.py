@@ -12,21 +12,10 @@ from analyzers.grids.claims import contenders, needed
 from analyzers.grids.code_books import BOOKS, INTEGERS, TENSOR, CodeBook, Tile
 from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, by_key, matrix
 from analyzers.grids.levels import Fitted, Values, nearest_levels
+from analyzers.numerics import grid_kernels
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
-from analyzers.numerics.grid_kernels import (
-    ALL_STEPS,
-    ANCHORS,
-    FAILED,
-    GRID_COUNTS,
-    OUTLIERS,
-    SIGNED,
-    SPANS,
-    TABLE,
-    TESTED,
-    test_forms,
-    test_tiles,
-)
+from analyzers.numerics.grid_kernels import ALL_STEPS, ANCHORS, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPANS, TABLE, TESTED
 
 # Tiles of a span that are tested at first, before more are, and before all are on the grids that these leave; and the evidence, in decades
 # beyond the first of each tile, without which no other is
@@ -96,10 +85,10 @@ class GridSearch:
         self._keep(self.found)
 
     def _keep(self, grids: Grids) -> None:
-        """Leave out grids that cannot be the best, by counts of all that are left."""
-        best = contenders({key: counts for key, counts in grids.items() if key != ZEROS}, self._shape)
+        """Leave out those of some grids that cannot be the best, by their counts."""
+        others = grids.keys() - contenders({key: counts for key, counts in grids.items() if key != ZEROS}, self._shape)
         for number, tiles in self._tiles.items():
-            self._tiles[number] = {tile: span for tile, span in tiles.items() if (number, tile) in best}
+            self._tiles[number] = {tile: span for tile, span in tiles.items() if (number, tile) not in others}
 
     def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> tuple[int, int]:
         """Count values of a chunk on a grid, and those of them that are the levels nearest to ``source``."""
@@ -136,13 +125,14 @@ class GridSearch:
     def _sample(self, numbers: list[int], codes: Codes, start: int, stored: Stored) -> None:
         """Decide from a few tiles which sizes of tiles may share a scale: first of the smallest, which hold if larger ones do."""
         # native values fail at once
-        looks = self._look([(number, tile) for number in numbers for tile in _smallest(number)], codes, start, stored, _FIRST)
+        tiles = {number: tuple(tile for tile in BOOKS[number].tiles if tile.fits(self._shape)) for number in numbers}
+        looks = self._look([(number, tile) for number in numbers for tile in _smallest(tiles[number])], codes, start, stored, _FIRST)
         looks |= (again := self._look([key for key, look in looks.items() if not look.refuted], codes, start, stored, _SAMPLED))
         alive = [key for key, look in again.items() if look.promises or not look.counts[FAILED]]  # few values: larger tiles may tell
-        larger = [(number, tile) for number, small in alive for tile in BOOKS[number].tiles if tile != small and tile.holds(small)]
+        larger = [(number, tile) for number, small in alive for tile in tiles[number] if tile != small and tile.holds(small)]
         looks |= self._look(list(dict.fromkeys(larger)), codes, start, stored, _SAMPLED)
         for number in numbers:
-            own = {tile: looks[number, tile] for tile in BOOKS[number].tiles if (number, tile) in looks}
+            own = {tile: looks[number, tile] for tile in tiles[number] if (number, tile) in looks}
             if any(look.counts[TESTED] for look in own.values()):  # otherwise zeros: ask the next chunk
                 self._tiles[number] = {
                     tile: int(np.flatnonzero(look.counts[SPANS:SIGNED]).max(initial=0))
@@ -171,7 +161,9 @@ class GridSearch:
                         rows.append((i, *_PLACES[number], *shape, *sides, tile.cut, max(1, tiles // most) | 1, *form))
                         steps.append(step)
                 tests = np.array(rows, np.int64)
-                test_forms(part.reshape(-1), part.shape[1], np.array(first), tests, np.array(steps), _LEVELS, counts, anchors, decades)
+                grid_kernels.test_forms(
+                    part.reshape(-1), part.shape[1], np.array(first), tests, np.array(steps), _LEVELS, counts, anchors, decades
+                )
         return {key: _Look(counts[i], anchors[i], decades[i]) for i, key in enumerate(keys)}
 
     def _viewed(self, flat: bool) -> tuple[int, int]:
@@ -216,7 +208,7 @@ class GridSearch:
         form, step = _form(book, tile, stored)
         for part, first in _pieces(codes, start, shape[1]):
             fitted = Fitted.of(part, first, sides)
-            test_tiles(
+            grid_kernels.test_tiles(
                 part.reshape(-1), part.shape[1], np.array(first), np.array(shape), np.array(sides), tile.cut, 1, np.array(form), step,
                 book.levels, out[0], out[1], out[2], fitted.fits,
             )  # fmt: skip
@@ -248,8 +240,7 @@ def _form(book: CodeBook, tile: Tile, stored: Stored) -> tuple[tuple[int, ...], 
 
 
 @cache
-def _smallest(number: int) -> tuple[Tile, ...]:
-    tiles = BOOKS[number].tiles
+def _smallest(tiles: tuple[Tile, ...]) -> tuple[Tile, ...]:
     return tuple(tile for tile in tiles if not any(tile.holds(other) for other in tiles if other is not tile))
 
 

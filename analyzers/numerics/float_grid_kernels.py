@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from analyzers.numerics.grid_kernels import exponent_of, power_in, power_of_two, value_of
+from analyzers.numerics.pattern_kernels import exponent_of, power_in, power_of_two, value_of
 
 Ints = NDArray[np.int64]
 
@@ -24,7 +24,7 @@ FEWER, NONE = -1, -2
 _LEVELS = 60  # with all significant bits, the most of a float; outliers are beyond
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def finest_levels(
     codes: NDArray[Any], down: Ints, right: Ints, fits: NDArray[np.float64], mantissa: int, exponent: int, bits: int,
     steps: NDArray[np.int16], levels: NDArray[np.int8],
@@ -54,7 +54,7 @@ def finest_levels(
                 levels[i, j] = number
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def count_finest(steps: NDArray[np.int16], levels: NDArray[np.int8], columns: int, out: NDArray[np.int64]) -> None:
     """Count values with all significant bits, and the powers of two by which no neighbours on one side are divisible.
 

@@ -18,6 +18,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from analyzers.numerics.pattern_kernels import cell, exponent_of, power_in, power_of_two, value_of
+
 # Counts of a grid on tiles: tested, those that fail, values set aside so that a tile passes, tiles without information, tiles that pass and
 # are proof enough alone, those whose scale may be a power of two; from `SPANS` and `SIGNED` on, numbers of tiles by the bits of integers
 # with a zero point, and of signed ones; the largest magnitude of an integer; and two counts for each level of `float_grid_kernels`.
@@ -37,7 +39,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# Levels are integers, or of a table: in place of the bits of a float's mantissa
+# In place of the bits of a mantissa: levels are all integers, or of a table
 ALL_STEPS, TABLE = 40, 0
 
 _SLOTS = 1024  # of the hash table: four times the number of distinct values that any code book has
@@ -50,44 +52,16 @@ _FEWEST = 6  # values of a tile that may have outliers
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def exponent_of(value: float) -> int:
-    """Return the exponent that `frexp` does, without a call of C: of a value of normal size."""
-    return int((np.float64(value).view(np.int64) >> 52) & 0x7FF) - 1022
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def power_of_two(exponent: int) -> float:
-    """Return 2 to the power of a number, without a call of C."""
-    power: float = np.int64((exponent + 1023) << 52).view(np.float64)
-    return power
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def value_of(magnitude: int, mantissa: int, exponent: int) -> float:
-    """Return the value of a pattern without sign."""
-    stored = magnitude >> mantissa
-    whole = (magnitude & ((1 << mantissa) - 1)) + ((1 << mantissa) if stored > 0 else 0)
-    return whole * power_of_two(max(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _cell(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
-    """Return the numbers that round to a pattern, in fp32 arithmetic first: one ulp on either side if fp32 is stored itself."""
-    value, above = value_of(magnitude, mantissa, exponent), value_of(magnitude + 1, mantissa, exponent)
-    below = value_of(magnitude - 1, mantissa, exponent) if magnitude > 0 else -above
-    if mantissa >= 23:
-        return 2 * value - above, above
-    return (value + below) / 2 * (1 - 2.0**-23), (value + above) / 2 * (1 + 2.0**-23)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def _first_level(book: Floats, side: int, mantissa: int, least: float) -> int:
-    """Return the index of the first level that is not below a number. mantissa: bits of that of the levels, `ALL_STEPS` of integers, or `TABLE`."""
+    """Return the index of the first level that is not below a number.
+
+    mantissa: bits of that of a float whose levels these are, in smallest steps; `ALL_STEPS` if they are integers, `TABLE` otherwise.
+    """
     first, end = 0, book.shape[1]
-    if mantissa > TABLE:  # in smallest steps: no search is needed
+    if mantissa > TABLE:
         exponent = max(exponent_of(least) - 1 - mantissa, 0) if mantissa < ALL_STEPS else 0
         steps = least * power_of_two(-exponent) if exponent > 0 else least
-        end = first = max((exponent << mantissa) + int(ceil(min(steps, end + 1.0))) - 1, 0)
+        end = first = max((exponent << mantissa) + ceil(min(steps, end + 1.0)) - 1, 0)
     while first < end:
         middle = (first + end) // 2
         if book[side, middle] < least:
@@ -99,7 +73,7 @@ def _first_level(book: Floats, side: int, mantissa: int, least: float) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _refine(low: float, high: float, book: Floats, side: int, mantissa: int, pieces: Floats, at: int, count: int) -> int:
-    """Intersect ``count`` intervals of scales, pieces[at], with those that put [low, high] on a level. Returns their number in the other."""
+    """Intersect the intervals of scales in pieces[at] with those that put [low, high] on a level. Returns the number in pieces[1 - at]."""
     found = 0
     for i in range(count):
         k = _first_level(book, side, mantissa, low / pieces[at, i, 1])
@@ -110,14 +84,6 @@ def _refine(low: float, high: float, book: Floats, side: int, mantissa: int, pie
                 found += 1
             k += 1
     return found
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def power_in(low: float, high: float) -> float:
-    """Return the power of two between two positive numbers; 0 if there is none."""
-    power = power_of_two(exponent_of(low))
-    power = power / 2 if power / 2 == low else power
-    return power if power <= high else 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -138,8 +104,8 @@ def _fit(cells: Floats, negative: Flags, n: int, book: Floats, mantissa: int, po
     """Find the coarsest grid: the lowest level that the largest value may have.
 
     cells: (n, 2) of magnitudes, ascending; negative: their signs; book: (2, levels) magnitudes of positive and of negative levels,
-    ascending, padded with infinity; mantissa: as in `_first_level`; powers: whether the scale must be a power of two. Sets scales (2,) to the
-    first interval of scales. Returns the index of the level; -1 if there is none.
+    ascending, padded with infinity; mantissa: as in `_first_level`; powers: whether the scale must be a power of two. Sets scales (2,) to
+    the first interval of scales. Returns the index of the level; -1 if there is none.
     """
     pieces, hopeless, size = np.empty((2, _PIECES, 2)), 0, book.shape[1]
     side, lowest = int(negative[n - 1]), -1  # values of one sign have different levels
@@ -297,9 +263,9 @@ def test_tiles(
     codes: (rows * columns,) patterns; first: its first row and column in the matrix; shape: of the matrix; tile: rows and columns of a
     tile. Tiles begin at multiples of these; one that the piece has only in part is tested if ``cut``. form: bits of the mantissa and of the
     exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, the most steps of a grid with
-    an offset (0: levels of ``book``, as in `_fit`), whether the tile is the whole tensor, and the bits of `_first_level`. own_step: the power of two that divides all
-    values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; sets
-    fits (tiles, 2), unless it is empty, to scales that explain a tile, from the lowest to the highest, and leaves those of the others.
+    an offset (0: levels of ``book``, as in `_fit`), whether the tile is the whole tensor, and `mantissa` of levels. own_step: the power of
+    two that divides all values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the
+    evidence of their tiles; sets fits (tiles, 2), unless it is empty, to scales that explain a tile, from the lowest to the highest.
     """
     every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
     rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
@@ -358,7 +324,7 @@ def _test(
         elif magnitude == 0 and offset == 0:
             zeros += numbers[i]
         else:
-            low, high = _cell(magnitude, mantissa, exponent)
+            low, high = cell(magnitude, mantissa, exponent)
             cells[n, 0], cells[n, 1] = (-high, -low) if minus and offset > 0 else (low, high)
             values[n] = value_of(magnitude, mantissa, exponent) * (-1 if minus and offset > 0 else 1)
             negative[n], counts[n] = minus, numbers[i]

@@ -10,7 +10,7 @@ from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import unseen
 from analyzers.formatting import listed, plural, share, size
 from analyzers.grids.tensor_grid import describe
-from analyzers.tensor_words import dtype_name, format_name
+from analyzers.tensor_words import dtype_name, format_name, role_plural
 
 if TYPE_CHECKING:
     from analyzers.dtype_detection.collect import Chosen
@@ -43,7 +43,7 @@ def stored_dtypes(report: "DtypeReport") -> str:
 
 
 def on_grids(report: "DtypeReport") -> str:
-    """State the grids that hold for all values read of some tensors, and what storing those so would save; empty if there are none."""
+    """State the grids that hold for all values read of some tensors, what storing those so would save, and what is on none; or nothing."""
     proven = [grid for grid in report.grids if grid.proven]
     if not proven:
         return ""
@@ -51,10 +51,17 @@ def on_grids(report: "DtypeReport") -> str:
     whole, exact = share_on >= 1 - _SET_ASIDE, report.extremes.exact
     stored = listed([dtype_name(dtype) for dtype in dict.fromkeys(grid.stored for grid in proven)])
     which = f"These {stored} weights" if whole and report.whole else f"{share(share_on)} of the weights, stored in {stored},"
-    names = listed(list(dict.fromkeys(describe(grid) for grid in proven))[:_MOST_GRIDS])
+    roles: dict[str, dict[str, None]] = {}
+    for grid in proven:
+        roles.setdefault(describe(grid), {}).update(dict.fromkeys(map(role_plural, grid.roles)))
+    alone = whole and len(roles) == 1
+    names = [name if alone else f"{name} ({listed(list(own))})" for name, own in roles.items()][:_MOST_GRIDS]
+    names += ["on other grids"] * (len(roles) > _MOST_GRIDS)
+    others = [f"part of {role}" if any(role in own for own in roles.values()) else role for role in map(role_plural, report.off_grid)]
+    left = f" No grid is proven for {listed(others)}." if others else ""
     redundant, of_all = sum(grid.redundant_bytes for grid in proven), sum(row.bytes for row in report.storage)
     seen = "" if exact else f", by all groups read of {plural(sum(grid.tensors for grid in proven), 'tensor')}"
-    return f"{which} are {names}{seen}: {'' if exact else 'about '}{size(redundant)} of {size(of_all)} are redundant."
+    return f"{which} are {listed(names)}{seen}: {'' if exact else 'about '}{size(redundant)} of {size(of_all)} are redundant.{left}"
 
 
 def _wrong(report: "DtypeReport") -> str:

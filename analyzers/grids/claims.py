@@ -68,14 +68,23 @@ def contenders(grids: Grids, shape: tuple[int, int]) -> set[Key]:
     """Return the grids that may be the best of a whole matrix, by some of its tiles; all of them if these do not tell."""
     told = {key: grid for key, counts in grids.items() if (grid := _describe(BOOKS[key[0]], key[1], counts, prod(shape), shape))}
     holding = {key: grid for key, grid in told.items() if not grid.exceptions and not grid.outliers}
-    proven = [(grid.bits, *key) for key, grid in holding.items() if grid.proven and not BOOKS[key[0]].mantissa]
+    proven = [(grid.bits, *key) for key, grid in holding.items() if grid.proven]
     if not proven:
         # A float is proven only by counting all values. Of the other grids, only those that hold can be finer, so the rest need no counts.
         return set(holding) if any(BOOKS[number].mantissa for number, _ in holding) else set(grids)
     bits, best, tile = min(proven)
-    finer = {key for key, grid in holding.items() if (grid.bits, key[0]) < (bits, best)}
-    # its tiles of other sizes may hold for most of it, or take more bits elsewhere
-    return finer | {key for key in grids if key[0] == best and (key[1].holds(tile) or tile.holds(key[1]))}
+    if tile.cut:  # tested in parts, which prove nothing about the whole
+        return set(holding)
+    finer = {key for key, grid in holding.items() if grid.bits < bits or (grid.bits == bits and key[0] != best)}
+    # integers may take more bits elsewhere, where tiles of other sizes, or without an offset, are finer
+    same = {key for key in holding if key[0] <= best and BOOKS[key[0]].bits == BOOKS[best].bits}
+    return finer | {key for key in same if key[1].holds(tile) or tile.holds(key[1])}
+
+
+def needed(grids: Grids, number: int, shape: tuple[int, int]) -> bool:
+    """Return whether counted values are proven to need the float with the code book ``number``."""
+    told = (_describe(BOOKS[number], key[1], counts, prod(shape), shape) for key, counts in grids.items() if key[0] == number)
+    return bool(BOOKS[number].mantissa) and any(grid is not None and grid.proven for grid in told)
 
 
 def _rank(grid: TensorGrid) -> tuple[float, int, float]:

@@ -24,6 +24,10 @@ class Tile(NamedTuple):
         """Return rows and columns in a matrix of ``shape``."""
         return self.rows or shape[0], self.columns or shape[1]
 
+    def fits(self, shape: tuple[int, int]) -> bool:
+        """Return whether a matrix has room for it; in one that has not, a group would be a row or column, which other tiles are."""
+        return self.flat or 1 not in self[:2] or (self.rows <= shape[0] and self.columns <= shape[1])
+
     def holds(self, other: "Tile") -> bool:
         """Return whether each tile consists of whole tiles of ``other``, so that what it explains they explain too."""
         return self.flat == other.flat and all(

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 
 from analyzers.grids.code_books import CodeBook
 from analyzers.numerics.conversions import values_of
-from analyzers.numerics.float_grid_kernels import FEWER, NO_STEP, NONE
 
 _ROWS = 1 << 18  # values at a time
-_LEVELS = 60  # with all significant bits, the most of a float; outliers are beyond
 # Of a value, how far from the border between two levels either may be the nearest: quantizers divide by scales before they round these
 _BORDER = 2.0**-8
 
@@ -48,26 +46,6 @@ class Fitted:
         """Rows to look at, some at a time."""
         size = max(1, _ROWS // self.codes.shape[1])
         return [slice(row, row + size) for row in range(0, len(self.codes), size)]
-
-
-def finest_levels(fitted: Fitted, mantissa: int, dtype: str) -> tuple[NDArray[np.int16], NDArray[np.int8]]:
-    """Return what `float_grid_kernels.count_finest` needs: (rows * columns,) steps and levels."""
-    steps, levels = np.full(fitted.codes.shape, NO_STEP, np.int16), np.full(fitted.codes.shape, NONE, np.int8)
-    for rows in fitted.blocks:
-        values = np.abs(values_of(fitted.codes[rows].ravel(), dtype).reshape(-1, fitted.codes.shape[1]))
-        low, high = fitted.scales(rows)
-        known = (low > 0) & (values > 0) & np.isfinite(values)
-        low, high, values = low[known], high[known], values[known]
-        power = np.exp2(np.ceil(np.log2(low)))
-        scale = np.where(power <= high, power, (low + high) / 2)
-        spacing = np.exp2(np.maximum(np.frexp(values / scale)[1] - 1 - mantissa, 0))
-        level = (np.maximum(np.rint(values / scale / spacing), 1) * spacing).astype(np.int64)
-        twos = np.frexp((level & -level).astype(np.float64))[1] - 1
-        odd = level >> twos
-        steps[rows][known] = twos + np.frexp(scale)[1]
-        number = np.where(odd >> mantissa == 1, ((twos << mantissa) + odd - (1 << mantissa)) >> 1, FEWER)
-        levels[rows][known] = np.where((level >> mantissa > 0) & (number < _LEVELS), number, NONE)
-    return steps.ravel(), levels.ravel()
 
 
 def nearest_levels(fitted: Fitted, book: CodeBook, dtype: str, source: Values) -> tuple[int, int]:

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
-from analyzers.grids.claims import contenders
-from analyzers.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.grids.claims import contenders, needed
+from analyzers.grids.code_books import BOOKS, INTEGERS, TENSOR, CodeBook, Tile
 from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, by_key, matrix
-from analyzers.grids.levels import Fitted, Values, finest_levels, nearest_levels
+from analyzers.grids.levels import Fitted, Values, nearest_levels
+from analyzers.numerics import grid_kernels
 from analyzers.numerics.conversions import values_of
-from analyzers.numerics.float_grid_kernels import count_finest
-from analyzers.numerics.grid_kernels import ANCHORS, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPANS, TESTED, test_forms, test_tiles
+from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
+from analyzers.numerics.grid_kernels import ALL_STEPS, ANCHORS, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPANS, TABLE, TESTED
 
 # Tiles of a span that are tested at first, before more are, and before all are on the grids that these leave; and the evidence, in decades
 # beyond the first of each tile, without which no other is
@@ -74,8 +75,20 @@ class GridSearch:
             return
         codes, stored = self._resolved(codes)
         self._sample([number for number in range(len(BOOKS)) if number not in self._tiles], codes, start, stored)
+        own = [(BOOKS[number].bits or max(tiles.values()), number) for number, tiles in self._tiles.items() if tiles]
+        finest = [number for _, number in sorted(own)]
+        for i, number in enumerate(finest):
+            self._count(BOOKS[number], number, self._tiles[number], codes, start, stored)
+            if needed(self.found, number, self._shape):
+                self._tiles |= {other: {} for other in finest[i + 1 :]}
+                break
+        self._keep(self.found)
+
+    def _keep(self, grids: Grids) -> None:
+        """Leave out those of some grids that cannot be the best, by their counts."""
+        others = grids.keys() - contenders({key: counts for key, counts in grids.items() if key != ZEROS}, self._shape)
         for number, tiles in self._tiles.items():
-            self._count(BOOKS[number], number, tiles, codes, start, stored)
+            self._tiles[number] = {tile: span for tile, span in tiles.items() if (number, tile) not in others}
 
     def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> tuple[int, int]:
         """Count values of a chunk on a grid, and those of them that are the levels nearest to ``source``."""
@@ -112,25 +125,24 @@ class GridSearch:
     def _sample(self, numbers: list[int], codes: Codes, start: int, stored: Stored) -> None:
         """Decide from a few tiles which sizes of tiles may share a scale: first of the smallest, which hold if larger ones do."""
         # native values fail at once
-        looks = self._look([(number, tile) for number in numbers for tile in _smallest(number)], codes, start, stored, _FIRST)
+        tiles = {number: tuple(tile for tile in BOOKS[number].tiles if tile.fits(self._shape)) for number in numbers}
+        looks = self._look([(number, tile) for number in numbers for tile in _smallest(tiles[number])], codes, start, stored, _FIRST)
         looks |= (again := self._look([key for key, look in looks.items() if not look.refuted], codes, start, stored, _SAMPLED))
         alive = [key for key, look in again.items() if look.promises or not look.counts[FAILED]]  # few values: larger tiles may tell
-        larger = [(number, tile) for number, small in alive for tile in BOOKS[number].tiles if tile != small and tile.holds(small)]
+        larger = [(number, tile) for number, small in alive for tile in tiles[number] if tile != small and tile.holds(small)]
         looks |= self._look(list(dict.fromkeys(larger)), codes, start, stored, _SAMPLED)
         for number in numbers:
-            own = {tile: looks[number, tile] for tile in BOOKS[number].tiles if (number, tile) in looks}
+            own = {tile: looks[number, tile] for tile in tiles[number] if (number, tile) in looks}
             if any(look.counts[TESTED] for look in own.values()):  # otherwise zeros: ask the next chunk
                 self._tiles[number] = {
                     tile: int(np.flatnonzero(look.counts[SPANS:SIGNED]).max(initial=0))
                     for tile, look in own.items()
-                    if not look.refuted and (look.promises or (BOOKS[number].powers and not look.counts[FAILED]))
+                    if not look.counts[FAILED] or (look.promises and not look.refuted)
                 }
         alive = [(number, tile) for number in numbers for tile in self._tiles.get(number, ())]
         if len(alive) > 1:
             looks = self._look(alive, codes, start, stored, _TRIED)
-            tried = {key: GridCounts(codes.size, look.counts, by_key(look.keys, look.decades)) for key, look in looks.items()}
-            for number, tile in set(alive) - contenders(tried, self._shape):
-                del self._tiles[number][tile]
+            self._keep({key: GridCounts(codes.size, look.counts, by_key(look.keys, look.decades)) for key, look in looks.items()})
 
     def _look(self, keys: list[Key], codes: Codes, start: int, stored: Stored, most: int) -> dict[Key, "_Look"]:
         """Test about ``most`` tiles of a chunk on each of some grids."""
@@ -149,7 +161,9 @@ class GridSearch:
                         rows.append((i, *_PLACES[number], *shape, *sides, tile.cut, max(1, tiles // most) | 1, *form))
                         steps.append(step)
                 tests = np.array(rows, np.int64)
-                test_forms(part.reshape(-1), part.shape[1], np.array(first), tests, np.array(steps), _LEVELS, counts, anchors, decades)
+                grid_kernels.test_forms(
+                    part.reshape(-1), part.shape[1], np.array(first), tests, np.array(steps), _LEVELS, counts, anchors, decades
+                )
         return {key: _Look(counts[i], anchors[i], decades[i]) for i, key in enumerate(keys)}
 
     def _viewed(self, flat: bool) -> tuple[int, int]:
@@ -179,7 +193,11 @@ class GridSearch:
                 low, high = fitted.fits[0] * (2.0 ** -np.frexp(fitted.fits[0, 1])[1] if book.mantissa else 1.0)
                 counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
             if book.mantissa:
-                count_finest(*finest_levels(fitted, book.mantissa, stored.dtype), fitted.codes.shape[1], counts.finest)
+                steps, levels = np.empty(fitted.codes.shape, np.int16), np.empty(fitted.codes.shape, np.int8)
+                finest_levels(
+                    fitted.codes, fitted.down, fitted.right, fitted.fits, stored.mantissa, stored.exponent, book.mantissa, steps, levels
+                )
+                count_finest(steps.ravel(), levels.ravel(), fitted.codes.shape[1], counts.finest)
         counts.decades = by_key(keys, decades)
         return counts
 
@@ -190,7 +208,7 @@ class GridSearch:
         form, step = _form(book, tile, stored)
         for part, first in _pieces(codes, start, shape[1]):
             fitted = Fitted.of(part, first, sides)
-            test_tiles(
+            grid_kernels.test_tiles(
                 part.reshape(-1), part.shape[1], np.array(first), np.array(shape), np.array(sides), tile.cut, 1, np.array(form), step,
                 book.levels, out[0], out[1], out[2], fitted.fits,
             )  # fmt: skip
@@ -217,12 +235,12 @@ def _form(book: CodeBook, tile: Tile, stored: Stored) -> tuple[tuple[int, ...], 
     """Return what `test_tiles` needs to know of values and a grid: form and own_step."""
     plain = book.mantissa and not book.powers and stored.bits <= _FLOAT_BITS  # `count_finest` tells these from coarser grids
     bits, step = (stored.mantissa + 1, 0.0) if plain else (stored.bits, stored.step)
-    return (stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR), step
+    levels = ALL_STEPS if book is INTEGERS else book.mantissa or TABLE
+    return (stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR, levels), step
 
 
 @cache
-def _smallest(number: int) -> tuple[Tile, ...]:
-    tiles = BOOKS[number].tiles
+def _smallest(tiles: tuple[Tile, ...]) -> tuple[Tile, ...]:
     return tuple(tile for tile in tiles if not any(tile.holds(other) for other in tiles if other is not tile))
 
 

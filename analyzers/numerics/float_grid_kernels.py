@@ -6,18 +6,55 @@ would leave out integers in between. A float does leave these out, with the prob
 between neighbours, integers have all these bits less often than not, since their smaller values have fewer.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from analyzers.numerics.pattern_kernels import exponent_of, power_in, power_of_two, value_of
+
+Ints = NDArray[np.int64]
 
 # Values on each side, along the row and along the column: in groups of 8 or more integers with one scale, one side is in the same group.
 _NEAR = 4
 NO_STEP = 1 << 14
 # Levels of values with fewer significant bits, and of those that are below the normal range or not on the grid
 FEWER, NONE = -1, -2
+_LEVELS = 60  # with all significant bits, the most of a float; outliers are beyond
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
+def finest_levels(
+    codes: NDArray[Any], down: Ints, right: Ints, fits: NDArray[np.float64], mantissa: int, exponent: int, bits: int,
+    steps: NDArray[np.int16], levels: NDArray[np.int8],
+) -> None:  # fmt: skip
+    """Set what `count_finest` needs (rows, columns): of patterns with ``mantissa`` and ``exponent`` bits, on a float with ``bits``.
+
+    down, right, fits: numbers of the tiles of rows and columns, and their scales, as `Fitted` has them.
+    """
+    steps[:], levels[:] = NO_STEP, NONE
+    for i in range(codes.shape[0]):
+        for j in range(codes.shape[1]):
+            low, high = fits[down[i] * (right[-1] + 1) + right[j]]
+            magnitude = np.int64(codes[i, j]) & ((1 << (mantissa + exponent)) - 1)
+            if low == 0 or magnitude == 0 or magnitude >> mantissa == (1 << exponent) - 1:
+                continue
+            power = power_in(low, high)
+            scale = power if power > 0 else (low + high) / 2
+            multiple = value_of(magnitude, mantissa, exponent) / scale
+            spacing = power_of_two(max(exponent_of(multiple) - 1 - bits, 0))
+            level = np.int64(max(np.rint(multiple / spacing), 1.0) * spacing)
+            odd, twos = level, 0
+            while odd & 1 == 0:
+                odd, twos = odd >> 1, twos + 1
+            steps[i, j] = twos + exponent_of(scale)
+            number = ((twos << bits) + odd - (1 << bits)) >> 1 if odd >> bits == 1 else FEWER
+            if level >> bits > 0 and number < _LEVELS:
+                levels[i, j] = number
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def count_finest(steps: NDArray[np.int16], levels: NDArray[np.int8], columns: int, out: NDArray[np.int64]) -> None:
     """Count values with all significant bits, and the powers of two by which no neighbours on one side are divisible.
 

@@ -11,12 +11,14 @@ that are coarser than their dtype, such as integers or values with few bits, hav
 count once, except on grids of so few levels that repeats are all there is to see: three (ternary), or 2 * `_FEW` in a whole tensor.
 """
 
-from math import ceil, frexp, ldexp, log10
+from math import ceil, log10
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from analyzers.numerics.pattern_kernels import cell, exponent_of, power_in, power_of_two, value_of
 
 # Counts of a grid on tiles: tested, those that fail, values set aside so that a tile passes, tiles without information, tiles that pass and
 # are proof enough alone, those whose scale may be a power of two; from `SPANS` and `SIGNED` on, numbers of tiles by the bits of integers
@@ -37,109 +39,106 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
+# In place of the bits of a mantissa: levels are all integers, or of a table
+ALL_STEPS, TABLE = 40, 0
+
 _SLOTS = 1024  # of the hash table: four times the number of distinct values that any code book has
 _PIECES = 64  # intervals of feasible scales
 _FEW, _REPEATS, _MOST_OF_REPEATS = 8, 16, 6.0
 _SAME = 4  # equal values of a tile that count if its scale is a power of two
 _AGAIN = 2  # at most so many of the largest values are set aside
+_TINY = 1e-200  # a product of chances of which the logarithm is taken
 _FEWEST = 6  # values of a tile that may have outliers
 
 
-@njit(nogil=True, cache=True)
-def _value(magnitude: int, mantissa: int, exponent: int) -> float:
-    """Return the value of a pattern without sign."""
-    stored = magnitude >> mantissa
-    whole = (magnitude & ((1 << mantissa) - 1)) + ((1 << mantissa) if stored > 0 else 0)
-    return ldexp(float(whole), max(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa)
+@njit(nogil=True, cache=True, error_model="numpy")
+def _first_level(book: Floats, side: int, mantissa: int, least: float) -> int:
+    """Return the index of the first level that is not below a number.
+
+    mantissa: bits of that of a float whose levels these are, in smallest steps; `ALL_STEPS` if they are integers, `TABLE` otherwise.
+    """
+    first, end = 0, book.shape[1]
+    if mantissa > TABLE:
+        exponent = max(exponent_of(least) - 1 - mantissa, 0) if mantissa < ALL_STEPS else 0
+        steps = least * power_of_two(-exponent) if exponent > 0 else least
+        end = first = max((exponent << mantissa) + ceil(min(steps, end + 1.0)) - 1, 0)
+    while first < end:
+        middle = (first + end) // 2
+        if book[side, middle] < least:
+            first = middle + 1
+        else:
+            end = middle
+    return first
 
 
-@njit(nogil=True, cache=True)
-def _cell(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
-    """Return the numbers that round to a pattern, in fp32 arithmetic first: one ulp on either side if fp32 is stored itself."""
-    value, above = _value(magnitude, mantissa, exponent), _value(magnitude + 1, mantissa, exponent)
-    below = _value(magnitude - 1, mantissa, exponent) if magnitude > 0 else -above
-    if mantissa >= 23:
-        return 2 * value - above, above
-    return (value + below) / 2 * (1 - 2.0**-23), (value + above) / 2 * (1 + 2.0**-23)
-
-
-@njit(nogil=True, cache=True)
-def _first_level(levels: Floats, least: float) -> int:
-    if levels[-1] == levels.size:  # integers from 1 on
-        return int(max(ceil(min(least, levels.size + 1.0)) - 1, 0))
-    return int(np.searchsorted(levels, least))
-
-
-@njit(nogil=True, cache=True)
-def _refine(low: float, high: float, levels: Floats, before: Floats, count: int, after: Floats) -> int:
-    """Intersect ``count`` intervals of scales with those that put [low, high] on a level. Returns the number of intervals in ``after``."""
+@njit(nogil=True, cache=True, error_model="numpy")
+def _refine(low: float, high: float, book: Floats, side: int, mantissa: int, pieces: Floats, at: int, count: int) -> int:
+    """Intersect the intervals of scales in pieces[at] with those that put [low, high] on a level. Returns the number in pieces[1 - at]."""
     found = 0
     for i in range(count):
-        k = _first_level(levels, low / before[i, 1])
-        while k < levels.size and levels[k] * before[i, 0] <= high and found < after.shape[0]:
-            least, most = max(before[i, 0], low / levels[k]), min(before[i, 1], high / levels[k])
+        k = _first_level(book, side, mantissa, low / pieces[at, i, 1])
+        while k < book.shape[1] and book[side, k] * pieces[at, i, 0] <= high and found < _PIECES:
+            least, most = max(pieces[at, i, 0], low / book[side, k]), min(pieces[at, i, 1], high / book[side, k])
             if least <= most:
-                after[found, 0], after[found, 1] = least, most
+                pieces[1 - at, found, 0], pieces[1 - at, found, 1] = least, most
                 found += 1
             k += 1
     return found
 
 
-@njit(nogil=True, cache=True)
-def _power_in(low: float, high: float) -> float:
-    """Return the power of two between two positive numbers; 0 if there is none."""
-    fraction, exponent = frexp(low)
-    power = ldexp(1.0, exponent - 1 if fraction == 0.5 else exponent)
-    return power if power <= high else 0.0
-
-
-@njit(nogil=True, cache=True)
-def _different(cells: Floats, negative: Flags, n: int, book: Floats, scales: Floats) -> bool:
+@njit(nogil=True, cache=True, error_model="numpy")
+def _different(cells: Floats, negative: Flags, n: int, book: Floats, mantissa: int, scales: Floats) -> bool:
     """Return whether different values may have different levels: one on the border of two cells explains only one of them."""
     for side in range(2):
         k = -1
         for j in range(n):
             if int(negative[j]) == side:
-                k = max(k + 1, _first_level(book[side], cells[j, 0] / scales[1]))
+                k = max(k + 1, _first_level(book, side, mantissa, cells[j, 0] / scales[1]))
                 if k == book.shape[1] or book[side, k] * scales[0] > cells[j, 1]:
                     return False
     return True
 
 
-@njit(nogil=True, cache=True)
-def _fit(cells: Floats, negative: Flags, n: int, book: Floats, powers: bool, scales: Floats) -> int:
+@njit(nogil=True, cache=True, error_model="numpy")
+def _fit(cells: Floats, negative: Flags, n: int, book: Floats, mantissa: int, powers: bool, scales: Floats) -> int:
     """Find the coarsest grid: the lowest level that the largest value may have.
 
     cells: (n, 2) of magnitudes, ascending; negative: their signs; book: (2, levels) magnitudes of positive and of negative levels,
-    ascending, padded with infinity; powers: whether the scale must be a power of two. Sets scales (2,) to the first interval of scales.
-    Returns the index of the level; -1 if there is none.
+    ascending, padded with infinity; mantissa: as in `_first_level`; powers: whether the scale must be a power of two. Sets scales (2,) to
+    the first interval of scales. Returns the index of the level; -1 if there is none.
     """
-    last = n - 1
-    before, after = np.empty((_PIECES, 2)), np.empty((_PIECES, 2))
-    own, others, k = book[int(negative[last])], book[int(negative[0])], 0
-    for anchor in range(own.size):
-        if not own[anchor] < np.inf:
-            break
-        before[0, 0], before[0, 1] = cells[last, 0] / own[anchor], cells[last, 1] / own[anchor]
-        while k < others.size and others[k] < cells[0, 0] / before[0, 1]:
-            k += 1  # the higher the anchor, the smaller the scale
-        if k == others.size or others[k] * before[0, 0] > cells[0, 1]:
+    pieces, hopeless, size = np.empty((2, _PIECES, 2)), 0, book.shape[1]
+    side, lowest = int(negative[n - 1]), -1  # values of one sign have different levels
+    for j in range(n):
+        lowest += int(negative[j]) == side
+    while size > 0 and book[side, size - 1] == np.inf:
+        size -= 1
+    # Twice the levels of a float are levels too: what those of the highest octave do not explain, their halves do not
+    octave = 1 << mantissa if TABLE < mantissa < ALL_STEPS else 0
+    for i in range(lowest - octave, size):
+        anchor = i if i >= lowest else i - lowest + size
+        if i >= lowest and octave > 0 and anchor >= octave - 1 and hopeless >> (anchor % octave) & 1:
             continue
-        count = 1
-        for j in range(last):
-            count = _refine(cells[j, 0], cells[j, 1], book[int(negative[j])], before, count, after)
+        smallest = _first_level(book, int(negative[0]), mantissa, cells[0, 0] / cells[n - 1, 1] * book[side, anchor])
+        if smallest == book.shape[1] or book[int(negative[0]), smallest] > cells[0, 1] / cells[n - 1, 0] * book[side, anchor]:
+            continue
+        pieces[0, 0, 0], pieces[0, 0, 1], count = cells[n - 1, 0] / book[side, anchor], cells[n - 1, 1] / book[side, anchor], 1
+        for j in range(n - 1):
+            count = _refine(cells[j, 0], cells[j, 1], book, int(negative[j]), mantissa, pieces, j & 1, count)
             if count == 0:
                 break
-            before, after = after, before
-        for i in range(count):
-            power = _power_in(before[i, 0], before[i, 1]) if powers else 0.0
-            scales[0], scales[1] = (power, power) if powers else (before[i, 0], before[i, 1])
-            if (not powers or power > 0) and _different(cells, negative, n, book, scales):
+        if count == 0 and i < lowest:
+            hopeless |= 1 << (anchor % octave)
+        for k in range(count if i >= lowest else 0):
+            low, high = pieces[(n - 1) & 1, k, 0], pieces[(n - 1) & 1, k, 1]
+            power = power_in(low, high) if powers else 0.0
+            scales[0], scales[1] = (power, power) if powers else (low, high)
+            if (not powers or power > 0) and _different(cells, negative, n, book, mantissa, scales):
                 return anchor
     return -1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fit_offset(cells: Floats, values: Floats, n: int, most: int, scales: Floats) -> int:
     """Find the fewest steps from the smallest to the largest of ascending ``values`` (n,) on a grid of any offset; 0 if there are none."""
     steps = np.empty(n, dtype=np.int64)
@@ -164,38 +163,44 @@ def _fit_offset(cells: Floats, values: Floats, n: int, most: int, scales: Floats
     return 0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _width(cell_low: float, cell_high: float, value: float, own_bits: int, own_step: float) -> float:
     """Return the width of a cell at the resolution that the values use: ``own_bits`` significant ones, multiples of ``own_step``."""
-    return max(cell_high - cell_low, own_step, ldexp(1.0, frexp(value)[1] - own_bits))
+    return max(cell_high - cell_low, own_step, power_of_two(exponent_of(value) - own_bits))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _decades(
-    cells: Floats, negative: Flags, counts: Ints, book: Floats, anchor: int, scale: float, powers: bool, own_bits: int, own_step: float
-) -> float:
+    cells: Floats, negative: Flags, counts: Ints, book: Floats, mantissa: int, anchor: int, scale: float, powers: bool, own_bits: int,
+    own_step: float,
+) -> float:  # fmt: skip
     """Bound -log10 of the chance that the magnitudes of a tile pass `_fit` at ``anchor``.
 
     If scales are powers of two (``powers``), the values have as few bits as the levels, and there are few of them: up to `_SAME` equal
     ones count.
     """
-    total, largest, distinct = 0.0, 0.0, 0
+    total, chance, least, distinct = 0.0, 1.0, 1.0, 0
     for j in range(len(cells)):
         if j > 0 and cells[j, 0] == cells[j - 1, 0] and not powers:
             continue
-        value, levels = (cells[j, 0] + cells[j, 1]) / 2, book[int(negative[j])]
-        k = _first_level(levels, value / scale)
-        if k == levels.size or (k > 0 and value / scale - levels[k - 1] < levels[k] - value / scale):
+        value, side = (cells[j, 0] + cells[j, 1]) / 2, int(negative[j])
+        k = _first_level(book, side, mantissa, value / scale)
+        if k == book.shape[1] or (k > 0 and value / scale - book[side, k - 1] < book[side, k] - value / scale):
             k -= 1
-        below = levels[k - 1] if k > 0 else 0.0
-        above = levels[k + 1] if k + 1 < levels.size and levels[k + 1] < np.inf else 2 * levels[k] - below
-        between = min(levels[k] - below, above - levels[k]) * scale
-        each = -log10(min(1.0, _width(cells[j, 0], cells[j, 1], value, own_bits, own_step) / between))
-        distinct, total, largest = distinct + 1, total + each * (min(counts[j], _SAME) if powers else 1), max(largest, each)
-    return total - log10(4.0) if powers else total - largest - log10(distinct * (anchor + 1.0))
+        level, below = book[side, k], book[side, k - 1] if k > 0 else 0.0
+        above = book[side, k + 1] if k + 1 < book.shape[1] and book[side, k + 1] < np.inf else 2 * level - below
+        between = min(level - below, above - level) * scale
+        each = min(1.0, _width(cells[j, 0], cells[j, 1], value, own_bits, own_step) / between)
+        distinct, least = distinct + 1, min(least, each)
+        for _ in range(min(counts[j], _SAME) if powers else 1):
+            chance *= each
+        if chance < _TINY:
+            total, chance = total - log10(chance), 1.0
+    total -= log10(chance)
+    return total - log10(4.0) if powers else total + log10(least) - log10(distinct * (anchor + 1.0))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _decades_with_offset(cells: Floats, values: Floats, n: int, span: int, step: float, own_bits: int, own_step: float) -> float:
     """Bound -log10 of the chance that a tile passes `_fit_offset` at ``span``: two values determine step and offset."""
     total, largest, second = 0.0, 0.0, 0.0
@@ -206,7 +211,7 @@ def _decades_with_offset(cells: Floats, values: Floats, n: int, span: int, step:
     return total - largest - second - log10(float(n * n * span))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _distinct(
     codes: NDArray[Any], rows: tuple[int, int], row: tuple[int, int, int], every_bit: int, slots: Ints, patterns: Ints, numbers: Ints
 ) -> int:
@@ -234,7 +239,7 @@ def _distinct(
     return distinct
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _sort(patterns: Ints, numbers: Ints, every_bit: int, signed: bool) -> None:
     """Sort patterns by magnitude, or by value if ``signed``, with their numbers."""
     ranks = patterns & every_bit
@@ -248,7 +253,7 @@ def _sort(patterns: Ints, numbers: Ints, every_bit: int, signed: bool) -> None:
         ranks[j], patterns[j], numbers[j] = rank, pattern, number
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def test_tiles(
     codes: NDArray[Any], columns: int, first: Ints, shape: Ints, tile: Ints, cut: bool, stride: int, form: Ints, own_step: float,
     book: Floats, out: Ints, keys: Ints, decades: Floats, fits: Floats,
@@ -258,9 +263,9 @@ def test_tiles(
     codes: (rows * columns,) patterns; first: its first row and column in the matrix; shape: of the matrix; tile: rows and columns of a
     tile. Tiles begin at multiples of these; one that the piece has only in part is tested if ``cut``. form: bits of the mantissa and of the
     exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, the most steps of a grid with
-    an offset (0: levels of ``book``, as in `_fit`), and whether the tile is the whole tensor. own_step: the power of two that divides all
-    values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; sets
-    fits (tiles, 2), unless it is empty, to scales that explain a tile, from the lowest to the highest, and leaves those of the others.
+    an offset (0: levels of ``book``, as in `_fit`), whether the tile is the whole tensor, and `mantissa` of levels. own_step: the power of
+    two that divides all values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the
+    evidence of their tiles; sets fits (tiles, 2), unless it is empty, to scales that explain a tile, from the lowest to the highest.
     """
     every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
     rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
@@ -284,13 +289,13 @@ def test_tiles(
                 _test(patterns[:distinct], numbers[:distinct], form, own_step, book, out, keys, decades, fits[number : number + 1])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def test_forms(
     codes: NDArray[Any], columns: int, first: Ints, tests: Ints, steps: Floats, books: Floats, out: Ints, keys: Ints, decades: Floats
 ) -> None:
     """Call `test_tiles` for several grids and sizes of tiles: once for all, since a call costs as much as a few tiles.
 
-    tests: (tests, 16) row of ``out``, ``keys`` and ``decades``, first and number of its levels in ``books``, and shape, tile, cut, stride,
+    tests: (tests, 17) row of ``out``, ``keys`` and ``decades``, first and number of its levels in ``books``, and shape, tile, cut, stride,
     form; steps: their own_step.
     """
     unseen = np.empty((0, 2))
@@ -302,12 +307,12 @@ def test_forms(
         )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _test(
     patterns: Ints, numbers: Ints, form: Ints, own_step: float, book: Floats, out: Ints, keys: Ints, decades: Floats, fits: Floats
 ) -> None:
     """Test a tile, given by its distinct patterns in the order of `_sort` and their numbers; see `test_tiles`."""
-    mantissa, exponent, own_bits, powers, has_zero, offset = form[0], form[1], form[2], form[3] != 0, form[4] != 0, form[5]
+    mantissa, exponent, own_bits, powers, has_zero, offset, levels = form[0], form[1], form[2], form[3] != 0, form[4] != 0, form[5], form[7]
     every_bit = (1 << (mantissa + exponent)) - 1
     cells, values = np.empty((patterns.size, 2)), np.empty(patterns.size)
     negative, counts = np.empty(patterns.size, dtype=np.bool_), np.empty(patterns.size, dtype=np.int64)
@@ -319,9 +324,9 @@ def _test(
         elif magnitude == 0 and offset == 0:
             zeros += numbers[i]
         else:
-            low, high = _cell(magnitude, mantissa, exponent)
+            low, high = cell(magnitude, mantissa, exponent)
             cells[n, 0], cells[n, 1] = (-high, -low) if minus and offset > 0 else (low, high)
-            values[n] = _value(magnitude, mantissa, exponent) * (-1 if minus and offset > 0 else 1)
+            values[n] = value_of(magnitude, mantissa, exponent) * (-1 if minus and offset > 0 else 1)
             negative[n], counts[n] = minus, numbers[i]
             key = max(key, magnitude)
             n += 1
@@ -341,13 +346,12 @@ def _test(
         if anchor > 0:
             proof = _decades_with_offset(cells, values, n, anchor, (found[0] + found[1]) / 2, own_bits, own_step)
     else:
-        lopsided = bool(np.any(book[0] != book[1]))
         dropped = 0
         while True:
-            anchor = _fit(cells, negative, n, book, powers, found)
-            if anchor < 0 and lopsided:  # the scale may be negative
+            anchor = _fit(cells, negative, n, book, levels, powers, found)
+            if anchor < 0 and levels == TABLE and np.any(book[0] != book[1]):  # the scale may be negative
                 negative[:n] = ~negative[:n]
-                anchor = _fit(cells, negative, n, book, powers, found)
+                anchor = _fit(cells, negative, n, book, levels, powers, found)
             if anchor >= 0 or dropped == _AGAIN or n <= _FEWEST:
                 break
             dropped, n = dropped + 1, n - 1
@@ -359,14 +363,8 @@ def _test(
                 minuses, positive = max(minuses, steps * negative[i]), max(positive, steps * (not negative[i]))
                 repeats += min(counts[i] - 1, _REPEATS)
             middle = (found[0] + found[1]) / 2
-            proof = _decades(cells[:n], negative[:n], counts[:n], book, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
-            if (
-                book[0, -1] == book.shape[1]
-                and zeros > 0
-                and positive > 0
-                and minuses > 0
-                and max(positive, minuses) <= (_FEW if form[6] else 1)
-            ):
+            proof = _decades(cells[:n], negative[:n], counts[:n], book, levels, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
+            if levels == ALL_STEPS and zeros > 0 and positive > 0 and minuses > 0 and max(positive, minuses) <= (_FEW if form[6] else 1):
                 again = repeats * max(0.0, -log10(min(1.0, _width(cells[0, 0], cells[0, 1], values[0], own_bits, own_step) / middle)))
                 proof += again if max(positive, minuses) == 1 else min(again, _MOST_OF_REPEATS)
     if anchor < 0 or (offset > 0 and anchor == 0):
@@ -374,14 +372,14 @@ def _test(
         return
     out[OUTLIERS] += aside
     out[STRONG] += proof >= STRONG_DECADES
-    out[POWERS] += _power_in(found[0], found[1]) > 0
+    out[POWERS] += power_in(found[0], found[1]) > 0
     for fit in fits:
         fit[0], fit[1] = found
     if offset > 0:
-        out[SPANS + min(frexp(float(anchor))[1], MOST_BITS)] += 1
+        out[SPANS + min(exponent_of(anchor + 0.5), MOST_BITS)] += 1
     else:
-        out[SIGNED + min(1 + max(frexp(float(max(positive, minuses) - 1))[1], frexp(float(min(positive, minuses)))[1]), MOST_BITS)] += 1
-        out[SPANS + min(frexp(float(positive + minuses))[1], MOST_BITS)] += 1
+        out[SIGNED + min(1 + max(exponent_of(max(positive, minuses) - 0.5), exponent_of(min(positive, minuses) + 0.5)), MOST_BITS)] += 1
+        out[SPANS + min(exponent_of(positive + minuses + 0.5), MOST_BITS)] += 1
         out[LARGEST] = max(out[LARGEST], positive, minuses)
     if powers:  # few patterns: tiles differ by their numbers
         proof = proof if n > 2 else 0.0

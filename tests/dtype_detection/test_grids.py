@@ -75,6 +75,36 @@ def test_all_tiles_are_counted_only_on_what_a_few_leave() -> None:
     assert (0, Tile(1, 32)) in search.found and (0, Tile(32, 1)) not in search.found
 
 
+@pytest.mark.parametrize(
+    ("name", "counted"), [("torchao mxfp4", "fp4_mx"), ("torchao nvfp4", "fp4_e2m1"), ("torchao mxfp6 e2m3", "fp6_e2m3")]
+)
+def test_no_wider_float_is_counted_once_one_is_needed(name: str, counted: str) -> None:
+    values = dequantized(next(form for form in FORMATS if form.name == name), "bf16", "gaussian")
+    search = GridSearch(Tensor("w.weight", "BF16", tuple(values.shape), 0, 0, values.nbytes, "mlp", None, False))
+    search.add(codes_of(values), 0)
+    assert {BOOKS[number].name for number, _ in search.found} == {counted}
+
+
+def test_groups_larger_than_the_matrix_are_no_groups() -> None:
+    groups = integers(weights(256, 1280, shape="laplace"), 5, 16, False, None).reshape(-1)  # along columns of a matrix cut to a few rows
+    for rows in (3, 4, 6):
+        found = grid(stored(groups[:300_000].reshape(-1, 100).T[:rows]))
+        assert found is None or "fp" not in found.format
+
+
+@pytest.mark.parametrize(("name", "distribution"), [("torchao nf4", "gaussian"), ("torchao int4 tensor", "outliers")])
+def test_what_a_part_does_not_tell_does_not_rule_out_what_the_whole_is_on(name: str, distribution: str) -> None:
+    """A part of few values is on several grids, of which another part leaves one."""
+    values = dequantized(next(form for form in FORMATS if form.name == name), "bf16", distribution)
+    codes, found = codes_of(values), []
+    for start in range(0, codes.size, 8192):
+        search = GridSearch(Tensor("w.weight", "BF16", tuple(values.shape), 0, 0, codes.nbytes, "mlp", None, False))
+        search.add(codes[start : start + 2048], start)
+        found.append(search.found)
+    whole = grid_of(together(found), codes.size // 4, codes.size, tuple(values.shape))
+    assert whole is not None and whole.proven and whole.format in ("nf4", "int4")
+
+
 def test_stacked_experts_and_blocks_of_bitsandbytes() -> None:
     stack = stored(integers(weights(256, 256), 4, 32, False, F32)).reshape(4, 64, 256)
     found = grid(stack)
@@ -155,7 +185,7 @@ def test_the_chance_bounds_what_native_groups_do(size: int, most: float) -> None
     number = 40_000
     values = torch.randn(number, size, generator=torch.Generator().manual_seed(size)).to(BF16)
     codes, passed = codes_of(values).reshape(number, size), 0
-    form = np.array([7, 8, 8, 0, 1, 0, 0])
+    form = np.array([7, 8, 8, 0, 1, 0, 0, grid_kernels.ALL_STEPS])
     for row in codes:
         counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1), np.zeros(ANCHORS)
         grid_kernels.test_tiles(
@@ -184,7 +214,10 @@ def test_the_report_names_roles_bits_and_bytes(tmp_path: Path) -> None:
     assert row.bits_needed == 4.5 and row.redundant_bytes == 3 * 256 * 512 * (16 - 4.5) / 8 and row.by_chance < 1e-9
     assert report.off_grid == ("embedding",) and "int4" in report.lineage.passed_through
     assert report.entropy is not None and report.entropy.bits_needed is not None and 4.5 < report.entropy.bits_needed < 16
-    assert "of the weights, stored in bf16, are int4 in groups of 32: 565 kB of 1.05 MB are redundant." in report.headline()
+    said = (
+        "of the weights, stored in bf16, are int4 in groups of 32 (mlp): 565 kB of 1.05 MB are redundant. No grid is proven for embeddings."
+    )
+    assert said in report.headline()
     parsed(report)
     assert "int4 in groups of 32" in report.text() and "On none of the grids proven: embedding" in report.text()
 

@@ -252,5 +252,5 @@ def test_the_largest_headers_cost_little_time_and_300_mb(tmp_path: Path, header:
     )
     said, times, mebibytes = json.loads(run.stdout)
     assert error in said and bool(said) == bool(error)
-    # Seconds would measure the machine. 250,000 tensors take 4 to 6 times; within 10 s where json.loads takes 1 s.
-    assert times < 10 and mebibytes < 300
+    # Seconds would measure the machine. It takes 4 to 6 times on Python 3.11, and 11 to 13 on 3.12, whose json is twice as fast.
+    assert times < 20 and mebibytes < 300

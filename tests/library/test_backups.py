@@ -87,10 +87,12 @@ def test_a_damaged_library_comes_back_with_what_is_new_since_the_backup(tmp_path
     good = backup.read_bytes()
     damage(tmp_path / FILE, fraction, 12)
     backup.unlink()
-    opens = False
-    with pytest.raises(LibraryUnavailable, match="mantissa library restore"), Library.open(tmp_path) as library:
-        opens = True
-        library._backups.make()
+    opens = True
+    try:
+        with Library.open(tmp_path) as library, pytest.raises(LibraryUnavailable, match="mantissa library restore"):
+            library._backups.make()
+    except LibraryUnavailable as error:
+        opens = "mantissa library restore" not in str(error)
     assert backed_up(tmp_path) == []  # a copy of what is damaged is no backup
     backup.write_bytes(good)
     made = restore(tmp_path)

@@ -123,7 +123,7 @@ def test_the_base_is_small_but_for_llvm(fresh: Path) -> None:
         (("dtype", SAMPLE, "--html", "page.html"), "jinja2", "plots"),
         (("dtype", SAMPLE, "--csv", "tables"), "pandas", "plots"),
         (("scan", "list.txt"), "pyarrow", "scan"),
-        (("app",), "gradio", "app"),
+        (("app",), "uvicorn", "app"),
     ],
 )
 def test_a_missing_extra_is_one_sentence(fresh: Path, words: tuple[str, ...], library: str, name: str) -> None:

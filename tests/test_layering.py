@@ -152,6 +152,7 @@ LIBRARIES = {
             "analyzers.numerics.torch_kernels",
             "analyzers.numerics.torch_pairs",
             "analyzers.numerics.torch_rows",
+            "analyzers.parents.count_on_device",
             "analyzers.numerics.device",
             "analyzers.numerics.stream_buffer",
             "analyzers.update_sparsity.spectral",

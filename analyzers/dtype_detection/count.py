@@ -28,6 +28,7 @@ LOOKED_AT = 1 << 20
 
 Window = tuple[int, NDArray[Any]]
 _WINDOW = 128
+_FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 
 # Shortest row that is examined alone: it must be able to hold enough different values.
 SHORTEST_ROW = 32
@@ -82,7 +83,7 @@ class SpanCounter:
         accumulator = None
         grids = GridSearch(span.tensor)
         for chunk in chunks:
-            accumulator = accumulator or self._accumulator(span.tensor.counted_as)
+            accumulator = accumulator or self._accumulator(span.tensor.counted_as, self._device if span.count >= _FEW else "cpu")
             accumulator.update(chunk.codes)
             if span.tensor.dtype in _FORMATS:
                 self._runs(span, chunk, counted)
@@ -97,11 +98,12 @@ class SpanCounter:
             counted.histogram = accumulator.take()
         return counted
 
-    def _accumulator(self, dtype: str) -> Accumulator:
-        accumulators: dict[str, Accumulator] = self._mine.__dict__.setdefault("accumulators", {})
-        if dtype not in accumulators:
-            accumulators[dtype] = Accumulator(dtype, self._device)
-        return accumulators[dtype]
+    def _accumulator(self, *kind: str) -> Accumulator:
+        """Return this thread's accumulator of a dtype on a device."""
+        accumulators: dict[tuple[str, ...], Accumulator] = self._mine.__dict__.setdefault("accumulators", {})
+        if kind not in accumulators:
+            accumulators[kind] = Accumulator(*kind)
+        return accumulators[kind]
 
     def _runs(self, span: Span, chunk: Chunk, counted: Counted) -> None:
         held = _FORMATS[span.tensor.dtype]

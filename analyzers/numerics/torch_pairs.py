@@ -99,13 +99,13 @@ class DevicePairs:
         chosen = finite & differ
         share = torch.where(chosen, update / larger, 0.0)
         update, times = torch.where(chosen, update, 0.0), torch.where(chosen, times, 0)
-        for plane, mask in enumerate((~moved, moved)):
-            row, weights = self._sums[plane], torch.where(mask, times, 0).double()
-            for column, values in ((0, update), (RELATIVE, share)):
-                weighed = values * weights
-                row[column] += weighed.sum()
-                row[column + 1] += torch.dot(weighed, values)
-                row[column + 2] = torch.maximum(row[column + 2], torch.where(mask, values, 0.0).max())
+        planes = torch.stack((~moved, moved))
+        weights = torch.where(planes, times, 0).double()
+        for column, values in ((0, update), (RELATIVE, share)):
+            weighed = values * weights
+            self._sums[:, column] += weighed.sum(1)
+            self._sums[:, column + 1] += weighed.mul_(values).sum(1)
+            self._sums[:, column + 2].copy_(torch.maximum(self._sums[:, column + 2], torch.where(planes, values, 0.0).amax(1)))
         if self._tables:
             for bins, binades, values in zip(self._bins, (ABSOLUTE, SHARE), (update, share), strict=True):
                 # The bin's index as in `pair_kernels.bin_of`: no update is subnormal in fp64. Pairs that do not count add 0 to any bin.

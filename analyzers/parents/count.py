@@ -184,7 +184,7 @@ class Counter:
             for columns, a, b in parts:
                 products = a * b
                 counted.pairs[i, columns] += (a @ a, products.sum(), b @ b, products @ products)
-        self._fit(counted, values, usable.all(axis=0), np.any(outlying, axis=0), holders, dtypes, number)
+        self._fit(counted, values, np.all(usable, axis=0), np.any(outlying, axis=0), holders, dtypes, number)
         patterns = (in_bf16.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
         return np.concatenate([patterns, np.full((1, values.shape[1]), smooth, np.uint16)])
 

@@ -168,10 +168,11 @@ def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
     if others:
         torch._foreach_sub_(ds, others, alpha=scale)  # of mixed types it takes longer than converting
     rows = _rows(ds)
+    squares: Sequence[Tensor]
     if not gpu:  # row by row, since torch would start threads
         squares = [torch.dot(row, row) for row in rows]
-        products = [torch.dot(d, ref) for d, ref in zip(rows, _rows(others), strict=True)] if others else squares
-        return torch.stack([*(row.sum() for row in rows), *squares, *products, *_largest(rows)])
+        dots = [torch.dot(d, ref) for d, ref in zip(rows, _rows(others), strict=True)] if others else squares
+        return torch.stack([*(row.sum() for row in rows), *squares, *dots, *_largest(rows)])
     shapes = [(shape, len(list(same))) for shape, same in groupby(d.shape for d in ds)]  # a kernel for all tensors of one
     parts = zip(torch.split(flat, [number * shape.numel() for shape, number in shapes]), shapes, strict=True)
     sums = [part.view(-1, shape[1]).sum(1, dtype=torch.float64) for part, (shape, _) in parts]

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Span, Tensor
-from analyzers.numerics import ChangedPositions, PairCounter, PairCounts, PairTables, intersections
+from analyzers.numerics import ChangedPositions, PairCounter, PairCounts, PairTables, intersections, torch_kernels
 from analyzers.numerics.pair_statistics import TakenTables
 
 IntArray = NDArray[np.int64]
+_FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Comparer:
         last = self._tuned - 1
         for chunk in chunks:
             start = chunk.start
-            for codes, holders in segments(chunk.sides):
+            for codes, holders in segments(self._placed(span, chunk)):
                 asked = holders if overlap is not None else [last] if places is not None else []
                 on_host = isinstance(codes[0], np.ndarray)
                 masks: dict[int, Any] = {i: np.empty(len(codes[0]), dtype=np.bool_) for i in asked if on_host and i in holders}
@@ -91,6 +92,13 @@ class Comparer:
             None if self._exact else self._own_tables().take(-1074 if "F64" in dtypes else -149),  # the smallest positive float64, and fp32
         )
 
+    def _placed(self, span: Span, chunk: Chunk) -> Sequence[Any]:
+        """Return the sides of a chunk, copied to a GPU once if they are to be counted there. Those of a trajectory are copied as needed."""
+        in_fp64 = any(side is not None and side.counted_as == "F64" for side in span.sides)
+        if self._device == "cpu" or self._tuned > 1 or in_fp64 or span.count < _FEW or not isinstance(chunk.codes, np.ndarray):
+            return chunk.sides
+        return [None if codes is None else torch_kernels.on_device(codes, self._device) for codes in chunk.sides]
+
     def tables(self) -> PairTables:
         """Merge the sketches of all comparisons with the last tuned checkpoint over all threads."""
         whole = PairTables()
@@ -99,7 +107,8 @@ class Comparer:
         return whole
 
     def _counter(self, before: str, after: str, sketched: bool) -> PairCounter:
-        return PairCounter(before, after, self._eta, self._own_tables() if sketched else None, self._device)
+        device = self._device if self._tuned > 1 else "cpu"  # else that of the patterns, see `_placed`
+        return PairCounter(before, after, self._eta, self._own_tables() if sketched else None, device)
 
     def _own_tables(self) -> PairTables:
         if not hasattr(self._mine, "tables"):

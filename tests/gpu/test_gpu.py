@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
@@ -75,6 +76,25 @@ def test_models_on_the_gpu_are_counted_there(kind: torch.dtype) -> None:
     for reports in zip(there, here, strict=True):
         one, other = (json.loads(report.model_dump_json(exclude=left_out)) for report in reports)
         assert list(differences(one, other, 1e-9)) == []  # the CPU adds the squares of millions of values one after the other
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32])
+def test_files_are_counted_alike(kind: torch.dtype, tmp_path: Path) -> None:
+    """The samples have small tensors, which a CPU counts."""
+    generator = torch.Generator().manual_seed(0)
+    weights = {f"model.layers.{i}.mlp.up_proj.weight": torch.randn(1024, 4096, generator=generator) / 50 for i in range(3)}
+    sides = tmp_path / "base", tmp_path / "tuned"
+    for side, size in zip(sides, (0.0, 2e-4), strict=True):
+        side.mkdir()
+        moved = {name: (each + size * torch.randn(each.shape, generator=generator)).to(kind) for name, each in weights.items()}
+        save_file(moved, side / "model.safetensors")
+    left_out = {"id", "timing", "environment", "request"}
+    for ask in (
+        lambda device: mantissa.sparsity(*sides, mode="exact", device=device),
+        lambda device: mantissa.dtype(sides[1], mode="exact", device=device),
+    ):
+        one, other = (json.loads(ask(device).model_dump_json(exclude=left_out)) for device in ("cuda", "cpu"))
+        assert list(differences(one, other, 1e-9)) == []
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])

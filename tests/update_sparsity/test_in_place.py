@@ -2,13 +2,17 @@
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import mantissa
 from analyzers.checkpoints import in_memory, stream
+from analyzers.numerics import torch_kernels
 from analyzers.update_sparsity import count
 from tests.comparison.differences import differences
 from tests.numerics.readbacks import readbacks
@@ -29,7 +33,7 @@ def state(dtype: torch.dtype, scale: float = 0.0) -> dict[str, torch.Tensor]:
     return {name: each.to(dtype) for name, each in weights.items()}
 
 
-def asked(*sides: dict[str, torch.Tensor]) -> Any:
+def asked(*sides: dict[str, torch.Tensor] | Path) -> Any:
     report = mantissa.sparsity(*sides, mode="exact").model_dump(mode="json")
     return {name: value for name, value in report.items() if name not in ("id", "timing", "requests")}
 
@@ -75,3 +79,27 @@ def test_a_tensor_is_read_back_a_few_times_at_most(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(count.Comparer, "__call__", counted)
     mantissa.sparsity(*sides, mode="exact")
     assert waits == {"cpu": 3 * 2 + 2, "_local_scalar_dense": 3}  # counts, columns and rows of three matrices; the two norms
+
+
+def test_chunks_of_files_are_copied_to_a_device_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU stands for the device."""
+    sides = tmp_path / "base", tmp_path / "tuned"
+    for side, tensors in zip(sides, (state(torch.bfloat16), state(torch.bfloat16, 1e-4)), strict=True):
+        side.mkdir()
+        save_file(tensors, side / "model.safetensors")
+    expected = asked(*sides)
+    copied: list[int] = []
+
+    def on_device(codes: Any, device: str) -> torch.Tensor:
+        if isinstance(codes, torch.Tensor):
+            return codes
+        assert device == "cuda"
+        copied.append(codes.nbytes)
+        return torch.from_numpy(codes.view(np.int16).copy())
+
+    monkeypatch.setattr(analyze, "choose_device", lambda *_, **__: "cuda")
+    monkeypatch.setattr(analyze, "stream", lambda checkpoints, spans, work, names, *_: stream(checkpoints, spans, work, names))
+    monkeypatch.setattr(torch_kernels, "on_device", on_device)
+    monkeypatch.setattr(count, "_FEW", 1000)
+    assert list(differences(expected, asked(*sides), 1e-12)) == []
+    assert sum(copied) == 2 * 3 * 60 * 70 * 2  # the norm stays here

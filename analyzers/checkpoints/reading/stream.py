@@ -125,7 +125,8 @@ class _Reader:
         """Yield the chunks of ``span``. buffers: (checkpoints, bytes), owned by the calling thread."""
         sides, end = span.sides, span.start + span.count
         held = [self._held(i, side, span) for i, side in enumerate(sides)]
-        if all((codes is None) == (side is None) for codes, side in zip(held, sides, strict=True)):
+        devices = {codes.device for codes in held if codes is not None}  # models may be split over GPUs differently
+        if len(devices) == 1 and all((codes is None) == (side is None) for codes, side in zip(held, sides, strict=True)):
             length = whole_rows(_ON_DEVICE, row_length(span.tensor))
             for start in range(0, span.count, length):
                 codes_of = tuple(None if codes is None else codes[start : start + length] for codes in held)

@@ -303,7 +303,8 @@ class EngineComparison:
             forced = True
             tokens = plural(int(same.sum()), "token")
             what = f"{tokens} with the log-probability {value:g}, to which fp32 gives very different ones: a mask or padding"
-            found.append(Cause(kind="masked", what=what, explains=causes.explained(units.ratio(e, b, finite & ~same))))
+            remaining = units.ratio(e, b, finite & ~same)
+            found.append(Cause(kind="masked", what=what, explains=causes.explained(remaining), remaining=remaining))
         size = units.ratio(e, b, finite)
         if size.high is not None and size.high < _LESS:
             alike = [

@@ -168,11 +168,8 @@ def masked(engine: Floats, reference: Floats) -> tuple[str, Flags] | None:
     same = engine == values[counts.argmax()]
     if counts.max() < _MASKED or reference[same].std() <= _SPREAD:
         return None
-    tokens = plural(int(counts.max()), "token")
-    return (
-        f"{tokens} with the log-probability {values[counts.argmax()]:g}, to which fp32 gives very different ones: a mask or padding",
-        same,
-    )
+    tokens, value = plural(int(counts.max()), "token"), values[counts.argmax()]
+    return f"{tokens} with the log-probability {value:g}, to which fp32 gives very different ones: a mask or padding", same
 
 
 def forbidden(tokens: int, explains: Literal["all", "part"]) -> Cause:

@@ -245,7 +245,8 @@ def kept(scores: Tensor, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0)
     flat: Any = scores.reshape(-1, scores.shape[-1])
     flat = TopKLogitsWarper(top_k)(None, flat) if top_k else flat
     flat = TopPLogitsWarper(top_p)(None, flat) if top_p < 1 else flat
-    flat = MinPLogitsWarper(min_p)(None, flat) if min_p else flat
+    smallest: Any = MinPLogitsWarper(min_p)
+    flat = smallest(None, flat) if min_p else flat
     result: Tensor = flat.reshape(scores.shape)
     return result
 

@@ -224,7 +224,7 @@ def test_the_tokens_that_a_report_asks_for_decide(truth: float) -> None:
 
 
 def test_no_number_of_tokens_decides_a_ratio_at_the_limit() -> None:
-    at = {"over": "tokens", "units": 9}
+    at: dict[str, Any] = {"over": "tokens", "units": 9}
     assert needed(Ratio(value=BAND, low=1.0, high=1.4, **at), 9) is None
     assert needed(Ratio(value=BAND + 0.001, low=1.0, high=1.4, **at), 9) is None
     assert needed(Ratio(value=2.0, low=None, high=None, **at), 9) is None
@@ -235,6 +235,7 @@ def test_what_is_fitted_explains_all_or_nothing() -> None:
     generator = torch.Generator().manual_seed(0)
     b, shared, own = (torch.randn(500, generator=generator).double().numpy() for _ in range(3))
     units, e = Units.of([10] * 50), b + 10 * shared + 5 * own
+    kind: Any
     for kind, named in (("temperature", []), ("quantized", ["part"])):
         assert [cause.explains for cause in explaining(judge_causes([Tried(kind, "", e - 10 * shared)], e, b, units), units)] == named
 

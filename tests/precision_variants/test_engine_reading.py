@@ -125,7 +125,7 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
             '{"prompt_token_ids": [5, 7], "meta_info": {"input_token_logprobs": [[null, 6, "b"]]}}',
             "has prompt_token_ids that are not those of",
         ),
-        ('{"text": "a"}', "has none of the forms that are read: token_ids and logprobs, vLLM's prompt_logprobs"),
+        ('{"text": "a"}', "has none of the forms that are read: token_ids and logprobs, vLLM's outputs"),
         ("7", "is not a JSON object with token ids and log-probabilities."),
         ('{"token_ids": [1, 2], "logprobs": [null, null]}', "Every log-probability is null: at least one token needs a value."),
         (json.dumps({"prompt_logprobs": CANDIDATES}), "has prompt_logprobs without prompt_token_ids, and so not the first token"),

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.engine.comparison import BAND, Floats, Integers, Units
+from analyzers.precision_variants.engine.comparison import BAND, Flags, Floats, Integers, Units
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Ratio
 from analyzers.terminal import plural
 
@@ -26,6 +26,7 @@ _FITTED = 256  # Tokens to which a temperature or a penalty is fitted.
 _TOP_K = 512
 _TOP_P = torch.tensor((*(0.01 * step for step in range(1, 100)), 0.995, 0.999))
 _MIN_P = torch.tensor((0.001, 0.002, 0.005, *(0.01 * step for step in range(1, 61))))
+_MASKED, _SPREAD = 8, 0.5  # Tokens of one log-probability, and the standard deviation of theirs in fp32, nats: no rounding does that.
 _FITS = ("temperature", "filter", "penalty")  # Numbers are fitted, so that another fault may look like them in part.
 _DIGITS = 16  # Log-probabilities needed to tell that all are rounded: one in 2^16 floats looks like bf16 by chance.
 
@@ -159,6 +160,16 @@ def rounded(engine: Floats) -> tuple[str, Callable[[Floats], Floats]] | None:
 
 def _cast(values: Floats, dtype: torch.dtype) -> Floats:
     return torch.from_numpy(values).to(dtype).double().numpy()
+
+
+def masked(engine: Floats, reference: Floats) -> tuple[str, Flags] | None:
+    """Return the tokens with the most frequent log-probability, in words and as flags; None if theirs in fp32 are alike too."""
+    values, counts = np.unique(engine[np.isfinite(engine)], return_counts=True)
+    same = engine == values[counts.argmax()]
+    if counts.max() < _MASKED or reference[same].std() <= _SPREAD:
+        return None
+    tokens, value = plural(int(counts.max()), "token"), values[counts.argmax()]
+    return f"{tokens} with the log-probability {value:g}, to which fp32 gives very different ones: a mask or padding", same
 
 
 def forbidden(tokens: int, explains: Literal["all", "part"]) -> Cause:

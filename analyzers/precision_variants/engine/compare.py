@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from analyzers.errors import InvalidData, InvalidRequest, MantissaError
-from analyzers.formatting import plural
 from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
@@ -19,7 +18,7 @@ from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, RunDifference, TokenDifference, VariantRatio
 from analyzers.precision_variants.engine.reading import EngineSequence
-from analyzers.precision_variants.engine.runs import EngineRun, Rows, run
+from analyzers.precision_variants.engine.runs import EngineRun, Rows, given_log_p, run
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.report import VariantProgress
 from analyzers.precision_variants.staged_pass import PassOptions
@@ -40,7 +39,6 @@ _QUANTIZED: dict[Any, str] = {
 # An engine that deviates less than this share of bf16's deviation, by its whole interval, is more precise. In trials the interval of no
 # clean file ended below 0.998 (200 files), and that of no file of a head in fp32 above 0.90 (30).
 _LESS = 0.95
-_MASKED, _SPREAD = 8, 0.5  # Tokens of one log-probability, and the standard deviation of theirs in fp32, nats: no rounding does that.
 _MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
 
 
@@ -113,7 +111,7 @@ class EngineComparison:
 
     @cached_property
     def _given(self) -> list[Floats]:
-        return _log_probabilities(self.sequences)
+        return given_log_p(self.sequences)
 
     @cached_property
     def _at(self) -> list[tuple[int, int]]:
@@ -280,8 +278,8 @@ class EngineComparison:
         """Return whether one of them alone shows that rounding does not explain the difference, and causes that are no other reference."""
         finite, b, found = np.isfinite(engine), deviations["bf16"], list[Cause]()
         forced = False
-        if (way := causes.rounded(engine)) is not None:
-            what, to = way
+        if (rounding := causes.rounded(engine)) is not None:
+            what, to = rounding
             by = to(reference + b) - reference
             gain, low, high = units.quotient(by, b, finite, 0.99)
             remaining = units.ratio(e, by, finite)
@@ -296,14 +294,11 @@ class EngineComparison:
                 f"drawn at random ({-np.log(vocabulary):.3g})"
             )
             found.append(Cause(kind="tokens", what=what, explains="all"))
-        values, counts = np.unique(engine[finite], return_counts=True)
-        value = float(values[counts.argmax()])
-        same = engine == value
-        if counts.max() >= _MASKED and reference[same].std() > _SPREAD:
+        if (way := causes.masked(engine, reference)) is not None:
+            what, same = way
             forced = True
-            tokens = plural(int(same.sum()), "token")
-            what = f"{tokens} with the log-probability {value:g}, to which fp32 gives very different ones: a mask or padding"
-            found.append(Cause(kind="masked", what=what, explains=causes.explained(units.ratio(e, b, finite & ~same))))
+            remaining = units.ratio(e, b, finite & ~same)
+            found.append(Cause(kind="masked", what=what, explains=causes.explained(remaining), remaining=remaining))
         size = units.ratio(e, b, finite)
         if size.high is not None and size.high < _LESS:
             alike = [
@@ -338,7 +333,7 @@ class EngineComparison:
         """Compare with the other run. Raises InvalidData if it has other tokens."""
         if [each.token_ids or each.tokens for each in self.against] != [each.token_ids or each.tokens for each in self.sequences]:
             raise InvalidData("The two runs have different tokens: give both the same sequences, in the same order.")
-        other = self._over(_log_probabilities(self.against))
+        other = self._over(given_log_p(self.against))
         with np.errstate(invalid="ignore"):  # minus infinity in both
             d = np.where(np.isnan(other), np.nan, engine) - other
         known, forbidden = np.isfinite(d), int(np.isinf(d).sum())
@@ -393,14 +388,6 @@ _TRIED: dict[CauseKind, str] = {
     "penalty": "penalties on repeated tokens",
     "forbidden": "the forbidden tokens forbidden everywhere",
 }
-
-
-def _log_probabilities(sequences: tuple[EngineSequence, ...]) -> list[Floats]:
-    """Return them by sequence, of every token but the first: NaN where there is none, -inf where forbidden."""
-    values = [np.array([np.nan if value is None else value for value in each.logprobs]) for each in sequences]
-    for each, row in zip(sequences, values, strict=True):
-        row[list(each.forbidden)] = -np.inf
-    return [row[1:] for row in values]
 
 
 def _by_sequence(values: Floats, rows: Rows) -> list[Floats]:

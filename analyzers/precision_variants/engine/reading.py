@@ -16,10 +16,10 @@ from analyzers.untrusted_json import InvalidJson, parse_json
 
 FORMS = {
     "plain": "token_ids and logprobs",
-    "vllm": "vLLM's prompt_logprobs",
-    "sglang": "SGLang's input_token_logprobs",
+    "vllm": "vLLM's outputs",
+    "sglang": "SGLang's token_logprobs",
     "chat": "OpenAI's chat completions",
-    "completions": "OpenAI's completions with echo",
+    "completions": "OpenAI's completions",
 }
 """Name of each form that is recognised, and what it is."""
 

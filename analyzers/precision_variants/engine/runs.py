@@ -46,6 +46,14 @@ def token_rows(sequences: Sequence[EngineSequence], opened: OpenModel) -> Rows:
     return tuple(rows)
 
 
+def given_log_p(sequences: Sequence[EngineSequence]) -> list[Floats]:
+    """Return the engine's log-probabilities by sequence, of every token but the first: NaN where there is none, -inf where forbidden."""
+    values = [np.array([np.nan if value is None else value for value in each.logprobs]) for each in sequences]
+    for each, row in zip(sequences, values, strict=True):
+        row[list(each.forbidden)] = -np.inf
+    return [row[1:] for row in values]
+
+
 def batches(rows: Rows) -> list[list[int]]:
     """Return the indices of the sequences that run together, of similar length."""
     grouped: list[list[int]] = []

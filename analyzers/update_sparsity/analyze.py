@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import cached_property
 from time import perf_counter
 
 from analyzers import limits
@@ -97,7 +98,7 @@ class _Comparison:
         self._spectra: list[Spectrum] = []
         self._bytes_read, self._requests, self._seconds = 0, 0, 0.0
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes to read, of all checkpoints together."""
         return self._plan.nbytes + self._survival.nbytes + (self._matrices.nbytes if self._matrices else 0)

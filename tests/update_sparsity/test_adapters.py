@@ -1,6 +1,8 @@
 """What an adapter changes and what survives merging it, compared with merging and casting in torch."""
 
 import shutil
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,24 @@ def test_an_adapter_that_is_stored_with_its_base(tmp_path: Path) -> None:
     assert any("The adapter is stored with its base" in note for note in found.notes)
     other, _ = base(tmp_path / "other", F16)
     assert report(other, unmerged).adapter is None
+
+
+def test_the_work_grows_with_the_number_of_modules_not_with_its_square(tmp_path: Path) -> None:
+    """Progress is reported for each tensor, and what is left to read is not added up again each time."""
+
+    def asked(layers: int) -> int:
+        """Count how often a size is asked for by the thread that reports progress."""
+        folder, tensors = base(tmp_path / str(layers), layers=layers)
+        adapter = write_adapter(tmp_path / f"adapter-{layers}", factors(tensors, 1e-3, "_proj"))
+        calls: Counter[str] = Counter()
+        sys.setprofile(lambda frame, event, _: calls.update([frame.f_code.co_name] if event == "call" else []))
+        try:
+            report(folder, adapter)
+        finally:
+            sys.setprofile(None)
+        return calls["nbytes"]
+
+    assert asked(16) < 3 * asked(8)
 
 
 def test_a_tied_head_that_drifts(tmp_path: Path) -> None:

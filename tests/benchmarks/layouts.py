@@ -1,12 +1,14 @@
 """Measures exact mode on one fine-tune in other layouts, each next to the plain layout.
 
-``python -m tests.benchmarks.layouts FOLDER LAYOUT OUT`` converts a checkpoint, in a separate process so that its memory is not counted.
+``python -m tests.benchmarks.layouts FOLDER LAYOUT OUT`` converts a checkpoint, in a separate process so that its memory is not counted;
+with the layout "matched", it prints the seconds of processor time that matching two checkpoints takes.
 """
 
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import process_time
 from typing import TYPE_CHECKING
 
 from .child import repeat, run
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 LAYOUTS = ("fused", "interleaved by heads", "transposed", "stacked")
 RUNS = 3
 TARGET = 1.5
+MATCHING = 0.05
 _EXPERTS = 4
 _HEAD = 128
 
@@ -39,7 +42,26 @@ def layouts(folder: Path) -> Iterator[Result]:
         yield Result("  CPU", f"{cpu[0]:.2f} s", f"{cpu[1]:.2f} s", cpu[1] / cpu[0])
         yield Result("  the same counts", "yes" if len(told) == 1 else "no", "", None, "yes", len(told) == 1)
         yield Result("  peak memory", f"{ours.peak_bytes / 1e6:,.0f} MB", f"{same.peak_bytes / 1e6:,.0f} MB")
+        if layout == LAYOUTS[0]:
+            matching = float(run(["-m", "tests.benchmarks.layouts", str(base), "matched", str(plain)]).output)
+            limit = MATCHING * cpu[1]
+            yield Result(
+                "  CPU of matching by values, plain", f"{matching:.3f} s", f"{cpu[1]:.2f} s", None, f"<= {limit:.2f} s", matching <= limit
+            )
         shutil.rmtree(out)
+
+
+def match(base: Path, tuned: Path) -> float:
+    """Return the seconds of processor time that it takes to match two checkpoints, values included."""
+    from analyzers.checkpoints import Access, open_whole
+    from analyzers.checkpoints.matching.align import align
+    from analyzers.checkpoints.matching.layouts.probe import Reader
+
+    sides = [open_whole(str(each), Access(local=True)) for each in (base, tuned)]
+    align(sides[0], sides[1:], readers=[Reader(side) for side in sides])  # compiles
+    start = process_time()
+    align(sides[0], sides[1:], readers=[Reader(side) for side in sides])
+    return process_time() - start
 
 
 def _converted(folder: Path, layout: str, out: Path) -> Path:
@@ -99,4 +121,8 @@ def relay(folder: Path, layout: str, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    relay(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    first, second = Path(sys.argv[1]), Path(sys.argv[3])
+    if sys.argv[2] == "matched":
+        print(match(first, second))
+    else:
+        relay(first, sys.argv[2], second)

@@ -22,6 +22,10 @@ from analyzers.checkpoints.tensor import Tensor
 # is a single span, so the plan cannot change how the view is read.
 HELD_BYTES = limits.STREAM_BYTES // 8
 
+# Columns of a transposed matrix that are copied at once: of each, cache lines are read, which displace each other if the columns lie a
+# power of two apart; and rows from which on this pays.
+_COLUMNS, _ROWS = 16, 64
+
 # Fills a buffer with the bytes of a file from an offset on.
 ReadInto = Callable[[int, memoryview], None]
 
@@ -98,7 +102,10 @@ def _read_box(read_into: ReadInto, at: int, strides: tuple[int, ...], out: NDArr
     if size <= max(limits.CHUNK_BYTES, out.itemsize):
         held = np.empty(size, np.uint8)
         read_into(at, held.data)
-        np.copyto(out, _strided(held, out.shape, strides, out.itemsize))
+        stored, length = _strided(held, out.shape, strides, out.itemsize), out.shape[-1]
+        step = _COLUMNS if strides[-1] > 1 and out.size >= _ROWS * length else length
+        for first in range(0, length, step):
+            np.copyto(out[..., first : first + step], stored[..., first : first + step])
         return
     axis = max(range(out.ndim), key=lambda i: (out.shape[i] - 1) * strides[i])
     half = out.shape[axis] // 2

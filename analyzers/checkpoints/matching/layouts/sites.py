@@ -123,6 +123,7 @@ _IN_BLOCK = {
     **dict.fromkeys(("input_layernorm", "ln_1", "attention_norm", "attn_norm", "ln1", "norm1", "layernorm_before"), "attention norm"),
     **dict.fromkeys(("post_attention_layernorm", "ln_2", "ffn_norm", "ln2", "norm2", "layernorm_after"), "mlp norm"),
     **dict.fromkeys(("mlp.gate", "ffn_gate_inp", "block_sparse_moe.gate", "mlp.router", "feed_forward.gate"), "router"),
+    **dict.fromkeys(("mlp.gate.e_score_correction", "exp_probs_b"), "router correction"),
     **dict.fromkeys(("self_attn.q_norm", "attn_q_norm", "self_attn.q_layernorm"), "q norm"),
     **dict.fromkeys(("self_attn.k_norm", "attn_k_norm", "self_attn.k_layernorm"), "k norm"),
 }

@@ -185,7 +185,7 @@ def test_the_chance_bounds_what_native_groups_do(size: int, most: float) -> None
     number = 40_000
     values = torch.randn(number, size, generator=torch.Generator().manual_seed(size)).to(BF16)
     codes, passed = codes_of(values).reshape(number, size), 0
-    form = np.array([7, 8, 8, 0, 1, 0, 0, grid_kernels.ALL_STEPS])
+    form = np.array([7, 8, 8, 0, 1, 0, 0, grid_kernels.ALL_STEPS, -1000])
     for row in codes:
         counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1), np.zeros(ANCHORS)
         grid_kernels.test_tiles(

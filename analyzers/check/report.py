@@ -9,7 +9,7 @@ from analyzers.coverage import Coverage
 from analyzers.records import Record
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 8
+ANALYSIS_VERSION = 9
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")

@@ -6,7 +6,7 @@ from math import log2, log10, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.grids.code_books import BOOKS, COLUMN, TENSOR, CodeBook, Tile
 from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, matrix
 from analyzers.grids.tensor_grid import TensorGrid
 from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPANS, STRONG, TESTED
@@ -36,6 +36,12 @@ def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) ->
 
 def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> tuple[Key, TensorGrid] | None:
     """Return the same with its code book and tile."""
+
+    def bits(each: tuple[Key, TensorGrid]) -> float:
+        """Count the scales of columns with those of the pieces that were read, which are all that was tested."""
+        (book, tile), counts = each[0], grids[each[0]]
+        return each[1].bits + (BOOKS[book].scale_bits * int(counts.counts[TESTED]) / counts.values if tile == COLUMN else 0.0)
+
     whole, parts, floats = [], [], []
     values -= grids[ZEROS].values if ZEROS in grids else 0
     for key, counts in sorted((item for item in grids.items() if item[0] != ZEROS), key=lambda item: item[0][0]):
@@ -53,14 +59,14 @@ def best_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) 
             off = -(-(values - counts.values) * grid.groups // max(1, counts.values))
             parts.append((key, replace(grid, groups=grid.groups + off, exceptions=grid.exceptions + off, proven=False)))
     if whole:
-        best = min(whole, key=lambda each: each[1].bits)
+        best = min(whole, key=bits)
         # what is proven to need a float is on the narrower one that holds for so many groups, whose range a wider one would exceed
         narrow = [
             (key, replace(grid, proven=True, log10_chance=best[1].log10_chance))
             for key, grid in floats
             if BOOKS[key[0]].mantissa == BOOKS[best[0][0]].mantissa
         ]
-        return min([best, *narrow], key=lambda each: each[1].bits)
+        return min([best, *narrow], key=bits)
     return min(parts, key=lambda each: _rank(each[1]), default=None)
 
 

@@ -38,13 +38,17 @@ Codes = NDArray[Any]
 
 
 class Stored(NamedTuple):
-    """The resolution of values: dtype, bits of mantissa and exponent, significant bits in use, and the power of two that divides all."""
+    """The resolution of values: dtype, bits of mantissa and exponent, significant bits in use, and the power of two that divides all.
+
+    least: exponent of the step of fp16, to which bf16 values may have been rounded later.
+    """
 
     dtype: str
     mantissa: int
     exponent: int
     bits: int
     step: float
+    least: int = -1000
 
 
 class GridSearch:
@@ -107,7 +111,8 @@ class GridSearch:
         if np.count_nonzero(some) < _TELLING:
             some = codes[np.flatnonzero(codes)[:_LOOKED_AT]]
         dtype = _narrowest(some, self._dtype)
-        return narrowed(codes, self._dtype, dtype), _resolution(narrowed(some, self._dtype, dtype), dtype)
+        stored = _resolution(narrowed(some, self._dtype, dtype), dtype)
+        return narrowed(codes, self._dtype, dtype), stored._replace(least=-24) if self._dtype == "F16" else stored
 
     def _is_smooth(self, codes: Codes, start: int) -> bool:
         """Return whether neighbours are alike, as in ramps and sinusoids: these have equal steps, and no independent values."""
@@ -236,7 +241,7 @@ def _form(book: CodeBook, tile: Tile, stored: Stored) -> tuple[tuple[int, ...], 
     plain = book.mantissa and not book.powers and stored.bits <= _FLOAT_BITS  # `count_finest` tells these from coarser grids
     bits, step = (stored.mantissa + 1, 0.0) if plain else (stored.bits, stored.step)
     levels = ALL_STEPS if book is INTEGERS else book.mantissa or TABLE
-    return (stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR, levels), step
+    return (stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR, levels, stored.least), step
 
 
 @cache

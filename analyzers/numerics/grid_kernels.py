@@ -263,9 +263,10 @@ def test_tiles(
     codes: (rows * columns,) patterns; first: its first row and column in the matrix; shape: of the matrix; tile: rows and columns of a
     tile. Tiles begin at multiples of these; one that the piece has only in part is tested if ``cut``. form: bits of the mantissa and of the
     exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, the most steps of a grid with
-    an offset (0: levels of ``book``, as in `_fit`), whether the tile is the whole tensor, and `mantissa` of levels. own_step: the power of
-    two that divides all values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the
-    evidence of their tiles; sets fits (tiles, 2), unless it is empty, to scales that explain a tile, from the lowest to the highest.
+    an offset (0: levels of ``book``, as in `_fit`), whether the tile is the whole tensor, `mantissa` of levels, and the exponent of the
+    smallest step of a dtype to which values were rounded besides. own_step: the power of two that divides all values. Adds to out
+    (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; sets fits (tiles, 2),
+    unless it is empty, to scales that explain a tile, from the lowest to the highest.
     """
     every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
     rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
@@ -295,7 +296,7 @@ def test_forms(
 ) -> None:
     """Call `test_tiles` for several grids and sizes of tiles: once for all, since a call costs as much as a few tiles.
 
-    tests: (tests, 17) row of ``out``, ``keys`` and ``decades``, first and number of its levels in ``books``, and shape, tile, cut, stride,
+    tests: (tests, 18) row of ``out``, ``keys`` and ``decades``, first and number of its levels in ``books``, and shape, tile, cut, stride,
     form; steps: their own_step.
     """
     unseen = np.empty((0, 2))
@@ -324,9 +325,10 @@ def _test(
         elif magnitude == 0 and offset == 0:
             zeros += numbers[i]
         else:
-            low, high = cell(magnitude, mantissa, exponent)
+            value, (low, high) = value_of(magnitude, mantissa, exponent), cell(magnitude, mantissa, exponent)
+            low, high = min(low, value - power_of_two(form[8]) / 2), max(high, value + power_of_two(form[8]) / 2)
             cells[n, 0], cells[n, 1] = (-high, -low) if minus and offset > 0 else (low, high)
-            values[n] = value_of(magnitude, mantissa, exponent) * (-1 if minus and offset > 0 else 1)
+            values[n] = value * (-1 if minus and offset > 0 else 1)
             negative[n], counts[n] = minus, numbers[i]
             key = max(key, magnitude)
             n += 1

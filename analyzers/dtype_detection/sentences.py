@@ -70,8 +70,8 @@ def _wrong(report: "DtypeReport") -> str:
     if counts.nan or counts.inf:
         return f"Broken: {least}{_not_finite(report)}."
     if counts.fp16_overflow:
-        are = plural(counts.fp16_overflow, "weight is", "weights are")
-        return f"Not safe in fp16: {least}{are} too large and become infinite."
+        become = plural(counts.fp16_overflow, "weight is too large and becomes", "weights are too large and become")
+        return f"Not safe in fp16: {least}{become} infinite."
     return ""
 
 

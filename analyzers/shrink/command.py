@@ -59,7 +59,8 @@ def _text(report: ShrinkReport) -> list[str]:
         "Read back and compared: no value has changed."
     ]
     for (dtype, to), number in kinds.items():
-        became = "as before" if to == dtype else f"now {to}" if to else "left out, as copies of others"
+        left_out = "left out: a copy of another" if number == 1 else "left out: copies of others"
+        became = "as before" if to == dtype else f"now {to}" if to else left_out
         lines.append(f"  {plural(number, 'tensor')} of {dtype}, {became}")
     if report.config_dtype:
         lines.append(f"  config.json: dtype {report.config_dtype}")

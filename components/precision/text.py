@@ -19,7 +19,7 @@ IN_WORDS = {
     "bf16_max_precision": "bf16, residual stream and head in fp32",
     "fp16": "Everything in fp16, with a loss scale",
 }
-_OURS = {"builtin": "the built-in text", "text": "your text", "random": "random tokens", "logprobs": "the engine's tokens"}
+_OURS = {"builtin": "the built-in text", "text": "your text", "random": "random tokens", "logprobs": "the engine's file"}
 
 
 def data_name(report: PrecisionReport, pinned: bool = False) -> str:

@@ -58,6 +58,7 @@ class GridSearch:
         self._shape = matrix(tensor.shape)
         self._dtype = tensor.dtype
         self._tiles: dict[int, dict[Tile, int]] = {}  # that may share a scale, and the bits that a few of them take
+        self._weak: set[Key] = set()  # hold for some tiles that tell too little: counted, but no evidence
         self.found: Grids = {}
         self._possible = tensor.dtype in _FIELDS and tensor.scale is None and len(tensor.shape) > 1 and min(self._shape) > 1
 
@@ -144,10 +145,12 @@ class GridSearch:
                     for tile, look in own.items()
                     if not look.counts[FAILED] or (look.promises and not look.refuted)
                 }
+                self._weak |= {(number, tile) for tile, look in own.items() if not (look.promises or BOOKS[number].powers)}
         alive = [(number, tile) for number in numbers for tile in self._tiles.get(number, ())]
         if len(alive) > 1:
             looks = self._look(alive, codes, start, stored, _TRIED)
-            self._keep({key: GridCounts(codes.size, look.counts, by_key(look.keys, look.decades)) for key, look in looks.items()})
+            evidence = {key: {} if key in self._weak else by_key(look.keys, look.decades) for key, look in looks.items()}
+            self._keep({key: GridCounts(codes.size, look.counts, evidence[key]) for key, look in looks.items()})
 
     def _look(self, keys: list[Key], codes: Codes, start: int, stored: Stored, most: int) -> dict[Key, "_Look"]:
         """Test about ``most`` tiles of a chunk on each of some grids."""
@@ -187,6 +190,8 @@ class GridSearch:
                 counts = GridCounts(codes.size, larger.counts.copy())
                 rows, columns = tile.sides(self._viewed(tile.flat))
                 counts.counts[TESTED] = codes.size // max(1, rows * columns)
+            if (number, tile) in self._weak:
+                counts.decades = {}
             self.found.setdefault((number, tile), GridCounts()).add(counts)
 
     def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored) -> GridCounts:

@@ -12,6 +12,7 @@ from analyzers.grids import GridSearch, TensorGrid, grid_of, together
 from tests.dtype_detection.checkpoints import NAMES
 from tests.dtype_detection.quantized import Values, coded, fp8, integers, weights
 from tests.grids.definitions import NF4
+from tests.grids.natives import natives
 from tests.grids.oracle import groups_off
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -159,6 +160,14 @@ def test_what_is_on_a_grid_in_part_is_no_proof_and_its_exceptions_are_counted(na
     if grid is not None and "offset" not in grid.format and not (part and grid.exceptions):
         assert grid.exceptions <= off_grid(values, grid) <= grid.exceptions + grid.outliers
     assert grid is None or not grid.proven or grid.format == "int8_zp"
+
+
+def test_parts_that_tell_little_are_no_evidence_together() -> None:
+    kinds = ("rare rows, bfloat16", "norm above 1, float32", "norm near 1, float32", "one value in each group, bfloat16")
+    for kind, values in [(kind, values) for kind, values in natives(600) if kind in kinds]:
+        for part in (0, 4096 // values.element_size()):
+            grid = found(values, part)
+            assert grid is None or not grid.proven, kind
 
 
 @pytest.mark.parametrize("part", [0, 1024])

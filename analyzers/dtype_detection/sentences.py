@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 # Below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
 LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
-# Verdicts that name no ancestor, in words.
 # Share of the parameters that may be on no grid although "these weights" are; norms are. Most grids that a sentence names
 _SET_ASIDE, _MOST_GRIDS = 0.001, 3
+# Verdicts that name no ancestor, in words.
 NOTHING_PROVEN = {"native": "nothing narrower", "undecided": "undecided"}
 # The repository of the labelled models and of the rule of thumb, and what an answer takes from a source, by its basis.
 SOURCE = "stas00/ml-ways"

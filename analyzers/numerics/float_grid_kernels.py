@@ -37,7 +37,7 @@ def finest_levels(
     for i in range(codes.shape[0]):
         for j in range(codes.shape[1]):
             low, high = fits[down[i] * (right[-1] + 1) + right[j]]
-            magnitude = np.int64(codes[i, j]) & ((1 << (mantissa + exponent)) - 1)
+            magnitude: Any = np.int64(codes[i, j]) & ((1 << (mantissa + exponent)) - 1)
             if low == 0 or magnitude == 0 or magnitude >> mantissa == (1 << exponent) - 1:
                 continue
             power = power_in(low, high)

@@ -73,7 +73,7 @@ def clustered(size: int) -> Values:
     """Share ``size`` values among all weights, as k-means does."""
     x = weights(ROWS, COLUMNS)
     levels = np.sort(np.random.default_rng(3).choice(x.ravel(), size, replace=False))
-    return levels[np.abs(x[..., None] - levels).argmin(-1)]
+    return np.asarray(levels[np.abs(x[..., None] - levels).argmin(-1)])
 
 
 def adapter() -> Values:

@@ -250,6 +250,8 @@ def count_pairs(
                 for i in range(stop - start):  # branch-free: a branch would often be mispredicted
                     index[found] = i
                     found += base[start + i] != tuned[start + i]
+            if not found:  # the case of most blocks, whose pairs are all near
+                continue
             some, at = slice(0, found), index[:found]
             for i in range(found):
                 before[i], after[i] = base[start + at[i]], tuned[start + at[i]]

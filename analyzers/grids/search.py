@@ -60,7 +60,9 @@ class GridSearch:
         self._tiles: dict[int, dict[Tile, int]] = {}  # that may share a scale, and the bits that a few of them take
         self._weak: set[Key] = set()  # hold for some tiles that tell too little: counted, but no evidence
         self.found: Grids = {}
-        self._possible = tensor.dtype in _FIELDS and tensor.scale is None and len(tensor.shape) > 1 and min(self._shape) > 1
+        # Of fewer values than `_is_smooth` needs, a ramp would be taken for integers.
+        enough = tensor.elements >= 2 * _FAR and len(tensor.shape) > 1 and min(self._shape) > 1
+        self._possible = enough and tensor.dtype in _FIELDS and tensor.scale is None
 
     @property
     def done(self) -> bool:

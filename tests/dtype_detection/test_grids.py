@@ -264,3 +264,9 @@ def test_spans_that_are_off_the_grid_count_as_exceptions() -> None:
     whole, half = grid(codes.size // 2), grid(codes.size)
     assert whole is not None and whole.proven and whole.exceptions == 0
     assert half is not None and not half.proven and half.exceptions == 128 * 32
+
+
+def test_a_ramp_is_on_no_grid() -> None:
+    """Its steps are equal, but its values are not independent, so that chance says nothing."""
+    for shape in ((4, 8), (10, 8), (16, 16), (64, 128)):
+        assert grid(torch.linspace(-1, 31, shape[0] * shape[1] + 1)[:-1].view(shape)) is None, shape

@@ -64,3 +64,12 @@ def test_in_exact_mode_all_values_of_a_copy_are_compared(tmp_path: Path) -> None
     matrices = sum(x.numel() for x in SOURCE.values() if x.dim() > 1)
     assert f"of {matrices:,} values" in text or f" {matrices:,} values" in text
     assert not text.startswith("All")
+
+
+def test_one_value_that_is_not_the_sources_is_no_plural(tmp_path: Path) -> None:
+    copy, name = quantized(SOURCE, "torchao int4 group 32"), "model.layers.3.mlp.down_proj.weight"
+    last = copy[name][-1, -32:]
+    last[int(last.nonzero()[0])] *= -1
+    report = Folder(tmp_path).parents(copy, SOURCE, mode="exact")
+    (row,) = [row for row in report.conversion if row.relation == "differs"]
+    assert row.name == name and "but 1 of " in row.note and "values compared is not the source's" in row.note

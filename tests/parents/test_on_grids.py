@@ -76,6 +76,13 @@ def test_one_value_that_is_not_the_sources_is_no_plural(tmp_path: Path) -> None:
     assert row.name == name and "but 1 of " in row.note and "values compared is not the source's" in row.note
 
 
+def test_the_values_that_tell_are_said_to_be_neither_zero_nor_frequent(tmp_path: Path) -> None:
+    """Many zeros of integers are on both sides, where equality means nothing."""
+    copy = quantized(SOURCE, "torchao int4 group 32")
+    report = Folder(tmp_path).parents(copy | {"model.layers.3.mlp.down_proj.weight": SOURCE["model.layers.3.mlp.down_proj.weight"]}, copy)
+    assert any("values that are neither zero nor frequent on both sides equal" in row.text for row in report.evidence)
+
+
 def test_a_step_function_does_not_prove_every_value(tmp_path: Path) -> None:
     """Matrices stored in fp8, of which one code is another's: nothing compared each value with the source rounded."""
     copy: Tensors = {}

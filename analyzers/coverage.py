@@ -6,6 +6,7 @@ from pydantic import Field
 
 from analyzers.formatting import plural, share
 from analyzers.records import Record
+from analyzers.tensor_words import UNDECODED
 
 # compared: with another checkpoint; read: without one. The other classes are left out of the answer; tied copies and buffers are no loss.
 CLASSES = ("compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty")
@@ -33,6 +34,12 @@ class LeftOut(Record):
     tensors: int
     parameters: int | None
     why: str
+
+    @property
+    def amount(self) -> str:
+        """Write the number of tensors and of elements, if known: an integer that is not decoded may hold several parameters."""
+        unit = "stored number" if self.why == UNDECODED else "parameter"
+        return plural(self.tensors, "tensor") + (f", {plural(self.parameters, unit)}" if self.parameters else "")
 
 
 class NotRead(Record):
@@ -67,6 +74,11 @@ class Coverage(Record):
         return self.parameters - sum(self.classes[each].parameters for each in ("tied", "buffer") if each in self.classes)
 
     @property
+    def verb(self) -> str:
+        """Return what was done with the weights covered, where the classes tell: the accounts of a check are of both kinds."""
+        return "compared" if "compared" in self.classes else ""
+
+    @property
     def missed_files(self) -> tuple[NotRead, ...]:
         """Files not read, except alternatives to those read."""
         return tuple(each for each in self.files_not_read if not each.alternative)
@@ -89,7 +101,7 @@ class Coverage(Record):
         """Shorten `sentence` to two or three words, for a badge or a cell; "" if the verdict covers everything."""
         if self.whole:
             return ""
-        return f"{self.reached[0]} {verb}" if self.covered < self.weights else f"not all {verb}"
+        return f"{self.reached[0]} {self.verb or verb}" if self.covered < self.weights else f"not all {self.verb or verb}"
 
     def sentence(self, verb: str = "compared", subject: str = "", files: bool = True) -> str:
         """Say what a verdict covers, with the largest part left out; "" if it covers everything.
@@ -101,12 +113,11 @@ class Coverage(Record):
         of = f" of {subject}" if subject else ""
         said = []
         if self.covered < self.weights:
-            said.append(f"{verb.capitalize()}: {' of '.join(self.reached)}{of}.")
+            said.append(f"{(self.verb or verb).capitalize()}: {' of '.join(self.reached)}{of}.")
         if self.left_out:
             first, others = self.left_out[0], len(self.left_out) - 1
             more = f"; {plural(others, 'more part is', 'more parts are')} listed under coverage" if others else ""
-            parameters = f", {plural(first.parameters, 'parameter')}" if first.parameters else ""
-            said.append(f"Left out{'' if said else of}: {first.what} ({plural(first.tensors, 'tensor')}{parameters}), {first.why}{more}.")
+            said.append(f"Left out{'' if said else of}: {first.what} ({first.amount}), {first.why}{more}.")
         if self.missed_files and not files:
             said.append(f"Not read{'' if said else of}: {plural(len(self.missed_files), 'file')}.")
         elif self.missed_files:

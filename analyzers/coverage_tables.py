@@ -84,7 +84,7 @@ CLASS_COUNTS = Table(
     lambda coverage: (
         Column("class", "Class", only="page"),
         Column("class", f"Coverage of {coverage.ref}", only="terminal"),
-        *formatted(count, tensors="Tensors", parameters="Parameters"),
+        *formatted(count, tensors="Tensors", parameters="Stored numbers" if "undecoded" in coverage.classes else "Parameters"),
         Column("share", "Share", share),
         Column("bytes", "Bytes", size),
     ),
@@ -97,14 +97,14 @@ def covered_text(coverage: Coverage, verb: str) -> str:
         tensors = sum(each.tensors for each in coverage.classes.values())
         return f"All {plural(tensors, 'tensor')} accounted for."
     stored = "stored number" if "undecoded" in coverage.classes else "weight"  # an integer may hold several weights
-    return f"{verb.capitalize()}: {count(coverage.covered)} of {plural(coverage.weights, stored)} ({share(coverage.share)})."
+    done = (coverage.verb or verb).capitalize()
+    return f"{done}: {count(coverage.covered)} of {plural(coverage.weights, stored)} ({share(coverage.share)})."
 
 
 def left_out_text(coverage: Coverage, files: bool = True) -> Iterator[str]:
     """Yield a line for each of the first parts that were left out and, with ``files``, a line for each reason why files were not read."""
     for part in coverage.left_out[:_SHOWN]:
-        parameters = f", {plural(part.parameters, 'parameter')}" if part.parameters else ""
-        yield f"Left out: {part.what} ({plural(part.tensors, 'tensor')}{parameters}): {part.why}"
+        yield f"Left out: {part.what} ({part.amount}): {part.why}"
     if more := coverage.left_out[_SHOWN:]:
         yield f"Left out: {plural(len(more), 'more part')}"
     if files:

@@ -29,7 +29,7 @@ ANALYZER_PARTS = {
     "base": {"coverage", "records", "errors", "extras", "formatting", "limits", "options", "pasted_text", "terminal"},
     "columns": {"records", "extras", "formatting", "terminal"},
     "formatting": {"errors"},
-    "coverage": {"records", "formatting"},
+    "coverage": {"records", "formatting", "tensor_words"},
     "tables": {"base", "limits", "terminal", "atomic_files"},
     "terminal": {"formatting"},
     "tensor_words": set[str](),

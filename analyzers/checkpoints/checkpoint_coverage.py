@@ -17,7 +17,7 @@ from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.filters import filtered
 from analyzers.formatting import listed, plural, share
-from analyzers.tensor_words import role_plural
+from analyzers.tensor_words import UNDECODED, role_plural
 
 if TYPE_CHECKING:
     from analyzers.coverage import Class, Coverage, LeftOut
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _WHY = {
     "adapter": "of an adapter that is not merged",
     "unmatched": "without a counterpart on the other side",
-    "undecoded": "stored in blocks or integers that are not decoded",
+    "undecoded": UNDECODED,
     "excluded": "left out by the filter",
     "empty": "without values",
 }

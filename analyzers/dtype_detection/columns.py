@@ -154,7 +154,7 @@ GRIDS = Table(
         Column("groups_tested", "Groups", count),
         Column("exceptions", "Off the grid", count),
         Column("outliers", "Outliers", count),
-        Column("bits_needed", "Bits needed", magnitude),
+        Column("bits_needed", "Bits needed", magnitude, value=lambda row: row.bits_needed if row.proven else None),
         Column("roles", "Roles", value=lambda row: ", ".join(row.roles)),
     ),
     files=[name for name in Grid.model_fields if name != "roles"] + ["roles"],

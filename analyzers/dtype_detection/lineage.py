@@ -138,6 +138,7 @@ def grid_evidence(grids: Sequence[TensorGrid], stored: str) -> Evidence:
         conclusion = f"on the grid except for {plural(aside, 'value')}"
     else:
         conclusion = f"{formatting.share((tested - failed) / tested)} of the groups are still on the grid, far more than by chance"
+        conclusion += "; fewer bits in larger groups may have been its grid"
     return Evidence(
         test="grid",
         question=f"Does a scale explain each group as {describe(first)}?",
@@ -332,6 +333,8 @@ def _statement(
 ) -> str:
     """Write the verdict as a sentence. read: " read" if it is about a sample, else an empty text."""
     here = FORMAT_OF.get(stored, stored)
+    if verdict in ("native", "undecided") and any(e.test == "grid" and not e.proven for e in found):
+        return f"No narrower format holds all of the {here} values{read}, but groups of them lie on the grid of a quantizer (see evidence)."
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))
         shares = ", ".join(f"{PART_WORDS.get(part.verdict, part.verdict)} {formatting.share(part.parameters / whole)}" for part in parts)

@@ -115,6 +115,8 @@ def _held(report: "DtypeReport") -> str:
         others = listed([dtype_name(dtype) for dtype in dict.fromkeys(row.dtype for row in report.storage if not row.computed)])
         return f"Merging computes {share(merged)} of its weights, in fp32{others and f'; the others are stored in {others}'}."
     if not ancestor:
+        if left := _left_on_grids(report):
+            return f"It is stored in {stored}. No narrower format holds all of the values{seen}, but {left}."
         if report.lineage.verdict == "native":
             return f"It is stored in {stored}, and no narrower format survives in the values{seen}{bounded}."
         return f"It is stored in {stored}; the values{seen} do not tell what they were before."
@@ -126,9 +128,23 @@ def _held(report: "DtypeReport") -> str:
     return f"{_which(report)} {stored} values{seen} have passed through {ancestor}{bounded}."
 
 
+def _left_on_grids(report: "DtypeReport") -> str:
+    """Say how many groups of tensors that are not on a grid as a whole are on one, as after training a few of the values; or nothing."""
+    rows = [grid for grid in report.grids if not grid.proven]
+    if not rows:
+        return ""
+    tested, off, aside = (sum(getattr(grid, name) for grid in rows) for name in ("groups_tested", "exceptions", "outliers"))
+    outliers = f", but for {plural(aside, 'value')}" if aside else ""
+    tensors = plural(sum(grid.tensors for grid in rows), "tensor")
+    read = "" if report.extremes.exact else " read"
+    return f"{share(1 - off / tested)} of the groups{read} of {tensors} lie on the grid of a quantizer{outliers}"
+
+
 def _which(report: "DtypeReport") -> str:
     """Choose the quantifier: not "All" if some of the values are none of the ancestor's, though the stored format holds each of those."""
     lineage = report.lineage
+    if lineage.verdict == "on-grid" and _ancestor(report) not in _TORCH and not all(part.verdict == "on-grid" for part in lineage.parts):
+        return "Nearly all"  # norms and the like are left aside
     if (
         lineage.stored == "F16"
         or getattr(report.representable, lineage.passed_through[-1], None) in (None, 1)

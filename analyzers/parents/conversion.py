@@ -195,7 +195,8 @@ class Examination:
             grid, compared, nearest = found.grid
             if nearest == compared:
                 return "on-grid", grid, 0, f"all {compared:,} values compared equal the source rounded on that grid"
-            off = f"{compared - nearest:,} of {compared:,} values compared are not the source's rounded on it"
+            verb = "is" if compared - nearest == 1 else "are"
+            off = f"{compared - nearest:,} of {compared:,} values compared {verb} not the source's rounded on it"
             return "differs", None, exceptions, f"on the grid of {grid}, but {off}"
         steps = monotone(np.concatenate(found.kept, axis=1), group.base.counted_as) if found.kept else None
         if matrix and steps and is_step_function(steps):

@@ -47,15 +47,20 @@ def faithful_sentence(rows: Sequence[Conversion]) -> str:
     if not rows:
         return ""
     equal, faithful = (sum(row.relation in kinds for row in rows) for kinds in (FAITHFUL[:1], FAITHFUL))
+    steps = sum(row.relation == "on-grid" and row.to is None for row in rows)
+    faithful -= steps
     are = "is" if faithful == 1 else "are"
-    if not faithful:  # of a model that is not much the candidate's, only unusual tensors are listed
+    if not faithful and not steps:  # of a model that is not much the candidate's, only unusual tensors are listed
         said = f"Only what training would not leave: {plural(len(rows), 'tensor')}"
     elif equal == faithful:
         said = f"{equal:,} of {plural(len(rows), 'tensor')} {are} the source's bit for bit"
     else:
-        counts = {name: sum(row.relation == name for row in rows) for name in FAITHFUL}
+        counts = {name: sum(row.relation == name for row in rows) - (steps if name == "on-grid" else 0) for name in FAITHFUL}
         parts = [f"{number:,} {RELATIONS[name]}" for name, number in counts.items() if number]
         said = f"{faithful:,} of {plural(len(rows), 'tensor')} {are} the source's: {listed(parts)}"
+    if steps:
+        one, more = "is a step function of the source", "are step functions of the source"
+        said += f"; {plural(steps, one, more)}, as rounding leaves, which does not prove every value"
     broken = [row for row in rows if damaged(row)]
     others = [row for row in rows if not damaged(row) and row.relation not in FAITHFUL]
     said += f"; damaged: {_named(broken)}" if broken else ""

@@ -29,7 +29,7 @@ def _equality(facts: Facts, best: Candidate) -> list[Evidence]:
         found.append(_told("proof", f"All {best.compared:,} values compared are equal{once_cast(facts)}."))
     for each in facts.candidates[:3]:
         if proven(each) or (each is best and not facts.parents[1:]):
-            of = "values" if each.telling == each.compared else "values that are not common to both"
+            of = "values" if each.telling == each.compared else "values that are neither zero nor frequent on both sides"
             text = f"{share(each.telling_equal)} of {each.telling:,} {of} equal those of {each.ref} in bf16"
             found.append(_told(_proof(proven(each)), f"{text}; chance gives {_chance(each.telling_by_chance)}."))
     return found

@@ -47,7 +47,7 @@ def make_grid_plan(checkpoint: Checkpoint) -> Generator[Progress, None, list[Pla
     best = max(options, key=lambda each: sum(planned.tensor.nbytes - planned.nbytes for planned in each))
     if not best:
         which = max(matrices, key=lambda t: t.elements, default=None)
-        changed = "has values off their grids, or negative zeros, which integers lack"
+        changed = "has values off their grids, needs a scale that they cannot hold, or has negative zeros, which integers lack"
         why = f"{quoted(which.name)}, for one, {changed}" if which else "no tensor is the matrix of a linear layer"
         raise NothingToShrink(
             "There is nothing to shrink: codes and scales of int4, int8, fp8 or MXFP4, as transformers loads them, restore no matrix bit "

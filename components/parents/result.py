@@ -81,9 +81,10 @@ def _distance(best: Candidate) -> str:
 
 def _proof(best: Candidate) -> str:
     if best.telling_equal is None:
-        return cannot_tell("Proof", f"All values compared with {shown(best.ref)} are zero, common to both, or in smooth rows.")
+        return cannot_tell("Proof", f"All values compared with {shown(best.ref)} are zero, frequent on both sides, or in smooth rows.")
     chance = numbers.share(best.telling_by_chance)
-    body = f"Values equal to those of {shown(best.ref)} in bf16, of those that are not common to both. By chance it would be {chance}."
+    of = "" if best.telling == best.compared else ", of those that are neither zero nor frequent on both sides"
+    body = f"Values equal to those of {shown(best.ref)} in bf16{of}. By chance it would be {chance}."
     return answer("Proof", numbers.share(best.telling_equal), _PROOF if proven(best) else FACT, body)
 
 

@@ -379,6 +379,7 @@ def test_rows_that_only_the_model_has_are_left_out(tmp_path: Path, capsys: pytes
     assert main(["check", folders[1], "--base", folders[0]]) == 0
     said = capsys.readouterr().out
     assert "which is not all" in said and "in rows that only one side has" in said
+    assert "in what was compared" in said and "Compared: " in said and "Read: " not in said  # every byte of it was read
 
 
 def test_files_that_were_not_opened_are_not_vouched_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ def test_results_of_an_adapter_know_its_base() -> None:
         assert storable_result(private, key="", created=TIME, contributor="") is None
     page = COMPARISON.document([compared]).body
     assert "What survives a merge" in page and "Lost when merged into bf16" in page and "layers.1.self_attn.q_proj" in page
+    assert "of the base that the adapter has matrices for" in " ".join(page.split())  # of which some may change nothing
 
 
 @pytest.mark.usefixtures("published")

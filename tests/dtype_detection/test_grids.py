@@ -138,6 +138,26 @@ def test_groups_that_a_fine_tune_left_are_counted() -> None:
     assert 0.7 < found.exceptions / found.groups <= 0.75
 
 
+@pytest.mark.parametrize("others", [0, 4], ids=["undecided", "native"])
+def test_what_a_fine_tune_left_on_a_grid_contradicts_no_sentence(others: int, tmp_path: Path) -> None:
+    """Beside groups on a grid, no sentence says that nothing narrower survives, or that nothing tells what the values were."""
+    values = stored(integers(weights(128, 512), 4, 32, False, F32))
+    moved = torch.from_numpy(np.random.default_rng(0).random(values.shape) < 0.02)
+    values[moved] = (values.to(F32) * 1.02).to(BF16)[moved]
+    natives = {f"{name}.weight": stored(weights(128, 512 + name)) for name in range(others)}
+    report = exact(write(tmp_path, {"a.weight": values, **natives}))
+    said = report.headline() + report.lineage.statement
+    assert not report.grids[0].proven and said.count("the grid of a quantizer") == 2
+    assert "survives" not in said and "do not tell" not in said and "without values that tell" not in said
+
+
+def test_norms_beside_a_grid_are_not_said_to_be_on_it(tmp_path: Path) -> None:
+    values, norm = stored(integers(weights(512, 512), 4, 32, False, F32)), stored(weights(1, 64)[0] + 1)
+    assert "All bf16 values have passed through int4" in exact(write(tmp_path / "alone", {"a.weight": values})).headline()
+    report = exact(write(tmp_path / "norm", {"a.weight": values, "norm.weight": norm}))
+    assert report.lineage.passed_through == ("int4",) and "Nearly all bf16 values have passed through int4" in report.headline()
+
+
 @pytest.mark.parametrize("scale", [0.0, 1e-6, 3.0])
 def test_constants_zeros_and_subnormals(scale: float) -> None:
     assert grid(torch.full((64, 256), scale).to(F16)) is None

@@ -17,6 +17,7 @@ from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
 from analyzers.coverage import CLASSES, Coverage
+from analyzers.coverage_tables import coverage_lines
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 from tests.cases import few
@@ -220,6 +221,14 @@ def test_packed_integers_are_in_the_account(tmp_path: Path) -> None:
     (coverage,) = inspect(folder, include="embed|norm").coverage
     add_up(coverage, totals(folder))
     assert not coverage.whole and coverage.classes["read"].tensors == sum("embed" in name or "norm" in name for name in llama())
+
+
+def test_packed_integers_are_not_counted_as_parameters(tmp_path: Path) -> None:
+    """Each holds several, so a sentence and a table give the number of what is stored."""
+    report = checked(write(tmp_path / "packed", llama() | _PACKED, architecture("llama").config))
+    said = "\n".join([report.headline(), *coverage_lines(report)])
+    assert "stored in blocks or integers that are not decoded" in said
+    assert "stored number" in said and "parameter" not in said.lower()
 
 
 def test_copies_are_tied(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from analyzers.parents import ParentsReport
+from analyzers.parents.conversion_text import faithful_sentence
 from tests.cases import few
 from tests.grids.formats import FORMATS
 from tests.parents.checkpoints import BF16, F32, Folder, Tensors, model, tuned
@@ -64,3 +65,35 @@ def test_in_exact_mode_all_values_of_a_copy_are_compared(tmp_path: Path) -> None
     matrices = sum(x.numel() for x in SOURCE.values() if x.dim() > 1)
     assert f"of {matrices:,} values" in text or f" {matrices:,} values" in text
     assert not text.startswith("All")
+
+
+def test_one_value_that_is_not_the_sources_is_no_plural(tmp_path: Path) -> None:
+    copy, name = quantized(SOURCE, "torchao int4 group 32"), "model.layers.3.mlp.down_proj.weight"
+    last = copy[name][-1, -32:]
+    last[int(last.nonzero()[0])] *= -1
+    report = Folder(tmp_path).parents(copy, SOURCE, mode="exact")
+    (row,) = [row for row in report.conversion if row.relation == "differs"]
+    assert row.name == name and "but 1 of " in row.note and "values compared is not the source's" in row.note
+
+
+def test_the_values_that_tell_are_said_to_be_neither_zero_nor_frequent(tmp_path: Path) -> None:
+    """Many zeros of integers are on both sides, where equality means nothing."""
+    copy = quantized(SOURCE, "torchao int4 group 32")
+    report = Folder(tmp_path).parents(copy | {"model.layers.3.mlp.down_proj.weight": SOURCE["model.layers.3.mlp.down_proj.weight"]}, copy)
+    assert any("values that are neither zero nor frequent on both sides equal" in row.text for row in report.evidence)
+
+
+def test_a_step_function_does_not_prove_every_value(tmp_path: Path) -> None:
+    """Matrices stored in fp8, of which one code is another's: nothing compared each value with the source rounded."""
+    copy: Tensors = {}
+    for name, x in SOURCE.items():
+        scale = x.to(F32).abs().max() / 448
+        copy |= {name: (x.to(F32) / scale).to(torch.float8_e4m3fn), f"{name}_scale": scale} if x.dim() > 1 else {name: x}
+    codes = copy["model.layers.3.mlp.down_proj.weight"].view(torch.uint8)
+    codes[0, 0] ^= 8
+    report = Folder(tmp_path).parents(copy, SOURCE, mode="exact")
+    rows = report.conversion
+    steps, said = sum(row.relation == "on-grid" and row.to is None for row in rows), faithful_sentence(rows)
+    assert report.verdict == "quantized-copy" and steps > 10
+    assert f"{len(rows) - steps} of {len(rows)} tensors are the source's bit for bit; {steps} are step functions" in said
+    assert "does not prove every value" in said

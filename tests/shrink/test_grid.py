@@ -140,6 +140,13 @@ def quantized() -> torch.Tensor:
     return dequantized(next(form for form in FORMATS if form.name == "compressed-tensors int4 group 32"), "bf16", "gaussian", rows=128)
 
 
+def test_a_grid_whose_scales_have_more_bits_is_refused_for_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """GGUF's scales are fp16; those of packed integers have the dtype of the weights, here bf16."""
+    values = dequantized(next(form for form in FORMATS if form.name == "gguf Q4_0"), "bf16", "gaussian", rows=128)
+    said = unchanged(capsys, one(values, tmp_path / "in"), tmp_path / "out", "--to", "grid")
+    assert UP in said and "needs a scale that they cannot hold" in said
+
+
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf, -0.0, 1.23e-4, 2.0**-133])
 def test_one_odd_value_leaves_a_tensor_as_it_is(odd: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = quantized()

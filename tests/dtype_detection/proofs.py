@@ -132,7 +132,7 @@ def save_copy(name: str, values: int, seed: int, folder: Path) -> Path:
 def proven(report: DtypeReport) -> set[str]:
     """Return the proven ancestors of the checkpoint and of its tensors, but integers with a scale: some kinds are just these."""
     names = {*report.lineage.passed_through, *(name for row in report.tensors for name in row.lineage.passed_through)}
-    return {name for name in names if not re.fullmatch(r"ternary|int\d(_zp)?", name)}
+    return {name for name in names if not all(re.fullmatch(r"ternary|int\d(_zp|_offset)?", each) for each in name.split("/"))}
 
 
 def measured(what: str, stored: str, values: int | None, draws: int) -> Proofs:

@@ -242,7 +242,7 @@ def test_the_command_and_the_function_give_the_same_report(capsys: pytest.Captur
 def test_a_copy_is_not_called_a_fine_tune_and_a_rounded_one_not_as_good_as_the_other() -> None:
     report = compared("sample:tiny-bf16-as-fp32", "sample:tiny-bf16-as-fp16")
     assert "fine-tune" not in report.text() and "of the weights changed at bf16 resolution" in report.text()
-    assert "Keep the one that was not rounded to fp16" in report.next_step().advice and "either" not in report.text()
+    assert "Keep the one that was not rounded to fp16" in report.next_step().advice and "Use either" not in report.text()
     assert compared("sample:tiny-bf16", "sample:tiny-bf16-as-fp32").next_step().advice.startswith("Use either of the two")
 
 

@@ -188,7 +188,6 @@ def test_several_fine_tunes_in_several_layouts(mode: str, tmp_path: Path) -> Non
     assert len(report.coverage) == len(states) and all(coverage.whole for coverage in report.coverage)
 
 
-@pytest.mark.exhaustive
 def test_several_candidates_in_several_layouts(tmp_path: Path) -> None:
     """The parent is found among fine-tunes of it, and a merge of two in other layouts is explained."""
     of, small = architecture("llama"), llama(3, times=2)

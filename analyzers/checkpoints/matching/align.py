@@ -370,8 +370,11 @@ def _cut(base: Tensor, tuned: Tensor) -> bool:
 
 
 def _finest(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> list[Tensor]:
-    """Return the parts in which all columns compare a base tensor: those of the column with the most parts, and whole repeats."""
-    most = max(columns, key=len, default=())
+    """Return the parts in which all columns compare a base tensor, and whole repeats: those of the column with the most parts.
+
+    Of columns with as many parts it is one whose values agree: others lay the same parts out as only their names propose.
+    """
+    most = max(columns, key=lambda matches: (len(matches), any(match.agree for match in matches)), default=())
     pieces = {match.base.name: match.base for match in most}
     if len(most) < 2 or tensor.name in pieces:  # whole, and possibly again as a head or a repeated layer
         pieces |= {match.base.name: match.base for matches in columns for match in matches}

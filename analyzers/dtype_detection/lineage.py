@@ -43,6 +43,7 @@ _TEST_FOR: dict[Verdict, str] = {
 }  # fmt: skip
 _CASTS = ("fp32", "fp16", "bf16")
 _FIXED_POINT = "passes, as integers and fixed point do, which most runs of 128 hold"
+_SUBNORMAL = "passes, as integers times 2^-24 do: no value is a normal one of fp16"
 _REPEATED = "passes, but within each tensor too few different values do"
 _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
 
@@ -94,6 +95,8 @@ def judge(
             doubt = _FEW_LEVELS
         elif name in _FIXED and 2 * of_runs[_FIXED[name]] > counted:
             doubt = _FIXED_POINT
+        elif name == "fp16_grid" and not _above_subnormals(values):
+            doubt = _SUBNORMAL
         elif odds is not None and odds > PROOF_LOG10:
             doubt = _REPEATED
         if proof.proven and doubt:
@@ -154,6 +157,12 @@ def grid_evidence(grids: Sequence[TensorGrid], stored: str) -> Evidence:
         proven=proven,
         conclusion=conclusion,
     )
+
+
+def _above_subnormals(values: BitHistogram) -> bool:
+    """Return whether any value is a normal one of fp16. Integers times 2^-24 have fp16's grid too, if all are subnormal."""
+    table = bins(values.dtype)
+    return bool(values.count(table.finite_nonzero & (np.abs(table.value) >= FP16.smallest_normal)))
 
 
 def _keeps_fp16_grid(values: BitHistogram) -> bool:

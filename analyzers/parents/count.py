@@ -35,7 +35,7 @@ PIECE = 4 * BLOCK  # values at a time: in float64, with copies, in each of many 
 # Approximate number of values whose signs are compared: removing their structure costs ten times as much as everything else.
 _CLEANED = 1 << 23
 BEYOND = 1e6  # no weight is this large: a few broken values must not dominate a cosine
-FAR = 16  # a difference larger than this many typical values is no update of a weight
+FAR = 16  # typical values; a larger difference cannot be an update of a weight
 # A value that makes up more than this share of both sides is common, so that equal positions prove nothing. 0 is always common.
 _COMMON = 1 / 256
 # Rows are smooth if each resembles the next by this much, as in tables of positions: their equality is neither coincidence nor proof.

@@ -214,7 +214,7 @@ def test_without_its_base_nothing_is_said_of_the_match(tmp_path: Path) -> None:
 
 
 def test_a_base_that_is_an_adapter_itself(tmp_path: Path) -> None:
-    """It is no model without the modules of the adapter."""
+    """Without the modules of the adapter it is not a model."""
     _, adapter = built(tmp_path, lambda _, __, config: config.update(base_model_name_or_path="sample:tiny-adapter"))
     report = check(adapter)
     assert not report.findings and any("is an adapter itself" in note for note in report.notes)

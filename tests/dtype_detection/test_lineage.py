@@ -308,3 +308,13 @@ def test_norms_do_not_answer_for_fp8_weights(tmp_path: Path) -> None:
     scales = {"model.layers.0.mlp.up_proj.weight_scale_inv": normal(2, 2)}
     report = exact(write(tmp_path, {**weights, **scales, "model.norm.weight": normal(512)}))
     assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("F8_E4M3", "undecided", "undecided")
+
+
+def test_integers_in_units_of_fp16s_smallest_step_are_no_fp16_ancestor(tmp_path: Path) -> None:
+    """Integers times 2^-24 are on fp16's grid, whatever they were before; fp16 values of usual sizes still tell."""
+    integers = torch.from_numpy(np.rint(np.random.default_rng(0).standard_normal((64, 128)) * 200) * 2.0**-24).to(BF16)
+    lineage = exact(write(tmp_path / "integers", {"model.layers.0.mlp.up_proj.weight": integers})).tensors[0].lineage
+    (grid,) = [each for each in lineage.evidence if each.test == "fp16_grid"]
+    assert lineage.passed_through == () and not grid.proven and "no value is a normal one of fp16" in grid.conclusion
+    usual = exact(write(tmp_path / "usual", {"model.layers.0.mlp.up_proj.weight": through(normal(512, 512), F16, BF16)}))
+    assert usual.lineage.passed_through == ("fp16",)

@@ -57,9 +57,11 @@ def counting(folder: Path) -> Iterator[Result]:
         target, met = ("as fast as the CPU", there <= here) if "from file" in name else ("", None)
         yield Result(f"  {name}", quantity(there, "s"), f"{quantity(here, 's')}, CPU", here / there, target, met)
         if name in found["alone"]:
-            read, copied = found["alone"][name]
-            alone, share = f"{quantity(copied, 's')} alone, reading {quantity(read, 's')}", copied / there
-            yield Result("    reading and copying its weights", "", alone, share, f">= {_OF_COPYING}", share >= _OF_COPYING)
+            read, copied, few = found["alone"][name]
+            streamed = max(there - few, 1e-9)
+            alone, share = f"{quantity(copied, 's')} alone, reading {quantity(read, 's')}", copied / streamed
+            said = f"{quantity(streamed, 's')} more than for as many tensors of few values"
+            yield Result("    reading and copying its weights", said, alone, share, f">= {_OF_COPYING}", share >= _OF_COPYING)
     for device, speed in found["rates"].items():
         yield Result(f"  counting what is in memory here, as auto measures it: {device}", quantity(speed / 1e9, "GB/s"))
 
@@ -156,6 +158,7 @@ def _monitor() -> dict[str, dict[str, float]]:
 def _files() -> dict[str, Any]:
     """Measure seconds of answers about models, in memory and in files, on the device and on the CPU; and of reading and copying alone.
 
+    alone: of answers from files, the seconds of reading, of reading and copying, and of the answer about as many tensors of few values.
     rates: bytes per second that `bytes_per_second` measures on each.
     """
     import torch
@@ -163,9 +166,7 @@ def _files() -> dict[str, Any]:
     import mantissa
     from analyzers.numerics.device_rates import bytes_per_second
 
-    model, _ = _model()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    after = {name: value + torch.randn_like(value) / 500 for name, value in before.items()}
+    before, after = _fine_tune(_model()[0])
     answers: dict[str, tuple[float, float]] = {}
 
     def ask(name: str, work: Callable[..., Any]) -> None:
@@ -173,15 +174,12 @@ def _files() -> dict[str, Any]:
         answers[name] = (_seconds(lambda: work(device=_DEVICE)), _seconds(lambda: work(device="cpu")))
 
     with TemporaryDirectory(prefix="mantissa-") as folder:
-        for name, state in (("before", before), ("after", after)):
-            _save({key: value.contiguous() for key, value in state.items() if key != "lm_head.weight"}, Path(folder) / name)
-        files = Path(folder) / "before", Path(folder) / "after"
-        names = "dtype, from file to answer, exact", "sparsity, from files to answer, exact"
-        ask(names[0], partial(mantissa.dtype, files[1], mode="exact"))
-        ask(names[1], partial(mantissa.sparsity, *files, mode="exact"))
-        alone = {
-            name: [_median(partial(_read, files[:number], copied)) for copied in (False, True)] for number, name in enumerate(names, 1)
-        }
+        alone = {}
+        few, files = saved(Path(folder) / "few", few=True), saved(Path(folder) / "all")
+        for number, (name, work) in enumerate(answers_from_files().items(), 1):
+            ask(f"{name}, exact", partial(work, files))
+            read = [_median(partial(_read, files[:number], copied)) for copied in (False, True)]
+            alone[f"{name}, exact"] = [*read, _median(partial(work, few, device=_DEVICE))]
     ask("sparsity of two models in memory there, exact", partial(mantissa.sparsity, before, after, mode="exact"))
     some = [{name: value for name, value in state.items() if ".layers.0." in name or ".layers.1." in name} for state in (after, before)]
     values = sum(value.numel() for value in some[0].values())
@@ -216,21 +214,46 @@ def _read(folders: Sequence[Path], copied: bool) -> None:
         each.close()
 
 
-def _model() -> tuple[Any, dict[str, Any]]:
+def _model(few: bool = False) -> tuple[Any, dict[str, Any]]:
+    """Build a Llama on the device, and return it with its sizes. few: of as many tensors of few values."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     sizes = _LITTLE if SMALL else _SIZES
+    if few:
+        sizes = sizes | {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 1}
     with torch.device(_DEVICE):
         return LlamaForCausalLM(LlamaConfig(**sizes)).bfloat16(), sizes
 
 
-def _save(state: dict[str, Any], folder: Path) -> None:
+def _fine_tune(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the weights, and the same after an update of a hundredth of their size."""
+    import torch
+
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    return before, {name: value + torch.randn_like(value) / 5000 for name, value in before.items()}
+
+
+def answers_from_files() -> dict[str, Callable[..., object]]:
+    """Return questions about the folders of a model and its fine-tune, on a device."""
+    import mantissa
+
+    return {
+        "dtype, from file to answer": lambda folders, device: mantissa.dtype(folders[1], mode="exact", device=device),
+        "sparsity, from files to answer": lambda folders, device: mantissa.sparsity(*folders, mode="exact", device=device),
+    }
+
+
+def saved(folder: Path, few: bool = False) -> list[Path]:
+    """Save a Llama and its fine-tune, and return their folders. few: of as many tensors of few values."""
     from safetensors.torch import save_file
 
-    folder.mkdir()
-    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    folders = [folder / name for name in ("before", "after")]
+    for state, into in zip(_fine_tune(_model(few)[0]), folders, strict=True):
+        into.mkdir(parents=True)
+        save_file(state, into / "model.safetensors", {"format": "pt"})
+    return folders
 
 
 def _peak(reset: bool = False) -> int:

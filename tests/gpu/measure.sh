@@ -33,4 +33,5 @@ step precision 80 4 "$python" -c "$precision"
 for vocabulary in 32000 128000; do
 	step "exit-$vocabulary" 40 1 "$python" -m tests.benchmarks.exit_ways "$vocabulary" cuda
 done
+step profile 40 45 "$python" -m tests.gpu.profiled
 if [ -n "$2" ]; then step more 70 5 "$python" "$2"; fi

@@ -24,6 +24,7 @@ from analyzers.checkpoints.reading.spans import ALIGNED, Span, chunk_bytes, chun
 from analyzers.checkpoints.reading.worker_threads import Stopped, Tally, work_through
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.errors import MantissaError
+from analyzers.numerics.blas_threads import one_blas_thread
 from analyzers.numerics.stream_buffer import stream_buffer
 
 # Below this average span size in local files, threads would mostly wait for each other: the interpreter's share of the work, which is
@@ -106,7 +107,7 @@ def stream(
         for checkpoint in checkpoints:
             checkpoint.repository.close()
 
-    with closing(work_through(spans, threads, worker, reader.stop, cancel)) as results:
+    with one_blas_thread(), closing(work_through(spans, threads, worker, reader.stop, cancel)) as results:
         for item in results:
             span, result = item or (None, None)
             yield Step(span, result, reader.tally.bytes, reader.tally.requests)

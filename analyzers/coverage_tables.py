@@ -59,7 +59,7 @@ COVERAGE = (
         lambda report: report.coverage,
         (
             Column("checkpoint", value="ref"),
-            *map(Column, ("share", "whole", "parameters", "covered")),
+            *map(Column, ("share", "whole", "parameters", "covered", "values_read")),
             *(_count(name, field) for name in CLASSES for field in Counted.model_fields),
         ),
     ),
@@ -98,7 +98,10 @@ def covered_text(coverage: Coverage, verb: str) -> str:
         return f"All {plural(tensors, 'tensor')} accounted for."
     stored = "stored number" if "undecoded" in coverage.classes else "weight"  # an integer may hold several weights
     done = (coverage.verb or verb).capitalize()
-    return f"{done}: {count(coverage.covered)} of {plural(coverage.weights, stored)} ({share(coverage.share)})."
+    said = f"{done}: {count(coverage.covered)} of {plural(coverage.weights, stored)} ({share(coverage.share)})."
+    if coverage.values_read is None:
+        return said
+    return f"Read: {count(coverage.values_read)} of {plural(coverage.weights, stored)}. {said}"
 
 
 def left_out_text(coverage: Coverage, files: bool = True) -> Iterator[str]:

@@ -9,7 +9,7 @@ from analyzers.coverage import Coverage
 from analyzers.records import Record
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
@@ -127,7 +127,7 @@ class CheckReport(Report):
     findings: the gravest first; saving_bytes: of all findings together; notes: what could not be checked; adapter: whether the checkpoint
     is an adapter alone; base: the one named in the request, for an adapter alone that of its configuration if it could be read;
     loading_judged: whether loading by transformers was judged in full, for an adapter how it fits its base; not_applied: rules that say
-    nothing about an adapter, or about a base with one.
+    nothing about an adapter, or about a base with one. coverage: of the model, then of the base if they were compared.
     """
 
     names_files = False

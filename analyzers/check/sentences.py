@@ -16,7 +16,7 @@ def headline(report: "CheckReport") -> str:
     """Count the findings of each level, and say how many bytes could be saved and how far the answer reaches."""
     reach, unread = report.reach(), report.unread()
     if report.findings == unread and reach:
-        done = "compared" if report.coverage[0].whole else "read"  # the first account is that of the model alone
+        done = "compared" if report.coverage[0].read_as_a_whole else "read"  # the first account is the model's
         return f"Nothing found in what was {done}, which is not all. {reach}"
     if report.findings == unread:
         fit = "whether it fits its base" if report.adapter else "how transformers loads it"

@@ -375,7 +375,10 @@ def test_rows_that_only_the_model_has_are_left_out(tmp_path: Path, capsys: pytes
     folders = [str(write(tmp_path / name, values, CONFIG)) for name, values in (("base", base), ("model", model))]
     report = check(capsys, folders[1], "--base", folders[0])
     assert report["findings"] == []
-    assert min(each["share"] for each in report["coverage"]) < 1
+    assert [each["ref"] for each in report["coverage"]] == folders[::-1], "each side once"
+    of_model, of_base = report["coverage"]
+    assert of_model["share"] < 1 == of_base["share"]
+    assert of_model["values_read"] == of_model["parameters"] > of_model["covered"] and of_base["values_read"] is None
     assert main(["check", folders[1], "--base", folders[0]]) == 0
     said = capsys.readouterr().out
     assert "which is not all" in said and "in rows that only one side has" in said

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from analyzers.formatting import plural, share
 from analyzers.records import Record
-from analyzers.tensor_words import UNDECODED
 
 # compared: with another checkpoint; read: without one. The other classes are left out of the answer; tied copies and buffers are no loss.
 CLASSES = ("compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty")
@@ -37,9 +36,8 @@ class LeftOut(Record):
 
     @property
     def amount(self) -> str:
-        """Write the number of tensors and of elements, if known: an integer that is not decoded may hold several parameters."""
-        unit = "stored number" if self.why == UNDECODED else "parameter"
-        return plural(self.tensors, "tensor") + (f", {plural(self.parameters, unit)}" if self.parameters else "")
+        """Write the number of tensors and of elements, if known. A packed integer holds several parameters, so elements are not these."""
+        return plural(self.tensors, "tensor") + (f", {plural(self.parameters, 'stored value')}" if self.parameters else "")
 
 
 class NotRead(Record):

@@ -22,6 +22,8 @@ NAMES: dict[Class, str] = {
 }
 # A terminal shows at most this many left-out parts per checkpoint.
 _SHOWN = 10
+# Buffers, scales and packed integers are stored values, not parameters.
+_COUNTS = formatted(count, tensors="Tensors", parameters="Stored values")
 
 
 def _count(name: str, field: str) -> Column:
@@ -37,7 +39,7 @@ def _parts(field: str) -> Callable[[Any], Iterator[dict[str, Any]]]:
 LEFT_OUT = Table(
     "left_out",
     _parts("left_out"),
-    (Column("what", "What"), *formatted(count, tensors="Tensors", parameters="Parameters"), Column("why", "Why")),
+    (Column("what", "What"), *_COUNTS, Column("why", "Why")),
     files=("checkpoint", *LeftOut.model_fields),
     title="Left out",
 )
@@ -84,7 +86,7 @@ CLASS_COUNTS = Table(
     lambda coverage: (
         Column("class", "Class", only="page"),
         Column("class", f"Coverage of {coverage.ref}", only="terminal"),
-        *formatted(count, tensors="Tensors", parameters="Stored numbers" if "undecoded" in coverage.classes else "Parameters"),
+        *_COUNTS,
         Column("share", "Share", share),
         Column("bytes", "Bytes", size),
     ),
@@ -96,7 +98,7 @@ def covered_text(coverage: Coverage, verb: str) -> str:
     if coverage.whole:
         tensors = sum(each.tensors for each in coverage.classes.values())
         return f"All {plural(tensors, 'tensor')} accounted for."
-    stored = "stored number" if "undecoded" in coverage.classes else "weight"  # an integer may hold several weights
+    stored = "stored value" if "undecoded" in coverage.classes else "weight"  # an integer may hold several weights
     done = (coverage.verb or verb).capitalize()
     said = f"{done}: {count(coverage.covered)} of {plural(coverage.weights, stored)} ({share(coverage.share)})."
     if coverage.values_read is None:

@@ -8,8 +8,18 @@ from analyzers.check.report import Finding
 from analyzers.check.rules import finding
 from analyzers.checkpoints import Checkpoint, LocalRepository, MergedCheckpoint, quoted, read_range
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
-from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, PICKLED, SHARD, VARIANT, file_name, folder, stem
-from analyzers.formatting import plural
+from analyzers.checkpoints.weight_files.file_names import (
+    GGUF,
+    INDEX,
+    PICKLED,
+    SHARD,
+    VARIANT,
+    file_name,
+    folder,
+    holds_no_weights,
+    stem,
+)
+from analyzers.formatting import listed, plural, size
 from analyzers.language_models.load_report import loaded_tensors
 from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
@@ -20,6 +30,7 @@ _NAMES = (_SAFE, _SAFE + INDEX, _PICKLE, _PICKLE + INDEX)
 _GENERATION = "generation_config.json"
 _COMPANIONS = (_GENERATION, "tokenizer_config.json")
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_SHOWN = 5  # files of training state that a note names
 _WRAPPED = "Weights were read from "  # beginning of a note of an open checkpoint
 
 
@@ -97,6 +108,18 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
             "Save model.state_dict() alone, best as safetensors."
         )
         yield finding("loads", "error", "All weights are missing", detail)
+
+
+def training_state(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield a note on files that have the extension of weights and, by their names, hold none: the optimizer's state and the like."""
+    sizes = {path: nbytes for path, nbytes in checkpoint.repository.files.items() if holds_no_weights(path)}
+    paths = sorted(sizes, key=lambda path: (-sizes[path], path))
+    if paths:
+        named, others = paths[:_SHOWN], paths[_SHOWN:]
+        said = [f"{quoted(path, 200)} ({size(sizes[path])})" for path in named]
+        if others:
+            said.append(f"{plural(len(others), 'more file')} ({size(sum(sizes[path] for path in others))})")
+        yield f"Training state and similar files, judged by their names, were not read; transformers loads no weights from them: {listed(said)}."
 
 
 def generation_settings(checkpoint: Checkpoint) -> Any:

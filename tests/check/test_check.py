@@ -398,6 +398,25 @@ def test_files_that_were_not_opened_are_not_vouched_for(tmp_path: Path, capsys: 
     assert "Load it before you rely on it" in said and "Nothing needs to change." not in said
 
 
+def test_training_state_is_named_with_its_size_and_alarms_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As transformers' Trainer saves it next to the weights; names of no weights, whatever is in the files."""
+    folder = write(tmp_path / "checkpoint-500", healthy(), CONFIG)
+    before = check(capsys, folder)
+    for name, values in {"optimizer.pt": 3000, "scheduler.pt": 100, "rng_state.pth": 1000}.items():
+        torch.save(torch.zeros(values), folder / name)
+    save_file({"exp_avg": torch.zeros(2000)}, folder / "optimizer.safetensors")
+    report = check(capsys, folder)
+    assert (report["findings"], report["coverage"]) == (before["findings"], before["coverage"])
+    (said,) = set(report["notes"]) - set(before["notes"])
+    names = ("optimizer.pt", "optimizer.safetensors", "rng_state.pth", "scheduler.pt")  # the largest first
+    sizes = [f'"{name}" ({size((folder / name).stat().st_size)})' for name in names]
+    assert said.endswith(f"were not read; transformers loads no weights from them: {', '.join(sizes[:3])} and {sizes[3]}.")
+    assert main(["check", str(folder)]) == 0 and said in capsys.readouterr().out
+    for number in range(4):
+        torch.save(torch.zeros(1000), folder / f"rng_state_{number}.pth")
+    assert any(note.endswith(" kB).") and "and 3 more files (" in note for note in check(capsys, folder)["notes"])
+
+
 def test_a_file_that_was_not_read_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(with_projector(tmp_path / "model"))]) == 0
     said = capsys.readouterr().out

@@ -8,6 +8,7 @@ from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_colum
 from analyzers.coverage_tables import COVERAGE
 from analyzers.dtype_detection.advice import between
 from analyzers.dtype_detection.report import (
+    VERDICT_WORDS,
     BufferRow,
     DtypeReport,
     Evidence,
@@ -86,7 +87,7 @@ def _count(key: str, title: str) -> Column:
 
 
 def _verdict(row: TensorRow) -> str:
-    return NOTHING_PROVEN.get(row.lineage.verdict, row.lineage.verdict) if row.values_read else "not read"
+    return VERDICT_WORDS[row.lineage.verdict] if row.values_read else "not read"
 
 
 TENSORS = Table(

@@ -65,8 +65,8 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
     if report.whole and unmatched.moved_layers:
         moved = unmatched.moved_layers[0]
         detail = (
-            f"Layers of {base} stand under other numbers, or more than once; layer {moved.layer} of it is layer {moved.tuned_layer} here. "
-            "That is another model, if it was not meant so."
+            f"Layers of {base} have other numbers here, or occur more than once: layer {moved.layer} of the base is layer "
+            f"{moved.tuned_layer} of the model. If that was not intended, the layers were saved wrongly."
         )
         yield finding("replaced", "warning", "Layers in another order", detail)
     yield from _replaced(report)

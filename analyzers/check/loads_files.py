@@ -119,7 +119,9 @@ def training_state(checkpoint: Checkpoint) -> Iterator[str]:
         said = [f"{quoted(path, 200)} ({size(sizes[path])})" for path in named]
         if others:
             said.append(f"{plural(len(others), 'more file')} ({size(sum(sizes[path] for path in others))})")
-        yield f"Training state and similar files, judged by their names, were not read; transformers loads no weights from them: {listed(said)}."
+        yield (
+            f"Training state and similar files, judged by their names, were not read; transformers loads no weights from them: {listed(said)}."
+        )
 
 
 def generation_settings(checkpoint: Checkpoint) -> Any:

@@ -398,6 +398,24 @@ def test_files_that_were_not_opened_are_not_vouched_for(tmp_path: Path, capsys: 
     assert "Load it before you rely on it" in said and "Nothing needs to change." not in said
 
 
+def test_repeated_layers_are_a_remark_without_advice_to_tie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a passthrough merge of mergekit; a layer that repeats another only in part is something else."""
+    values = healthy()
+    for layer, seed in ((0, 1), (1, 2), (2, 1), (3, 2)):
+        for part, name in enumerate(("mlp.up_proj", "mlp.down_proj", "self_attn.q_proj")):
+            values[f"model.layers.{layer}.{name}.weight"] = normal(64, 64, seed=10 * seed + part).to(BF16)
+    (found,) = check(capsys, write(tmp_path / "whole", values, CONFIG))["findings"]
+    assert (found["rule"], found["level"], found["title"]) == ("stored-twice", "info", "Repeated layers")
+    assert found["detail"].startswith("All matrices of 2 layers are byte-for-byte copies of those of earlier layers (2 of 0, 3 of 1)")
+    assert "6 matrices, 49,152 bytes" in found["detail"]
+    assert "passthrough" in found["detail"] and "tie" not in found["detail"]
+    assert {name.split(".")[2] for name in found["tensors"]} == {"2", "3"} and len(found["tensors"]) == 6
+    values["model.layers.2.mlp.up_proj.weight"] = normal(64, 64, seed=99).to(BF16)
+    part, whole = check(capsys, write(tmp_path / "part", values, CONFIG))["findings"]
+    assert (part["level"], len(part["tensors"])) == ("warning", 2) and "tie" not in part["detail"]
+    assert (whole["level"], len(whole["tensors"])) == ("info", 3)
+
+
 def test_training_state_is_named_with_its_size_and_alarms_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As transformers' Trainer saves it next to the weights; names of no weights, whatever is in the files."""
     folder = write(tmp_path / "checkpoint-500", healthy(), CONFIG)

@@ -162,7 +162,8 @@ def test_a_sample_says_nothing_of_all_weights_when_some_have_no_counterpart(diff
 
 def test_a_check_against_a_base_lists_each_side_once() -> None:
     report: CheckReport = _last(check.analyze(check.CheckRequest(model="sample:tiny-tuned", base="sample:tiny-bf16")))
-    assert [each.ref for each in report.coverage] == ["sample:tiny-tuned", "sample:tiny-bf16"] == list(report.tables()["coverage"].checkpoint)
+    sides = ["sample:tiny-tuned", "sample:tiny-bf16"]
+    assert [each.ref for each in report.coverage] == list(report.tables()["coverage"].checkpoint) == sides
     assert len(re.findall("<summary>", accounts(report))) == 2
     read, compared = coverage("org/model", 1.0, "read"), coverage("org/model", 0.25)
     said = text_of(accounts(report.model_copy(update={"coverage": (read.compared_as(compared),)})))

@@ -65,7 +65,7 @@ def find_missing_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     path = next((path for path in (_in(place, "config.json"), "config.json") if path in files), None)
     if path is None:
         if not any(_in(place, name) in files for name in _COMPANIONS):
-            return [], "there is no config.json that can be read."
+            return [], "no config.json could be read."
         return [_refused("config.json is not in the files, and transformers needs it: save the whole model with save_pretrained.")], ""
     if files[path] > limits.CONFIG_BYTES:
         return [], f"{path} has more than {limits.CONFIG_BYTES:,} bytes."
@@ -91,7 +91,7 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
     if found is None:
         stored = [file.path for file in checkpoint.files if file.path not in checkpoint.outside_index]
         sought = f"{quoted(_SAFE)} or {quoted(_PICKLE)}, or the index of one," if names is _NAMES else quoted(names[0], 200)
-        yield _refused(f"transformers looks for {sought} beside config.json, and does not find it. {_mend(stored, place, beside)}")
+        yield _refused(f"transformers looks for {sought} next to config.json and does not find it. {_mend(stored, place, beside)}")
     elif found.endswith(INDEX) and place == beside and not _has_metadata(checkpoint, found):
         yield _refused(f'{quoted(found, 200)} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.')
     if not (isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.unmerged):
@@ -120,7 +120,8 @@ def training_state(checkpoint: Checkpoint) -> Iterator[str]:
         if others:
             said.append(f"{plural(len(others), 'more file')} ({size(sum(sizes[path] for path in others))})")
         yield (
-            f"Training state and similar files, judged by their names, were not read; transformers loads no weights from them: {listed(said)}."
+            "Training state and similar files, judged by their names, were not read; transformers loads no weights from them: "
+            f"{listed(said)}."
         )
 
 

@@ -35,7 +35,7 @@ def next_step(report: "CheckReport") -> NextStep:
     """Advise on the gravest findings, and link to the model's passport."""
     upcast = [each for each in report.findings if each.rule == "upcast"]
     if report.count("error"):
-        advice = "Fix the errors before anybody loads this checkpoint; each finding says how."
+        advice = "Fix the errors before anyone loads this checkpoint; each finding says how."
     elif upcast:
         advice = f"Save it with mantissa shrink: {size(upcast[0].saving_bytes)} less, and no value changes."
     elif report.count("warning"):

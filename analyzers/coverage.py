@@ -37,7 +37,7 @@ class LeftOut(Record):
     @property
     def amount(self) -> str:
         """Write the number of tensors and of elements, if known. A packed integer holds several parameters, so elements are not these."""
-        return plural(self.tensors, "tensor") + (f", {plural(self.parameters, 'stored value')}" if self.parameters else "")
+        return plural(self.tensors, "tensor") + (f", {plural(self.parameters, 'value')}" if self.parameters else "")
 
 
 class NotRead(Record):

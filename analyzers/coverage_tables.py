@@ -22,8 +22,8 @@ NAMES: dict[Class, str] = {
 }
 # A terminal shows at most this many left-out parts per checkpoint.
 _SHOWN = 10
-# Buffers, scales and packed integers are stored values, not parameters.
-_COUNTS = formatted(count, tensors="Tensors", parameters="Stored values")
+# Buffers, scales and packed integers hold values that are not parameters.
+_COUNTS = formatted(count, tensors="Tensors", parameters="Values")
 
 
 def _count(name: str, field: str) -> Column:

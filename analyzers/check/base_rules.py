@@ -51,8 +51,8 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
             "config.json has the same shapes as the files, so it loads" if fits else "It is another architecture, or was converted wrongly"
         )
         detail = (
-            f"{plural(len(names), 'tensor has', 'tensors have')} a different shape in {base}; the first is {list(first.tuned_shape)} here and "
-            f"{list(first.shape)} in the base. {why}."
+            f"{plural(len(names), 'tensor has', 'tensors have')} a different shape in {base}; the first is {list(first.tuned_shape)} here "
+            f"and {list(first.shape)} in the base. {why}."
         )
         yield finding("misshapen", "warning" if fits else "error", "Shapes differ from the base", detail, names)
     # Values stored in fewer bits than those of the base differ from them by rounding alone.

@@ -71,11 +71,11 @@ EVIDENCE = Table(
     lambda report: report.lineage.evidence,
     lambda report: (
         Column("question", "Test", cell=lambda row: powers(row.question)),
+        Column("conclusion", "Conclusion", cell=lambda row: powers(row.conclusion)),  # on a phone the screen ends after it
         *([Column("stored", "Stored")] if len({row.stored for row in report.lineage.evidence}) > 1 else []),
         Column("tested", "Tested", count, cell=lambda row: plural(row.tested, row.unit[:-1])),
         Column("exceptions", "Exceptions", count),
         Column("chance", "By chance", share),
-        Column("conclusion", "Conclusion", cell=lambda row: powers(row.conclusion)),
     ),
     files=[field.name for field in fields(Evidence)],
 )

@@ -53,8 +53,8 @@ RULES: dict[Rule, str] = {
     "non-finite": "Weights that are NaN or infinite.",
     "index": "A shard index that disagrees with the files.",
     "upcast": "fp32 or fp64 tensors whose values all fit a narrower format bit for bit, if at least one is proven to come from it.",
-    "stored-twice": "Matrices that repeat another one byte for byte, such as an LM head that is tied to the embedding; for information only "
-    "if they make up whole layers.",
+    "stored-twice": "Matrices that repeat another one byte for byte, such as an LM head that is tied to the embedding; for information "
+    "only if they make up whole layers.",
     "config-dtype": "A dtype in config.json other than that of most parameters.",
     "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors whose entries are all the same.",
     "zero-tensor": "Tensors of zeros, other than biases.",

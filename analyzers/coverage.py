@@ -6,7 +6,6 @@ from pydantic import Field
 
 from analyzers.formatting import plural, share
 from analyzers.records import Record
-from analyzers.tensor_words import UNDECODED
 
 # compared: with another checkpoint; read: without one. The other classes are left out of the answer; tied copies and buffers are no loss.
 CLASSES = ("compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty")
@@ -37,9 +36,8 @@ class LeftOut(Record):
 
     @property
     def amount(self) -> str:
-        """Write the number of tensors and of elements, if known: an integer that is not decoded may hold several parameters."""
-        unit = "stored number" if self.why == UNDECODED else "parameter"
-        return plural(self.tensors, "tensor") + (f", {plural(self.parameters, unit)}" if self.parameters else "")
+        """Write the number of tensors and of elements, if known. A packed integer holds several parameters, so elements are not these."""
+        return plural(self.tensors, "tensor") + (f", {plural(self.parameters, 'value')}" if self.parameters else "")
 
 
 class NotRead(Record):
@@ -57,7 +55,8 @@ class Coverage(Record):
     compared in part counts as compared, its other elements as unmatched. share: covered / (parameters without tied copies and buffers),
     null if there are none. Tensors of a pickled file that cannot be decoded count in ``undecoded``, with the known number of elements and
     no bytes. left_out: by kind, the largest first; last come tensors next to the weights in a pickled file, such as an optimizer's, which
-    no class counts. files_not_read: at most as many as a report has tensors.
+    no class counts. files_not_read: at most as many as a report has tensors. values_read: of a checkpoint that was both read and compared,
+    the weights that were read, with a counterpart or without; else null.
     """
 
     ref: str
@@ -67,6 +66,12 @@ class Coverage(Record):
     classes: dict[Class, Counted]
     left_out: tuple[LeftOut, ...] = ()
     files_not_read: tuple[NotRead, ...] = Field(default=())
+    values_read: int | None = None
+
+    def compared_as(self, compared: "Coverage") -> "Coverage":
+        """Return the one account of a checkpoint that was read, as this account says, and then ``compared`` with another."""
+        unread = self.weights - self.covered
+        return compared.model_copy(update={"values_read": max(0, compared.weights - unread)})
 
     @property
     def weights(self) -> int:
@@ -86,7 +91,13 @@ class Coverage(Record):
     @property
     def whole(self) -> bool:
         """Return whether a sentence may speak of the whole checkpoint."""
-        return self.covered == self.weights and not {"empty", "undecoded"} & self.classes.keys() and not self.missed_files
+        return self.covered == self.weights and self.read_as_a_whole
+
+    @property
+    def read_as_a_whole(self) -> bool:
+        """Return whether every weight was read, if not all of them were compared."""
+        unread = self.values_read is not None and self.values_read < self.weights
+        return not unread and not {"empty", "undecoded"} & self.classes.keys() and not self.missed_files
 
     @property
     def reached(self) -> tuple[str, str]:
@@ -114,6 +125,8 @@ class Coverage(Record):
         said = []
         if self.covered < self.weights:
             said.append(f"{(self.verb or verb).capitalize()}: {' of '.join(self.reached)}{of}.")
+        elif self.values_read is not None and self.values_read < self.weights:
+            said.append(f"Read: {share(self.values_read / self.weights)} of the weights{of}.")
         if self.left_out:
             first, others = self.left_out[0], len(self.left_out) - 1
             more = f"; {plural(others, 'more part is', 'more parts are')} listed under coverage" if others else ""

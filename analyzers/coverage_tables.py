@@ -22,6 +22,8 @@ NAMES: dict[Class, str] = {
 }
 # A terminal shows at most this many left-out parts per checkpoint.
 _SHOWN = 10
+# Buffers, scales and packed integers hold values that are not parameters.
+_COUNTS = formatted(count, tensors="Tensors", parameters="Values")
 
 
 def _count(name: str, field: str) -> Column:
@@ -37,7 +39,7 @@ def _parts(field: str) -> Callable[[Any], Iterator[dict[str, Any]]]:
 LEFT_OUT = Table(
     "left_out",
     _parts("left_out"),
-    (Column("what", "What"), *formatted(count, tensors="Tensors", parameters="Parameters"), Column("why", "Why")),
+    (Column("what", "What"), *_COUNTS, Column("why", "Why")),
     files=("checkpoint", *LeftOut.model_fields),
     title="Left out",
 )
@@ -59,7 +61,7 @@ COVERAGE = (
         lambda report: report.coverage,
         (
             Column("checkpoint", value="ref"),
-            *map(Column, ("share", "whole", "parameters", "covered")),
+            *map(Column, ("share", "whole", "parameters", "covered", "values_read")),
             *(_count(name, field) for name in CLASSES for field in Counted.model_fields),
         ),
     ),
@@ -84,7 +86,7 @@ CLASS_COUNTS = Table(
     lambda coverage: (
         Column("class", "Class", only="page"),
         Column("class", f"Coverage of {coverage.ref}", only="terminal"),
-        *formatted(count, tensors="Tensors", parameters="Stored numbers" if "undecoded" in coverage.classes else "Parameters"),
+        *_COUNTS,
         Column("share", "Share", share),
         Column("bytes", "Bytes", size),
     ),
@@ -96,9 +98,12 @@ def covered_text(coverage: Coverage, verb: str) -> str:
     if coverage.whole:
         tensors = sum(each.tensors for each in coverage.classes.values())
         return f"All {plural(tensors, 'tensor')} accounted for."
-    stored = "stored number" if "undecoded" in coverage.classes else "weight"  # an integer may hold several weights
+    stored = "stored value" if "undecoded" in coverage.classes else "weight"  # an integer may hold several weights
     done = (coverage.verb or verb).capitalize()
-    return f"{done}: {count(coverage.covered)} of {plural(coverage.weights, stored)} ({share(coverage.share)})."
+    said = f"{done}: {count(coverage.covered)} of {plural(coverage.weights, stored)} ({share(coverage.share)})."
+    if coverage.values_read is None:
+        return said
+    return f"Read: {count(coverage.values_read)} of {plural(coverage.weights, stored)}. {said}"
 
 
 def left_out_text(coverage: Coverage, files: bool = True) -> Iterator[str]:

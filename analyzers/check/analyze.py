@@ -8,6 +8,7 @@ from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.check import adapter_rules
 from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
 from analyzers.check.loads import applies, judge
+from analyzers.check.loads_files import training_state
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, NOT_OF_ADAPTERS, NOT_OF_MERGED, CheckReport, CheckRequest, Finding, Rule
 from analyzers.check.rules import RULES, Facts, file_rules
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
@@ -58,7 +59,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             notes += ["How the base itself was trained and stored is not judged here: check it alone."] * merged
             loading, unfit = judge(checkpoint, oracle, notes, unjudged)
             unfit += adapter_rules.merged(checkpoint, unjudged)
-        notes += unjudged
+        notes += [*unjudged, *training_state(checkpoint)]
         found += unfit
         if base is not None and not lone and not reach.covered:
             notes.append(f"It was not compared with {base.ref}.")
@@ -68,7 +69,8 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             missing = {each.name for each in compared.unmatched.missing}
             loads = loading if loading and not loading.refused else None
             found += against_base(compared, dropped_layers(base, checkpoint, missing), loads)
-            coverage += compared.coverage
+            of_base, of_model = compared.coverage
+            coverage = [reach.compared_as(of_model), of_base]
             notes += [note for note in compared.notes if note not in notes]
             found += yield from _card(checkpoint, model, other, access, notes)
         resolved = {"model": checkpoint.ref, "commit": checkpoint.commit}

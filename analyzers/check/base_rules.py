@@ -51,8 +51,8 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
             "config.json has the same shapes as the files, so it loads" if fits else "It is another architecture, or was converted wrongly"
         )
         detail = (
-            f"{plural(len(names), 'tensor has', 'tensors have')} another shape than in {base}; the first: {list(first.tuned_shape)}, there "
-            f"{list(first.shape)}. {why}."
+            f"{plural(len(names), 'tensor has', 'tensors have')} a different shape in {base}; the first is {list(first.tuned_shape)} here "
+            f"and {list(first.shape)} in the base. {why}."
         )
         yield finding("misshapen", "warning" if fits else "error", "Shapes differ from the base", detail, names)
     # Values stored in fewer bits than those of the base differ from them by rounding alone.
@@ -65,8 +65,8 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
     if report.whole and unmatched.moved_layers:
         moved = unmatched.moved_layers[0]
         detail = (
-            f"Layers of {base} stand under other numbers, or more than once; layer {moved.layer} of it is layer {moved.tuned_layer} here. "
-            "That is another model, if it was not meant so."
+            f"Layers of {base} have other numbers here, or occur more than once: layer {moved.layer} of the base is layer "
+            f"{moved.tuned_layer} of the model. If that was not intended, the layers were saved wrongly."
         )
         yield finding("replaced", "warning", "Layers in another order", detail)
     yield from _replaced(report)

@@ -8,8 +8,18 @@ from analyzers.check.report import Finding
 from analyzers.check.rules import finding
 from analyzers.checkpoints import Checkpoint, LocalRepository, MergedCheckpoint, quoted, read_range
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
-from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, PICKLED, SHARD, VARIANT, file_name, folder, stem
-from analyzers.formatting import plural
+from analyzers.checkpoints.weight_files.file_names import (
+    GGUF,
+    INDEX,
+    PICKLED,
+    SHARD,
+    VARIANT,
+    file_name,
+    folder,
+    holds_no_weights,
+    stem,
+)
+from analyzers.formatting import listed, plural, size
 from analyzers.language_models.load_report import loaded_tensors
 from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
@@ -20,6 +30,7 @@ _NAMES = (_SAFE, _SAFE + INDEX, _PICKLE, _PICKLE + INDEX)
 _GENERATION = "generation_config.json"
 _COMPANIONS = (_GENERATION, "tokenizer_config.json")
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_SHOWN = 5  # files of training state that a note names
 _WRAPPED = "Weights were read from "  # beginning of a note of an open checkpoint
 
 
@@ -54,7 +65,7 @@ def find_missing_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     path = next((path for path in (_in(place, "config.json"), "config.json") if path in files), None)
     if path is None:
         if not any(_in(place, name) in files for name in _COMPANIONS):
-            return [], "there is no config.json that can be read."
+            return [], "no config.json could be read."
         return [_refused("config.json is not in the files, and transformers needs it: save the whole model with save_pretrained.")], ""
     if files[path] > limits.CONFIG_BYTES:
         return [], f"{path} has more than {limits.CONFIG_BYTES:,} bytes."
@@ -80,7 +91,7 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
     if found is None:
         stored = [file.path for file in checkpoint.files if file.path not in checkpoint.outside_index]
         sought = f"{quoted(_SAFE)} or {quoted(_PICKLE)}, or the index of one," if names is _NAMES else quoted(names[0], 200)
-        yield _refused(f"transformers looks for {sought} beside config.json, and does not find it. {_mend(stored, place, beside)}")
+        yield _refused(f"transformers looks for {sought} next to config.json and does not find it. {_mend(stored, place, beside)}")
     elif found.endswith(INDEX) and place == beside and not _has_metadata(checkpoint, found):
         yield _refused(f'{quoted(found, 200)} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.')
     if not (isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.unmerged):
@@ -97,6 +108,21 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
             "Save model.state_dict() alone, best as safetensors."
         )
         yield finding("loads", "error", "All weights are missing", detail)
+
+
+def training_state(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield a note on files that have the extension of weights and, by their names, hold none: the optimizer's state and the like."""
+    sizes = {path: nbytes for path, nbytes in checkpoint.repository.files.items() if holds_no_weights(path)}
+    paths = sorted(sizes, key=lambda path: (-sizes[path], path))
+    if paths:
+        named, others = paths[:_SHOWN], paths[_SHOWN:]
+        said = [f"{quoted(path, 200)} ({size(sizes[path])})" for path in named]
+        if others:
+            said.append(f"{plural(len(others), 'more file')} ({size(sum(sizes[path] for path in others))})")
+        yield (
+            "Training state and similar files, judged by their names, were not read; transformers loads no weights from them: "
+            f"{listed(said)}."
+        )
 
 
 def generation_settings(checkpoint: Checkpoint) -> Any:

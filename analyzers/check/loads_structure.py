@@ -163,8 +163,8 @@ def _misshapen(stack: _Stack) -> Iterator[Finding]:
     if odd:
         name, (shape, usual) = next(iter(odd.items()))
         detail = (
-            f"{plural(len(odd), 'tensor has', 'tensors have')} another shape than in all other layers; {quoted(name)} is {list(shape)}, "
-            f"there {list(usual)}: save the model again. {_BY_LAYERS}"
+            f"{plural(len(odd), 'tensor has', 'tensors have')} a different shape from all other layers; {quoted(name)} is {list(shape)} "
+            f"instead of {list(usual)}: save the model again. {_BY_LAYERS}"
         )
         yield finding("loads", "error", "Shapes differ between layers", detail, list(odd))
 

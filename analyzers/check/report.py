@@ -9,7 +9,7 @@ from analyzers.coverage import Coverage
 from analyzers.records import Record
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
@@ -53,7 +53,8 @@ RULES: dict[Rule, str] = {
     "non-finite": "Weights that are NaN or infinite.",
     "index": "A shard index that disagrees with the files.",
     "upcast": "fp32 or fp64 tensors whose values all fit a narrower format bit for bit, if at least one is proven to come from it.",
-    "stored-twice": "Matrices that repeat another one byte for byte, such as an LM head that is tied to the embedding.",
+    "stored-twice": "Matrices that repeat another one byte for byte, such as an LM head that is tied to the embedding; for information "
+    "only if they make up whole layers.",
     "config-dtype": "A dtype in config.json other than that of most parameters.",
     "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors whose entries are all the same.",
     "zero-tensor": "Tensors of zeros, other than biases.",
@@ -127,7 +128,7 @@ class CheckReport(Report):
     findings: the gravest first; saving_bytes: of all findings together; notes: what could not be checked; adapter: whether the checkpoint
     is an adapter alone; base: the one named in the request, for an adapter alone that of its configuration if it could be read;
     loading_judged: whether loading by transformers was judged in full, for an adapter how it fits its base; not_applied: rules that say
-    nothing about an adapter, or about a base with one.
+    nothing about an adapter, or about a base with one. coverage: of the model, then of the base if they were compared.
     """
 
     names_files = False

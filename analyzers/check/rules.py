@@ -19,8 +19,8 @@ from analyzers.terminal import not_read as reasons
 
 # Different matrices with equal statistics that a further matrix is compared with, at most
 _ORIGINALS = 4
-# Grids that a finding names
-_GRIDS = 3
+# Grids that a finding names, and repeated layers
+_GRIDS, _LAYERS = 3, 8
 # Beginnings of an open checkpoint's notes on a wrong index. Most loaders ignore a wrong count of bytes.
 _INDEX, _INDEX_BYTES = "The index ", "The index counts "
 
@@ -126,18 +126,30 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
     copies = [name for name in tensors if name in facts.copies or name in tied]
     known = set(copies)
+    originals: dict[str, Tensor] = {}  # name of a copy -> the tensor that it repeats
     for names in groups.values():
-        originals: list[str] = []
+        firsts: list[str] = []
         # Equal statistics make a candidate; the bytes decide.
         for name in sorted((name for name in names if name not in known), key=lambda name: tensors[name].role == "head"):
-            copy = any(is_copy(facts.checkpoint, tensors[other], tensors[name]) for other in originals[:_ORIGINALS])
-            (copies if copy else originals).append(name)
+            first = next((other for other in firsts[:_ORIGINALS] if is_copy(facts.checkpoint, tensors[other], tensors[name])), None)
+            if first is None:
+                firsts.append(name)
+            else:
+                originals[name] = tensors[first]
+    repeats = _repeated_layers([tensors[name] for names in groups.values() for name in names], originals)
+    yield from _layer_repeats(repeats, sum(tensors[name].nbytes for each in repeats for name in each.names))
+    in_layers = {name for each in repeats for name in each.names}
+    copies += [name for name in originals if name not in in_layers]
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # bytes that `upcast` saves count only once
         taken = sum(after.get(name, tensors[name].nbytes) for name in copies)
         # Saved by shrink, which keeps all other copies, or by saving one layout alone.
         saved = sum(tensors[name].nbytes for name in copies if name in tied or name in facts.copies)
-        what = "mantissa shrink leaves such copies out" if tied else "tie them in the configuration if the model may"
+        what = "transformers stores each of them separately, so nothing saves these bytes; if they should differ, the wrong ones were saved"
+        if tied:
+            what = "mantissa shrink leaves such copies out"
+        elif any(tensors[name].role in ("embedding", "head") for name in copies):
+            what = "tie them in the configuration if the model may"
         if facts.copies:
             other = next(iter(facts.copies.items()))
             what = (
@@ -145,6 +157,44 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
             )
         detail = f"{plural(len(copies), 'tensor repeats', 'tensors repeat')} another one byte for byte, in {taken:,} bytes: {what}."
         yield finding("stored-twice", "warning", "The same weights are stored twice", detail, copies, saved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    """A layer all of whose matrices are those of another layer of the same stack. names: these matrices."""
+
+    layer: int
+    source: int
+    names: tuple[str, ...]
+
+
+def _repeated_layers(matrices: Sequence[Tensor], originals: Mapping[str, Tensor]) -> list[_Repeat]:
+    """Find layers that repeat another one. originals: name of a copy -> the matrix that it repeats."""
+    layers: dict[tuple[str, int], list[str]] = {}
+    for tensor in matrices:
+        if tensor.layer is not None:
+            layers.setdefault((tensor.name.partition(f".{tensor.layer}.")[0], tensor.layer), []).append(tensor.name)
+    repeats = []
+    for (stack, layer), names in sorted(layers.items()):
+        found = [originals.get(name) for name in names]
+        source = found[0].layer if found[0] else None
+        there = [name.replace(f"{stack}.{layer}.", f"{stack}.{source}.", 1) for name in names]
+        if source is not None and source != layer and [each and each.name for each in found] == there:
+            repeats.append(_Repeat(layer, source, tuple(names)))
+    return repeats
+
+
+def _layer_repeats(repeats: Sequence[_Repeat], nbytes: int) -> Iterator[Finding]:
+    if repeats:
+        pairs = [f"{each.layer} of {each.source}" for each in repeats[:_LAYERS]]
+        more = [f"{len(repeats) - _LAYERS:,} more"] if len(repeats) > _LAYERS else []
+        names = [name for each in repeats for name in each.names]
+        detail = (
+            f"All matrices of {plural(len(repeats), 'layer')} are byte-for-byte copies of those of earlier layers "
+            f"({', '.join([*pairs, *more])}), as a passthrough merge by mergekit makes them: {plural(len(names), 'matrix', 'matrices')}, "
+            f"{nbytes:,} bytes. transformers stores every layer separately, so nothing needs to change if that was intended."
+        )
+        yield finding("stored-twice", "info", "Repeated layers", detail, names)
 
 
 def config_dtype(facts: Facts) -> Iterator[Finding]:

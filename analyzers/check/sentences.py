@@ -16,7 +16,7 @@ def headline(report: "CheckReport") -> str:
     """Count the findings of each level, and say how many bytes could be saved and how far the answer reaches."""
     reach, unread = report.reach(), report.unread()
     if report.findings == unread and reach:
-        done = "compared" if report.coverage[0].whole else "read"  # the first account is that of the model alone
+        done = "compared" if report.coverage[0].read_as_a_whole else "read"  # the first account is the model's
         return f"Nothing found in what was {done}, which is not all. {reach}"
     if report.findings == unread:
         fit = "whether it fits its base" if report.adapter else "how transformers loads it"
@@ -35,7 +35,7 @@ def next_step(report: "CheckReport") -> NextStep:
     """Advise on the gravest findings, and link to the model's passport."""
     upcast = [each for each in report.findings if each.rule == "upcast"]
     if report.count("error"):
-        advice = "Fix the errors before anybody loads this checkpoint; each finding says how."
+        advice = "Fix the errors before anyone loads this checkpoint; each finding says how."
     elif upcast:
         advice = f"Save it with mantissa shrink: {size(upcast[0].saving_bytes)} less, and no value changes."
     elif report.count("warning"):

@@ -118,8 +118,13 @@ def _coverage(
     )
 
 
+def _is_buffer(tensor: Tensor) -> bool:
+    """Tell whether a tensor is in the class of buffers and scales, whatever the filter."""
+    return tensor.buffer or tensor.holds_scales
+
+
 def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: Container[str]) -> "Class":
-    if tensor.buffer or tensor.holds_scales:
+    if _is_buffer(tensor):
         return "buffer"
     if not tensor.elements:
         return "empty"
@@ -181,7 +186,7 @@ def _block(tensor: Tensor) -> tuple[str, int]:
 def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator[str]:
     """Yield remarks on the files of a checkpoint, then on those ``tensors`` that are not plain weights and how they were read."""
     yield from checkpoint.notes
-    parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
+    parameters = [t for t in tensors if not _is_buffer(t)]
     beside = [t for t in parameters if is_adapter_parameter(t.name)]
     if beside and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
         are = "tensor belongs", "tensors belong"
@@ -193,19 +198,18 @@ def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator
     if unread:
         yield f"Not plain floats, and excluded from all statistics: {unread}. The report describes the others."
     scaled = [t for t in parameters if t.scale is not None]
-    scales = sum(t.holds_scales for t in tensors)
     if scaled:
-        yield (
-            f"Described by decoded values (code times scale in float32, as the model uses them): {counted_dtypes(scaled)}. "
-            f"{plural(scales, 'tensor')} of scales {'counts' if scales == 1 else 'count'} for storage alone."
-        )
+        yield f"Described by decoded values (code times scale in float32, as the model uses them): {counted_dtypes(scaled)}."
     unscaled = [t for t in parameters if t.scale is None and t.dtype.startswith("F8_")]
     if unscaled:
         yield f"Described by stored values, since no matching scales were found: {counted_dtypes(unscaled)}."
-    buffers = sum(t.buffer for t in tensors)
+    buffers = [t for t in checkpoint.tensors if _is_buffer(t)]  # as many as the class has
     if buffers:
-        are = "stored tensor is a buffer, no parameter", "stored tensors are buffers, not parameters"
-        yield f"{plural(buffers, *are)}: listed by name and excluded from everything else."
+        scales = sum(t.holds_scales for t in buffers)
+        kinds = plural(len(buffers), "tensor of scales", "tensors of scales") if scales == len(buffers) else plural(len(buffers), "buffer")
+        if 0 < scales < len(buffers):
+            kinds = f"{len(buffers):,} buffers and tensors of scales"
+        yield f"Not parameters, and excluded from all statistics: {kinds}."
 
 
 def undecoded_weights(parameters: Sequence[Tensor]) -> str:

@@ -70,9 +70,9 @@ def _replaced_note(name: str, path: str, loaded: str, chosen: WeightSet) -> str:
     """Write a note on a tensor in ``path`` that another one replaces. Raises InvalidCheckpoint for GGUF files, which llama.cpp refuses."""
     both = f"{quoted(path, 200)} and {quoted(loaded, 200)}"
     if path.endswith(GGUF):
-        raise InvalidCheckpoint(f"The tensor {quoted(name)} stands both in {both}, which llama.cpp refuses.")
+        raise InvalidCheckpoint(f"The tensor {quoted(name)} is in both {both}, which llama.cpp refuses.")
     other = ", though the index names the other" if chosen.weight_map and chosen.weight_map.get(name) != loaded else ""
-    return f"{quoted(name)} stands both in {both}: transformers loads that of the last shard{other}."
+    return f"{quoted(name)} is in both {both}: transformers loads the one in the last shard{other}."
 
 
 def count_once(every: list[Tensor], notes: list[str]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
@@ -102,7 +102,7 @@ def _distinct(tensors: list[Tensor], weights: WeightFiles) -> list[Tensor]:
     """Raise InvalidCheckpoint if a tensor has the name that another one gets from its folder or file."""
     if len(weights.paths) > 1 and len({tensor.name for tensor in tensors}) < len(tensors):
         name = next(name for name, count in Counter(tensor.name for tensor in tensors).items() if count > 1)
-        raise InvalidCheckpoint(f"The tensor {quoted(name)} stands in two folders or files of the checkpoint, which contradicts itself.")
+        raise InvalidCheckpoint(f"The checkpoint contradicts itself: the tensor {quoted(name)} is in two of its folders or files.")
     return tensors
 
 

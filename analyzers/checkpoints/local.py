@@ -318,4 +318,4 @@ def _unusable(error: OSError | ValueError, shown: str) -> CheckpointNotFound | A
         return AccessDenied(f"{quoted(shown, 200)} may not be read by this user: check its permissions.")
     if number == errno.ELOOP:
         return CheckpointNotFound(f"{quoted(shown, 200)} is a link that leads back to itself.")
-    return CheckpointNotFound(f"There is no folder or file {quoted(shown, 200)} that can be read.")
+    return CheckpointNotFound(f"{quoted(shown, 200)} is not a folder or file that can be read.")

@@ -106,10 +106,13 @@ def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") ->
 def summands(text: str, local: bool) -> list[Summand]:
     """Split BASE+ADAPTER+WEIGHT*ADAPTER into its parts; any other text is one part.
 
-    A "+" inside the name of a file or a revision is no sign: what follows one begins like a reference, and a path that exists with the "+"
-    in it is a path. local: as in `parse_reference`. Raises InvalidReference for a weight that is not a number, or more than 8 adapters.
+    A "+" inside the name of a file or a revision is no sign: what follows one begins like a reference, or with ``local`` is a path that
+    exists, and a path that exists with the "+" in it is a path. local: as in `parse_reference`. Raises InvalidReference for a weight that
+    is not a number, or more than 8 adapters.
     """
     texts = pasted_text.addends(text)
+    if local:
+        texts = [part for each in texts for part in _at_paths(each)]
     if len(texts) == 1 or (local and _exists(text)):
         return [Summand(text)]
     parts = texts[:1]
@@ -127,6 +130,18 @@ def summands(text: str, local: bool) -> list[Summand]:
         if star and (number is None or float(weight) == 0):
             _refuse(text, f"has the weight {quoted(weight)}: give a decimal number other than 0, as in BASE+0.7*ADAPTER")
         found.append(Summand(name.strip(), float(weight) if star else 1.0))
+    return found
+
+
+def _at_paths(text: str) -> list[str]:
+    """Split ``text`` at each "+" outside a revision after which a path begins that exists, such as the bare name of a local folder."""
+    parts = text.split("+")
+    found = parts[:1]
+    for part in parts[1:]:
+        if "@" not in found[-1] and _exists(part.rpartition("*")[2].strip()):
+            found.append(part)
+        else:
+            found[-1] += f"+{part}"
     return found
 
 
@@ -195,6 +210,8 @@ def _problem(name: str) -> str | None:
         return f"holds {odd} (U+{ord(odd):04X}), which no model id does: letters A-Z, digits, '-', '_' and '.' are allowed, as org/name"
     if "\\" in name:
         return "holds a backslash: model ids are written org/name, local paths ./folder or /folder"
+    if "+" in name:
+        return "holds '+' with no reference after it: give an adapter as org/name, or a local one as ./folder, as in BASE+./folder"
     parts = name.split("/")
     if len(parts) > 2:
         return "has too many '/': a model id is org/name (local paths start with ./ or /)"

@@ -8,6 +8,7 @@ from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_colum
 from analyzers.coverage_tables import COVERAGE
 from analyzers.dtype_detection.advice import between
 from analyzers.dtype_detection.report import (
+    VERDICT_WORDS,
     BufferRow,
     DtypeReport,
     Evidence,
@@ -70,11 +71,11 @@ EVIDENCE = Table(
     lambda report: report.lineage.evidence,
     lambda report: (
         Column("question", "Test", cell=lambda row: powers(row.question)),
+        Column("conclusion", "Conclusion", cell=lambda row: powers(row.conclusion)),  # on a phone the screen ends after it
         *([Column("stored", "Stored")] if len({row.stored for row in report.lineage.evidence}) > 1 else []),
         Column("tested", "Tested", count, cell=lambda row: plural(row.tested, row.unit[:-1])),
         Column("exceptions", "Exceptions", count),
         Column("chance", "By chance", share),
-        Column("conclusion", "Conclusion", cell=lambda row: powers(row.conclusion)),
     ),
     files=[field.name for field in fields(Evidence)],
 )
@@ -86,7 +87,7 @@ def _count(key: str, title: str) -> Column:
 
 
 def _verdict(row: TensorRow) -> str:
-    return NOTHING_PROVEN.get(row.lineage.verdict, row.lineage.verdict) if row.values_read else "not read"
+    return VERDICT_WORDS[row.lineage.verdict] if row.values_read else "not read"
 
 
 TENSORS = Table(

@@ -25,7 +25,7 @@ def fp16_risk(
     excluded = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
     if nonzero == 0 or extremes.abs_max is None:
         none = f"{counts.zero:,} {'is' if counts.zero == 1 else 'are'} zero, {counts.nan:,} NaN and {counts.inf:,} infinite"
-        return Fp16Risk(level="unknown", reasons=(f"There is no finite nonzero weight to judge: {none}.", *excluded))
+        return Fp16Risk(level="unknown", reasons=(f"No weight is finite and nonzero: {none}.", *excluded))
     seen, of = (" among the values read", "of the nonzero weights read ") if blocks else ("", "")
     reasons = []
     level: RiskLevel = "fits"

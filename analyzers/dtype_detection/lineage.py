@@ -20,7 +20,7 @@ from analyzers.dtype_detection.evidence import (
     evidence,
     run_evidence,
 )  # fmt: skip
-from analyzers.dtype_detection.report import PART_WORDS, Evidence, Lineage, Part, Verdict
+from analyzers.dtype_detection.report import VERDICT_WORDS, Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.grids import TensorGrid, describe
 from analyzers.numerics import FP16, BitHistogram, bins
@@ -316,10 +316,10 @@ def _besides(parts: Sequence[Part], everything: int, read: str) -> str:
     """Write a sentence on the tensors that did not decide. read: as in `_statement`."""
     if not parts:
         return ""
-    said = ", ".join(f"{plural(part.tensors, 'tensor is', 'tensors are')} {part.verdict}" for part in parts)
+    said = ", ".join(f"{plural(part.tensors, 'tensor')} ({VERDICT_WORDS[part.verdict]})" for part in parts)
     seen = ", by what was read" if read else ""
     of_all = formatting.share(sum(part.parameters for part in parts) / max(1, everything))
-    return f" In addition, {said} ({of_all} of the parameters{seen})."
+    return f" Judged differently: {said}, {of_all} of the parameters{seen}."
 
 
 def _parts(judged: Sequence[Judged]) -> list[Part]:
@@ -346,7 +346,7 @@ def _statement(
         return f"No narrower format holds all of the {here} values{read}, but groups of them lie on the grid of a quantizer (see evidence)."
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))
-        shares = ", ".join(f"{PART_WORDS.get(part.verdict, part.verdict)} {formatting.share(part.parameters / whole)}" for part in parts)
+        shares = ", ".join(f"{VERDICT_WORDS[part.verdict]} {formatting.share(part.parameters / whole)}" for part in parts)
         one = f"row{read} is exact in a narrower format, as one never updated since is"
         many = f"rows{read} are exact in a narrower format, as rows never updated since are"
         rows = f"; {plural(fossils, one, many)}" if fossils else ""

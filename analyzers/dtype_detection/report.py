@@ -28,14 +28,26 @@ Verdict = Literal[
     "mixed",
     "undecided",
 ]
-# Verdicts on parts of a checkpoint that do not read as they are
-PART_WORDS: dict[Verdict, str] = {"native": "nothing narrower", "on-grid": "on a grid"}
+# Verdicts on tensors in words
+VERDICT_WORDS: dict[Verdict, str] = {
+    "native": "nothing narrower",
+    "upcast-from-bf16": "upcast from bf16",
+    "upcast-from-fp16": "upcast from fp16",
+    "upcast-from-fp32": "upcast from fp32",
+    "downcast-from-bf16": "downcast from bf16",
+    "fp16-ancestor": "from fp16",
+    "fp8-ancestor": "from fp8",
+    "fp4-ancestor": "from fp4",
+    "on-grid": "on a grid",
+    "mixed": "mixed",
+    "undecided": "undecided",
+}
 RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
 Basis = Literal["label", "lineage", "family", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 
 class DtypeRequest(WeightsRequest):

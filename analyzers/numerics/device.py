@@ -29,5 +29,5 @@ def choose_device(requested: Literal["auto", "cpu", "cuda"], held: Collection[st
     import torch
 
     if not torch.cuda.is_available():
-        raise InvalidRequest("There is no CUDA device here: leave out the device, or choose cpu.")
+        raise InvalidRequest("No CUDA device is available: leave out the device, or choose cpu.")
     return "cuda"

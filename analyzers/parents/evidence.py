@@ -99,7 +99,7 @@ def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidenc
         found.append(f"In {where}, the difference from {of.ref} {size}{f', {rest}' if rest else ''}.")
     if facts.unlike and (best.agreement or 0) > 2 * RELATED:
         inferred.append(
-            f"Where they stand, these are not alike: {', '.join(facts.unlike)}. They were replaced, or their neurons permuted, "
+            f"Compared position by position, these differ: {', '.join(facts.unlike)}. They were replaced, or their neurons permuted, "
             "which is not tested."
         )
     if verdict == "derived" and not facts.made:

@@ -90,7 +90,7 @@ def notes(
                 alike = ", ".join(refs[j] for j in others)
                 yield f"{alike} and {refs[i]} are too similar to tell apart here: only their combined weight is known."
     if verdict in ("unrelated", "undecided"):
-        yield "Weights are compared where they stand: permuted neurons, or rotated weights, would not be recognised."
+        yield "Weights are compared position by position: permuted neurons or rotated weights would not be recognised."
     unmatched = compared.unmatched if compared else ()
     for found, ref in zip(unmatched, refs, strict=True):
         yield from layout_notes(found, "the model", ref)

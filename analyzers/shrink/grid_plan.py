@@ -27,7 +27,7 @@ def make_grid_plan(checkpoint: Checkpoint) -> Generator[Progress, None, list[Pla
     """
     check_supported(checkpoint, "shrink")
     if checkpoint.config is None:
-        raise UnsupportedWeights("There is no config.json that could state the format, and without it no program would read it.")
+        raise UnsupportedWeights("The checkpoint has no config.json in which to state the format, without which no program could read it.")
     if "quantization_config" in checkpoint.config:
         raise UnsupportedWeights("config.json states a quantization of weights that are not quantized: remove quantization_config first.")
     copies, names = tied_copies(checkpoint), names_in_files(checkpoint)

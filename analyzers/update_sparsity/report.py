@@ -22,7 +22,7 @@ from analyzers.update_sparsity.adapters.report import Adapter
 from analyzers.update_sparsity.magnitudes import Energy, Magnitudes, UlpBin
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 DEFAULT_ETA = 1e-3
 

@@ -72,7 +72,7 @@ def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: 
     same: whether both sides have the same commit; counts: of all pairs that were read; interval, blocks: of a sample.
     """
     if sparsity is None:
-        return "There are no values to compare."
+        return "No values could be compared."
     if same:
         return "Both sides are the same checkpoint, file for file: nothing changed."
     if interval is not None and blocks is not None:

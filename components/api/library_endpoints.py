@@ -40,7 +40,7 @@ PARAMETERS = {
     "descending": "Largest or newest first (default true).",
     "page": "Which page, from 1 (default 1).",
     "id": "The id of a report, 64 hex digits.",
-    "evidence": "The page that documents the precision (https://...), or where the quote stands.",
+    "evidence": "The page that documents the precision (https://...), or the source of the quote.",
     "quote": "The sentence that documents the precision, quoted; optional with a link.",
 }
 FLAG_PARAMETERS = {

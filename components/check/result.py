@@ -12,9 +12,9 @@ from components.text.headline import FACT, about_sample, answer, answered, card,
 
 _LEVELS: dict[Level, str] = {"error": "Errors", "warning": "Warnings", "info": "For information"}
 _NONE: dict[Level, str] = {
-    "error": "Nothing that makes it unusable, or another model than it claims to be.",
-    "warning": "Nothing that wastes bytes or may surprise whoever loads it.",
-    "info": "Nothing else that is worth knowing.",
+    "error": "Nothing that makes it unusable or a different model from what it claims to be.",
+    "warning": "Nothing that wastes bytes or would surprise anyone who loads it.",
+    "info": "Nothing else worth knowing.",
 }
 
 

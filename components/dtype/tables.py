@@ -8,7 +8,7 @@ from analyzers.columns import Column
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import ignored, untouched
 from analyzers.dtype_detection.columns import EVIDENCE, EXTREMES, GRIDS, QUANTIZATION_ROLES
-from analyzers.dtype_detection.report import PART_WORDS
+from analyzers.dtype_detection.report import VERDICT_WORDS
 from analyzers.records import Interval
 from analyzers.tensor_words import format_name
 from components.dtype.comparison_plots import FIGURES
@@ -62,7 +62,7 @@ def _parts(report: DtypeReport) -> str:
     if len(lineage.parts) < 2:
         return text
     rows_by_verdict: list[tuple[str, str, str]] = [
-        (PART_WORDS.get(part.verdict, part.verdict), numbers.count(part.tensors), numbers.count(part.parameters)) for part in lineage.parts
+        (VERDICT_WORDS[part.verdict], numbers.count(part.tensors), numbers.count(part.parameters)) for part in lineage.parts
     ]
     if (unread := report.selected_tensors - sum(part.tensors for part in lineage.parts)) > 0:
         rows_by_verdict.append(("not read", numbers.count(unread), numbers.NOTHING))

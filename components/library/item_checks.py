@@ -23,7 +23,7 @@ _QUOTED = re.compile(r"[\"“”„«»「」]([^\"“”„«»「」]+)[\"“�
 _PUBLIC_HOST = re.compile(r"(?:[a-z0-9_-]+\.)+[a-z][a-z0-9-]+")
 _SCHEMES = ("http:", "https:", "javascript:", "data:", "file:", "ftp:")
 EVIDENCE = (
-    "the https address of the page that says it (model card, paper, repository, forum), or a quoted sentence with where it stands, such as "
+    "the https address of the page that says it (model card, paper, repository, forum), or a quoted sentence with its source, such as "
     '"All models were trained in bfloat16." (paper, section 3)'
 )
 _FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -170,7 +170,7 @@ def evidence_of(evidence: str, quote: str) -> tuple[str, str]:
         raise InvalidRequest(f"A label needs evidence: give {EVIDENCE}.")
     if _letters(source) < _SOURCE:
         raise InvalidRequest(
-            f"Where the quoted sentence stands is missing: add it, with {_SOURCE} letters or digits at least, such as (paper, section 3)."
+            f"The source of the quoted sentence is missing: add it, with {_SOURCE} letters or digits at least, such as (paper, section 3)."
         )
     return "", one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
 

@@ -45,7 +45,7 @@ class Adding:
             build_busy()
             wire_search([self.model])
             self.evidence = gr.Textbox(
-                label="Evidence: a link (https://...), or where the sentence stands", lines=1, elem_id="m-label-evidence"
+                label="Evidence: a link (https://...), or the source of the sentence", lines=1, elem_id="m-label-evidence"
             )
             self.quote = gr.Textbox(label="The sentence, quoted (optional with a link)", lines=2, elem_id="m-label-quote")
             with gr.Row(elem_classes="m-downloads"):

@@ -113,5 +113,5 @@ def summary(rows: list[ModelRow]) -> str:
         return f"{sentence}; none of them has a passport here yet."
     stored, wasted = sum(row.bytes or 0 for row in known), sum(row.wasted or 0 for row in known)
     of = "" if len(known) == len(rows) else f", of which {len(known):,} have a passport"
-    less = f"{size(wasted)} of that could be saved without changing a value" if wasted else "no byte of that is known to be wasted"
+    less = f"{size(wasted)} of that could be saved without changing a value" if wasted else "nothing of that is known to be wasted"
     return f"{sentence}{of}. They store {size(stored)}; {less}."

@@ -20,8 +20,8 @@ _FORWARDED = b"x-forwarded-host"
 _ADDRESSES = (b"x-gradio-server", _FORWARDED)
 _HOST = re.compile(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?")
 _TWO_LENGTHS = "A request has either Content-Length or Transfer-Encoding, not both."
-_NO_LENGTH = "A request with a body says its length: send Content-Length in place of Transfer-Encoding."
-_OTHER_HOST = "This app does not answer under this name: whoever runs it may add the name to MANTISSA_HOSTS."
+_NO_LENGTH = "A request with a body must state its length: send Content-Length instead of Transfer-Encoding."
+_OTHER_HOST = "This app does not serve this host name; its operator can add it to MANTISSA_HOSTS."
 # Below the largest number of connections.
 _SHARE = min(limits.REQUESTS_PER_ADDRESS, MOST // 2)
 _TOO_MANY = f"At most {_SHARE} requests of one address are answered at once (MANTISSA_REQUESTS_PER_ADDRESS)."

@@ -207,7 +207,14 @@ def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dar
     held = page.locator(".m-held").bounding_box()
     assert held is not None
     assert held["x"] + held["width"] <= 390
+    conclusion = page.locator("#m-result").get_by_role("columnheader", name="Conclusion").bounding_box()
+    assert conclusion is not None
+    assert conclusion["x"] + conclusion["width"] <= 390, "it is read without scrolling the table"
     fits(page, ("Spectrum", "Layers", "Among models", "Tensors", "Share"), dark)
+    page.set_viewport_size({"width": 600, "height": 900})
+    tabs = page.locator("#m-result [role=tab]:visible").all()
+    cut = [tab.inner_text() for tab in tabs if tab.evaluate("(tab) => tab.scrollWidth > tab.clientWidth")]
+    assert len(tabs) > 5 and not cut, "on a small tablet tabs wrap"
 
 
 @pytest.mark.exhaustive

@@ -375,7 +375,10 @@ def test_rows_that_only_the_model_has_are_left_out(tmp_path: Path, capsys: pytes
     folders = [str(write(tmp_path / name, values, CONFIG)) for name, values in (("base", base), ("model", model))]
     report = check(capsys, folders[1], "--base", folders[0])
     assert report["findings"] == []
-    assert min(each["share"] for each in report["coverage"]) < 1
+    assert [each["ref"] for each in report["coverage"]] == folders[::-1], "each side once"
+    of_model, of_base = report["coverage"]
+    assert of_model["share"] < 1 == of_base["share"]
+    assert of_model["values_read"] == of_model["parameters"] > of_model["covered"] and of_base["values_read"] is None
     assert main(["check", folders[1], "--base", folders[0]]) == 0
     said = capsys.readouterr().out
     assert "which is not all" in said and "in rows that only one side has" in said
@@ -393,6 +396,43 @@ def test_files_that_were_not_opened_are_not_vouched_for(tmp_path: Path, capsys: 
     assert "Nothing found in what was read, 4 tensors; how transformers" in said
     assert "pytorch_model.bin, by name without weights of its own, was not judged" in said and said.count("pytorch_model.bin") == 1
     assert "Load it before you rely on it" in said and "Nothing needs to change." not in said
+
+
+def test_repeated_layers_are_a_remark_without_advice_to_tie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a passthrough merge of mergekit; a layer that repeats another only in part is something else."""
+    values = healthy()
+    for layer, seed in ((0, 1), (1, 2), (2, 1), (3, 2)):
+        for part, name in enumerate(("mlp.up_proj", "mlp.down_proj", "self_attn.q_proj")):
+            values[f"model.layers.{layer}.{name}.weight"] = normal(64, 64, seed=10 * seed + part).to(BF16)
+    (found,) = check(capsys, write(tmp_path / "whole", values, CONFIG))["findings"]
+    assert (found["rule"], found["level"], found["title"]) == ("stored-twice", "info", "Repeated layers")
+    assert found["detail"].startswith("All matrices of 2 layers are byte-for-byte copies of those of earlier layers (2 of 0, 3 of 1)")
+    assert "6 matrices, 49,152 bytes" in found["detail"]
+    assert "passthrough" in found["detail"] and "tie" not in found["detail"]
+    assert {name.split(".")[2] for name in found["tensors"]} == {"2", "3"} and len(found["tensors"]) == 6
+    values["model.layers.2.mlp.up_proj.weight"] = normal(64, 64, seed=99).to(BF16)
+    part, whole = check(capsys, write(tmp_path / "part", values, CONFIG))["findings"]
+    assert (part["level"], len(part["tensors"])) == ("warning", 2) and "tie" not in part["detail"]
+    assert (whole["level"], len(whole["tensors"])) == ("info", 3)
+
+
+def test_training_state_is_named_with_its_size_and_alarms_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As transformers' Trainer saves it next to the weights; names of no weights, whatever is in the files."""
+    folder = write(tmp_path / "checkpoint-500", healthy(), CONFIG)
+    before = check(capsys, folder)
+    for name, values in {"optimizer.pt": 3000, "scheduler.pt": 100, "rng_state.pth": 1000}.items():
+        torch.save(torch.zeros(values), folder / name)
+    save_file({"exp_avg": torch.zeros(2000)}, folder / "optimizer.safetensors")
+    report = check(capsys, folder)
+    assert (report["findings"], report["coverage"]) == (before["findings"], before["coverage"])
+    (said,) = set(report["notes"]) - set(before["notes"])
+    names = ("optimizer.pt", "optimizer.safetensors", "rng_state.pth", "scheduler.pt")  # the largest first
+    sizes = [f'"{name}" ({size((folder / name).stat().st_size)})' for name in names]
+    assert said.endswith(f"were not read; transformers loads no weights from them: {', '.join(sizes[:3])} and {sizes[3]}.")
+    assert main(["check", str(folder)]) == 0 and said in capsys.readouterr().out
+    for number in range(4):
+        torch.save(torch.zeros(1000), folder / f"rng_state_{number}.pth")
+    assert any(note.endswith(" kB).") and "and 3 more files (" in note for note in check(capsys, folder)["notes"])
 
 
 def test_a_file_that_was_not_read_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -191,7 +191,7 @@ def test_norms_do_not_answer_for_blocks(tmp_path: Path) -> None:
     report = exact(written(tmp_path / "model.gguf", tensors))
     assert report.tensors[0].lineage.verdict == "upcast-from-bf16"
     assert (report.lineage.stored, report.lineage.verdict, report.lineage.passed_through) == ("Q4_0", "undecided", ())
-    assert report.training.verdict == "undecided" and "upcast-from-bf16 (3.03%" in report.lineage.statement
+    assert report.training.verdict == "undecided" and "1 tensor (upcast from bf16), 3.03%" in report.lineage.statement
 
 
 def test_only_blocks_are_refused(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_one_name_twice_in_a_sharded_checkpoint(tmp_path: Path) -> None:
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
         assert [(tensor.name, tensor.file) for tensor in checkpoint.tensors] == [("a", 1), ("model-00001-of-00002/a", 0)]
         assert checkpoint.replaced == {"model-00001-of-00002/a": "a"}
-        assert any("stands both in" in note for note in checkpoint.notes)
+        assert any("is in both" in note for note in checkpoint.notes)
 
 
 def test_one_name_in_unrelated_files_and_folders_is_told_apart(tmp_path: Path) -> None:

@@ -50,4 +50,5 @@ def tensors(dtypes: dict[str, str]) -> list[Tensor]:
 def test_compressed_tensors_are_not_always_packed() -> None:
     stored = tensors({"a.weight": "I8", "a.weight_scale": "BF16"})
     assert quantization(stored, {"quantization_config": {"quant_method": "compressed-tensors"}}) == "compressed-tensors"
-    assert "int8 codes (weight)" in describe_quantization("compressed-tensors", None)
+    said = "compressed-tensors weights, stored as int8 (weight) or packed into int32 (weight_packed), with scales (weight_scale)"
+    assert describe_quantization("compressed-tensors", None) == said

@@ -57,6 +57,8 @@ def test_accepted(text: str, expected: Reference) -> None:
         ("-org/name", "at its ends"),
         ("org/name.git", ".git"),
         ("org/" + "n" * 97, "at most 96"),
+        ("base+adapter", "local one as ./folder"),
+        ("org/base+adapter", "local one as ./folder"),
         ("org/name@", "revision"),
         ("org/name@../../etc", "revision"),
         ("org/name@a b", "revision"),
@@ -78,6 +80,21 @@ def test_refused_with_advice(text: str, advice: str, tmp_path: Path, monkeypatch
     assert advice in message
     assert message.isprintable()
     assert "secret" not in message.replace("is a secret", "")
+
+
+def test_bare_names_of_folders_make_a_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("base", "adapter", "other", "a+b"):
+        (tmp_path / name).mkdir()
+    base, adapter, other = (Reference("local", name) for name in ("base", "adapter", "other"))
+    assert parse_reference("base+adapter", local=True).parts == (base, adapter)
+    assert parse_reference("base + 0.7*adapter+./other", local=True).parts == (base, adapter, Reference("local", "./other"))
+    assert parse_reference("gpt2+adapter", local=True).parts == (Reference("hub", "gpt2"), adapter)
+    assert parse_reference("a+b+other", local=True).parts == (Reference("local", "a+b"), other)
+    assert parse_reference("a+b", local=True) == Reference("local", "a+b")
+    assert parse_reference("org/name@main+base", local=True) == Reference("hub", "org/name", "main+base"), "a branch"
+    with pytest.raises(InvalidReference):
+        parse_reference("base+adapter", local=False)
 
 
 @pytest.mark.parametrize("text", ["./x", "/etc/passwd", "../x", "~/x", "."])

@@ -395,7 +395,7 @@ def test_names_that_two_sets_would_share_are_refused(tmp_path: Path) -> None:
     _sharded(tmp_path)
     _save(tmp_path / "model-00002-of-00002.safetensors", "layers.1.weight", "x/y")
     _save(tmp_path / "x.safetensors", "y")
-    with pytest.raises(InvalidCheckpoint, match='"x/y" stands in two folders or files'):
+    with pytest.raises(InvalidCheckpoint, match='the tensor "x/y" is in two of its folders or files'):
         _open(tmp_path)
 
 

@@ -160,6 +160,18 @@ def test_a_sample_says_nothing_of_all_weights_when_some_have_no_counterpart(diff
     assert "nothing was trained" in unchanged.next_step().advice and unchanged.next_step().advice.startswith("Compare the other weights")
 
 
+def test_a_check_against_a_base_lists_each_side_once() -> None:
+    report: CheckReport = _last(check.analyze(check.CheckRequest(model="sample:tiny-tuned", base="sample:tiny-bf16")))
+    sides = ["sample:tiny-tuned", "sample:tiny-bf16"]
+    assert [each.ref for each in report.coverage] == list(report.tables()["coverage"].checkpoint) == sides
+    assert len(re.findall("<summary>", accounts(report))) == 2
+    read, compared = coverage("org/model", 1.0, "read"), coverage("org/model", 0.25)
+    said = text_of(accounts(report.model_copy(update={"coverage": (read.compared_as(compared),)})))
+    assert "Read: 1,000,000 of 1,000,000 weights. Compared: 250,000 of 1,000,000 weights (25%)." in said
+    partly = coverage("org/model", 0.9, "read").compared_as(coverage("org/model", 1.0))
+    assert not partly.whole and partly.sentence() == "Read: 90% of the weights."
+
+
 def test_a_check_with_findings_says_its_reach_too() -> None:
     report: CheckReport = _last(check.analyze(check.CheckRequest(model=SAME)))
     partial = covering(report, 0.25)

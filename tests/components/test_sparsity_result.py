@@ -79,7 +79,7 @@ def test_changes_without_a_size_are_not_said_to_be_none() -> None:
         ({"sparsity": 0.66, "update_fraction": 0.34}, "Ship the update alone: changed values with a bitmap take about 40.2%"),
         ({"sparsity": 0.05, "update_fraction": 0.95}, "changed, the changes alone take no less."),
         ({"sparsity": 1.0, "update_fraction": 0.0, "num_changed": 0}, "check that the right checkpoint was uploaded"),
-        ({"sparsity": None, "update_fraction": None, "statement": "There are no values to compare."}, "There are no values to compare."),
+        ({"sparsity": None, "update_fraction": None, "statement": "No values could be compared."}, "No values could be compared."),
         (trajectory(3), "org/base @ 1f2e3d4 → org/tuned@step-3 @ 0000000 after 2 others"),
     ],
 )

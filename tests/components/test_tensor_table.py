@@ -1,6 +1,9 @@
 """The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
 
+from typing import get_args
+
 from analyzers.dtype_detection.columns import TENSORS
+from analyzers.dtype_detection.report import VERDICT_WORDS, Verdict
 from components.dtype.tables import representable
 from components.dtype.text import captions
 from components.results.tables import Sortable
@@ -23,6 +26,14 @@ def test_values_are_exact_and_what_is_read_is_short() -> None:
         "Largest", "Norm", "Zeros", "Fossil rows", "Smallest > 0", "Smallest", "NaN", "Infinite",
     ]  # fmt: skip
     assert list(columns)[:2] == ["Name", "Lineage"]
+
+
+def test_the_verdict_on_a_tensor_is_in_words() -> None:
+    first = report().tensors[0]
+    row = first.model_copy(update={"lineage": first.lineage.model_copy(update={"verdict": "fp8-ancestor"})})
+    table = Sortable(TENSORS, "m-tensors").value(report(tensors=[row]))
+    assert dict(zip(table["headers"], table["metadata"]["display_value"][0], strict=True))["Lineage"] == "from fp8"
+    assert VERDICT_WORDS.keys() == set(get_args(Verdict)) and not any("-" in words for words in VERDICT_WORDS.values())
 
 
 def test_a_tensor_that_was_not_read_shows_no_counts() -> None:

@@ -110,7 +110,7 @@ def test_integers_are_exact_in_bf16_whatever_came_before(tmp_path: Path) -> None
     )  # though 43% of the values are exact in it
     lineage = exact(write(tmp_path / "two", rest | {f"b{i}.weight": through(normal(64, 64, seed=i), BF16, F32) for i in range(2)})).lineage
     assert (lineage.verdict, lineage.passed_through) == ("mixed", ("bf16",))
-    assert lineage.statement.startswith("Parts of it have different histories: undecided 67.2%, upcast-from-bf16 32.8% of the parameters.")
+    assert lineage.statement.startswith("Parts of it have different histories: undecided 67.2%, upcast from bf16 32.8% of the parameters.")
 
 
 def test_fossil_rows_in_fp32(tmp_path: Path) -> None:
@@ -219,28 +219,28 @@ def test_a_few_other_values_are_set_aside_and_told(kept: torch.Tensor, tmp_path:
     assert own["upcast-from-bf16"] == 1
     if kept.numel() > 1:
         assert own["native"] == 1
-        assert "In addition, 1 tensor is native (0.0732% of the parameters)." in lineage.statement
+        assert "Judged differently: 1 tensor (nothing narrower), 0.0732% of the parameters." in lineage.statement
 
 
 def test_more_than_a_thousandth_makes_a_checkpoint_mixed(tmp_path: Path) -> None:
     tensors = {"up_proj.weight": through(normal(500, 640), BF16, F32), "norm.weight": normal(640, seed=5)}
     lineage = exact(write(tmp_path, tensors)).lineage
     assert lineage.verdict == "mixed" and lineage.passed_through == ("bf16",)
-    assert "upcast-from-bf16 99.8%, nothing narrower 0.2%" in lineage.statement
+    assert "upcast from bf16 99.8%, nothing narrower 0.2%" in lineage.statement
 
 
 def test_what_is_set_aside_is_no_ancestor_of_the_rest(tmp_path: Path) -> None:
     tensors = {"up_proj.weight": normal(640, 640), "norm.weight": through(normal(300, seed=5), BF16, F32)}
     lineage = exact(write(tmp_path, tensors)).lineage
     assert (lineage.verdict, lineage.passed_through) == ("native", ())
-    assert "In addition, 1 tensor is upcast-from-bf16" in lineage.statement
+    assert "Judged differently: 1 tensor (upcast from bf16)" in lineage.statement
 
 
 def test_norms_do_not_answer_for_weights_that_tell_nothing(tmp_path: Path) -> None:
     one_bit = (torch.randint(0, 2, (300, 1280), generator=torch.Generator().manual_seed(0)) * 0.01).to(F32)
     lineage = exact(write(tmp_path, {"up_proj.weight": one_bit, "norm.weight": normal(1280)})).lineage
     assert lineage.verdict == "undecided" and lineage.passed_through == ()
-    assert "In addition, 1 tensor is native" in lineage.statement
+    assert "Judged differently: 1 tensor (nothing narrower)" in lineage.statement
 
 
 @pytest.mark.parametrize(("others", "verdict"), [(7, "undecided"), (1, "fp16-ancestor")])
@@ -249,7 +249,7 @@ def test_a_claim_on_the_whole_needs_values_that_tell_in_half_of_it(others: int, 
     report = exact(write(tmp_path, {"a.weight": through(normal(512, 512), F16, BF16), **large}))
     assert (report.lineage.verdict, report.tensors[-1].lineage.verdict) == (verdict, "fp16-ancestor")
     if others > 1:
-        assert report.lineage.statement.endswith("came before bf16. In addition, 1 tensor is fp16-ancestor (12.5% of the parameters).")
+        assert report.lineage.statement.endswith("came before bf16. Judged differently: 1 tensor (from fp16), 12.5% of the parameters.")
         assert "passed through" not in report.headline()
     else:
         assert report.lineage.statement.endswith("Values that tell are in tensors of 50% of the parameters.")

@@ -110,7 +110,7 @@ def test_requests_that_are_refused(asked: dict[str, Any], said: str) -> None:
         ({"data": "no data"}, InvalidData, "is not a data source"),
         ({"data": "nowhere.jsonl"}, CheckpointNotFound, "no folder or file"),
         ({"model": "sample:tiny-bf61"}, CheckpointNotFound, "no built-in sample"),
-        ({"device": "cuda"}, InvalidRequest, "There is no CUDA device here"),
+        ({"device": "cuda"}, InvalidRequest, "No CUDA device is available"),
     ],
 )
 def test_what_this_model_or_machine_does_not_have(asked: dict[str, Any], error: type[MantissaError], said: str) -> None:

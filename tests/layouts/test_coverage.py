@@ -1,6 +1,7 @@
 """Every stored tensor is in one class, and the classes add up to what the safetensors library reads in the headers."""
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
 from analyzers.coverage import CLASSES, Coverage
-from analyzers.coverage_tables import coverage_lines
+from analyzers.coverage_tables import LEFT_OUT, coverage_lines
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 from tests.cases import few
@@ -228,7 +229,29 @@ def test_packed_integers_are_not_counted_as_parameters(tmp_path: Path) -> None:
     report = checked(write(tmp_path / "packed", llama() | _PACKED, architecture("llama").config))
     said = "\n".join([report.headline(), *coverage_lines(report)])
     assert "stored in blocks or integers that are not decoded" in said
-    assert "stored number" in said and "parameter" not in said.lower()
+    assert re.search(r"\d values", said) and "parameter" not in said.lower()
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (("qzeros", "scales", "g_idx"), "3 buffers and tensors of scales"),
+        (("scales",), "1 tensor of scales"),
+        (("qzeros", "g_idx"), "2 buffers"),
+    ],
+)
+def test_the_note_and_the_account_count_the_same_buffers(parts: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    packed = {name: tensor for name, tensor in _PACKED.items() if name.endswith((".qweight", *parts))}
+    report = inspect(write(tmp_path / "packed", llama() | packed, architecture("llama").config), include="embed|norm")
+    assert report.coverage[0].classes["buffer"].tensors == len(parts)
+    assert f"Not parameters, and excluded from all statistics: {said}." in report.notes
+
+
+def test_a_filter_that_leaves_out_packed_integers_does_not_make_them_parameters(tmp_path: Path) -> None:
+    report = inspect(write(tmp_path / "packed", llama() | _PACKED, architecture("llama").config), include="embed|norm")
+    assert all(part.why == "left out by the filter" and part.amount.endswith(" values") for part in report.coverage[0].left_out)
+    titles = [column.title for column in LEFT_OUT.shown(report, "page")]
+    assert "Values" in titles and "Parameters" not in titles
 
 
 def test_copies_are_tied(tmp_path: Path) -> None:

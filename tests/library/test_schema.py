@@ -103,7 +103,7 @@ def test_what_is_no_evidence_is_refused(evidence: str, quote: str) -> None:
     ("evidence", "quote", "said"),
     [
         ("http://example.org/paper", "", "begins with http: use https"),
-        *((evidence, quote, "Where the quoted sentence stands is missing") for evidence, quote in (("", SENTENCE), (f'"{SENTENCE}"', ""))),
+        *((evidence, quote, "The source of the quoted sentence is missing") for evidence, quote in (("", SENTENCE), (f'"{SENTENCE}"', ""))),
         ("section 3", "", "A label needs evidence"),
     ],
 )

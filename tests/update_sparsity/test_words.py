@@ -24,7 +24,7 @@ def test_the_headline_in_words() -> None:
     assert said(0) == "None of the 1,000 weights compared differ."
     assert "though 12% differ as stored" in said(0, differ=120)
     assert said(1000) == "Every one of the 1,000 weights changed in bf16."
-    assert statement(False, PairCounts(), None, None) == "There are no values to compare."
+    assert statement(False, PairCounts(), None, None) == "No values could be compared."
 
 
 def test_a_shorter_tensor_in_the_middle_of_a_trajectory_is_said(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ _MEANINGS = {
     "gptq": "packed into int32 (qweight), with packed zero points (qzeros) and scales per group",
     "awq": "packed into int32 (qweight), with packed zero points (qzeros) and scales per group",
     "bitsandbytes-4bit": "indices into a table of 16 values, two per byte, with a scale per block (absmax)",
-    "bitsandbytes-8bit": "int8 codes with a scale per row (SCB)",
-    "compressed-tensors": "int8 codes (weight), or codes packed into int32 (weight_packed), with scales (weight_scale)",
+    "bitsandbytes-8bit": "stored as int8 with a scale per row (SCB)",
+    "compressed-tensors": "stored as int8 (weight) or packed into int32 (weight_packed), with scales (weight_scale)",
     "hqq": "packed codes (W_q), with a scale and a zero point per group",
     "aqlm": "indices (codes) into learned codebooks",
 }

@@ -30,6 +30,12 @@ def is_weights(path: str) -> bool:
     return name.endswith(_WEIGHTS) and not _NO_WEIGHTS.fullmatch(name.rpartition(".")[0]) and not _PACKAGE.search(path)
 
 
+def holds_no_weights(path: str) -> bool:
+    """Return whether a file has the extension of weights and the name of something else, such as the optimizer's state."""
+    name = path.rpartition("/")[2]
+    return name.endswith(_WEIGHTS) and bool(_NO_WEIGHTS.fullmatch(name.rpartition(".")[0]))
+
+
 def is_index(path: str) -> bool:
     """Return whether a file is an index of shards, judged by its name."""
     return path.endswith(_INDEXES)

@@ -80,7 +80,7 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     inside = f"{start}/" if start else ""
     listed = [path for path in files if path.startswith(inside)]
     if start and not listed:
-        raise CheckpointNotFound(f"There is no folder {quoted(start)} in this checkpoint.")
+        raise CheckpointNotFound(f"This checkpoint has no folder {quoted(start)}.")
     weights = _weights(listed)
     if not weights:
         raise NoWeights(only_other_formats(listed) or f"{_instead(listed)}: safetensors, PyTorch or GGUF files are needed.")

@@ -141,7 +141,7 @@ def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[
             moved.append(e)
         where = "later" if by > 0 else "earlier"
         e = np.array([moved[index][position - 1] for index, position in at])
-        yield Tried("offset", f"log-probabilities that stand {plural(abs(by), 'token')} {where} than they belong", e)
+        yield Tried("offset", f"log-probabilities {plural(abs(by), 'token')} {where} than their tokens", e)
 
 
 def rounded(engine: Floats) -> tuple[str, Callable[[Floats], Floats]] | None:

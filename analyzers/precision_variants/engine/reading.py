@@ -96,13 +96,13 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
                 read.append(_sequence(form, tokens, logprobs, start, number))
                 total += len(tokens)
                 if total > limits.ENGINE_TOKENS:
-                    raise LimitExceeded(f"There are more than {limits.ENGINE_TOKENS:,} tokens in {source}: give fewer sequences.")
+                    raise LimitExceeded(f"{source} has more than {limits.ENGINE_TOKENS:,} tokens: give fewer sequences.")
                 if form != read[0].form:
                     raise _Wrong(f"is {FORMS[form]}, and line {read[0].line} {FORMS[read[0].form]}: give one form at a time")
         except _Wrong as error:
             raise InvalidData(f"Line {number} of {source} {error}.") from None
     if not read:
-        raise InvalidData(f"There is no sequence in {source}.")
+        raise InvalidData(f"No sequences were found in {source}.")
     if not any(value is not None for each in read for value in each.logprobs) and not any(each.forbidden for each in read):
         raise InvalidData("Every log-probability is null: at least one token needs a value.")
     return tuple(read)
@@ -182,7 +182,7 @@ def _given(answer: Mapping[str, Any], given: Any, prompt: _Tokens) -> tuple[str,
         return "vllm", [], []
     if not isinstance(given, list) or not ids:
         what = f"none of the forms that are read: {', '.join(FORMS.values())}" if given is None else "log-probabilities without token_ids"
-        raise _Wrong(f"has {what}. Of any engine, write token_ids, with those of the prompt, and logprobs, null where there is none")
+        raise _Wrong(f"has {what}. For any other engine, write token_ids, including the prompt, and logprobs, null for tokens without one")
     if any(isinstance(each, dict) for each in given) and len(given) == len(ids):
         return "vllm", ids, [_candidate(entry, token) for entry, token in zip(given, ids, strict=True)]
     if len(given) not in (len(ids), len(ids) - 1):

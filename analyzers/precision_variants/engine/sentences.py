@@ -31,7 +31,7 @@ _ADVICE = {
     "filter": "Let the engine write log-probabilities before top-k, top-p and min-p, or leave these out when sampling for training.",
     "penalty": "Let the engine write log-probabilities before penalties, or sample without them.",
     "rounded": "Compute the log-softmax of the engine in fp32, and write all its digits.",
-    "offset": "Align log-probabilities with their tokens: that of a token stands in the logits of the token before it.",
+    "offset": "Align log-probabilities with their tokens: the logits at one position predict the next token.",
     "tokens": "Check that engine and trainer have the same tokenizer.",
     "context": "Give engine and trainer the same beginning-of-text token.",
     "quantized": "Load the trainer's weights unquantized in the engine, or correct with importance ratios.",

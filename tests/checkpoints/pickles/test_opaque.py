@@ -270,7 +270,7 @@ def test_plain_tensors_next_to_others_are_read(zipped: bool, tmp_path: Path) -> 
         account = read_coverage(checkpoint, checkpoint.tensors, checkpoint.tensors, ())
     assert (account.parameters, account.covered, account.whole) == (17, 8, False)
     assert account.classes["undecoded"].parameters == 9 and [part.what for part in account.left_out] == ['"x"']
-    assert account.sentence().startswith('Compared: 47.1% of the weights. Left out: "x" (1 tensor, 9 parameters), a sparse tensor')
+    assert account.sentence().startswith('Compared: 47.1% of the weights. Left out: "x" (1 tensor, 9 values), a sparse tensor')
 
 
 def _refused(name: str) -> None:

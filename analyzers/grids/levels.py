@@ -18,15 +18,17 @@ Values = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Fitted:
-    """A piece of a matrix, and the lowest and highest scale of each of its tiles, 0 where none fits.
+    """A piece of a matrix, and the lowest and highest scale and level of each of its tiles with the evidence, 0 where none fits.
 
-    codes: (rows, columns) patterns; down, right: numbers of the tiles of each row and column; fits: (tiles, 2), row by row.
+    codes: (rows, columns) patterns; down, right: numbers of the tiles of each row and column; fits: (tiles, 5), row by row; first: number
+    of the first tile along each axis of the matrix.
     """
 
     codes: NDArray[Any]
     down: NDArray[np.int64]
     right: NDArray[np.int64]
     fits: Values
+    first: tuple[int, int]
 
     @classmethod
     def of(cls, codes: NDArray[Any], first: tuple[int, int], sides: tuple[int, int]) -> Self:
@@ -34,11 +36,11 @@ class Fitted:
         down, right = (
             (start + np.arange(size)) // side - start // side for start, size, side in zip(first, codes.shape, sides, strict=True)
         )
-        return cls(codes, down, right, np.zeros(((down[-1] + 1) * (right[-1] + 1), 2)))
+        return cls(codes, down, right, np.zeros(((down[-1] + 1) * (right[-1] + 1), 5)), (first[0] // sides[0], first[1] // sides[1]))
 
     def scales(self, rows: slice) -> Values:
         """Return (2, rows, columns) the lowest and highest scale of each value."""
-        both: Values = self.fits[self.down[rows, None] * (self.right[-1] + 1) + self.right].transpose(2, 0, 1)
+        both: Values = self.fits[self.down[rows, None] * (self.right[-1] + 1) + self.right, :2].transpose(2, 0, 1)
         return both
 
     @property

@@ -12,6 +12,7 @@ from analyzers.grids.claims import contenders, needed
 from analyzers.grids.code_books import BOOKS, INTEGERS, TENSOR, CodeBook, Tile
 from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, by_key, matrix
 from analyzers.grids.levels import Fitted, Values, nearest_levels
+from analyzers.grids.shared_scales import as_pairs, as_single, count_pairs, count_single, larger_tiles
 from analyzers.numerics import grid_kernels
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
@@ -183,24 +184,32 @@ class GridSearch:
     def _count(self, book: CodeBook, number: int, tiles: dict[Tile, int], codes: Codes, start: int, stored: Stored) -> None:
         """Test all tiles, largest first. What explains one explains the tiles inside it, which are tested only if they take fewer bits."""
         holding: list[tuple[Tile, int, GridCounts]] = []
+        tested: dict[Tile, GridCounts] = {}
+        smallest = _smallest(tuple(tiles))
         for tile, span in tiles.items():
             larger = next((counts for other, bits, counts in holding if other.holds(tile) and (book.bits or bits <= span)), None)
             if larger is None:
-                counts = self._test(book, tile, codes, start, stored)
+                counts = tested[tile] = self._test(book, tile, codes, start, stored, tile in smallest)
                 if counts.counts[TESTED] and not counts.counts[FAILED] and not counts.counts[OUTLIERS]:
                     holding.append((tile, span, counts))
             else:
                 counts = GridCounts(codes.size, larger.counts.copy())
                 rows, columns = tile.sides(self._viewed(tile.flat))
                 counts.counts[TESTED] = codes.size // max(1, rows * columns)
+            if tile in smallest and not counts.counts[FAILED] and not counts.counts[OUTLIERS]:
+                counts.single = as_single(counts.counts)
+                counts.pairs = {other: as_pairs(each.counts) for other, each in tested.items() if other.holds(tile)}
             if (number, tile) in self._weak:
                 counts.decades = {}
             self.found.setdefault((number, tile), GridCounts()).add(counts)
 
-    def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored) -> GridCounts:
-        """Test all tiles of a chunk."""
+    def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, smallest: bool) -> GridCounts:
+        """Test all tiles of a chunk. If some of the ``smallest`` are off the grid, count those that share their scales."""
         counts, keys, decades = GridCounts(codes.size), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
+        pieces = []
         for fitted in self._fit(book, tile, codes, start, stored, counts.counts, keys, decades):
+            if smallest:
+                pieces.append(fitted)
             if tile == TENSOR and fitted.fits[0, 1] > 0:
                 # the lowest scale of a float that explains a piece may be any power of two times that of another
                 low, high = fitted.fits[0] * (2.0 ** -np.frexp(fitted.fits[0, 1])[1] if book.mantissa else 1.0)
@@ -212,6 +221,11 @@ class GridSearch:
                 )
                 count_finest(steps.ravel(), levels.ravel(), fitted.codes.shape[1], counts.finest)
         counts.decades = by_key(keys, decades)
+        if pieces and (counts.counts[FAILED] or counts.counts[OUTLIERS]):
+            shape = self._viewed(tile.flat)
+            counts.single = np.sum([count_single(fitted, book) for fitted in pieces], axis=0)
+            for larger in [(tile, tile), *larger_tiles(tile, book.tiles, shape)]:
+                counts.pairs[larger[0]] = np.sum([count_pairs(fitted, book, tile, larger, shape) for fitted in pieces], axis=0)
         return counts
 
     def _fit(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, *out: NDArray[Any]) -> Iterator[Fitted]:

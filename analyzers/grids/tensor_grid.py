@@ -15,7 +15,9 @@ class TensorGrid:
     scale, "128x128", "row", "column" or "tensor"; columns: whether groups run along the second-last axis; groups: number tested;
     exceptions: groups off the grid; outliers: values set aside in the others; log10_chance: bound of the odds that native values pass, over
     all grids tried; chance: geometric mean of the odds of a group; bits: of a weight with its share of the scales; proven: no exception, no
-    outlier, and odds below 10^-9.
+    outlier, and odds below 10^-9; least: whether the values that tell leave open that it has more bits, a zero point or larger groups.
+
+    Of a tensor that is on a grid in part, groups and exceptions count the smallest parts of groups that were tested.
     """
 
     __pydantic_config__ = Record.model_config
@@ -30,6 +32,7 @@ class TensorGrid:
     chance: float
     bits: float
     proven: bool
+    least: bool = False
 
 
 class _Named(Protocol):

@@ -13,8 +13,9 @@ from analyzers.numerics.grid_kernels import ANCHORS, FINEST, GRID_COUNTS, LARGES
 Key = tuple[int, Tile]  # the number of the code book
 ZEROS: Key = (-1, TENSOR)  # counts chunks of zeros, which every grid has
 # Counts of pairs of small tiles (`shared_scales`), each by the bits of the tile of fewer bits and by: those of the other one; the same, of
-# pairs of one scale; the bits of the pair with a zero point; its signed ones; and whether its levels are -1, 0 and 1.
-ALL_PAIRS, SAME_SCALE, PAIR_SPANS, PAIR_SIGNED, TERNARY = range(5)
+# pairs of one scale; the bits of the pair with a zero point; its signed ones; and whether its levels are -1, 0 and 1, or, on a grid with an
+# offset, whether that is a multiple of the step.
+ALL_PAIRS, SAME_SCALE, PAIR_SPANS, PAIR_SIGNED, PLAIN = range(5)
 # Counts of the small tiles, by their bits: of those that pass with all of their values, and their evidence in decades
 PASSED, EVIDENCE = range(2)
 

@@ -63,11 +63,17 @@ def evidence_of(book: CodeBook, found: GridCounts) -> float:
     """Return the decades by which the odds that native values pass are below 1, over all grids tried."""
     decades = sum(found.decades.values()) - _TRIALS
     if book.mantissa:
-        (*used, fewer), (*twos, _) = found.finest.T
-        needed = float(sum(powers * min(1.0, _SAME / number) for number, powers in zip(used, twos, strict=True) if number)) * log10(2)
+        (*used, fewer), _ = found.finest.T
         least, most = _FINEST_SHARE[book.mantissa]
-        decades = min(decades, needed) if least <= sum(used) / max(1, sum(used) + fewer) <= most else 0.0
+        decades = decades if least <= sum(used) / max(1, sum(used) + fewer) <= most else 0.0
     return max(0.0, decades)
+
+
+def evidence_of_whole(book: CodeBook, found: GridCounts) -> float:
+    """Return the same of a float only as far as its values need it: all of them may be on a coarser grid."""
+    (*used, _), (*twos, _) = found.finest.T
+    needed = float(sum(powers * min(1.0, _SAME / number) for number, powers in zip(used, twos, strict=True) if number)) * log10(2)
+    return min(evidence_of(book, found), needed) if book.mantissa else evidence_of(book, found)
 
 
 def chance_of(found: GridCounts) -> float:
@@ -92,7 +98,7 @@ def describe_counts(book: CodeBook, tile: Tile, found: GridCounts, elements: int
             return None
     powers = 2 * counts[POWERS] > tested  # the coarsest scale of a group of few levels may be another
     name, bits, scale = name_of(book, rows * columns, span, signed, counts[LARGEST] == 1, bool(powers))
-    decades = evidence_of(book, found)
+    decades = evidence_of_whole(book, found)
     return TensorGrid(
         format=name,
         group=tile.name,

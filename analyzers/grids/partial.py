@@ -5,53 +5,61 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.grids.code_books import BOOKS, CodeBook, Tile
-from analyzers.grids.counts import EVIDENCE, PAIR_SIGNED, PAIR_SPANS, PASSED, TERNARY, ZEROS, GridCounts, Grids, matrix
+from analyzers.grids.code_books import BOOKS, INTEGERS, CodeBook, Tile
+from analyzers.grids.counts import EVIDENCE, PAIR_SIGNED, PAIR_SPANS, PASSED, PLAIN, SAME_SCALE, ZEROS, GridCounts, Grids, Key, matrix
 from analyzers.grids.naming import FEW_TILES, MOST_BITS, PROOF_LOG10, chance_of, evidence_of, name_of
 from analyzers.grids.shared_scales import larger_tiles
 from analyzers.grids.tensor_grid import TensorGrid
 from analyzers.numerics.grid_kernels import DULL, FAILED, POWERS, TESTED
 
-# The least share of tiles that are proofs alone and of tiles that pass, to be told of a tensor that is not on a grid as a whole
-_LEAST_SHARE = 0.05
-# Fewest pairs of tiles that tell whether their scale is the same, and the least share of pairs of which it is
-_FEWEST_PAIRS, _SHARED = 16, 0.75
+# The least share of tiles that pass, to be told of a tensor that is not on a grid as a whole; and on integers of more than a few bits if no
+# tiles share their scales: such integers explain tiles of which a value has moved off a coarser grid
+_LEAST_SHARE, _FEW_BITS, _LEAST_OF_MANY_BITS = 0.05, 6, 0.25
+# Fewest pairs of tiles that tell whether their scale is the same, and whether those of more bits have it; the share of pairs that must
+_FEWEST_PAIRS, _FEW_PAIRS, _SHARED = 16, 4, 0.75
 # Least share of pairs with the most bits, without which more bits may have been missed
 _OFTEN = 0.1
 # Largest share of pairs of ternary weights that are not
 _BY_CHANCE = 0.001
 # Bits of a value on no grid, about as many as bf16 has. Grids are alike if they save at least so much of what the best one does.
-_NATIVE_BITS, _ALIKE = 11.0, 0.9
+_NATIVE_BITS, _ALIKE, _AS_MANY = 11.0, 0.9, 0.95
 
 
 class _Candidate(NamedTuple):
     """A grid of which the smallest tiles were counted, named by those that share their scales.
 
-    book: its number; explained: smallest tiles that pass and tell; saved: bits that describing these as codes and scales saves.
+    offset: whether its levels may begin anywhere; powers: whether it is a float with scales of powers of two; values: in the smallest tiles
+    that pass; saved: bits that codes and scales save for these; enough: whether the share of tiles that pass is worth telling.
     """
 
     grid: TensorGrid
-    book: int
-    explained: int
+    offset: bool
+    powers: bool
+    values: int
     saved: float
+    enough: bool
 
 
 def partial_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> TensorGrid | None:
     """Return the grid that explains a part of a tensor: of those that explain about as much, the one with the fewest bits."""
     keys = [key for key in grids if key != ZEROS]
     smallest = [key for key in keys if not any(book == key[0] and key[1].holds(tile) for book, tile in keys if tile != key[1])]
-    named = [_candidate(number, tile, grids[number, tile], values, elements, shape) for number, tile in sorted(smallest)]
+    named = [_candidate((number, tile), grids, values, elements, shape) for number, tile in sorted(smallest)]
     found = [each for each in named if each is not None]
-    most = max((each.saved for each in found), default=0.0)
-    best = min((each for each in found if each.saved >= _ALIKE * most), key=lambda each: (each.grid.bits, each.book), default=None)
-    if best is None or most <= 0 or best.explained < _LEAST_SHARE * best.grid.groups:
+    if not found:
         return None
-    return best.grid
+    most = max(found, key=lambda each: each.saved)
+    # what explains as many values with scales of powers of two only has fewer of these
+    alike = [each for each in found if each.saved >= _ALIKE * most.saved or (each.powers and each.values >= _AS_MANY * most.values)]
+    best = min(alike, key=lambda each: (each.grid.columns, each.offset, each.grid.bits))
+    return best.grid if best.enough else None
 
 
-def _candidate(number: int, tile: Tile, found: GridCounts, values: int, elements: int, shape: tuple[int, ...]) -> _Candidate | None:
-    book, counts, view = BOOKS[number], found.counts, (1, elements) if tile.flat else matrix(shape)
-    tested, decades = int(counts[TESTED]), evidence_of(book, found)
+def _candidate(key: Key, grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> _Candidate | None:
+    book, tile, found = BOOKS[key[0]], key[1], grids[key]
+    counts, view = found.counts, (1, elements) if tile.flat else matrix(shape)
+    tested = int(counts[TESTED])
+    decades = max(evidence_of(book, each) for (number, larger), each in grids.items() if number == key[0] and larger.holds(tile))
     if decades < -PROOF_LOG10 or not found.single[EVIDENCE].any() or tile not in found.pairs:
         return None
     usual = int(found.single[EVIDENCE].argmax())
@@ -60,21 +68,35 @@ def _candidate(number: int, tile: Tile, found: GridCounts, values: int, elements
         shared, sure = Tile(1, 32) if tile.rows == 1 else Tile(32, 1), book.bits == 4
     else:
         shared, sure = _shared(book, tile, found, view, usual)
-    pairs = found.pairs[tile if powers else shared][:, : usual + 1].sum(1)
-    if shared == tile:
-        span = usual
-        own = span + int(pairs[PAIR_SIGNED, : span + 1].sum() < (1 - 2 * FEW_TILES) * pairs[PAIR_SPANS, : span + 1].sum())
-    else:
-        span, own = (_most(pairs[each]) for each in (PAIR_SPANS, PAIR_SIGNED))
-        sure &= book.bits > 0 or pairs[PAIR_SPANS, span] >= _OFTEN * pairs[PAIR_SPANS].sum()
+    alone = powers or shared == tile
+    inside = np.sum([each for at, each in found.pairs.items() if (at == tile if alone else at != tile and shared.holds(at))], axis=0)
+    for bits in range(usual + 1, MOST_BITS + 1) if not alone else ():
+        pairs, same = inside[:2, : usual + 1, bits].sum(1)  # tiles of more bits that share the scale of the others
+        usual = bits if pairs >= _FEW_PAIRS and same >= _SHARED * pairs else usual
+    pairs = inside[:, : usual + 1].sum(1)
+    span, own, ternary = 0, 0, False
+    if not book.bits:
+        plain = pairs[PLAIN, 1] / max(1, pairs[PLAIN].sum())
+        if book.offset and plain >= _SHARED:
+            book = INTEGERS
+        else:
+            ternary = not book.offset and plain >= 1 - _BY_CHANCE
+        span, own = (usual, usual) if alone else (_most(pairs[each]) for each in (PAIR_SPANS, PAIR_SIGNED))
+        beyond = pairs[PAIR_SPANS, span + 1 :].sum() > _BY_CHANCE * pairs[PAIR_SPANS].sum()
+        if alone:
+            own += int(pairs[PAIR_SIGNED, : span + 1].sum() < (1 - FEW_TILES) * pairs[PAIR_SPANS, : span + 1].sum())
+        elif beyond or pairs[PAIR_SPANS, span] < _OFTEN * pairs[PAIR_SPANS].sum():
+            sure = False
+        if own <= span and not book.offset:
+            sure &= bool(pairs[PAIR_SIGNED, span + 1 :].sum() <= _BY_CHANCE * pairs[PAIR_SIGNED].sum())
     if span > MOST_BITS:
         return None
     sides = tile.sides(view)
     weights, whole = (int(np.prod(each.sides(view))) for each in (tile, shared))
-    ternary = bool(pairs[TERNARY, 0] <= _BY_CHANCE * pairs[TERNARY].sum())
     name, bits, scale = name_of(book, whole, span, own, ternary, powers)
     by_bits = found.single[PASSED, : span + 1]
     explained = int(by_bits.sum())
+    telling = int(found.pairs[tile][SAME_SCALE, : usual + 1, : usual + 1].sum())
     width = np.arange(span + 1) if not book.bits else book.bits
     saved = float((by_bits * (_NATIVE_BITS - width - scale / whole)).sum() + int(counts[DULL]) * _NATIVE_BITS) * weights
     # a span whose first tiles are off the grid is not counted
@@ -92,7 +114,9 @@ def _candidate(number: int, tile: Tile, found: GridCounts, values: int, elements
         proven=False,
         least=not sure,
     )
-    return _Candidate(grid, number, explained, saved)
+    enough = explained if not alone else min(explained, telling)
+    least = _LEAST_SHARE if not alone or span <= _FEW_BITS else _LEAST_OF_MANY_BITS
+    return _Candidate(grid, book.offset > 0, powers, explained * weights, saved, enough >= least * groups)
 
 
 def _most(by_bits: NDArray[np.int64]) -> int:
@@ -106,7 +130,7 @@ def _shared(book: CodeBook, tile: Tile, found: GridCounts, shape: tuple[int, int
     usual: bits that tiles have at most that are on the grid for sure.
     """
     best, apart, sure = tile, set[Tile](), True
-    for larger, _ in larger_tiles(tile, book.tiles, shape):
+    for larger, _, _ in larger_tiles(tile, book, shape):
         if any(larger.holds(each) for each in apart):
             continue
         pairs, same = found.pairs.get(larger, np.zeros((2, 1, 1)))[:2, : usual + 1, : usual + 1].sum((1, 2))

@@ -15,14 +15,15 @@ from analyzers.grids.tensor_grid import TensorGrid
 class SourceOnGrid:
     """Compares a tensor, chunk by chunk from its start, with its source rounded on the grid of its values.
 
-    compared: values on the grid; nearest: those that are the levels nearest to the source's values.
+    compared: values on the grid; nearest: those that are the levels nearest to the source's values; ties: those of them that are so only
+    with the scale before it was rounded.
     """
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor, self._search = tensor, GridSearch(tensor)
         self._read = 0
         self._key: Key | None = None
-        self.compared = self.nearest = 0
+        self.compared = self.nearest = self.ties = 0
 
     def add(self, codes: NDArray[Any], start: int, source: Values) -> None:
         """Add a chunk: patterns from element ``start`` on, and values of the source. The first one decides which grid is compared."""
@@ -31,8 +32,8 @@ class SourceOnGrid:
         if self._key is None and (best := self._best) is not None:
             self._key = best[0]
         if self._key is not None:
-            on, nearest = self._search.nearest(self._key, codes, start, source)
-            self.compared, self.nearest = self.compared + on, self.nearest + nearest
+            compared, nearest, ties = self._search.nearest(self._key, codes, start, source).tolist()
+            self.compared, self.nearest, self.ties = self.compared + compared, self.nearest + nearest, self.ties + ties
 
     @property
     def grid(self) -> TensorGrid | None:

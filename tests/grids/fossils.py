@@ -116,15 +116,18 @@ def verdict(form: Format, grid: TensorGrid | None) -> str:
     if grid is None:
         return "none"
     name, group = form.answer.split()
-    if group in _LARGE:  # in which the one level that only integers with a zero point have is too rare to matter
-        name, grid = name.removesuffix("_zp"), replace(grid, format=grid.format.removesuffix("_zp"))
+    if name == "int2_zp":  # -1 to 2 are the levels of int2 with a negative scale, and 0 to 3 are rare
+        name = "int2"
+    if group in _LARGE:  # in which the one level of integers with a zero point, or of int2, is too rare to matter
+        name, grid = name.removesuffix("_zp"), replace(grid, format=grid.format.removesuffix("_zp").replace("ternary", "int2"))
     if (grid.format, grid.group) == (name, group):
         return "right"
     kinds = [each.removeprefix("mx").rstrip("0123456789").removesuffix("_zp") for each in (name, grid.format)]
     bits = [int(each[3]) if each.startswith("int") else 2 if each == "ternary" else 0 for each in (name, grid.format)]
     same = form.bits >= bits[1] if all(bits) else kinds[0] == kinds[1]
     offset = "offset" in name or "offset" not in grid.format
-    return "hedged" if grid.least and same and offset and _SIZES.index(grid.group) <= _SIZES.index(group) else "wrong"
+    smaller = grid.group in _SIZES[: _SIZES.index(group) + 1]
+    return "hedged" if grid.least and same and offset and smaller else "wrong"
 
 
 def main() -> int:

@@ -62,18 +62,23 @@ def name_of(book: CodeBook, weights: int, span: int, signed: int, ternary: bool,
 def evidence_of(book: CodeBook, found: GridCounts) -> float:
     """Return the decades by which the odds that native values pass are below 1, over all grids tried."""
     decades = sum(found.decades.values()) - _TRIALS
-    if book.mantissa:
-        (*used, fewer), _ = found.finest.T
-        least, most = _FINEST_SHARE[book.mantissa]
-        decades = decades if least <= sum(used) / max(1, sum(used) + fewer) <= most else 0.0
-    return max(0.0, decades)
+    return max(0.0, decades) if not book.mantissa or book.powers or _has_all_bits(book, found) else 0.0
+
+
+def _has_all_bits(book: CodeBook, found: GridCounts) -> bool:
+    """Return whether values of a float's normal range have all its significant bits as often as values do that need it."""
+    (*used, fewer), _ = found.finest.T
+    least, most = _FINEST_SHARE[book.mantissa]
+    return bool(least <= sum(used) / max(1, sum(used) + fewer) <= most)
 
 
 def evidence_of_whole(book: CodeBook, found: GridCounts) -> float:
     """Return the same of a float only as far as its values need it: all of them may be on a coarser grid."""
+    if not book.mantissa or not _has_all_bits(book, found):
+        return 0.0 if book.mantissa else evidence_of(book, found)
     (*used, _), (*twos, _) = found.finest.T
     needed = float(sum(powers * min(1.0, _SAME / number) for number, powers in zip(used, twos, strict=True) if number)) * log10(2)
-    return min(evidence_of(book, found), needed) if book.mantissa else evidence_of(book, found)
+    return min(evidence_of(book, found), needed)
 
 
 def chance_of(found: GridCounts) -> float:

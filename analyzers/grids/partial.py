@@ -10,38 +10,49 @@ from analyzers.grids.counts import EVIDENCE, PAIR_SIGNED, PAIR_SPANS, PASSED, PL
 from analyzers.grids.naming import FEW_TILES, MOST_BITS, PROOF_LOG10, chance_of, evidence_of, name_of
 from analyzers.grids.shared_scales import larger_tiles
 from analyzers.grids.tensor_grid import TensorGrid
-from analyzers.numerics.grid_kernels import DULL, FAILED, POWERS, TESTED
+from analyzers.numerics.grid_kernels import DULL, FAILED, OUTLIERS, POWERS, SIGNED, SPANS, TESTED
 
 # The least share of tiles that pass, to be told of a tensor that is not on a grid as a whole; and on integers of more than a few bits if no
 # tiles share their scales: such integers explain tiles of which a value has moved off a coarser grid
 _LEAST_SHARE, _FEW_BITS, _LEAST_OF_MANY_BITS = 0.05, 6, 0.25
 # Fewest pairs of tiles that tell whether their scale is the same, and whether those of more bits have it; the share of pairs that must
-_FEWEST_PAIRS, _FEW_PAIRS, _SHARED = 16, 4, 0.75
-# Least share of pairs with the most bits, without which more bits may have been missed
-_OFTEN = 0.1
+_FEWEST_PAIRS, _FEW_PAIRS, _SHARED = 16, 4, 0.5
+# Least share of pairs with the most bits, without which more bits may have been missed; and of groups that pass to be told themselves
+_OFTEN, _OFTEN_IN_LARGE = 0.1, 0.3
 # Largest share of pairs of ternary weights that are not
 _BY_CHANCE = 0.001
-# Bits of a value on no grid, about as many as bf16 has. Grids are alike if they save at least so much of what the best one does.
-_NATIVE_BITS, _ALIKE, _AS_MANY = 11.0, 0.9, 0.95
+# Least share of tiles that need a zero point
+_ZERO_POINTS = 0.25
+# Bits of a value on no grid. Grids are alike if they save at least so much of what the best one does.
+_NATIVE_BITS, _ALIKE, _AS_MANY = 16.0, 0.9, 0.8
 
 
 class _Candidate(NamedTuple):
     """A grid of which the smallest tiles were counted, named by those that share their scales.
 
-    offset: whether its levels may begin anywhere; powers: whether it is a float with scales of powers of two; values: in the smallest tiles
-    that pass; saved: bits that codes and scales save for these; enough: whether the share of tiles that pass is worth telling.
+    offset: whether its levels may begin anywhere; rare: whether other grids of few bits do not look like it, since its scales are powers of
+    two, or it has no zero; weights: in each of the smallest tiles; share: of these that pass; saved: bits that codes and scales save for
+    them; enough: whether the share is worth telling.
     """
 
     grid: TensorGrid
     offset: bool
-    powers: bool
-    values: int
+    rare: bool
+    weights: int
+    share: float
     saved: float
     enough: bool
+
+    def explains_as_much_as(self, other: "_Candidate") -> bool:
+        """Return whether as many tiles pass as if each value was on this grid that is on the other, in tiles of other sizes."""
+        return int(self.grid.bits) <= int(other.grid.bits) and self.share >= _AS_MANY * other.share ** max(
+            1.0, self.weights / other.weights
+        )
 
 
 def partial_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...]) -> TensorGrid | None:
     """Return the grid that explains a part of a tensor: of those that explain about as much, the one with the fewest bits."""
+    values -= grids[ZEROS].values if ZEROS in grids else 0
     keys = [key for key in grids if key != ZEROS]
     smallest = [key for key in keys if not any(book == key[0] and key[1].holds(tile) for book, tile in keys if tile != key[1])]
     named = [_candidate((number, tile), grids, values, elements, shape) for number, tile in sorted(smallest)]
@@ -49,8 +60,7 @@ def partial_grid(grids: Grids, values: int, elements: int, shape: tuple[int, ...
     if not found:
         return None
     most = max(found, key=lambda each: each.saved)
-    # what explains as many values with scales of powers of two only has fewer of these
-    alike = [each for each in found if each.saved >= _ALIKE * most.saved or (each.powers and each.values >= _AS_MANY * most.values)]
+    alike = [each for each in found if each.saved >= _ALIKE * most.saved or (each.rare and each.explains_as_much_as(most))]
     best = min(alike, key=lambda each: (each.grid.columns, each.offset, each.grid.bits))
     return best.grid if best.enough else None
 
@@ -65,7 +75,7 @@ def _candidate(key: Key, grids: Grids, values: int, elements: int, shape: tuple[
     usual = int(found.single[EVIDENCE].argmax())
     powers = book.mantissa > 0 and 2 * int(counts[POWERS]) > tested - int(counts[FAILED])
     if powers:
-        shared, sure = Tile(1, 32) if tile.rows == 1 else Tile(32, 1), book.bits == 4
+        shared, sure = Tile(1, 32) if tile.rows == 1 else Tile(32, 1), book.bits < 8
     else:
         shared, sure = _shared(book, tile, found, view, usual)
     alone = powers or shared == tile
@@ -81,17 +91,18 @@ def _candidate(key: Key, grids: Grids, values: int, elements: int, shape: tuple[
             book = INTEGERS
         else:
             ternary = not book.offset and plain >= 1 - _BY_CHANCE
+            sure &= not ternary or plain == 1
         span, own = (usual, usual) if alone else (_most(pairs[each]) for each in (PAIR_SPANS, PAIR_SIGNED))
         beyond = pairs[PAIR_SPANS, span + 1 :].sum() > _BY_CHANCE * pairs[PAIR_SPANS].sum()
         if alone:
-            own += int(pairs[PAIR_SIGNED, : span + 1].sum() < (1 - FEW_TILES) * pairs[PAIR_SPANS, : span + 1].sum())
-        elif beyond or pairs[PAIR_SPANS, span] < _OFTEN * pairs[PAIR_SPANS].sum():
+            zero_points = 1 - pairs[PAIR_SIGNED, : span + 1].sum() / pairs[PAIR_SPANS, : span + 1].sum()
+            own += int(zero_points >= _ZERO_POINTS)
+        elif beyond or pairs[PAIR_SPANS, span] < (_OFTEN_IN_LARGE if shared.cut else _OFTEN) * pairs[PAIR_SPANS].sum():
             sure = False
         if own <= span and not book.offset:
             sure &= bool(pairs[PAIR_SIGNED, span + 1 :].sum() <= _BY_CHANCE * pairs[PAIR_SIGNED].sum())
     if span > MOST_BITS:
         return None
-    sides = tile.sides(view)
     weights, whole = (int(np.prod(each.sides(view))) for each in (tile, shared))
     name, bits, scale = name_of(book, whole, span, own, ternary, powers)
     by_bits = found.single[PASSED, : span + 1]
@@ -99,24 +110,37 @@ def _candidate(key: Key, grids: Grids, values: int, elements: int, shape: tuple[
     telling = int(found.pairs[tile][SAME_SCALE, : usual + 1, : usual + 1].sum())
     width = np.arange(span + 1) if not book.bits else book.bits
     saved = float((by_bits * (_NATIVE_BITS - width - scale / whole)).sum() + int(counts[DULL]) * _NATIVE_BITS) * weights
-    # a span whose first tiles are off the grid is not counted
-    groups = min(tested + -(-(values - found.values) * tested // max(1, found.values)), -(-view[0] // sides[0]) * -(-view[1] // sides[1]))
+    groups = _number(tile, found, values, view)
+    enough = explained if not alone else min(explained, telling)
+    least = _LEAST_SHARE if not alone or span <= _FEW_BITS else _LEAST_OF_MANY_BITS
+    told, on, outliers = groups, explained, 0
+    if (named := grids.get((key[0], shared))) is not None and shared != tile:  # the groups themselves, unless most of them are off
+        number = _number(shared, named, values, view)
+        passed = int(named.counts[SPANS:SIGNED][: span + 1].sum() if not book.bits else named.counts[TESTED] - named.counts[FAILED])
+        if passed >= _OFTEN * number:
+            told, on, outliers = number, passed, int(named.counts[OUTLIERS])
     grid = TensorGrid(
         format=name,
         group=shared.name,
         columns=tile.rows > 1 and tile.columns == 1,
-        groups=groups,
-        exceptions=max(groups - explained, 0),
-        outliers=0,
+        groups=told,
+        exceptions=max(told - on, 0),
+        outliers=outliers,
         log10_chance=-decades,
         chance=chance_of(found),
         bits=bits + scale / whole,
         proven=False,
         least=not sure,
     )
-    enough = explained if not alone else min(explained, telling)
-    least = _LEAST_SHARE if not alone or span <= _FEW_BITS else _LEAST_OF_MANY_BITS
-    return _Candidate(grid, book.offset > 0, powers, explained * weights, saved, enough >= least * groups)
+    rare = powers or not book.zero
+    return _Candidate(grid, book.offset > 0, rare, weights, explained / max(1, groups), saved, enough >= least * groups)
+
+
+def _number(tile: Tile, found: GridCounts, values: int, view: tuple[int, int]) -> int:
+    """Return how many tiles the values read have: a span whose first tiles are off the grid was not counted, and some are cut."""
+    tested = int(found.counts[TESTED])
+    rows, columns = map(min, tile.sides(view), view)
+    return min(tested + -(-(values - found.values) * tested // max(1, found.values)), -(-view[0] // rows) * -(-view[1] // columns))
 
 
 def _most(by_bits: NDArray[np.int64]) -> int:

@@ -31,6 +31,9 @@ _FLOAT_BITS = 4
 # Neighbours are alike if they differ by less than this share of what values differ that are so many apart (mean of square roots).
 _FAR, _SMOOTH = 17, 0.6
 
+# Values of which the smallest tiles are compared where larger ones explain all
+_COMPARED = 1 << 16
+
 # The levels of all books, and the first and number of those of each
 _LEVELS = np.concatenate([book.levels.ravel() for book in BOOKS])
 _PLACES = [(sum(before.levels.size for before in BOOKS[:i]), book.levels.size) for i, book in enumerate(BOOKS)]
@@ -140,6 +143,9 @@ class GridSearch:
         looks |= (again := self._look([key for key, look in looks.items() if not look.refuted], codes, start, stored, _SAMPLED))
         # few values: larger tiles may tell; and where one grid promises much, others may explain more
         some = any(look.promises and not look.refuted for look in again.values())
+        if some:
+            again |= self._look([key for key in looks if key not in again], codes, start, stored, _SAMPLED)
+            looks |= again
         alive = [key for key, look in again.items() if not look.counts[FAILED] or look.promises or (some and not look.refuted)]
         larger = [(number, tile) for number, small in alive for tile in tiles[number] if tile != small and tile.holds(small)]
         looks |= self._look(list(dict.fromkeys(larger)), codes, start, stored, _SAMPLED)
@@ -199,15 +205,16 @@ class GridSearch:
                 counts = GridCounts(codes.size, larger.counts.copy())
                 rows, columns = tile.sides(self._viewed(tile.flat))
                 counts.counts[TESTED] = codes.size // max(1, rows * columns)
-            if tile in smallest and not counts.counts[FAILED] and not counts.counts[OUTLIERS]:
+            if tile in smallest and tile not in tested:
                 counts.single = as_single(counts.counts)
-                counts.pairs = {other: as_pairs(each.counts) for other, each in tested.items() if other.holds(tile)}
+                counts.pairs = self._test(book, tile, codes[:_COMPARED], start, stored, True).pairs
+                counts.pairs |= {other: as_pairs(each.counts) for other, each in tested.items() if other.holds(tile)}
             if (number, tile) in self._weak:
                 counts.decades = {}
             self.found.setdefault((number, tile), GridCounts()).add(counts)
 
     def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, smallest: bool) -> GridCounts:
-        """Test all tiles of a chunk. If some of the ``smallest`` are off the grid, count those that share their scales."""
+        """Test all tiles of a chunk. Of the ``smallest``, count those that share their scales."""
         counts, keys, decades = GridCounts(codes.size), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
         pieces = []
         for fitted in self._fit(book, tile, codes, start, stored, counts.counts, keys, decades):
@@ -224,7 +231,7 @@ class GridSearch:
                 )
                 count_finest(steps.ravel(), levels.ravel(), fitted.codes.shape[1], counts.finest)
         counts.decades = by_key(keys, decades)
-        if pieces and (counts.counts[FAILED] or counts.counts[OUTLIERS]):
+        if pieces:
             shape = self._viewed(tile.flat)
             counts.single = np.sum([count_single(fitted, book) for fitted in pieces], axis=0)
             for larger in [Larger(tile, 0, 0), *larger_tiles(tile, book, shape)]:

@@ -17,7 +17,7 @@ class TensorGrid:
     all grids tried; chance: geometric mean of the odds of a group; bits: of a weight with its share of the scales; proven: no exception, no
     outlier, and odds below 10^-9; least: whether the values that tell leave open that it has more bits, a zero point or larger groups.
 
-    Of a tensor that is on a grid in part, groups and exceptions count the smallest parts of groups that were tested.
+    Of a tensor nearly all of whose groups are off the grid, groups and exceptions count the smallest parts of groups that were tested.
     """
 
     __pydantic_config__ = Record.model_config

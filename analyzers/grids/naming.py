@@ -62,7 +62,7 @@ def name_of(book: CodeBook, weights: int, span: int, signed: int, ternary: bool,
 def evidence_of(book: CodeBook, found: GridCounts) -> float:
     """Return the decades by which the odds that native values pass are below 1, over all grids tried."""
     decades = sum(found.decades.values()) - _TRIALS
-    return max(0.0, decades) if not book.mantissa or book.powers or _has_all_bits(book, found) else 0.0
+    return max(0.0, decades) if not book.mantissa or _has_all_bits(book, found) else 0.0
 
 
 def _has_all_bits(book: CodeBook, found: GridCounts) -> bool:

@@ -111,6 +111,8 @@ def _candidate(key: Key, grids: Grids, values: int, elements: int, shape: tuple[
     width = np.arange(span + 1) if not book.bits else book.bits
     saved = float((by_bits * (_NATIVE_BITS - width - scale / whole)).sum() + int(counts[DULL]) * _NATIVE_BITS) * weights
     groups = _number(tile, found, values, view)
+    if book.mantissa and explained >= groups:  # a float that all of it is on, without being proven to need one
+        return None
     enough = explained if not alone else min(explained, telling)
     least = _LEAST_SHARE if not alone or span <= _FEW_BITS else _LEAST_OF_MANY_BITS
     told, on, outliers = groups, explained, 0

@@ -40,11 +40,13 @@ class _Named(Protocol):
     def format(self) -> str: ...
     @property
     def group(self) -> str: ...
+    @property
+    def least(self) -> bool: ...
 
 
 def describe(grid: _Named) -> str:
-    """Name a grid: "int4 in groups of 32"."""
-    return f"{format_name(grid.format)} {_SCALED.get(grid.group, f'in groups of {grid.group}')}"
+    """Name a grid: "int4 in groups of 32"; "at least" if more bits or larger groups are possible."""
+    return f"{'at least ' * grid.least}{format_name(grid.format)} {_SCALED.get(grid.group, f'in groups of {grid.group}')}"
 
 
 _SCALED = {

@@ -8,7 +8,7 @@ from analyzers.dtype_detection.sentences import BITS, narrower
 from analyzers.formatting import NOTHING, magnitude, plural, share, size
 
 if TYPE_CHECKING:
-    from analyzers.dtype_detection.report import DtypeReport, Grid, QuantizationRole, Untouched
+    from analyzers.dtype_detection.report import DtypeReport, QuantizationRole, Untouched
 
 _NAMED = 3
 # Modules of an `ignore` list that are shown
@@ -110,11 +110,6 @@ def narrower_saves(report: "DtypeReport", held: str) -> int:
     return sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - BITS[held]) // bits
 
 
-def _stored_as_codes(grid: "Grid") -> bool:
-    """Return whether transformers loads a format of such codes."""
-    return grid.format.removeprefix("int").isdigit() or grid.format == "fp8_e4m3" or (grid.format == "mxfp4" and grid.columns)
-
-
 def suggestions(report: "DtypeReport") -> list[Suggestion]:
     """List what to do beyond the next step, the most useful first; a finding of the report backs each suggestion."""
     ref = shlex.quote(report.request.model if "@" in report.request.model else report.checkpoint.ref)
@@ -129,9 +124,12 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
         sure = "no value changes" if report.extremes.exact and report.whole else "shrink looks at every value before it writes any"
         saved = saved if report.whole else f"up to {saved}"
         found.append(Suggestion(f"Store it narrower, in {held}: {saved} less, and {sure}.", f"mantissa shrink {ref} --out FOLDER"))
-    codes = sum(grid.redundant_bytes for grid in report.grids if _stored_as_codes(grid))
+    codes = sum(grid.codes_save for grid in report.grids)
     if codes:
-        advice = f"Store it as codes and scales: up to {size(codes)} less. shrink writes only what restores every value."
+        advice = (
+            f"Store it as codes and scales: up to {size(codes)} less, if these restore every value as they restore the first ones of each "
+            "tensor; shrink tries all before it writes any."
+        )
         found.append(Suggestion(advice, f"mantissa shrink {ref} --out FOLDER --to grid"))
     if report.fp16_risk.level == "overflow":
         advice = "See what the infinite weights do to the activations in fp16, layer by layer."

@@ -58,6 +58,7 @@ from analyzers.dtype_detection.statistics import (  # fmt: skip
     summed,
     tensor_row,
 )
+from analyzers.dtype_detection.stored_codes import with_saved_bytes
 from analyzers.dtype_detection.trainability import entropy, movable
 from analyzers.dtype_detection.training_precision import infer_training
 from analyzers.numerics import BitHistogram
@@ -263,7 +264,7 @@ class Inspection:
                 for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
             ),
             entropy=with_bits_needed(entropy(by_role), on_grids),
-            grids=with_examples(grid_rows(on_grids), read),
+            grids=with_saved_bytes(with_examples(grid_rows(on_grids), read), read),
             off_grid=off_grid(on_grids),
             **self._headroom,
             layers=tuple(layer_rows(results)),

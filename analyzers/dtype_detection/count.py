@@ -27,7 +27,7 @@ RUNS_EXAMINED = 1024
 LOOKED_AT = 1 << 20
 
 Window = tuple[int, NDArray[Any]]
-_WINDOW = 128
+_WINDOW = 8192
 _FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 
 # Shortest row that is examined alone: it must be able to hold enough different values.

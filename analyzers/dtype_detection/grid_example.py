@@ -17,6 +17,7 @@ Values = NDArray[np.float64]
 # Tensors that are tried for each grid: a group of zeros shows nothing
 _TRIED = 20
 _FEWEST = 3
+_SHOWN = 128
 _MANTISSA = {"F32": FP32.mantissa_bits, "F16": FP16.mantissa_bits, "BF16": BF16.mantissa_bits}
 
 
@@ -35,7 +36,7 @@ def _example(grid: Grid, results: Sequence[TensorResult]) -> GridExample | None:
         start, codes = result.window
         if group and start % result.tensor.shape[-1] % group:
             continue
-        size = min(group or codes.size, codes.size, result.tensor.shape[-1])
+        size = min(group or _SHOWN, _SHOWN, codes.size, result.tensor.shape[-1])
         values = fp32_of(codes[:size], result.tensor.dtype).view(np.float32).astype(np.float64)
         levels = _levels(values, grid.format, _MANTISSA[result.tensor.dtype])
         if levels is not None:

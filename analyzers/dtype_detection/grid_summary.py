@@ -12,12 +12,12 @@ Found = Sequence[tuple[Tensor, TensorGrid | None]]
 
 def grid_rows(found: Found) -> tuple[Grid, ...]:
     """Sum the grids of tensors by format, group and stored dtype: proven ones first, then by parameters."""
-    by_grid: dict[tuple[bool, str, str, bool, str], list[tuple[Tensor, TensorGrid]]] = {}
+    by_grid: dict[tuple[bool, str, str, bool, bool, str], list[tuple[Tensor, TensorGrid]]] = {}
     for tensor, grid in found:
         if grid is not None:
-            by_grid.setdefault((grid.proven, grid.format, grid.group, grid.columns, tensor.dtype), []).append((tensor, grid))
+            by_grid.setdefault((grid.proven, grid.format, grid.group, grid.columns, grid.least, tensor.dtype), []).append((tensor, grid))
     rows = []
-    for (proven, name, group, columns, stored), members in by_grid.items():
+    for (proven, name, group, columns, least, stored), members in by_grid.items():
         parameters = sum(tensor.elements for tensor, _ in members)
         needed = sum(tensor.elements * grid.bits for tensor, grid in members)
         roles = {tensor.role for tensor, _ in members}
@@ -26,6 +26,7 @@ def grid_rows(found: Found) -> tuple[Grid, ...]:
                 format=name,
                 group=group,
                 columns=columns,
+                least=least,
                 stored=stored,
                 tensors=len(members),
                 parameters=parameters,

@@ -137,7 +137,9 @@ def _left_on_grids(report: "DtypeReport") -> str:
     outliers = f", but for {plural(aside, 'value')}" if aside else ""
     tensors = plural(sum(grid.tensors for grid in rows), "tensor")
     read = "" if report.extremes.exact else " read"
-    return f"{share(1 - off / tested)} of the groups{read} of {tensors} lie on the grid of a quantizer{outliers}"
+    names = list(dict.fromkeys(map(describe, rows)))
+    named = f"{listed(names[:_MOST_GRIDS])}{' and others' * (len(names) > _MOST_GRIDS)}"
+    return f"{share(1 - off / tested)} of the groups{read} of {tensors} lie on the grid of a quantizer ({named}){outliers}"
 
 
 def _which(report: "DtypeReport") -> str:

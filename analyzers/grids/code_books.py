@@ -64,7 +64,8 @@ class CodeBook:
     """A grid. levels: (2, n) magnitudes of positive and negative levels, as of `grid_kernels`; tiles: that share a scale, largest first.
 
     bits: of a weight, 0 if the levels in use decide; scale_bits: of a tile's scale; offset: most steps of a grid of equal steps with any
-    offset, instead of levels; powers: scales are powers of two; zero: whether 0 is a level; mantissa: bits of that of a float.
+    offset, instead of levels; powers: scales are powers of two; zero: whether 0 is a level; mantissa: bits of that of a float;
+    absmax: whether quantizers make the largest magnitude of a tile its largest level, and round the scale afterwards.
     """
 
     name: str
@@ -76,6 +77,7 @@ class CodeBook:
     powers: bool = False
     zero: bool = True
     mantissa: int = 0
+    absmax: bool = False
 
 
 def _signed(*levels: float) -> NDArray[np.float64]:
@@ -127,8 +129,8 @@ OFFSET = CodeBook("offset", _symmetric(1), (ROW, *_groups(256, 128, 64, 32, 16))
 BOOKS = (
     INTEGERS,
     OFFSET,
-    *(CodeBook("nf4", _signed(*levels), _FLAT, 4) for levels in _NF4_TABLES),
-    CodeBook("fp4_bnb", _symmetric(*_FP4), _FLAT, 4),
+    *(CodeBook("nf4", _signed(*levels), _FLAT, 4, absmax=True) for levels in _NF4_TABLES),
+    CodeBook("fp4_bnb", _symmetric(*_FP4), _FLAT, 4, absmax=True),
     CodeBook("fp4_mx", _floats(2, 1, 12), _groups(32), 4, 8, powers=True, mantissa=1),
     CodeBook("fp4_e2m1", _floats(2, 1, 12), (TENSOR, ROW, COLUMN, *_groups(128, 64, 32, 16)), 4, 8, mantissa=1),
     CodeBook("fp6_e3m2", _floats(3, 2, 448), _groups(32), 6, 8, powers=True, mantissa=2),

@@ -8,21 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.grids.code_books import TENSOR, Tile
-from analyzers.numerics.grid_kernels import ANCHORS, FINEST, GRID_COUNTS, LARGEST
+from analyzers.numerics.grid_kernels import ANCHORS, FINEST, GRID_COUNTS, LARGEST, MOST_BITS
 
 Key = tuple[int, Tile]  # the number of the code book
 ZEROS: Key = (-1, TENSOR)  # counts chunks of zeros, which every grid has
+# Counts of pairs of small tiles (`shared_scales`), each by the bits of the tile of fewer bits and by: those of the other one; the same, of
+# pairs of one scale; the bits of the pair with a zero point; its signed ones; and whether its levels are -1, 0 and 1, or, on a grid with an
+# offset, whether that is a multiple of the step.
+ALL_PAIRS, SAME_SCALE, PAIR_SPANS, PAIR_SIGNED, PLAIN = range(5)
+# Counts of the small tiles, by their bits: of those that pass with all of their values, and their evidence in decades
+PASSED, EVIDENCE = range(2)
 
 
 @dataclass(slots=True)
 class GridCounts:
-    """Counts of one grid (`grid_kernels`), the evidence by pattern of the largest value, the scales common to all tiles, and the number of
-    values in tiles that were counted."""
+    """Counts of one grid (`grid_kernels`), the evidence by pattern of the largest value, the scales common to all tiles, the number of
+    values in tiles that were counted; of the smallest tiles also the counts of each, and of pairs of them inside larger ones."""
 
     values: int = 0
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(GRID_COUNTS, dtype=np.int64))
     decades: dict[int, float] = field(default_factory=dict)
     scales: tuple[float, float] = (0.0, np.inf)
+    single: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, MOST_BITS + 1), dtype=np.int64))
+    pairs: dict[Tile, NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def finest(self) -> NDArray[np.int64]:
@@ -36,6 +44,9 @@ class GridCounts:
         self.counts += other.counts
         self.counts[LARGEST] = largest
         self.scales = max(self.scales[0], other.scales[0]), min(self.scales[1], other.scales[1])
+        self.single += other.single
+        for tile, pairs in other.pairs.items():
+            self.pairs[tile] = self.pairs.get(tile, 0) + pairs
         for anchor, decades in other.decades.items():
             self.decades[anchor] = max(decades, self.decades.get(anchor, 0.0))
         if len(self.decades) > ANCHORS:

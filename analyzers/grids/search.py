@@ -12,6 +12,7 @@ from analyzers.grids.claims import contenders, needed
 from analyzers.grids.code_books import BOOKS, INTEGERS, TENSOR, CodeBook, Tile
 from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, by_key, matrix
 from analyzers.grids.levels import Fitted, Values, nearest_levels
+from analyzers.grids.shared_scales import Larger, as_pairs, as_single, count_pairs, count_single, larger_tiles
 from analyzers.numerics import grid_kernels
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
@@ -29,6 +30,9 @@ _FLOAT_BITS = 4
 
 # Neighbours are alike if they differ by less than this share of what values differ that are so many apart (mean of square roots).
 _FAR, _SMOOTH = 17, 0.6
+
+# Values of which the smallest tiles are compared where larger ones explain all
+_COMPARED = 1 << 16
 
 # The levels of all books, and the first and number of those of each
 _LEVELS = np.concatenate([book.levels.ravel() for book in BOOKS])
@@ -98,16 +102,16 @@ class GridSearch:
         for number, tiles in self._tiles.items():
             self._tiles[number] = {tile: span for tile, span in tiles.items() if (number, tile) not in others}
 
-    def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> tuple[int, int]:
-        """Count values of a chunk on a grid, and those of them that are the levels nearest to ``source``."""
-        book, at, counts = BOOKS[key[0]], 0, np.zeros(2, np.int64)
+    def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> NDArray[np.int64]:
+        """Count values of a chunk on a grid, and compare them with ``source``, as `nearest_levels` does."""
+        book, at, counts = BOOKS[key[0]], 0, np.zeros(3, np.int64)
         codes, stored = self._resolved(codes)
         unused = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
         for fitted in self._fit(book, key[1], codes, start, stored, *unused):
             end = at + fitted.codes.size
             counts += nearest_levels(fitted, book, stored.dtype, source[at:end].reshape(fitted.codes.shape))
             at = end
-        return int(counts[0]), int(counts[1])
+        return counts
 
     def _resolved(self, codes: Codes) -> tuple[Codes, Stored]:
         """Narrow patterns to the dtype that values were rounded to last, and measure the resolution in use."""
@@ -137,7 +141,12 @@ class GridSearch:
         tiles = {number: tuple(tile for tile in BOOKS[number].tiles if tile.fits(self._shape)) for number in numbers}
         looks = self._look([(number, tile) for number in numbers for tile in _smallest(tiles[number])], codes, start, stored, _FIRST)
         looks |= (again := self._look([key for key, look in looks.items() if not look.refuted], codes, start, stored, _SAMPLED))
-        alive = [key for key, look in again.items() if look.promises or not look.counts[FAILED]]  # few values: larger tiles may tell
+        # few values: larger tiles may tell; and where one grid promises much, others may explain more
+        some = any(look.promises and not look.refuted for look in again.values())
+        if some:
+            again |= self._look([key for key in looks if key not in again], codes, start, stored, _SAMPLED)
+            looks |= again
+        alive = [key for key, look in again.items() if not look.counts[FAILED] or look.promises or (some and not look.refuted)]
         larger = [(number, tile) for number, small in alive for tile in tiles[number] if tile != small and tile.holds(small)]
         looks |= self._look(list(dict.fromkeys(larger)), codes, start, stored, _SAMPLED)
         for number in numbers:
@@ -146,12 +155,13 @@ class GridSearch:
                 self._tiles[number] = {
                     tile: int(np.flatnonzero(look.counts[SPANS:SIGNED]).max(initial=0))
                     for tile, look in own.items()
-                    if not look.counts[FAILED] or (look.promises and not look.refuted)
+                    if not look.counts[FAILED] or (not look.refuted and (some or look.promises))
                 }
                 self._weak |= {(number, tile) for tile, look in own.items() if not (look.promises or BOOKS[number].powers)}
         alive = [(number, tile) for number in numbers for tile in self._tiles.get(number, ())]
         if len(alive) > 1:
             looks = self._look(alive, codes, start, stored, _TRIED)
+            self._weak -= {key for key, look in looks.items() if look.promises}
             evidence = {key: {} if key in self._weak else by_key(look.keys, look.decades) for key, look in looks.items()}
             self._keep({key: GridCounts(codes.size, look.counts, evidence[key]) for key, look in looks.items()})
 
@@ -183,27 +193,36 @@ class GridSearch:
     def _count(self, book: CodeBook, number: int, tiles: dict[Tile, int], codes: Codes, start: int, stored: Stored) -> None:
         """Test all tiles, largest first. What explains one explains the tiles inside it, which are tested only if they take fewer bits."""
         holding: list[tuple[Tile, int, GridCounts]] = []
+        tested: dict[Tile, GridCounts] = {}
+        smallest = _smallest(tuple(tiles))
         for tile, span in tiles.items():
             larger = next((counts for other, bits, counts in holding if other.holds(tile) and (book.bits or bits <= span)), None)
             if larger is None:
-                counts = self._test(book, tile, codes, start, stored)
+                counts = tested[tile] = self._test(book, tile, codes, start, stored, tile in smallest)
                 if counts.counts[TESTED] and not counts.counts[FAILED] and not counts.counts[OUTLIERS]:
                     holding.append((tile, span, counts))
             else:
                 counts = GridCounts(codes.size, larger.counts.copy())
                 rows, columns = tile.sides(self._viewed(tile.flat))
                 counts.counts[TESTED] = codes.size // max(1, rows * columns)
+            if tile in smallest and tile not in tested:
+                counts.single = as_single(counts.counts)
+                counts.pairs = self._test(book, tile, codes[:_COMPARED], start, stored, True).pairs
+                counts.pairs |= {other: as_pairs(each.counts) for other, each in tested.items() if other.holds(tile)}
             if (number, tile) in self._weak:
                 counts.decades = {}
             self.found.setdefault((number, tile), GridCounts()).add(counts)
 
-    def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored) -> GridCounts:
-        """Test all tiles of a chunk."""
+    def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, smallest: bool) -> GridCounts:
+        """Test all tiles of a chunk. Of the ``smallest``, count those that share their scales."""
         counts, keys, decades = GridCounts(codes.size), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
+        pieces = []
         for fitted in self._fit(book, tile, codes, start, stored, counts.counts, keys, decades):
+            if smallest:
+                pieces.append(fitted)
             if tile == TENSOR and fitted.fits[0, 1] > 0:
                 # the lowest scale of a float that explains a piece may be any power of two times that of another
-                low, high = fitted.fits[0] * (2.0 ** -np.frexp(fitted.fits[0, 1])[1] if book.mantissa else 1.0)
+                low, high = fitted.fits[0, :2] * (2.0 ** -np.frexp(fitted.fits[0, 1])[1] if book.mantissa else 1.0)
                 counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
             if book.mantissa:
                 steps, levels = np.empty(fitted.codes.shape, np.int16), np.empty(fitted.codes.shape, np.int8)
@@ -212,6 +231,11 @@ class GridSearch:
                 )
                 count_finest(steps.ravel(), levels.ravel(), fitted.codes.shape[1], counts.finest)
         counts.decades = by_key(keys, decades)
+        if pieces:
+            shape = self._viewed(tile.flat)
+            counts.single = np.sum([count_single(fitted, book) for fitted in pieces], axis=0)
+            for larger in [Larger(tile, 0, 0), *larger_tiles(tile, book, shape)]:
+                counts.pairs[larger.tile] = np.sum([count_pairs(fitted, book, tile, larger, shape) for fitted in pieces], axis=0)
         return counts
 
     def _fit(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, *out: NDArray[Any]) -> Iterator[Fitted]:

@@ -15,7 +15,9 @@ class TensorGrid:
     scale, "128x128", "row", "column" or "tensor"; columns: whether groups run along the second-last axis; groups: number tested;
     exceptions: groups off the grid; outliers: values set aside in the others; log10_chance: bound of the odds that native values pass, over
     all grids tried; chance: geometric mean of the odds of a group; bits: of a weight with its share of the scales; proven: no exception, no
-    outlier, and odds below 10^-9.
+    outlier, and odds below 10^-9; least: whether the values that tell leave open that it has more bits, a zero point or larger groups.
+
+    Of a tensor nearly all of whose groups are off the grid, groups and exceptions count the smallest parts of groups that were tested.
     """
 
     __pydantic_config__ = Record.model_config
@@ -30,6 +32,7 @@ class TensorGrid:
     chance: float
     bits: float
     proven: bool
+    least: bool = False
 
 
 class _Named(Protocol):
@@ -37,11 +40,13 @@ class _Named(Protocol):
     def format(self) -> str: ...
     @property
     def group(self) -> str: ...
+    @property
+    def least(self) -> bool: ...
 
 
 def describe(grid: _Named) -> str:
-    """Name a grid: "int4 in groups of 32"."""
-    return f"{format_name(grid.format)} {_SCALED.get(grid.group, f'in groups of {grid.group}')}"
+    """Name a grid: "int4 in groups of 32"; "at least" if more bits or larger groups are possible."""
+    return f"{'at least ' * grid.least}{format_name(grid.format)} {_SCALED.get(grid.group, f'in groups of {grid.group}')}"
 
 
 _SCALED = {

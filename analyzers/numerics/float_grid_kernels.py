@@ -36,7 +36,8 @@ def finest_levels(
     steps[:], levels[:] = NO_STEP, NONE
     for i in range(codes.shape[0]):
         for j in range(codes.shape[1]):
-            low, high = fits[down[i] * (right[-1] + 1) + right[j]]
+            tile = down[i] * (right[-1] + 1) + right[j]
+            low, high = fits[tile, 0], fits[tile, 1]
             magnitude: Any = np.int64(codes[i, j]) & ((1 << (mantissa + exponent)) - 1)
             if low == 0 or magnitude == 0 or magnitude >> mantissa == (1 << exponent) - 1:
                 continue

@@ -265,8 +265,9 @@ def test_tiles(
     exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, the most steps of a grid with
     an offset (0: levels of ``book``, as in `_fit`), whether the tile is the whole tensor, `mantissa` of levels, and the exponent of the
     smallest step of a dtype to which values were rounded besides. own_step: the power of two that divides all values. Adds to out
-    (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; sets fits (tiles, 2),
-    unless it is empty, to scales that explain a tile, from the lowest to the highest.
+    (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; sets fits (tiles, 5),
+    unless it is empty, for tiles that pass with all of their values, to the lowest and the highest scale, the lowest and the highest level
+    in these steps (on a grid with an offset, the lowest and the highest value), and the evidence.
     """
     every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
     rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
@@ -299,7 +300,7 @@ def test_forms(
     tests: (tests, 18) row of ``out``, ``keys`` and ``decades``, first and number of its levels in ``books``, and shape, tile, cut, stride,
     form; steps: their own_step.
     """
-    unseen = np.empty((0, 2))
+    unseen = np.empty((0, 5))
     for i in range(len(tests)):
         test, row, book = tests[i], tests[i, 0], books[tests[i, 1] : tests[i, 1] + tests[i, 2]].reshape((2, -1))
         test_tiles(
@@ -375,8 +376,11 @@ def _test(
     out[OUTLIERS] += aside
     out[STRONG] += proof >= STRONG_DECADES
     out[POWERS] += power_in(found[0], found[1]) > 0
-    for fit in fits:
-        fit[0], fit[1] = found
+    if aside == 0:
+        for fit in fits:
+            fit[0], fit[1] = found
+            fit[2], fit[3] = (values[0], values[n - 1]) if offset > 0 else (-float(minuses), float(positive))
+            fit[4] = proof
     if offset > 0:
         out[SPANS + min(exponent_of(anchor + 0.5), MOST_BITS)] += 1
     else:

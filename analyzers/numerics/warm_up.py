@@ -28,8 +28,8 @@ def warm_up() -> None:
     for dtype in ("BF16", "F32"):
         side = np.ones(2, np.int64)
         counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.zeros(ANCHORS, np.int64), np.zeros(ANCHORS)
-        form = np.array([7, 8, 8, 0, 1, 0, 0], np.int64)
-        test_tiles(zeros[dtype], 16, side, side, side, True, 1, form, 0.0, np.ones((2, 2)), counts, keys, decades, np.zeros((512, 2)))
+        form = np.array([7, 8, 8, 0, 1, 0, 0, 0, -1000], np.int64)
+        test_tiles(zeros[dtype], 16, side, side, side, True, 1, form, 0.0, np.ones((2, 2)), counts, keys, decades, np.zeros((512, 5)))
         test_forms(zeros[dtype], 16, side, np.ones((0, 16), np.int64), np.ones(0), np.ones(0), counts[None], keys[None], decades[None])
     count_finest(np.zeros(256, np.int16), np.zeros(256, np.int8), 16, np.zeros((1, 2), np.int64))
     one, matrix = np.float32(1), np.zeros((1, 256), np.float32)

@@ -222,7 +222,7 @@ class _Search:
         for step in examination.examine([self._sides[0], self._sides[best]], names, readers):
             self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
             yield self._progress(self._nbytes, "examining what differs")
-        self._much = self._much or any(compared == nearest for compared, nearest in examination.on_grids.values())
+        self._much = self._much or any(counts.compared == counts.nearest for counts in examination.on_grids.values())
 
     def _decompose(self, best: int) -> Iterator[Progress]:
         assert self._read is not None

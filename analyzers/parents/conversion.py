@@ -15,6 +15,7 @@ from analyzers.grids import SourceOnGrid, describe
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.collect import cosine, outliers_carry
 from analyzers.parents.count import OUTLYING, is_matrix
+from analyzers.parents.facts import OnGrid, at_a_tie
 from analyzers.parents.proof import is_step_function, monotone
 from analyzers.parents.report import Conversion, Relation
 from analyzers.parents.rounding import THROUGH, Floats, Ints
@@ -41,7 +42,8 @@ class TensorOrigin:
     """The result of reading a tensor X and its source P again. moments: n, X.X, X.P, P.P over values that are finite on both sides.
 
     rows: equal rows from the first on; equal_rows: all equal rows; equal_square: sum of squares of equal values; broken: values that are
-    finite in P only; low, high: extremes of X; grid: of X, with the number of values compared and of those that are P's rounded on it.
+    finite in P only; low, high: extremes of X; grid: of X, with the numbers of values compared, of those that are P's
+    rounded on it, and of ties among these (`SourceOnGrid`).
     """
 
     moments: Floats = field(default_factory=lambda: np.zeros(4))
@@ -56,7 +58,7 @@ class TensorOrigin:
     low: float = np.inf
     high: float = -np.inf
     kept: list[Floats] = field(default_factory=list)
-    grid: tuple[str, int, int] | None = None
+    grid: tuple[str, int, int, int] | None = None
 
 
 class Examination:
@@ -192,9 +194,9 @@ class Examination:
         if 0 < found.zero_rows < found.all_rows:
             return "truncated", None, exceptions, f"{found.zero_rows:,} of {plural(found.all_rows, 'row')} are zero"
         if found.grid is not None:
-            grid, compared, nearest = found.grid
+            grid, compared, nearest, ties = found.grid
             if nearest == compared:
-                return "on-grid", grid, 0, f"all {compared:,} values compared equal the source rounded on that grid"
+                return "on-grid", grid, 0, f"all {compared:,} values compared equal the source rounded on that grid{at_a_tie(ties)}"
             verb = "is" if compared - nearest == 1 else "are"
             off = f"{compared - nearest:,} of {compared:,} values compared {verb} not the source's rounded on it"
             return "differs", None, exceptions, f"on the grid of {grid}, but {off}"
@@ -208,14 +210,13 @@ class Examination:
         return "differs", None, exceptions, ""
 
     @property
-    def on_grids(self) -> Mapping[str, tuple[int, int]]:
-        """Number of values compared, and of those that are the source's rounded, by the grid of the model's values."""
-        sums: dict[str, tuple[int, int]] = {}
+    def on_grids(self) -> Mapping[str, OnGrid]:
+        """The values compared, by the grid of the model's values."""
+        sums: dict[str, OnGrid] = {}
         for found in self._found.values():
             if found.grid is not None:
                 grid, *counts = found.grid
-                compared, nearest = sums.get(grid, (0, 0))
-                sums[grid] = compared + counts[0], nearest + counts[1]
+                sums[grid] = OnGrid(*map(sum, zip(sums.get(grid, (0, 0, 0)), counts, strict=True)))
         return sums
 
     def outliers(self, group: Group) -> int:
@@ -298,7 +299,7 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> TensorOrigin:
         if x.size % row == 0 and row > 1:
             found.zero_rows += int(((x.reshape(-1, row) == 0).all(axis=1) & (p.reshape(-1, row) != 0).any(axis=1)).sum())
     if source.grid is not None and source.compared:
-        found.grid = describe(source.grid), source.compared, source.nearest
+        found.grid = describe(source.grid), source.compared, source.nearest, source.ties
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.parents.combination import proves_more
-from analyzers.parents.facts import RELATED, Facts, beyond_chance, once_cast, proven, pruned
+from analyzers.parents.facts import RELATED, Facts, at_a_tie, beyond_chance, once_cast, proven, pruned
 from analyzers.parents.report import Candidate, Evidence, Fit, Verdict
 
 _KINDS = ("proof", "measurement", "inference")
@@ -66,9 +66,9 @@ def proves(fit: Fit, parents: int) -> bool:
 
 
 def _on_grids(facts: Facts, best: Candidate) -> Iterator[Evidence]:
-    for grid, (compared, nearest) in facts.on_grids.items():
+    for grid, (compared, nearest, ties) in facts.on_grids.items():
         number = f"All {compared:,}" if nearest == compared else f"{nearest:,} of {compared:,}"
-        text = f"{number} values compared on the grid of {grid} equal those of {best.ref} rounded on that grid."
+        text = f"{number} values compared on the grid of {grid} equal those of {best.ref} rounded on that grid{at_a_tie(ties)}."
         yield _told(_proof(nearest == compared), text)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from analyzers.coverage import Coverage
 from analyzers.formatting import listed, plural
@@ -20,6 +21,19 @@ _ABOVE_CHANCE = 5
 _PROVEN = 0.02
 
 
+class OnGrid(NamedTuple):
+    """Numbers of values on a grid that were compared, of those that are the source's rounded on it, and of ties among these."""
+
+    compared: int
+    nearest: int
+    ties: int
+
+
+def at_a_tie(ties: int) -> str:
+    """Say how many of the values are the source's rounded only with the scale before it was rounded; or nothing."""
+    return f", {ties:,} of them at a tie, within the rounding of the scale" if ties else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Facts that determine the verdict.
@@ -33,7 +47,7 @@ class Facts:
     ranks of the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate
     matches. lost: number of values read that are not equal as stored. unseen: for a sample, its blocks, and the bound on the share of
     blocks of a kind that it does not show. made: how the model is made of the best candidate, if the references say so. on_grids: grids of
-    the model's values, each with the number of values compared and of those that are the best candidate's, rounded.
+    the model's values.
     """
 
     candidates: Sequence[Candidate]
@@ -58,7 +72,7 @@ class Facts:
     lost: int
     unseen: tuple[int, float] | None
     made: str
-    on_grids: Mapping[str, tuple[int, int]]
+    on_grids: Mapping[str, OnGrid]
 
     @property
     def whole(self) -> bool:

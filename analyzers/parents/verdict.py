@@ -2,7 +2,7 @@
 
 from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.parents.evidence import evidence
-from analyzers.parents.facts import BEYOND_CHANCE, FEWEST, RELATED, Facts, alike, bound, once_cast, proven, pruned, related
+from analyzers.parents.facts import BEYOND_CHANCE, FEWEST, RELATED, Facts, alike, at_a_tie, bound, once_cast, proven, pruned, related
 from analyzers.parents.proof import is_step_function
 from analyzers.parents.report import FAITHFUL, Candidate, Conversion, Evidence, Fit, Parent, SparseMerge, Verdict
 from analyzers.tensor_words import layer_range
@@ -97,11 +97,11 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
 
 def _grid(facts: Facts) -> str:
     """Name the grids of a quantized copy, and say how many values are the source's rounded on them."""
-    compared, nearest = (sum(counts[i] for counts in facts.on_grids.values()) for i in range(2))
+    compared, nearest, ties = (sum(counts[i] for counts in facts.on_grids.values()) for i in range(3))
     if not compared:
         return "rounded to a coarser grid"
     number = f"all {compared:,}" if nearest == compared else f"{nearest:,} of {compared:,}"
-    return f"{listed(list(facts.on_grids))}, and {number} values compared equal the source rounded so"
+    return f"{listed(list(facts.on_grids))}, and {number} values compared equal the source rounded so{at_a_tie(ties)}"
 
 
 def _few_akin(facts: Facts, best: Candidate) -> str:

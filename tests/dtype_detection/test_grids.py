@@ -210,7 +210,7 @@ def test_the_chance_bounds_what_native_groups_do(size: int, most: float) -> None
         counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1), np.zeros(ANCHORS)
         grid_kernels.test_tiles(
             np.ascontiguousarray(row), size, np.zeros(2, np.int64), np.array([1, size]), np.array([1, size]), True, 1, form, 0.0,
-            INTEGERS.levels[:, :31].copy(), counts, keys, decades, np.zeros((1, 2)),
+            INTEGERS.levels[:, :31].copy(), counts, keys, decades, np.zeros((1, 5)),
         )  # fmt: skip
         assert counts[TESTED] == 1
         passed += bool(decades.max() >= -np.log10(most))

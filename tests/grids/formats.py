@@ -59,7 +59,7 @@ class Format:
         return f"{names.get(self.kind, format).format(detail)} {'128x128' if '128x128' in self.name else group}"
 
 
-def _torchao(bits: int, group: int, symmetric: bool) -> Dequantized:
+def torchao_integers(bits: int, group: int, symmetric: bool) -> Dequantized:
     """Quantize by torchao's affine primitives, IntxWeightOnlyConfig and Int8WeightOnlyConfig are made of them."""
     least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if symmetric else (0, 2**bits - 1)
     codes = torch.int8 if symmetric else torch.uint8
@@ -153,7 +153,7 @@ def _torchao_integers() -> list[Format]:
     zeroed = ((8, TENSOR), (8, ROW), (8, 128), (7, 128), (6, 64), (5, 32), (4, ROW), (4, 32), (4, 64), (4, 256), (3, 32), (2, 16))
     words = {TENSOR: "tensor", ROW: "row"}
     return [
-        Format(f"torchao int{b} {words.get(g, f'group {g}')}{'' if s else ' zero'}", "integers", b, g, _torchao(b, g, s), s)
+        Format(f"torchao int{b} {words.get(g, f'group {g}')}{'' if s else ' zero'}", "integers", b, g, torchao_integers(b, g, s), s)
         for s, shapes in ((True, symmetric), (False, zeroed))
         for b, g in shapes
     ]

@@ -61,7 +61,7 @@ def families(report: ParentsReport) -> list[tuple[str, str]]:
 def _equal(best: Candidate) -> str:
     if best.equal_share is None:
         return cannot_tell("Equal values", f"Nothing of {shown(best.ref)} can be compared.")
-    body = f"Values equal to those of {shown(best.ref)} in bf16. By chance it would be {numbers.share(best.equal_by_chance)}."
+    body = f"Values of matrices equal to those of {shown(best.ref)} in bf16. By chance it would be {numbers.share(best.equal_by_chance)}."
     return answer("Equal values", numbers.share(best.equal_share), FACT, body)
 
 
@@ -75,7 +75,7 @@ def _distance(best: Candidate) -> str:
             f"{numbers.magnitude(best.distance)}. The cosine is then {numbers.magnitude(few.cosine)}."
         )
         return answer("Distance", numbers.share(few.distance), FACT, body)
-    body = f"|X - P| / |P| for {shown(best.ref)}. The cosine is {best.cosine:.4f}; unrelated values give 0 ± {chance}."
+    body = f"|X - P| / |P|, the norm of the difference from P, {shown(best.ref)}, relative to P's. The cosine is {best.cosine:.4f}; unrelated values give 0 ± {chance}."
     return answer("Distance", numbers.share(best.distance), FACT, body)
 
 

@@ -13,7 +13,7 @@ from analyzers.parents.rounding import Floats, cells, ulps
 # Distances from the cell count quadratically up to one cell width, linearly beyond (Huber): values that do not fit must not dominate.
 _STEPS = 100
 _DAMPING = 1e-6
-# Half-spaces of the linear programs; omitting others leaves the bounds valid, at most slightly wider. All are used where these do not bound.
+# Half-spaces of the linear programs; omitting others leaves the bounds valid, at most slightly wider. If these do not bound, all are used.
 _PLANES = 256
 _WIDEST = 1.0
 # Relative squared size of directions in which the parents are indistinguishable.

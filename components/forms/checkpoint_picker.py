@@ -38,8 +38,8 @@ WELL_KNOWN = (
 def choices(found: list[str] | None = None, before: str = "", wanted: str = "", samples: bool = True) -> list[str]:
     """List search results, then samples and well-known models, those that contain ``wanted`` first: constant length, no duplicates.
 
-    before: the text before the reference being typed; each choice is appended to it. page.js hides those that do not match a single text. samples:
-    offer the built-in samples.
+    before: the text before the reference being typed; each choice is appended to it. page.js hides those that do not match a single text.
+    samples: offer the built-in samples.
     """
     known = [*(f"sample:{name}" for name in SAMPLES if samples), *WELL_KNOWN]
     listed = dict.fromkeys([*(found or ())[: len(WELL_KNOWN)], *sorted(known, key=lambda name: wanted.lower() not in name.lower())])
@@ -49,8 +49,9 @@ def choices(found: list[str] | None = None, before: str = "", wanted: str = "", 
 class Suggestions:
     """Suggestions from the Hub as the visitor types, without piling up slow requests.
 
-    At most ``_SEARCHES`` searches run at once. After a failure, searching pauses for half a minute. samples: also suggest the built-in samples.
-    Thread-safe.
+    At most ``_SEARCHES`` searches run at once. After a failure, searching pauses for half a minute. Thread-safe.
+
+    samples: also suggest the built-in samples.
     """
 
     def __init__(self, search: Callable[[str, int], list[str]] | None = None, samples: bool = True) -> None:

@@ -75,7 +75,10 @@ def _distance(best: Candidate) -> str:
             f"{numbers.magnitude(best.distance)}. The cosine is then {numbers.magnitude(few.cosine)}."
         )
         return answer("Distance", numbers.share(few.distance), FACT, body)
-    body = f"|X - P| / |P|, the norm of the difference from P, {shown(best.ref)}, relative to P's. The cosine is {best.cosine:.4f}; unrelated values give 0 ± {chance}."
+    body = (
+        f"|X - P| / |P|: norm of the difference from {shown(best.ref)}, relative to its own. The cosine is {best.cosine:.4f}; "
+        f"unrelated values give 0 ± {chance}."
+    )
     return answer("Distance", numbers.share(best.distance), FACT, body)
 
 

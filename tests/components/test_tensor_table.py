@@ -1,10 +1,19 @@
 """The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from analyzers.dtype_detection.columns import TENSORS
+from analyzers.update_sparsity.columns import TENSORS as CHANGES
 from components.dtype.tables import representable
 from components.dtype.text import captions
+from components.precision.tables import LARGEST
 from components.results.tables import Sortable
 from tests.components.dtype_reports import hostile_report, report
+from tests.components.precision_reports import precision_report
+from tests.components.sparsity_reports import sparsity_report
 
 
 def _unread() -> dict[str, object]:
@@ -23,6 +32,20 @@ def test_values_are_exact_and_what_is_read_is_short() -> None:
         "Largest", "Norm", "Zeros", "Fossil rows", "Smallest > 0", "Smallest", "NaN", "Infinite",
     ]  # fmt: skip
     assert list(columns)[:2] == ["Name", "Lineage"]
+
+
+@pytest.mark.parametrize(
+    ("build", "of"),
+    [(lambda: Sortable(TENSORS, "m"), report), (lambda: LARGEST, precision_report), (lambda: Sortable(CHANGES, "m"), sparsity_report)],
+)
+def test_no_number_and_no_role_is_cut_off(build: Callable[[], Sortable], of: Callable[[], Any]) -> None:
+    table = build()
+    widths = [int(str(width).removesuffix("px")) for width in table.build().column_widths or ()]
+    value = table.value(of())
+    long = {"Name", "Tensor", "In the tuned checkpoint"}  # these are cut off, and whole in the tooltip and the files
+    for row in value["metadata"]["display_value"]:
+        for title, text, width in zip(value["headers"], row, widths, strict=True):
+            assert title in long or 7.6 * len(text) + 16 <= width, (title, text, width)  # px of a character and of the padding
 
 
 def test_a_tensor_that_was_not_read_shows_no_counts() -> None:

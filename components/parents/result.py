@@ -88,7 +88,9 @@ def _proof(best: Candidate) -> str:
     chance = numbers.share(best.telling_by_chance)
     of = "" if best.telling == best.compared else ", of those that are neither zero nor frequent on both sides"
     body = f"Values equal to those of {shown(best.ref)} in bf16{of}. By chance it would be {chance}."
-    return answer("Proof", numbers.share(best.telling_equal), _PROOF if proven(best) else FACT, body)
+    if not proven(best):
+        return answer("Equal uncommon values", numbers.share(best.telling_equal), FACT, f"{body} They prove no relation.")
+    return answer("Proof", numbers.share(best.telling_equal), _PROOF, body)
 
 
 def _explained(report: ParentsReport) -> str:

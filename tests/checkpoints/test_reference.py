@@ -55,7 +55,7 @@ def test_accepted(text: str, expected: Reference) -> None:
         ("org/name/extra", "too many '/'"),
         ("org/", "both made of letters"),
         ("Sample:Tiny-BF16", "built-in samples are in lower case: sample:tiny-bf16"),
-        ("-org/name", "neither starting nor ending"),
+        ("-org/name", "neither starting nor ending in"),
         ("org/name.git", ".git"),
         ("org/" + "n" * 97, "at most 96"),
         ("org/name@", "revision"),

@@ -73,7 +73,7 @@ def shape_column(key: str, title: str) -> Column:
         axes = Column(key).value_of(row)
         return None if axes is None else by.join(map(str, axes))
 
-    return Column(key, title, value=lambda row: written(row, "x"), cell=lambda row: written(row, " x ") or NOTHING)
+    return Column(key, title, value=lambda row: written(row, "x"), cell=lambda row: written(row, " x ") or NOTHING, width=128)
 
 
 def _plain(value: Any) -> Any:

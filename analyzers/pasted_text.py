@@ -2,8 +2,10 @@
 
     https://huggingface.co/org/name/tree/REVISION    hf.co/org/name?library=transformers    hf://org/name@REVISION/config.json
     AutoModel.from_pretrained("org/name", revision="v1")    hf download org/name    git clone https://huggingface.co/org/name
+    pipeline("text-generation", model="org/name")    vllm serve org/name    ollama run hf.co/org/name:Q4_K_M    model: org/name
 
-Each means ``org/name`` or ``org/name@REVISION``; ``main`` is the default and left out. The text is only matched, never opened, and says
+Each means ``org/name`` or ``org/name@REVISION``; ``main`` is the default and left out, and so is the quantization after a colon. A program,
+with its imports, means the models that its calls name. The text is only matched, never opened, and says
 nothing about other hosts: hf.co, huggingface.co and the host of HF_ENDPOINT are the Hub, without a user name or a port.
 """
 
@@ -29,8 +31,9 @@ _REVISION = re.compile(r"refs/(?:pr/\d+|convert/[\w.-]+)(?=/|$)|[^/]*")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,15}://|git@|(?:www\.)?(?:huggingface\.co|hf\.co)(?:[:/]|$)", re.IGNORECASE)
 _HUB = r"(?:https?://)?(?:(?:www\.)?(?:huggingface\.co|hf\.co){endpoint})/|git@hf\.co:"
 _CALL = re.compile(
-    r"""(?<![\w.])(?:\w+\s*=\s*)?[\w.]*?(?P<function>from_pretrained|load_dataset|snapshot_download|hf_hub_download)\(\s*"""
-    r"""(?:(?:pretrained_model_name_or_path|repo_id|path)\s*=\s*)?(?P<quote>["'])(?P<name>[^"'\s]+)(?P=quote)"""
+    r"""(?<![\w.])(?:\w+\s*=\s*)?[\w.]*?(?P<function>from_pretrained|load_dataset|snapshot_download|hf_hub_download"""
+    r"""|pipeline|LLM|SentenceTransformer)\(\s*(?:(?:task\s*=\s*)?["'][\w-]+["'],\s*(?=model\s*=))?"""
+    r"""(?:(?:pretrained_model_name_or_path|repo_id|path|model)\s*=\s*)?(?P<quote>["'])(?P<name>[^"'\s]+)(?P=quote)"""
     r"""(?P<rest>(?:[^()]|\([^()]*\))*)\)?(?:\.\w+\([^()]*\))*"""
 )
 _DOWNLOAD = re.compile(r"(?:hf|huggingface-cli)\s+download\s+(?P<name>[^\s-]\S*)(?P<rest>(?:(?!\s(?:hf|huggingface-cli|git)\s)[^\n;&|])*)")
@@ -38,6 +41,17 @@ _CLONE = re.compile(
     r"(?:GIT_LFS_SKIP_SMUDGE=1\s+)?git\s+clone\s+"
     r"(?:(?:-b\s+|--branch[\s=])(?P<branch>[^\s-]\S*)\s+|(?!-b\s|--branch)-\S+\s+(?:\d+\s+)?)*(?P<name>\S+://\S+|git@\S+)"
 )
+# Commands that the Hub shows under "Use this model". Those of Ollama and Docker name their own libraries unless they name the Hub's host.
+_SERVE = re.compile(
+    r"(?:vllm\s+serve|(?P<ollama>ollama\s+(?:run|pull)|docker\s+model\s+(?:run|pull))|llama-(?:server|cli)\s+(?:-hf|--hf-repo)"
+    r"|(?:python3?\s+-m\s+)?sglang(?:\.launch_server|\s+serve)\s+--model-path)[\s=]+"
+    r"""["']?(?P<name>[^\s"'-][^\s"']*)["']?(?P<rest>(?:\s+--?[\w-]+(?:[\s=][^\s,;-][^\s,;]*)?)*)"""
+)
+_LINK = re.compile(r"\[[^][]*\]\((?P<name>https?://[^\s()]+)\)")  # of Markdown
+_KEY = re.compile(r"""(?<![\w.])["']?(?:base_model|model(?:_id|_name(?:_or_path)?)?|repo_id)["']?\s*[:=]\s*(?=["']?[\w.-]+/)""")
+_TAG = re.compile(r"(?<=/)([\w.-]+):[\w.-]+$")  # the quantization in org/name:Q4_K_M
+_PROGRAM = re.compile(r"\bimport\s+\w")
+_BULLETS = "-*=\u2022"
 # A plus between references, not one in a revision or a file name: an id with its organisation, a sample, a path or an address follows.
 _ADDEND = r"(?=(?:[^+*/\s]{0,20}\*\s*)?(?:sample:|memory:|\.{0,2}/|[a-z]{2,5}://|[\w.-]+/[\w.-]))"
 _PLUS, _SPACE = re.compile(rf"\s*\+\s*{_ADDEND}"), re.compile(rf"(?<=[\w./-]) {_ADDEND}")
@@ -62,6 +76,8 @@ def plain(text: str, kind: Kind = "model") -> str:
         return _of_address(text[match.end() :], kind, _VIEWS)
     if text.lower().startswith("hf://"):
         return _of_address(text[5:], kind, set())
+    if text.startswith("ollama://"):
+        raise InvalidReference("This is not the name of a model on the Hub, but of one that Ollama or Docker holds: give its id, org/name.")
     if _ADDRESS.match(text):
         raise InvalidReference(f"This is not an address of a {kind} on the Hub: give its id, org/name.")
     return text[:-1] if re.fullmatch(rf"{_ID}/", text) else text
@@ -98,7 +114,7 @@ def plain_or_same(text: str, kind: Kind = "model") -> str:
 
 def split(text: str) -> list[str]:
     """Return the references in ``text``, separated by commas, semicolons, brackets and white space, as `plain_or_same` writes them."""
-    return [plain_or_same(word) for word in re.split(r"[\s,;()\[\]]+", _without_code(text)) if word.strip(_QUOTES)]
+    return [plain_or_same(word) for word in re.split(r"[\s,;()\[\]]+", _without_code(text)) if word.strip(_QUOTES + _BULLETS)]
 
 
 def _bare(text: str) -> str:
@@ -114,18 +130,29 @@ def _endpoint() -> str:
 
 
 def _without_code(text: str) -> str:
-    """Replace calls and commands that name a repository by the address of that repository."""
-    for pattern in (_CALL, _DOWNLOAD, _CLONE):
-        text = pattern.sub(lambda match: f" {_named_in_code(**match.groupdict())} ", text)
-    return text.strip()
+    """Replace calls and commands that name a repository by the address of that repository; of a program, return these addresses alone."""
+    named: list[str] = []
+
+    def address(match: re.Match[str]) -> str:
+        named.append(_named_in_code(**match.groupdict()))
+        return f" {named[-1]} "
+
+    for pattern in (_LINK, _CALL, _DOWNLOAD, _CLONE, _SERVE):
+        text = pattern.sub(address, text)
+    return " ".join(dict.fromkeys(named)) if named and _PROGRAM.search(text) else _KEY.sub(" ", text).strip()
 
 
-def _named_in_code(name: str, rest: str = "", function: str = "", branch: str | None = None, quote: str = "") -> str:
+def _named_in_code(
+    name: str, rest: str = "", function: str = "", branch: str | None = None, quote: str = "", ollama: str | None = None
+) -> str:
+    if ollama and not name.startswith(("hf.co/", "huggingface.co/")):
+        return f"ollama://{name}"
     revision, kind = (re.search(_OPTION.format(name=option), rest) for option in ("revision", "repo[-_]type"))
     branch = branch or (revision[1] if revision is not None and revision[1] != "None" else None)
     at = f"@{branch.replace('/', '%2F')}" if branch else ""
     if "://" in name or name.startswith("git@"):
         return name.removesuffix(".git") + at
+    name = _TAG.sub(r"\1", name)
     folder = f"{kind[1]}s/" if kind is not None else "datasets/" if function == "load_dataset" else ""
     return name + at.replace("%2F", "/") if not folder else f"hf://{folder}{name}{at}"
 
@@ -148,7 +175,7 @@ def _of_address(address: str, kind: Kind, views: set[str]) -> str:
     name, at, revision = "/".join(parts[:words]).partition("@")
     after = "/".join([revision, *parts[words:]] if at else parts[words + 1 :] if parts[words : words + 1] and parts[words] in views else [])
     revision = unquote(_REVISION.match(after)[0])  # type: ignore[index]  # it matches ""
-    name = name.removesuffix(".git")
+    name = _TAG.sub(r"\1", name.removesuffix(".git"))
     reference = name if revision == "main" or not (at or revision) else f"{name}@{revision}"
     if not re.fullmatch(rf"{_ID}|[\w.-]+", name, re.ASCII) or _ADDRESS.match(reference):  # nothing that would be read in another way
         raise InvalidReference(f"This is not the address of a {kind}: give its id, org/name.")

@@ -105,6 +105,25 @@ def test_paths_of_the_file_system_mean_what_the_client_reads(path: str) -> None:
         ("git clone https://huggingface.co/org/name", "org/name"),
         ("GIT_LFS_SKIP_SMUDGE=1 git clone --depth 1 -b v1 https://huggingface.co/org/name.git", "org/name@v1"),
         ("git clone git@hf.co:org/name", "org/name"),
+        ('pipe = pipeline("text-generation", model="org/name")', "org/name"),
+        ("pipeline(task='fill-mask', model='org/name', revision='v1')", "org/name@v1"),
+        ('llm = LLM(model="org/name")', "org/name"),
+        ("SentenceTransformer('org/name')", "org/name"),
+        ('AutoModel.from_pretrained("sample:tiny-bf16")', "sample:tiny-bf16"),
+        ('vllm serve "org/name"', "org/name"),
+        ("vllm serve org/name --revision v1 --dtype bfloat16", "org/name@v1"),
+        ('python3 -m sglang.launch_server --model-path "org/name" --host 0.0.0.0 --port 30000', "org/name"),
+        ("ollama run hf.co/org/name:Q4_K_M", "org/name"),
+        ("docker model run hf.co/org/name:Q4_K_M", "org/name"),
+        ("llama-server -hf org/name:Q4_K_M", "org/name"),
+        ("https://huggingface.co/org/name:Q8_0", "org/name"),
+        ("[a name](https://huggingface.co/org/name)", "org/name"),
+        ("base_model: org/name", "org/name"),
+        (
+            'from transformers import AutoModel, AutoTokenizer\nt = AutoTokenizer.from_pretrained("org/name")\n'
+            'm = AutoModel.from_pretrained("org/name", dtype="auto")\nprint(m(**t("a/b", return_tensors="pt")))',
+            "org/name",
+        ),
         ("sample:tiny-bf16", "sample:tiny-bf16"),
         ("./runs/`a`", "./runs/`a`"),
     ],
@@ -146,6 +165,8 @@ def test_code_and_quotes_mean_the_model_in_them(text: str, means: str) -> None:
         ("https://github.com/org/name", "not an address of a model on the Hub"),
         ("ftp://huggingface.co/org/name", "not an address of a model on the Hub"),
         ("git@github.com:org/name", "not an address of a model on the Hub"),
+        ("ollama run llama3.2", "that Ollama or Docker holds"),
+        ("docker model pull ai/smollm2:360M-Q4_K_M", "that Ollama or Docker holds"),
     ],
 )
 def test_everything_else_is_refused_without_repeating_a_secret(text: str, sentence: str) -> None:
@@ -168,6 +189,13 @@ def test_the_configured_endpoint_is_the_hub(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_list_of_several_pasted_things() -> None:
     text = f'["org/a", `org/b`] {_SITE}/org/c, from_pretrained("org/d", revision="x"); gpt2 hf download org/e f.bin hf download org/f'
     assert split(text) == ["org/a", "org/b", "org/c", "org/d@x", "gpt2", "org/e", "org/f"]
+
+
+def test_a_pasted_list_or_program_names_its_models_and_nothing_else() -> None:
+    assert split("- org/a\n* org/b\n\u2022 [c](https://huggingface.co/org/c)") == ["org/a", "org/b", "org/c"]
+    program = 'import vllm\nfrom transformers import pipeline\n# a comment\npipe = pipeline("text-generation", model="org/name")'
+    assert split(program) == split(program.replace("\n", " ")) == ["org/name"]
+    assert split("model: org/a, vllm serve org/b; ollama run hf.co/org/c") == ["org/a", "org/b", "org/c"]
 
 
 def test_a_request_names_the_model_and_not_what_was_pasted() -> None:
@@ -205,7 +233,22 @@ def test_reading_twice_changes_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["a", "from_pretrained(", "(from_pretrained('a'(", "-b 1 ", "git clone ", "git clone -b 1 ", "hf download a ", "a=b ", "a."]
+    "part",
+    [
+        "a",
+        "from_pretrained(",
+        "(from_pretrained('a'(",
+        "-b 1 ",
+        "git clone ",
+        "git clone -b 1 ",
+        "hf download a ",
+        "a=b ",
+        "a.",
+        "vllm serve a --b ",
+        "model: ",
+        "[a",
+        "LLM(",
+    ],
 )
 def test_no_text_takes_exponential_time(part: str) -> None:
     assert split("git clone " + part * (32_000 // len(part)))

@@ -207,7 +207,7 @@ def _problem(name: str) -> str | None:
         return "holds a space, and model ids have none: give org/name, several with commas between them"
     if not name.isascii():
         odd = next(c for c in name if not c.isascii())
-        return f"holds {odd} (U+{ord(odd):04X}), which no model id does: letters A-Z, digits, '-', '_' and '.' are allowed, as org/name"
+        return f"contains {odd} (U+{ord(odd):04X}), but a model id, org/name, is made of letters A-Z, digits, '-', '_' and '.'"
     if "\\" in name:
         return "holds a backslash: model ids are written org/name, local paths ./folder or /folder"
     if "+" in name:
@@ -216,13 +216,17 @@ def _problem(name: str) -> str | None:
     if len(parts) > 2:
         return "has too many '/': a model id is org/name (local paths start with ./ or /)"
     if ".." in name or "--" in name:
-        return "holds '..' or '--', which no model id does: give org/name"
+        return "contains '..' or '--', which a model id cannot: give org/name"
     if name.endswith(".git"):
         return "ends in .git: give the id without it, org/name"
     if any(len(part) > 96 for part in parts):
         return "is longer than any model id: at most 96 characters on either side of the '/'"
+    if name.lower().startswith("sample:"):
+        return f"is not a model id; names of built-in samples are in lower case: {name.lower()}"
     if not all(_WORD.fullmatch(part) for part in parts):
-        return "is not a model id: give org/name, each made of letters, digits, '-', '_' and '.', and without '-' or '.' at its ends"
+        return (
+            "is not a model id: give org/name, both made of letters, digits, '-', '_' and '.', neither starting nor ending in '-' or '.'"
+        )
     return None
 
 

@@ -39,7 +39,7 @@ def closest(methods: Mapping[str, Method]) -> str:
         return f"{'' if free else 'The ceiling '}{name} has a mean cosine of {cosine(best.mean)} with the exact gradient{weak}."
     which = f"Among the signals without backpropagation, {name} is closest" if free else f"Among the ceilings, {name} is closest"
     above = [f"{name} ({cosine(each.mean)})" for name, each in cosines.items() if free and name in CEILINGS and each.mean > best.mean]
-    closer = f"; closer are only ceilings, which read the head's weight: {listed(above)}" if above else ""
+    closer = f"; only ceilings, which read the head's weight, come closer: {listed(above)}" if above else ""
     tokens = f"({spread(best)} for 80% of tokens)"
     return f"{which}, with a mean cosine of {cosine(best.mean)} with the exact gradient {tokens}{weak}{closer}."
 

@@ -13,7 +13,7 @@ from analyzers.parents.rounding import Floats, cells, ulps
 # Distances from the cell count quadratically up to one cell width, linearly beyond (Huber): values that do not fit must not dominate.
 _STEPS = 100
 _DAMPING = 1e-6
-# Half-spaces of the linear programs; omitting others leaves the bounds valid, at most slightly wider.
+# Half-spaces of the linear programs; omitting others leaves the bounds valid, at most slightly wider. If these do not bound, all are used.
 _PLANES = 256
 _WIDEST = 1.0
 # Relative squared size of directions in which the parents are indistinguishable.
@@ -106,7 +106,9 @@ def bounds(values: Floats, parents: Floats, weights: Floats, dtype: str, stored:
     for i in np.flatnonzero(present & ~unknown):
         for each, sign in zip(reach, (-1.0, 1.0), strict=True):
             objective = -sign * axes[i] / np.linalg.norm(axes[i])
-            solved = linprog(objective, normals[:, near].T, room[near] / unit, bounds=(None, None), method="highs")
-            if solved.x is not None:
-                each[i] = min(_WIDEST, abs(float(axes[i] @ solved.x)) * unit)
+            for planes in (near, np.arange(room.size)):  # powers of two have the nearest half-spaces, all of them lower bounds
+                solved = linprog(objective, normals[:, planes].T, room[planes] / unit, bounds=(None, None), method="highs")
+                if solved.x is not None:
+                    each[i] = min(_WIDEST, abs(float(axes[i] @ solved.x)) * unit)
+                    break
     return weights - reach[0], weights + reach[1]

@@ -208,7 +208,7 @@ TENSORS = Table(
     (
         _VARIANT,
         Column("name", "Tensor", width=310),
-        Column("kind", "Kind", cell=lambda row: _KINDS[row["kind"]], width=150),
+        Column("kind", "Kind", cell=lambda row: _KINDS[row["kind"]], width=156),
         Column("layer", "Layer", str, cell=_layer),
         shape_column("shape", "Shape"),
         Column("rms_rel", "Error", share),

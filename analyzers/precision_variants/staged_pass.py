@@ -107,6 +107,7 @@ class StagedPass:
         self._config = text_config(anatomy.model)
         self._sizes: dict[tuple[object, ...], int] = {}  # of graphs, by the kind of layer: measuring takes a call for each saved tensor
         self._graphs = SavedGraphs(0 if self._offloaded else limits.PRECISION_KEPT_BYTES if options.kept is None else options.kept)
+        self._before_layers: set[str]
         self.logits: Tensor
         self.log_p: Tensor
 
@@ -116,6 +117,8 @@ class StagedPass:
         with self._stage(), torch.enable_grad():
             self._embedding_leaves = self._weights.leaves(self.anatomy.outside, False)
             self._embedded = self._decoder(self._embedding_leaves, None)
+        used = _graph_leaves(self._embedded)
+        self._before_layers = {leaf.name for leaf in self._embedding_leaves if leaf.tensor in used}
         yield [self._boundary("embeddings", self._embedded.detach(), [])]
         for layer in range(last):
             with self._stage():
@@ -149,8 +152,8 @@ class StagedPass:
                 self.logits = LogitMap.of(self.anatomy.model)(logits)
             self._targets = self._targets.to(self.logits.device)
             self.log_p = log_probabilities(self.logits, self._targets)
-        for layer, leaves in ((-1, self._embedding_leaves), (last, self._head_leaves)):
-            self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in leaves)
+        self.weight_peaks.add((self._outside(leaf.name), leaf.name, leaf.tensor) for leaf in self._embedding_leaves)
+        self.weight_peaks.add((last, leaf.name, leaf.tensor) for leaf in self._head_leaves)
         self.forward_peaks.add([(last, "final norm", self._final.detach()), (last, "logits", self.logits)])
         yield [Captured("logits", "logits", None, self.logits.detach())]
 
@@ -192,8 +195,12 @@ class StagedPass:
             inputs = [leaf.tensor for leaf in self._embedding_leaves]
             for leaf, each in zip(self._embedding_leaves, _gradients(self._embedded, inputs, gradient, retain=True), strict=True):
                 _add(gradients, leaf.name, each)
-        self.backward_peaks.add((-1, name, each) for name, each in gradients.items())
+        self.backward_peaks.add((self._outside(name), name, each) for name, each in gradients.items())
         yield [Captured("parameter_grad", name, None, each) for name, each in gradients.items()]
+
+    def _outside(self, name: str) -> int:
+        """The number for a parameter outside the layers: -1 before them, as the embeddings; that after the last, as the final norm."""
+        return -1 if name in self._before_layers else len(self.anatomy.layers)
 
     @contextmanager
     def _stage(self) -> Iterator[None]:
@@ -309,6 +316,20 @@ def _routed(layer: int, routing: dict[int, Tensor], forward: Callable[..., Any])
         return forward(*arguments, **named)
 
     return run
+
+
+def _graph_leaves(output: Tensor) -> set[Tensor]:
+    """The tensors that a backward pass from ``output`` gives a gradient."""
+    nodes, seen, leaves = [output.grad_fn], set(), set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.add(node.variable)
+        nodes += [next_node for next_node, _ in node.next_functions]
+    return leaves
 
 
 def _gradients(output: Tensor, inputs: Sequence[Any], gradient: Tensor, retain: bool = False) -> list[Tensor]:

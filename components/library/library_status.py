@@ -59,7 +59,8 @@ class Counts(Record):
         proposals = f" (not counted: {plural(self.proposals, 'proposal')} without a login)" if self.proposals else ""
         saved = f": {size(self.wasted)} could be saved without changing a value" if self.wasted else ""
         measured = f"; passports or checks of {plural(self.measured, 'model')}{saved}" if self.measured else ""
-        results = f"; {plural(self.public_results, 'stored result')} in all" if self.public_results else "; no stored results yet"
+        of = " of models on the Hub" if self.results else ""  # those of built-in samples are listed, and not counted
+        results = f"; {plural(self.public_results, 'stored result')} in all" if self.public_results else f"; no stored results{of} yet"
         figures = f"the published weight figures of {plural(self.published, 'model')}"
         return f"The library holds {labels}{proposals}; {figures}{measured}{results}."
 

@@ -47,7 +47,10 @@ class Browse:
     def __init__(self) -> None:
         with gr.Row(elem_classes="m-ask"):
             self.text = gr.Textbox(
-                label="Search models, contributors and evidence", placeholder="llama", elem_id="m-search", elem_classes="m-picker"
+                label="Search models, contributors and evidence",
+                placeholder="for example llama",
+                elem_id="m-search",
+                elem_classes="m-picker",
             )
         kinds = [("Models", MODELS), ("Labels", LABELS), ("Results", RESULTS)]
         self.kind = gr.Radio(kinds, value=MODELS, label="Show", show_label=False, elem_id="m-kind", elem_classes="m-kinds")

@@ -33,7 +33,7 @@ class Adding:
             if has_login():
                 gr.LoginButton(size="sm", elem_id="m-login")
             with gr.Row():
-                self.model = build_picker("Model id on the Hub (org/name)", "m-label-model")
+                self.model = build_picker("Model id on the Hub (org/name)", "m-label-model", samples=False)
                 self.precision = gr.Dropdown(
                     list(PRECISIONS),
                     value=None,
@@ -43,7 +43,7 @@ class Adding:
                     elem_classes="m-picker",
                 )
             build_busy()
-            wire_search([self.model])
+            wire_search([self.model], samples=False)
             self.evidence = gr.Textbox(
                 label="Evidence: a link (https://...), or the source of the sentence", lines=1, elem_id="m-label-evidence"
             )

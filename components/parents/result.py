@@ -61,7 +61,7 @@ def families(report: ParentsReport) -> list[tuple[str, str]]:
 def _equal(best: Candidate) -> str:
     if best.equal_share is None:
         return cannot_tell("Equal values", f"Nothing of {shown(best.ref)} can be compared.")
-    body = f"Values equal to those of {shown(best.ref)} in bf16. By chance it would be {numbers.share(best.equal_by_chance)}."
+    body = f"Values of matrices equal to those of {shown(best.ref)} in bf16. By chance it would be {numbers.share(best.equal_by_chance)}."
     return answer("Equal values", numbers.share(best.equal_share), FACT, body)
 
 
@@ -75,7 +75,10 @@ def _distance(best: Candidate) -> str:
             f"{numbers.magnitude(best.distance)}. The cosine is then {numbers.magnitude(few.cosine)}."
         )
         return answer("Distance", numbers.share(few.distance), FACT, body)
-    body = f"|X - P| / |P| for {shown(best.ref)}. The cosine is {best.cosine:.4f}; unrelated values give 0 ± {chance}."
+    body = (
+        f"|X - P| / |P|: norm of the difference from {shown(best.ref)}, relative to its own. The cosine is {best.cosine:.4f}; "
+        f"unrelated values give 0 ± {chance}."
+    )
     return answer("Distance", numbers.share(best.distance), FACT, body)
 
 
@@ -85,7 +88,9 @@ def _proof(best: Candidate) -> str:
     chance = numbers.share(best.telling_by_chance)
     of = "" if best.telling == best.compared else ", of those that are neither zero nor frequent on both sides"
     body = f"Values equal to those of {shown(best.ref)} in bf16{of}. By chance it would be {chance}."
-    return answer("Proof", numbers.share(best.telling_equal), _PROOF if proven(best) else FACT, body)
+    if not proven(best):
+        return answer("Equal uncommon values", numbers.share(best.telling_equal), FACT, f"{body} They prove no relation.")
+    return answer("Proof", numbers.share(best.telling_equal), _PROOF, body)
 
 
 def _explained(report: ParentsReport) -> str:

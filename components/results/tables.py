@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Most columns of a table in the normal type size.
 _FEW = 7
+# Pixels of the narrowest column of a sortable table, which holds ten characters: a number that is cut off is another number.
+_NARROWEST = 92
 
 
 def listed(declared: Table, report: Any, rows: Iterable[Any] | None = None, caption: str | None = None) -> str:
@@ -58,7 +60,7 @@ class Sortable:
         return gr.Dataframe(
             headers=self._titles,
             datatype=["str" if column.text is None else "number" for column in self._columns],  # "auto" may not escape text
-            column_widths=[f"{column.width or 44 + 7 * len(column.title)}px" for column in self._columns],
+            column_widths=[f"{column.width or max(_NARROWEST, 44 + 7 * len(column.title))}px" for column in self._columns],
             interactive=False,
             label=self.label,
             show_label=False,

@@ -80,12 +80,14 @@ def roles(report: SparsityReport) -> go.Figure:
         "%{customdata[4]} parameters"
     )
     names, bars = [name for name, _, _ in known], error_bars(shares, lows, highs, GREY) | {"thickness": 1.6, "width": 5}
-    points = line("", shares, names, 0, hover, details, mode="markers", error_x=bars, hovertemplate="%{y}<br>" + hover + "<extra></extra>")
+    style = {"mode": "markers", "error_x": bars, "cliponaxis": False, "hovertemplate": "%{y}<br>" + hover + "<extra></extra>"}
+    points = line("", shares, names, 0, hover, details, **style)
     figure = go.Figure([points], layout(80 + _ROW * max(2, len(known))))
     drawn = [end for end in (*shares, *lows, *highs) if end is not None] or [0.0, 100.0]
     low, high = min(drawn), max(drawn)
     margin = max(0.5, 0.06 * (high - low))
-    figure.update_xaxes(title="sparsity, %", range=[low - margin, high + margin], nticks=6, showgrid=True, gridcolor=GREY)
+    low, high = max(0.0, low - margin), min(100.0, high + margin)
+    figure.update_xaxes(title="sparsity, %", range=[low, high], nticks=6, showgrid=True, gridcolor=GREY)
     figure.update_yaxes(automargin=True, ticks="")
     figure.update_layout(margin={"l": 20, "r": 12, "t": 8, "b": 48})
     return figure

@@ -138,6 +138,11 @@ def _among(report: SparsityReport) -> str:
     return rank(report.sparsity) if report.sparsity is not None else ""
 
 
+def _moved(report: SparsityReport) -> bool:
+    """Tell whether a value read differs: a copy has no size of its updates, and is not one of the fine-tunes."""
+    return bool(report.num_changed or (report.swallowed.count and report.swallowed.meaningful))
+
+
 _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "Where",
@@ -168,6 +173,7 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
             Plot("bf16 ULPs between base and tuned", plots.ulps),
             Piece(tables.sizes),
         ],
+        when=_moved,
     ),
     Tab(
         "Over time",
@@ -187,6 +193,7 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
             Plot("Compared with published fine-tunes", plots.among_published),
             Piece(tables.among_published, folded="Published fine-tunes"),
         ],
+        when=_moved,
     ),
     Tab("Tensors", [Caption(captions.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
     Tab("Matching", [Piece(matching, folded="Matching of the tensors")]),

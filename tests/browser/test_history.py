@@ -17,11 +17,13 @@ def _shows(page: Page, model: str, example: bool) -> None:
     expect(page.locator("#m-result .m-head h2")).to_have_text(re.compile(rf"^{re.escape(model)}( @|$)"))
     expect(page).to_have_url(re.compile(rf"\?model={quote(model, safe='')}"))
     expect(page.locator(".m-chosen")).to_be_visible(visible=example)
+    expect(page).to_have_title(f"{model} – What precision was this model trained in?")
 
 
 def test_back_goes_from_a_result_to_the_one_before_and_to_the_empty_page(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     expect(page.locator(".m-example")).to_be_visible()
+    expect(page).to_have_title("What precision was this model trained in? – Mantissa")
     page.fill(MODEL, f"'{OVERFLOW}'")
     page.locator(MODEL).press("Enter")
     _shows(page, OVERFLOW, example=False)

@@ -122,7 +122,7 @@ def test_the_headline_names_the_ceilings_that_are_closer() -> None:
     best = max((name for name in means if name not in ("svd", "true_rows")), key=means.__getitem__)
     above = [f"{name} ({cosine(means[name])})" for name in ("svd", "true_rows") if means[name] > means[best]]
     assert above
-    assert found.headline().endswith(f"; closer are only ceilings, which read the head's weight: {' and '.join(above)}.")
+    assert found.headline().endswith(f"; only ceilings, which read the head's weight, come closer: {' and '.join(above)}.")
     assert f" {cosine(means[best])} with the exact gradient" in found.headline()  # the digits of the table and the tile
     alone = exit_report(methods=("svd",), sweep=False, layers="final")
     assert alone.headline().startswith("The ceiling svd has a mean cosine of ")

@@ -17,7 +17,7 @@ from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
 from components.dtype.form import request as passport
-from components.forms.checkpoint_picker import UNREACHABLE, Suggestions, choices
+from components.forms.checkpoint_picker import SAMPLES_WORK, UNREACHABLE, Suggestions, choices
 from components.running import jobs, queue_limits, rejoined_runs
 from components.running.progress import Meter
 from components.running.queue_limits import Caller
@@ -252,9 +252,12 @@ def test_an_unreachable_hub_is_said_and_left_alone_for_a_while() -> None:
         raise HubUnreachable("The Hub does not answer.")
 
     suggestions = Suggestions(search)
-    assert suggestions.find("llama") == (choices(wanted="llama"), UNREACHABLE)
-    assert suggestions.find("llama-2") == (choices(wanted="llama-2"), UNREACHABLE)
+    assert suggestions.find("llama") == (choices(wanted="llama"), UNREACHABLE + SAMPLES_WORK)
+    assert suggestions.find("llama-2") == (choices(wanted="llama-2"), UNREACHABLE + SAMPLES_WORK)
     assert calls == ["llama"]
+    labels = Suggestions(search, samples=False)  # those of the form for labels, which refuses samples
+    offered, note = labels.find("llama") or ([], "")
+    assert note == UNREACHABLE and offered and not any(name.startswith("sample:") for name in offered)
 
 
 def test_progress_is_escaped_and_not_too_frequent() -> None:

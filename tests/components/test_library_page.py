@@ -261,3 +261,5 @@ def test_the_counts_are_the_librarys(library: Library) -> None:
     shown = _Elements(counted())
     assert f"the training precision of {there.models + 1} models, each with its evidence" in shown.text
     assert "the published weight figures of 29 models; no stored results yet" in shown.text
+    assert library.add_result(report("sample:tiny-bf16", id="1" * 64), public=True)
+    assert library.counts().sentence.endswith("; no stored results of models on the Hub yet.")

@@ -10,7 +10,7 @@ from analyzers.parents import ParentsReport, ParentsRequest, analyze
 from components.forms.form import as_read, command, permalink
 from components.library.storable_reports import storable_result
 from components.parents.form import filled, request
-from components.parents.result import RESULT
+from components.parents.result import RESULT, measures
 from components.site import stored_results
 from tests.parents.checkpoints import Folder, merged, model, stacked
 
@@ -61,6 +61,13 @@ def test_a_document_shows_evidence_weights_and_candidates(derived: ParentsReport
         lines = [trace for trace in ancestry.data if trace.mode == "lines"]
         assert len(lines) == len(report.parents) and {trace.line.dash for trace in lines} <= {"solid"}
         assert len(layers.data) == 2 and RESULT.document([report]).alone()
+
+
+def test_a_tile_says_proof_of_a_proof_alone(derived: ParentsReport) -> None:
+    assert "Proof" in measures(derived, False)
+    few = derived.candidates[0].model_copy(update={"telling_equal": 0.002, "telling_by_chance": 0.001})
+    other = measures(derived.model_copy(update={"candidates": (few, *derived.candidates[1:])}), False)
+    assert "Proof" not in other and "Equal uncommon values" in other and "They prove no relation." in other
 
 
 def test_the_library_keeps_it_under_a_key_that_finds_it(derived: ParentsReport, tmp_path: Path) -> None:

@@ -133,6 +133,8 @@ def test_figures_say_what_stands_at_their_edges() -> None:
     assert '"overflow"' in captions.forward(over) and '"overflow"' in captions.backward(over)
     assert "fp16 ran with a loss scale of 2¹⁶" in captions.backward(found)
     assert "No loss scale keeps the gradients of fp16 finite" in captions.backward(over)
+    both = over.model_copy(update={"variants": {**over.variants, "fp16_autocast": over.variants["fp16"]}})
+    assert captions.backward(both).count("No loss scale") == 1 and "of fp16 and fp16_autocast finite" in captions.backward(both)
     assert "In fp16 mlp.up_proj.weight of layer 1 would overflow first." in captions.headroom(over)
     assert "None of them exceeds the limit of fp16" in captions.headroom(found)
     assert '"overflow"' in captions.parameters(over) and '"overflow"' not in captions.inside_backward(found)

@@ -59,11 +59,16 @@ def test_roles_are_points_with_the_range_of_their_tensors_which_fills_the_axis()
     (bars,) = figure.data
     low, high = figure.layout.xaxis.range
     ends = [end for row in sparsity_report().roles.values() for end in (row.min, row.max) if end is not None]
-    assert 100 * min(ends) - 10 < low < 100 * min(ends) and 100 * max(ends) < high < 100 * max(ends) + 10
+    assert 100 * min(ends) - 10 < low < 100 * min(ends) and 100 * max(ends) == high == 100
     assert list(bars.y) == ["norm", "mlp", "attention", "embedding"]
     attention = list(bars.y).index("attention")
     assert bars.x[attention] == pytest.approx(70)
     assert bars.error_x.array[attention] == pytest.approx(10) and bars.error_x.arrayminus[attention] == pytest.approx(20)
+
+
+def test_no_axis_of_sparsity_goes_beyond_all() -> None:
+    whole = {name: row.model_copy(update=dict.fromkeys(("sparsity", "min", "max"), 1.0)) for name, row in sparsity_report().roles.items()}
+    assert plots.roles(sparsity_report(roles=whole)).layout.xaxis.range == (99.5, 100)
 
 
 def test_relative_updates_mark_both_steps_of_bf16_and_stack_what_bf16_does_not_see() -> None:

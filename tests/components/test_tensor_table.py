@@ -1,13 +1,20 @@
 """The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
 
 from analyzers.dtype_detection.columns import TENSORS
 from analyzers.dtype_detection.report import VERDICT_WORDS, Verdict
+from analyzers.update_sparsity.columns import TENSORS as CHANGES
 from components.dtype.tables import representable
 from components.dtype.text import captions
+from components.precision.tables import LARGEST
 from components.results.tables import Sortable
 from tests.components.dtype_reports import hostile_report, report
+from tests.components.precision_reports import precision_report
+from tests.components.sparsity_reports import sparsity_report
 
 
 def _unread() -> dict[str, object]:
@@ -34,6 +41,20 @@ def test_the_verdict_on_a_tensor_is_in_words() -> None:
     table = Sortable(TENSORS, "m-tensors").value(report(tensors=[row]))
     assert dict(zip(table["headers"], table["metadata"]["display_value"][0], strict=True))["Lineage"] == "from fp8"
     assert VERDICT_WORDS.keys() == set(get_args(Verdict)) and not any("-" in words for words in VERDICT_WORDS.values())
+
+
+@pytest.mark.parametrize(
+    ("build", "of"),
+    [(lambda: Sortable(TENSORS, "m"), report), (lambda: LARGEST, precision_report), (lambda: Sortable(CHANGES, "m"), sparsity_report)],
+)
+def test_no_number_and_no_role_is_cut_off(build: Callable[[], Sortable], of: Callable[[], Any]) -> None:
+    table = build()
+    widths = [int(str(width).removesuffix("px")) for width in table.build().column_widths or ()]
+    value = table.value(of())
+    long = {"Name", "Tensor", "In the tuned checkpoint"}  # these are cut off, and whole in the tooltip and the files
+    for row in value["metadata"]["display_value"]:
+        for title, text, width in zip(value["headers"], row, widths, strict=True):
+            assert title in long or 7.6 * len(text) + 16 <= width, (title, text, width)  # px of a character and of the padding
 
 
 def test_a_tensor_that_was_not_read_shows_no_counts() -> None:

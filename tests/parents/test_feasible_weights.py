@@ -48,6 +48,14 @@ def test_bounds_contain_every_weight_that_gives_the_same_values(apart: float | N
     assert any(bool((merge(step) != child).any()) for step in steps)
 
 
+def test_powers_of_two_leave_both_bounds() -> None:
+    """Their lower half-spaces are the nearest of all: a linear program over these alone has no upper bound."""
+    numbers = torch.cat([2.0 ** -torch.arange(1.0, 9).repeat(100), torch.randn(1_000, generator=torch.Generator().manual_seed(0))])
+    x = numbers.to(BF16).double().numpy()
+    low, high = bounds(x, x[None], np.array([1.0]), "BF16")
+    assert 1 - 2**-8 < low[0] < 1 < high[0] < 1 + 2**-8
+
+
 def test_absent_and_equal_parents_have_no_bounds() -> None:
     x = np.random.default_rng(0).standard_normal(500).astype(np.float32).astype(np.float64)
     low, high = bounds(x, np.stack([x, np.zeros_like(x)]), np.array([1.0, 0.0]), "F32")

@@ -94,6 +94,8 @@ def test_the_summary_is_taken_of_the_tensors() -> None:
         assert (found.logits, found.logits_bw, found.head) == (errors["logits", None], errors["logits_grad", None], errors["loss", None])
         assert found.head_bw == errors["hidden_grad", layers - 1]
         assert [row.layer for row in variant.headroom] == list(range(-1, layers + 1))
+        first, last = variant.headroom[0], variant.headroom[-1]
+        assert first.weights_at == first.backward_at == "model.embed_tokens.weight" and last.weights_at == "model.norm.weight"
 
 
 def test_bf16_is_eight_times_as_far_off_as_fp16_and_wider_parts_bring_it_nearer() -> None:

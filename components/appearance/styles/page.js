@@ -9,6 +9,15 @@
   let typing = false;
   let stopped = 0;
   const button = (id) => [...document.querySelectorAll(id)].find((found) => found.offsetParent !== null);
+  // Gradio gives every page the title of the app; open tabs are told apart by their models and questions.
+  const served = document.title;
+  const entitle = () => {
+    if (document.querySelector("gradio-app[data-query]")) return;
+    const models = new URLSearchParams(location.search).getAll("model").join(", ");
+    const question = document.querySelector("h1")?.textContent.trim();
+    const title = models && question ? `${models} – ${question}` : served;
+    if (document.title !== title) document.title = title;
+  };
   const say = (text) => { const place = document.querySelector("#m-busy"); if (place) place.textContent = text; };
   // The history has one entry for each result, and one for the empty page: a run replaces what came to nothing. The address is that of the
   // run from its start, and of its result as soon as it is shown.
@@ -163,6 +172,7 @@
     }
     spoken = result;
     if (next && failed()) speak(location.pathname);
+    entitle();
     // Gradio ties a read-only field's label to its copy button; a screen reader needs it on the field.
     for (const field of document.querySelectorAll(".m-share :is(input, textarea):not([aria-label])"))
       field.setAttribute("aria-label", field.closest("label")?.querySelector("[data-testid=block-info]")?.textContent.trim() ?? "");

@@ -2,8 +2,9 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     Weights = Reference | nn.Module | Mapping[str, Tensor]
     Model = Reference | nn.Module
     Loss = Callable[[nn.Module, Any], Tensor] | str
+
+# Held while a model is run: loading one sets torch's default dtype and random state, which belong to the whole process.
+_RUNNING = threading.RLock()
+_RUN_MODELS = ("conflict", "precision", "exit")
 
 
 @overload
@@ -390,8 +395,8 @@ def _answer(items: Iterator[Any], name: str, stream: bool, progress: bool) -> An
 
         items = with_bar(items, name)
     if stream:
-        return _explained(items)
-    with closing(items):  # type: ignore[type-var]
+        return _explained(_in_turn(items) if name in _RUN_MODELS else items)
+    with _RUNNING if name in _RUN_MODELS else nullcontext(), closing(items):  # type: ignore[type-var]
         *_, report = items
     return report
 
@@ -399,6 +404,21 @@ def _answer(items: Iterator[Any], name: str, stream: bool, progress: bool) -> An
 def _explained(items: Iterator[Any]) -> Iterator[Any]:
     with extras_explained(), closing(items):  # type: ignore[type-var]
         yield from items
+
+
+def _in_turn(items: Iterator[Any]) -> Iterator[Any]:
+    """Yield ``items``, each computed while no other model runs; not held in between, since another thread may ask for the next one."""
+    try:
+        while True:
+            with _RUNNING:
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+            yield item
+    finally:
+        with _RUNNING:
+            items.close()  # type: ignore[attr-defined]
 
 
 def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Iterator[Any]:

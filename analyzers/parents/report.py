@@ -17,7 +17,7 @@ from analyzers.options import Option
 from analyzers.records import Interval, Record
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 10
+ANALYSIS_VERSION = 11
 
 Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]

@@ -172,7 +172,7 @@ def shrink(
         from analyzers.shrink import shrink
 
         access = Access(token=token or None, local=True)
-        return _answer(shrink(_named(model, {}, None), os.fspath(out), to, access), "shrink", stream, progress)
+        return _answer(shrink(_stored("shrink", model), os.fspath(out), to, access), "shrink", stream, progress)
 
 
 def merge(
@@ -193,7 +193,7 @@ def merge(
         from analyzers.merge import merge
 
         access = Access(token=token or None, local=True)
-        return _answer(merge(_named(model, {}, None), os.fspath(out), dtype, access), "merge", stream, progress)
+        return _answer(merge(_stored("merge", model), os.fspath(out), dtype, access), "merge", stream, progress)
 
 
 @overload
@@ -251,7 +251,8 @@ def conflict(
         from analyzers.errors import InvalidRequest
 
         raise InvalidRequest("A loss of your own runs on batches of your own: pass batches=, what it takes.")
-    if rows := options.get("token_ids"):
+    options = _with_lists(options)
+    if isinstance(rows := options.get("token_ids"), list) and rows:
         options = {"samples": max(2, len(rows))} | options
     return _ask("conflict", {"model": model}, options | ({} if loss is None else {"loss": loss}), stream, progress, token, tokenizer)
 
@@ -274,7 +275,8 @@ def precision(
     or as a list of answers of vLLM, SGLang or OpenAI's API or of {"token_ids": [...], "logprobs": [...]}; the report's ``engine`` tells
     whether bf16 rounding explains them. Other parameters and errors as in `dtype`.
     """
-    if rows := options.get("token_ids"):
+    options = _with_lists(options)
+    if isinstance(rows := options.get("token_ids"), list) and rows and isinstance(rows[0], list):
         options = {"sequences": len(rows), "sequence_length": len(rows[0])} | options
     if isinstance(logprobs := options.get("logprobs"), str | os.PathLike):
         options = options | {"logprobs": _logprobs(logprobs)}
@@ -292,6 +294,17 @@ def compare_runs(
     options |= {"logprobs": _logprobs(a), "against": _logprobs(b)}
     report: PrecisionReport = _ask("precision", {"model": model}, options, False, progress, token, tokenizer)
     return report
+
+
+def _with_lists(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with tensors and arrays of token ids, and lists of these, as lists."""
+
+    def listed(given: Any) -> Any:
+        if hasattr(given, "tolist"):
+            return given.tolist()
+        return [listed(each) for each in given] if isinstance(given, list | tuple) else given
+
+    return {**options} | {name: listed(options[name]) for name in ("token_ids", "answer_starts") if name in options}
 
 
 def _logprobs(given: Any) -> Any:
@@ -320,7 +333,8 @@ def exit(
     model, tokenizer: as in `conflict`. options: fields of `analyzers.exit_feedback.ExitRequest`: methods, rank, k, anchors, seeds, data,
     token_ids with answer_starts (without training, which needs a tokenizer), ... Other parameters and errors as in `dtype`.
     """
-    if rows := options.get("token_ids"):
+    options = _with_lists(options)
+    if isinstance(rows := options.get("token_ids"), list) and rows:
         options = {"samples": len(rows)} | options
     return _ask("exit", {"model": model}, options, stream, progress, token, tokenizer)
 
@@ -464,6 +478,16 @@ def _asked(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any],
     except ValidationError as error:
         raise request_error(error) from None
     return request, Access(token=token or None, local=True, memory=memory)
+
+
+def _stored(question: str, model: Any) -> Any:
+    memory: dict[str, Any] = {}
+    named = _named(model, memory, None)
+    if memory:
+        from analyzers.errors import InvalidRequest
+
+        raise InvalidRequest(f"{question} reads a checkpoint by its reference or path: save the model first.")
+    return named
 
 
 def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:

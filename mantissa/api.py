@@ -235,8 +235,8 @@ def conflict(
 
     model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
     changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
-    options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (a list of ids per sample) with
-    answer_starts, ffn ("topk"), topk, gamma, ... loss: "mean" or "sum" over a sample's answer tokens.
+    options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (ids per sample, in lists, a
+    tensor or an array) with answer_starts, ffn ("topk"), topk, gamma, ... loss: "mean" or "sum" over a sample's answer tokens.
 
     batches: inputs of ``loss(model, batch)``, which returns a scalar tensor; the gradient of each batch is then one sample. Without a loss,
     batches are mappings and ``model(**batch).loss`` is differentiated. model is any module of torch with feed-forward blocks

@@ -2,8 +2,9 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     Weights = Reference | nn.Module | Mapping[str, Tensor]
     Model = Reference | nn.Module
     Loss = Callable[[nn.Module, Any], Tensor] | str
+
+# Held while a model is run: loading one sets torch's default dtype and random state, which belong to the whole process.
+_RUNNING = threading.RLock()
+_RUN_MODELS = ("conflict", "precision", "exit")
 
 
 @overload
@@ -167,7 +172,7 @@ def shrink(
         from analyzers.shrink import shrink
 
         access = Access(token=token or None, local=True)
-        return _answer(shrink(_named(model, {}, None), os.fspath(out), to, access), "shrink", stream, progress)
+        return _answer(shrink(_stored("shrink", model), os.fspath(out), to, access), "shrink", stream, progress)
 
 
 def merge(
@@ -188,7 +193,7 @@ def merge(
         from analyzers.merge import merge
 
         access = Access(token=token or None, local=True)
-        return _answer(merge(_named(model, {}, None), os.fspath(out), dtype, access), "merge", stream, progress)
+        return _answer(merge(_stored("merge", model), os.fspath(out), dtype, access), "merge", stream, progress)
 
 
 @overload
@@ -230,8 +235,8 @@ def conflict(
 
     model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
     changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
-    options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (a list of ids per sample) with
-    answer_starts, ffn ("topk"), topk, gamma, ... loss: "mean" or "sum" over a sample's answer tokens.
+    options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (ids per sample, in lists, a
+    tensor or an array) with answer_starts, ffn ("topk"), topk, gamma, ... loss: "mean" or "sum" over a sample's answer tokens.
 
     batches: inputs of ``loss(model, batch)``, which returns a scalar tensor; the gradient of each batch is then one sample. Without a loss,
     batches are mappings and ``model(**batch).loss`` is differentiated. model is any module of torch with feed-forward blocks
@@ -246,7 +251,8 @@ def conflict(
         from analyzers.errors import InvalidRequest
 
         raise InvalidRequest("A loss of your own runs on batches of your own: pass batches=, what it takes.")
-    if rows := options.get("token_ids"):
+    options = _with_lists(options)
+    if isinstance(rows := options.get("token_ids"), list) and rows:
         options = {"samples": max(2, len(rows))} | options
     return _ask("conflict", {"model": model}, options | ({} if loss is None else {"loss": loss}), stream, progress, token, tokenizer)
 
@@ -269,7 +275,8 @@ def precision(
     or as a list of answers of vLLM, SGLang or OpenAI's API or of {"token_ids": [...], "logprobs": [...]}; the report's ``engine`` tells
     whether bf16 rounding explains them. Other parameters and errors as in `dtype`.
     """
-    if rows := options.get("token_ids"):
+    options = _with_lists(options)
+    if isinstance(rows := options.get("token_ids"), list) and rows and isinstance(rows[0], list):
         options = {"sequences": len(rows), "sequence_length": len(rows[0])} | options
     if isinstance(logprobs := options.get("logprobs"), str | os.PathLike):
         options = options | {"logprobs": _logprobs(logprobs)}
@@ -287,6 +294,17 @@ def compare_runs(
     options |= {"logprobs": _logprobs(a), "against": _logprobs(b)}
     report: PrecisionReport = _ask("precision", {"model": model}, options, False, progress, token, tokenizer)
     return report
+
+
+def _with_lists(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with tensors and arrays of token ids, and lists of these, as lists."""
+
+    def listed(given: Any) -> Any:
+        if hasattr(given, "tolist"):
+            return given.tolist()
+        return [listed(each) for each in given] if isinstance(given, list | tuple) else given
+
+    return {**options} | {name: listed(options[name]) for name in ("token_ids", "answer_starts") if name in options}
 
 
 def _logprobs(given: Any) -> Any:
@@ -315,7 +333,8 @@ def exit(
     model, tokenizer: as in `conflict`. options: fields of `analyzers.exit_feedback.ExitRequest`: methods, rank, k, anchors, seeds, data,
     token_ids with answer_starts (without training, which needs a tokenizer), ... Other parameters and errors as in `dtype`.
     """
-    if rows := options.get("token_ids"):
+    options = _with_lists(options)
+    if isinstance(rows := options.get("token_ids"), list) and rows:
         options = {"samples": len(rows)} | options
     return _ask("exit", {"model": model}, options, stream, progress, token, tokenizer)
 
@@ -390,8 +409,8 @@ def _answer(items: Iterator[Any], name: str, stream: bool, progress: bool) -> An
 
         items = with_bar(items, name)
     if stream:
-        return _explained(items)
-    with closing(items):  # type: ignore[type-var]
+        return _explained(_in_turn(items) if name in _RUN_MODELS else items)
+    with _RUNNING if name in _RUN_MODELS else nullcontext(), closing(items):  # type: ignore[type-var]
         *_, report = items
     return report
 
@@ -399,6 +418,21 @@ def _answer(items: Iterator[Any], name: str, stream: bool, progress: bool) -> An
 def _explained(items: Iterator[Any]) -> Iterator[Any]:
     with extras_explained(), closing(items):  # type: ignore[type-var]
         yield from items
+
+
+def _in_turn(items: Iterator[Any]) -> Iterator[Any]:
+    """Yield ``items``, each computed while no other model runs; not held in between, since another thread may ask for the next one."""
+    try:
+        while True:
+            with _RUNNING:
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+            yield item
+    finally:
+        with _RUNNING:
+            items.close()  # type: ignore[attr-defined]
 
 
 def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Iterator[Any]:
@@ -444,6 +478,16 @@ def _asked(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any],
     except ValidationError as error:
         raise request_error(error) from None
     return request, Access(token=token or None, local=True, memory=memory)
+
+
+def _stored(question: str, model: Any) -> Any:
+    memory: dict[str, Any] = {}
+    named = _named(model, memory, None)
+    if memory:
+        from analyzers.errors import InvalidRequest
+
+        raise InvalidRequest(f"{question} reads a checkpoint by its reference or path: save the model first.")
+    return named
 
 
 def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:

@@ -17,7 +17,8 @@ from analyzers.errors import InvalidRequest, UnsupportedWeights
 DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2", torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ", torch.int64: "I64",
-    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.uint64: "U64",
+    torch.uint32: "U32", torch.uint16: "U16", torch.float8_e8m0fnu: "F8_E8M0", torch.complex64: "C64",
 }  # fmt: skip
 _PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -62,6 +63,8 @@ def _check_all_here(name: str, state: Mapping[str, Any]) -> None:
             raise InvalidRequest(
                 f"The state dict must hold tensors by name, and {quoted(str(key))} is of the type {kind}: pass the model's own."
             )
+        if any("\ud800" <= letter <= "\udfff" for letter in key):  # half of a pair of UTF-16, which no file can hold
+            raise InvalidRequest(f"{quoted(key)} is no name of a tensor: it has a letter that is not valid Unicode.")
     away = [key for key, value in state.items() if value.is_meta]
     if away:
         raise InvalidRequest(
@@ -76,20 +79,26 @@ def _once(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     chosen = {}
     for key, value in state.items():
         place: tuple[object, ...] = (key,)
-        if type(value) in (Tensor, nn.Parameter) and value.numel():
+        if _is_plain(value) and value.numel():
             place = (value.device, value.data_ptr(), value.shape, value.stride(), value.dtype)
         if seen.setdefault(place, key) == key:
             chosen[key] = value
     return chosen
 
 
+def _is_plain(value: Tensor) -> bool:
+    """Return whether the values are those of one storage, as they are not of sparse, nested and packed tensors."""
+    return type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided and not value.is_nested
+
+
 def _tensor(key: str, value: Tensor) -> MemoryTensor:
     if type(value) not in (Tensor, nn.Parameter):  # such as DTensor, and the packed tensors of torchao and bitsandbytes
-        what = "one shard of its values" if type(value).__name__ == "DTensor" else "quantized values"
-        raise UnsupportedWeights(f"{quoted(key)} is a {type(value).__name__}, which holds {what} here: pass a state dict of plain tensors.")
-    if value.dtype not in DTYPES or value.layout != torch.strided:
-        raise UnsupportedWeights(f"{quoted(key)} is stored as {value.dtype}, {value.layout}, which is not read: convert it first.")
-    whole = value.detach().contiguous()
+        what = "which holds one shard of its values" if type(value).__name__ == "DTensor" else "whose values may be quantized or packed"
+        raise UnsupportedWeights(f"{quoted(key)} is a {type(value).__name__}, {what}: pass a state dict of plain tensors.")
+    if value.dtype not in DTYPES or not _is_plain(value):
+        layout = "a nested tensor" if value.is_nested else str(value.layout)
+        raise UnsupportedWeights(f"{quoted(key)} is stored as {value.dtype}, {layout}, which is not read: convert it first.")
+    whole = value.detach().resolve_conj().resolve_neg().contiguous()
     flat = whole.reshape(-1)
     patterns = flat.view(_PATTERNS[value.element_size()])
     return MemoryTensor(DTYPES[value.dtype], tuple(value.shape), _reader(flat.view(torch.uint8)), whole, patterns)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from statistics import median
 from time import perf_counter
 from typing import Any, get_args
 from weakref import finalize
@@ -59,7 +58,10 @@ def metered(device: torch.device) -> Iterator[Callable[[], int]]:
         yield lambda: meter.peak
 
 
+# Least number of runs; seconds that runs shorter than a third of it are repeated for, and their largest number. The fastest counts, since
+# other work on the machine only adds time.
 REPEATS = 3
+_LONG, _MOST_RUNS = 0.05, 200
 CHUNKS = 4  # Chunks of tokens in the chunked form.
 # Multiplications of one forward and backward pass, which set the number of tokens: about a second on a small CPU, less on a GPU.
 _WORK = 40_000_000_000
@@ -90,7 +92,7 @@ def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[
         if isinstance(built, SpanHead):
             built.anchor_states = None  # The cost of span includes choosing anchors from the batch.
         built.requires_grad_(True)
-        runs = [(form, *_measured(built, tokens.hidden[index], tokens.targets[index], form)) for form in get_args(Form)]
+        runs = [(form, *measured(built, tokens.hidden[index], tokens.targets[index], form)) for form in get_args(Form)]
         built.requires_grad_(False)
         fastest = fastest or min((seconds, peak) for _, seconds, peak in runs)
         for form, seconds, peak in runs:
@@ -100,8 +102,8 @@ def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[
             )
 
 
-def _measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -> tuple[float, int]:
-    """Measure the seconds (median) and peak bytes of a loss and its gradients."""
+def measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -> tuple[float, int]:
+    """Measure the seconds (of the fastest run) and peak bytes of a loss and its gradients."""
 
     def run() -> float:
         start = perf_counter()
@@ -116,7 +118,10 @@ def _measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -
     with metered(hidden.device) as peak:
         run()
     peak_bytes = peak()
-    return median(run() for _ in range(REPEATS)), peak_bytes
+    seconds = [run() for _ in range(REPEATS)]
+    while sum(seconds) < _LONG and len(seconds) < _MOST_RUNS:
+        seconds.append(run())
+    return min(seconds), peak_bytes
 
 
 def needed_bytes(head: ModelHead, points: Sequence[Point], swept: Sequence[Point], tokens: int, layers: int, narrow: bool) -> int:

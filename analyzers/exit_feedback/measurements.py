@@ -144,8 +144,9 @@ class SweepRow(Record):
 
 class CostRow(Record):
     """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens. form: "whole", all logits at once with autograd;
-    "chunked", the fused loss in chunks of ``Cost.chunk`` tokens. seconds: median of ``Cost.repeats`` runs; peak_bytes: in addition to
-    weights and inputs. time_ratio, memory_ratio: relative to the fastest exact run, ``Cost.exact_form``, in every row.
+    "chunked", the fused loss in chunks of ``Cost.chunk`` tokens. seconds: the fastest of at least ``Cost.repeats`` runs, their
+    median up to analysis version 5; peak_bytes: in addition to weights and inputs. time_ratio, memory_ratio: relative to the fastest exact
+    run, ``Cost.exact_form``, in every row.
     """
 
     method: str

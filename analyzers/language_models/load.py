@@ -46,6 +46,7 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
 from analyzers.numerics.device import Device, choose_device
+from analyzers.numerics.shared_context import SharedContext
 from analyzers.terminal import plural
 
 # Lower bound on the speed of a GPU relative to a CPU.
@@ -347,7 +348,7 @@ def open_model(
         beside = adapter == "beside"
         held = checkpoint.unmerged() if beside and isinstance(checkpoint, MergedCheckpoint) else checkpoint
         stored = WeightFolder(held, folder, _local(text, checkpoint, access), access.token) if weights else None
-        stack.enter_context(_quiet())
+        stack.enter_context(_quiet)
         runs_on: Device = "cuda" if lent else chosen
         spills = offload == "auto" and not lent  # the time estimate for a lent GPU does not include reading layers again
         opened = OpenModel(
@@ -426,7 +427,7 @@ def _longrope(outline: nn.Module) -> int | None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silenced() -> Iterator[None]:
     """Suppress transformers' progress bars and messages on stderr, which belongs to this program, while a model is open."""
     transformers: Any = logging
     level, bars = transformers.get_verbosity(), transformers.is_progress_bar_enabled()
@@ -438,3 +439,6 @@ def _quiet() -> Iterator[None]:
         transformers.set_verbosity(level)
         if bars:
             transformers.enable_progress_bar()
+
+
+_quiet = SharedContext(_silenced)

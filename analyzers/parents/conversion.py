@@ -24,6 +24,9 @@ from analyzers.tensor_words import dtype_name
 _PRECISION = {"BF16": 1, "F16": 2, "F32": 3, "F64": 4}  # Their order: a cast between two of them rounds to the less precise.
 # Residual of X = c P, in units of |X|, that rounding alone may leave; and least distance of c from 1 for a scaled tensor.
 _ROUNDING, _FACTOR = 0.01, 0.002
+# Largest relative error of rounding to each format, else bf16's; and least distance of c from 1 in units of a residual that exceeds it:
+# weight decay, and updates in proportion to the weights, move c as well, but leave more than a factor explains.
+_UNIT_ROUNDOFF, _EXPLAINS = {"F16": 2.0**-11, "F32": 2.0**-24, "F64": 2.0**-53}, 3
 # Largest distance of the factor from 1 on a coarser grid, and the residual that rounding to the coarsest grid, two bits, may leave.
 _OFF_GRID, _COARSE = 0.1, 0.6
 # Least cosine of a trained matrix with its source, largest of lost rows; and share of a squared distance by which outliers dominate it.
@@ -107,7 +110,7 @@ class Examination:
         assert tuned is not None
         if exact == number:
             return "equal", None, 0
-        narrow = min((group.base.counted_as, tuned.counted_as), key=lambda dtype: _PRECISION.get(dtype, 0))
+        narrow = self._narrow(group)
         if {group.base.counted_as, tuned.counted_as} == {"BF16", "F16"} and 2 * exact > number:
             narrow = "F16"  # fp16 holds most values of bf16, while bf16 holds few of fp16
         for through, same in zip(THROUGH, casts, strict=True):
@@ -115,13 +118,19 @@ class Examination:
                 return "rounded", dtype_name(through or narrow), 0
         return "differs", None, number - max(exact, *casts)
 
+    def _narrow(self, group: Group) -> str:
+        """Return the less precise of the dtypes of a tensor and its source."""
+        tuned = group.tuned[self._column]
+        assert tuned is not None
+        return min((group.base.counted_as, tuned.counted_as), key=lambda dtype: _PRECISION.get(dtype, 0))
+
     def _looks_trained(self, group: Group) -> bool:
         """Return whether the values differ like those of a trained matrix: in one direction, and more of them after longer training."""
         number, xx, xp, pp, zeroed = self._moments[group.base.name][[0, 2, 3, 4, 5]].tolist()
         if not number or not xx or not pp or number < self._counts[group.base.name][0]:
             return False
-        cosine, factor = xp / np.sqrt(xx * pp), xp / pp
-        scaled = abs(factor - 1) > _FACTOR and 1 - cosine**2 < _ROUNDING**2
+        cosine = xp / np.sqrt(xx * pp)
+        scaled = _is_scaled(xp / pp, np.sqrt(max(0.0, 1 - cosine**2)), self._narrow(group))
         equal = self._counts[group.base.name][-1] / number
         return bool(cosine > _TRAINED and not scaled and zeroed <= number / 100 and not (equal > 0.3 and cosine < 0.999))
 
@@ -189,7 +198,7 @@ class Examination:
         matrix = is_matrix(group.base.shape, group.base.role)
         spread = found.high - found.low
         in_range = residual * np.sqrt(xx / max(1.0, found.moments[0])) < _OF_RANGE * spread
-        if abs(factor - 1) > _FACTOR and residual < _ROUNDING and (matrix or in_range):
+        if _is_scaled(factor, residual, self._narrow(group)) and (matrix or in_range):
             return "scaled", None, exceptions, f"times {factor:.6g}"
         if 0 < found.zero_rows < found.all_rows:
             return "truncated", None, exceptions, f"{found.zero_rows:,} of {plural(found.all_rows, 'row')} are zero"
@@ -301,6 +310,13 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> TensorOrigin:
     if source.grid is not None and source.compared:
         found.grid = describe(source.grid), source.compared, source.nearest, source.ties
     return found
+
+
+def _is_scaled(factor: float, residual: float, dtype: str) -> bool:
+    """Return whether X is ``factor`` times P but for rounding to ``dtype``. residual: |X - factor P| / |X|."""
+    apart = abs(factor - 1)
+    rounded = residual <= _UNIT_ROUNDOFF.get(dtype, 2.0**-8)
+    return apart > _FACTOR and residual < _ROUNDING and (rounded or apart > _EXPLAINS * residual)
 
 
 def _is_truncated(found: TensorOrigin) -> bool:

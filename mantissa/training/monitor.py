@@ -67,7 +67,8 @@ class UpdateMonitor:
     and all of the others, such as norms; "exact" watches everything. Memory: two copies of the watched values, on the parameters' device; a
     shadow takes 16 bytes for each, three copies more, and the optimizer's state in float64.
     step: the step at which it is attached, if not 0. path: append a line of JSON for each look (by the first process).
-    Raises InvalidRequest for a model that has a monitor already, has no floating-point parameters, or is not loaded.
+    Raises InvalidRequest for a model that has a monitor already, has no floating-point parameters, or is not loaded, and for a path that
+    cannot be written.
     """
 
     def __init__(
@@ -83,6 +84,10 @@ class UpdateMonitor:
         step: int = 0,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InvalidRequest(f"A monitor watches a module of torch, not a value of the type {type(model).__name__}.")
+        if not isinstance(seed, int) or not isinstance(step, int):
+            raise InvalidRequest("seed= and step= are whole numbers.")
         numbers = isinstance(every, int) and isinstance(share, int | float)
         if not numbers or every < 1 or not 0 < share <= 1 or mode not in ("quick", "exact", "sampled"):
             raise InvalidRequest('A monitor looks every 1 or more steps, at a share above 0 and up to 1, in the mode "quick" or "exact".')
@@ -93,6 +98,7 @@ class UpdateMonitor:
         self._share = 1.0 if mode == "exact" else share
         self._seed = seed
         self._path = Path(path) if path is not None else None
+        self._check_path()
         self._start = self._last = self._step = step
         self._in_fsdp = watched_values.is_fsdp(model)
         optimizers = [] if optimizer is None else optimizer if isinstance(optimizer, Sequence) else [optimizer]
@@ -302,13 +308,26 @@ class UpdateMonitor:
             found[numbers[device]] = torch.cat(parts, 1).cpu().T
         return found
 
+    def _check_path(self) -> None:
+        """Raise InvalidRequest for a path that cannot be written, before training: at the first look it would end a long run."""
+        if self._path is None or self._path.is_fifo() or (_distributed() and dist.get_rank()):
+            return
+        try:
+            self._path.open("a").close()
+        except OSError as error:
+            raise _unwritable(self._path, error) from None
+
     def _write(self, look: Look) -> None:
         if self._path is None or (_distributed() and dist.get_rank()):
             return
         try:
             append_line(self._path, look.model_dump_json())
         except OSError as error:
-            raise InvalidRequest(f"The looks cannot be written to {self._path}: {error.strerror or 'the system refuses it'}.") from None
+            raise _unwritable(self._path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidRequest:
+    return InvalidRequest(f"The looks cannot be written to {path}: {error.strerror or 'the system refuses it'}.")
 
 
 def _distributed() -> bool:

@@ -4,7 +4,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, cast
@@ -20,6 +20,7 @@ from transformers import LlamaForCausalLM
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze
+from analyzers.exit_feedback.cost import measured
 from analyzers.exit_feedback.heads import HEADS, HeadSettings
 from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
 from analyzers.exit_feedback.measured_points import Point
@@ -238,6 +239,14 @@ def test_closing_it_ends_the_work(stage: str) -> None:
     with pytest.raises(StopIteration):
         next(steps)
     assert not any(thread.name == "watched" for thread in threading.enumerate())
+
+
+def test_other_work_on_the_machine_is_not_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    durations = iter([3.0, 0.5, 7.0, 0.25, 9.0])  # The first run measures memory.
+    clock = accumulate(step for seconds in durations for step in (0.0, seconds))
+    monkeypatch.setattr("analyzers.exit_feedback.cost.perf_counter", lambda: next(clock))
+    seconds, _ = measured(cast(Any, torch.nn.Linear(4, 8)), torch.ones(6, 4), torch.arange(6), "whole")
+    assert seconds == 0.25
 
 
 def test_costs_stand_beside_the_exact_gradient() -> None:

@@ -1,15 +1,20 @@
 """A model in memory is the caller's: nothing of it is changed, and what runs are its own values."""
 
 import copy
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from transformers.utils import logging
 
 import mantissa
 from analyzers.errors import InvalidCheckpoint
+from analyzers.language_models.load import OpenModel
 from tests.language_models.architectures import ARCHITECTURES, COMMON, VOCABULARY, build, every_architecture
 
 IDS = torch.randint(3, VOCABULARY, (2, 8), generator=torch.Generator().manual_seed(2)).tolist()
@@ -106,3 +111,34 @@ def test_weights_that_the_configuration_does_not_describe() -> None:
     model.config.intermediate_size, model.config.num_hidden_layers = 48, 3
     with pytest.raises(InvalidCheckpoint, match=r"9 of the tensors that config.json describes are missing"):
         mantissa.conflict(model, token_ids=IDS)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_models_of_two_threads_do_not_run_at_the_same_time(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # transformers sets torch's default dtype while it builds a model, for all threads.
+    model = build(ARCHITECTURES["llama"]).bfloat16()
+    running = most = 0
+    load: Callable[[OpenModel], Any] = OpenModel.load
+
+    def observed(opened: OpenModel) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.2)
+        loaded = load(opened)
+        running -= 1
+        return loaded
+
+    def figures() -> Any:
+        report = mantissa.precision(model, token_ids=IDS, variants=["bf16"], stream=stream)
+        if stream:
+            *_, report = report
+        return report.variants
+
+    before = torch.get_rng_state(), torch.get_default_dtype(), logging.get_verbosity()
+    alone = figures()
+    monkeypatch.setattr(OpenModel, "load", observed)
+    with ThreadPoolExecutor(3) as threads:
+        together = [threads.submit(figures) for _ in range(3)]
+    assert most == 1 and [each.result() for each in together] == [alone] * 3
+    assert torch.equal(torch.get_rng_state(), before[0]) and (torch.get_default_dtype(), logging.get_verbosity()) == before[1:]

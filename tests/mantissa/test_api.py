@@ -154,6 +154,33 @@ def test_token_ids_replace_a_tokenizer(model: Any, tokenizer: Any) -> None:
     assert mantissa.exit(model, token_ids=ids, answer_starts=starts, seeds=1, sweep=False).inputs.answer_starts == tuple(starts)
 
 
+def test_token_ids_may_be_a_tensor_or_an_array(model: Any) -> None:
+    ids = torch.arange(3, 11).view(2, 4)
+    expected = mantissa.conflict(model, token_ids=ids.tolist(), answer_starts=[1, 2])
+    for given in (ids, ids.numpy(), list(ids)):
+        assert mantissa.conflict(model, token_ids=given, answer_starts=torch.tensor([1, 2])).id == expected.id
+    precision = [mantissa.precision(model, token_ids=given, variants=("bf16",)).id for given in (ids, ids.tolist())]
+    assert precision[0] == precision[1]
+
+
+def test_weights_that_are_left_out_of_a_file_are_left_out_in_memory(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    plain = {
+        "model.embed_tokens.weight": torch.randn(64, 32, generator=generator),
+        "imaginary.weight": torch.randn(4, 4, generator=generator),
+    }
+    odd = {
+        "complex.weight": torch.randn(4, 4, dtype=torch.complex64, generator=generator),
+        **{f"{kind}.weight": torch.arange(16).to(kind) for kind in (torch.uint16, torch.uint32, torch.uint64, torch.float8_e8m0fnu)},
+    }
+    save_file(plain | odd, tmp_path / "model.safetensors")
+    lazily_negated = torch.complex(plain["imaginary.weight"], -plain["imaginary.weight"]).conj().imag
+    report = mantissa.dtype(
+        plain | odd | {"imaginary.weight": lazily_negated, "complex.weight": odd["complex.weight"].conj().resolve_conj().conj()}
+    )
+    assert findings(report) == findings(mantissa.dtype(tmp_path))
+
+
 def test_a_report_survives_json(tmp_path: Path) -> None:
     report = mantissa.sparsity("sample:tiny-bf16", "sample:tiny-tuned")
     (tmp_path / "report.json").write_text(report.model_dump_json())

@@ -1,5 +1,7 @@
 """Models in memory that cannot be looked at: one sentence each."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -48,7 +50,34 @@ def test_quantized(model: Any) -> None:
 
     quantize_(model, Int8WeightOnlyConfig(version=2))
     said = sentence(mantissa.precision, model, token_ids=IDS)
-    assert said.endswith("which holds quantized values here: pass a state dict of plain tensors.")
+    assert said.endswith("whose values may be quantized or packed: pass a state dict of plain tensors.")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state", "ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("build", "layout"),
+    [
+        (lambda: torch.eye(4).to_sparse(), "torch.sparse_coo"),
+        (lambda: torch.eye(4).to_sparse_csr(), "torch.sparse_csr"),
+        (lambda: torch.eye(4).to_mkldnn(), "torch._mkldnn"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "a nested tensor"),
+    ],
+)
+def test_without_one_storage(build: Callable[[], torch.Tensor], layout: str) -> None:
+    said = sentence(mantissa.dtype, {"first.weight": torch.ones(2), "odd.weight": build()})
+    assert said == f'"odd.weight" is stored as torch.float32, {layout}, which is not read: convert it first.'
+
+
+def test_a_name_that_no_file_can_hold() -> None:
+    assert sentence(mantissa.dtype, {"a\ud800.weight": torch.ones(2)}).endswith("it has a letter that is not valid Unicode.")
+
+
+def test_a_checkpoint_in_memory_is_not_written(model: Any, tmp_path: Path) -> None:
+    for question, named in ((mantissa.shrink, "shrink"), (mantissa.merge, "merge")):
+        for each in (model, model.state_dict()):
+            assert (
+                sentence(question, each, tmp_path / "out") == f"{named} reads a checkpoint by its reference or path: save the model first."
+            )
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # used by peft
@@ -98,6 +127,12 @@ def test_without_a_tokenizer(model: Any) -> None:
 )
 def test_token_ids_out_of_range(ids: Any, starts: Any, said: str, model: Any) -> None:
     assert sentence(mantissa.conflict, model, token_ids=ids, answer_starts=starts) == said
+
+
+@pytest.mark.parametrize("question", [mantissa.conflict, mantissa.precision, mantissa.exit])
+def test_token_ids_without_rows(question: Any, model: Any) -> None:
+    assert sentence(question, model, token_ids=7) == "token_ids must be a list, not 7."
+    assert sentence(question, model, token_ids=[1, 2]) == "entry 1 of token_ids must be a list, not 1."
 
 
 def test_uneven_rows(model: Any) -> None:

@@ -226,11 +226,16 @@ def test_parameters_that_come_and_go_are_told() -> None:
 
 def test_bad_use_is_one_sentence(tmp_path: Path) -> None:
     model = nn.Linear(8, 8)
-    monitor = UpdateMonitor(model, path=tmp_path)
+    monitor = UpdateMonitor(model, path=tmp_path / "updates.jsonl")
     with pytest.raises(InvalidRequest, match=r"^This model has a monitor already: close that one first\.$"):
         UpdateMonitor(model)
+    (tmp_path / "updates.jsonl").unlink()
+    (tmp_path / "updates.jsonl").mkdir()
     with pytest.raises(InvalidRequest, match=r"^The looks cannot be written to .*: Is a directory\.$"):
         monitor.look(1)
+    for path in (tmp_path, tmp_path / "missing" / "updates.jsonl"):  # before a training run has begun, not at its first look
+        with pytest.raises(InvalidRequest, match=r"^The looks cannot be written to "):
+            UpdateMonitor(nn.Linear(8, 8), path=path)
     monitor.close()
     UpdateMonitor(model).close()
     with pytest.raises(InvalidRequest, match=r'^"weight" is on the meta device: attach the monitor when the model is loaded\.$'):
@@ -240,6 +245,11 @@ def test_bad_use_is_one_sentence(tmp_path: Path) -> None:
     for options in ({"every": 0}, {"every": 2.5}, {"share": 0.0}, {"mode": "fast"}):
         with pytest.raises(InvalidRequest, match=r"^A monitor looks every 1 or more steps"):
             UpdateMonitor(nn.Linear(8, 8), **cast(Any, options))
+    with pytest.raises(InvalidRequest, match=r"^A monitor watches a module of torch, not a value of the type str\.$"):
+        UpdateMonitor(cast(Any, "org/model"))
+    for wrong in ({"seed": "first"}, {"step": 1.5}):
+        with pytest.raises(InvalidRequest, match=r"^seed= and step= are whole numbers\.$"):
+            UpdateMonitor(nn.Linear(2, 2), **cast(Any, wrong))
     with pytest.raises(InvalidRequest, match=r"^optimizer= takes an optimizer, or a list of several\.$"):
         UpdateMonitor(nn.Linear(8, 8), cast(Any, "adamw"))
     with pytest.raises(InvalidRequest, match=r"^masters= takes tensors, by name or in the order of the trainable parameters\.$"):

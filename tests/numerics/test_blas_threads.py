@@ -32,3 +32,15 @@ def test_nothing_is_changed_where_the_program_has_set_it(monkeypatch: pytest.Mon
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     with threadpool_limits(2, user_api="blas"), one_blas_thread():
         assert threads() == {2}
+
+
+def test_the_last_of_overlapping_streams_restores_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with threadpool_limits(2, user_api="blas"):
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert threads() == {1}
+        second.__exit__(None, None, None)
+        assert threads() == {2}

@@ -229,6 +229,27 @@ def test_pruned_scaled_and_permuted(folder: Folder) -> None:
     assert moved.verdict == "derived" and any("mlp" in each.text and "not tested" in each.text for each in moved.evidence)
 
 
+@pytest.mark.parametrize("dtype", [BF16, F32])
+def test_trained_weights_that_shrank_or_grew_are_not_called_scaled(dtype: torch.dtype, folder: Folder) -> None:
+    generator = torch.Generator().manual_seed(5)
+
+    def some_grow(x: torch.Tensor) -> torch.Tensor:
+        return x * (1 + 0.02 * (torch.rand(x.shape, generator=generator) < 0.1))
+
+    def decayed(x: torch.Tensor) -> torch.Tensor:
+        return 0.99 * x + 0.005 * x.norm() / x.numel() ** 0.5 * torch.randn(x.shape, generator=generator)
+
+    base = each(lambda x: x, FIRST, dtype=dtype)
+    for change in (some_grow, decayed):
+        matrices = {name: change(x.to(F32)).to(dtype) if x.dim() > 1 else x for name, x in base.items()}
+        report = folder.parents(matrices, base, mode="exact")
+        assert report.verdict == "derived" and {row.relation for row in report.conversion} <= {"equal", "differs"}, report.statement
+    times = {name: (1.003 * x.to(F32)).to(dtype) if x.dim() > 1 else x for name, x in base.items()}
+    report = folder.parents(times, base, mode="exact")
+    matrices = {name: x for name, x in base.items() if x.dim() > 1}
+    assert {row.relation for row in report.conversion if row.name in matrices} == {"scaled"}
+
+
 def test_unrelated_models(folder: Folder) -> None:
     report = folder.parents(THIRD, FIRST, SECOND)
     assert report.verdict == "unrelated" and report.parents == ()

@@ -40,7 +40,7 @@ endif
 run: $(app_stamp) $(kernels_stamp)
 	@exec env GRADIO_SERVER_PORT=$(PORT) $(python) app.py
 
-# Types are checked, three quarters of a minute of one core, while kernels are compiled and the first tests run.
+# Types are checked, a minute and a half of one core, while kernels are compiled and the first tests run.
 test: $(tests_stamp) style
 	@$(MAKE) --no-print-directory --jobs=2 types tested chosen="$(chosen)"
 
@@ -92,8 +92,7 @@ chromium:
 		&& $$root apt-get update && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -y chromium \
 		|| { echo 'The browser tests need Chromium: install the package "chromium", then run make test again.' >&2; exit 1; }
 
-# $(call install,files): what these files of requirements name, and the program mantissa. What the app needs comes first: it is compiled on the
-# other cores while pip, which uses one, installs the rest.
+# $(call install,files): what these files of requirements name, at once.
 define install
 	@command -v $(PYTHON) >/dev/null \
 		|| { echo 'Mantissa needs Python 3.11 or 3.12, and there is no $(PYTHON). Install it, or name yours: make PYTHON=...' >&2; exit 1; }
@@ -103,9 +102,8 @@ define install
 		|| { echo 'The venv module of $(PYTHON) is missing: install the package "python3-venv".' >&2; exit 1; }
 	@{ $(whole); } || { rm -rf .venv && $(PYTHON) -m venv .venv; }
 	@echo 'Installing $(1) into .venv'
-	@touch $(unfinished) && $(pip_install) -r requirements.txt
-	@$(compile) & $(pip_install) $(addprefix -r ,$(1)) --editable .; installed=$$?; wait; exit $$installed
-	@$(compile) || true  # what came meanwhile; some packages carry files that are not for this Python
+	@touch $(unfinished) && $(pip_install) $(addprefix -r ,$(1)) && $(pip_install) --no-deps --editable .  # the program mantissa
+	@$(compile) || true  # some packages carry files that are not for this Python
 	@rm -f .venv/app-* .venv/tests-* $(kernels_stamp) $(unfinished)
 	@touch $(app_stamp) $@
 endef

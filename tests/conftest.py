@@ -103,6 +103,14 @@ def _root() -> None:
     os.chdir(Path(__file__).parents[1])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _idle() -> None:
+    """Let the process that has loaded transformers for ``check`` wait for the next test that needs it: starting one takes five seconds."""
+    from analyzers.language_models import bounded_process
+
+    bounded_process.IDLE_SECONDS = 3600
+
+
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
     """Start a local Hub, and point huggingface_hub to it in this process and, by the environment, in its children.

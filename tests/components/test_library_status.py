@@ -1,6 +1,5 @@
 """What is said of the library while its dataset is read, and where that, its file or its token fails."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from components.server.routes import routes
 from components.site import stored_results
 from tests.cases import few
 from tests.components.dtype_reports import report
-from tests.components.test_routes import _no_pages
+from tests.components.test_routes import no_pages
 from tests.hub import Fault, LocalHub
 from tests.library import DATASET, TOKEN
 from tests.library.test_operator_messages import wait_until
@@ -29,7 +28,7 @@ ID = f"{1:064x}"
 
 @pytest.fixture
 def client() -> Iterator[TestClient]:
-    with TestClient(Starlette(routes=routes(), middleware=middleware(asyncio.run(_no_pages())))) as opened:
+    with TestClient(Starlette(routes=routes(), middleware=middleware(no_pages()))) as opened:
         yield opened
 
 

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,14 @@ async def _told(request: Request) -> PlainTextResponse:
     return PlainTextResponse(str(len(await request.body())))
 
 
-async def _no_pages() -> gradio.Blocks:
-    """Made while an event loop runs: elsewhere Gradio leaves one open."""
-    return gradio.Blocks()
+@cache
+def no_pages() -> gradio.Blocks:
+    """Made while an event loop runs, since elsewhere Gradio leaves one open, and once: it takes a tenth of a second."""
+
+    async def make() -> gradio.Blocks:
+        return gradio.Blocks()
+
+    return asyncio.run(make())
 
 
 @pytest.fixture
@@ -58,7 +64,7 @@ def client(library: Library) -> Iterator[TestClient]:
         Route("/told", _told, methods=["POST"]),
     ]
     handlers: Any = exception_handlers()
-    app = Starlette(routes=[*routes(), *more], middleware=middleware(asyncio.run(_no_pages())), exception_handlers=handlers)
+    app = Starlette(routes=[*routes(), *more], middleware=middleware(no_pages()), exception_handlers=handlers)
     with TestClient(app) as opened:
         yield opened
     exports.close()
@@ -330,9 +336,8 @@ def test_version_names_the_commit_the_analyses_and_the_library(client: TestClien
 @pytest.mark.parametrize("prefix", few(["", "/app"], {1}))
 @pytest.mark.parametrize("path", ["/none", "/no/such/<img>", "/no/such/", "/no%2Fsuch", "/assets"])
 def test_a_browser_at_an_unknown_address_gets_a_page_with_a_link_home_and_others_json(prefix: str, path: str) -> None:
-    blocks = asyncio.run(_no_pages())
     handlers: Any = exception_handlers()
-    app = FastAPI(routes=[*routes()], middleware=middleware(blocks), exception_handlers=handlers)
+    app = FastAPI(routes=[*routes()], middleware=middleware(no_pages()), exception_handlers=handlers)
     with TestClient(app, root_path=prefix) as client:
         answer = client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
         assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")

@@ -122,7 +122,7 @@ def _some() -> list[Pair]:
     return some
 
 
-_SOME = _some()
+_SOME, _MODES = _some(), ("quick", "exact")
 
 
 def _marked(some: Collection[Pair]) -> pytest.MarkDecorator:
@@ -131,7 +131,14 @@ def _marked(some: Collection[Pair]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("number", "pair"), few(enumerate(PAIRS), numbers, list(map(str, PAIRS))))
 
 
-every_pair, even_pairs, odd_pairs = _marked(_SOME), _marked(_SOME[::2]), _marked(_SOME[1::2])
+def modes(pair: Pair) -> tuple[str, ...]:
+    """Return both modes; for a pair that `make test` runs, each in turn."""
+    return (_MODES[_SOME.index(pair) // 2 % 2],) if pair in _SOME else _MODES
+
+
+# Pairs of which `make test` damages a tensor.
+DAMAGED = _SOME[1::4]
+every_pair, even_pairs, odd_pairs, damaged_pairs = map(_marked, (_SOME, _SOME[::2], _SOME[1::2], DAMAGED))
 
 
 def sparsity(base: Path, tuned: Path, mode: str) -> SparsityReport:

@@ -29,7 +29,7 @@ from tests.update_sparsity.oracle_comparison import compare
 
 CONFIG = architecture("llama").config
 # Eight times as wide as the small one: 3.0 MB in bf16, of which a budget is a fifth or less.
-TIMES, BUDGETS, SEEDS = 8, (120_000, 600_000), (0, 1, 2)
+TIMES, BUDGETS, SEEDS = 8, (120_000, 600_000), (0, 1)
 Change = Callable[[State], State]
 CHANGES: dict[str, Change] = {
     "as it is": lambda state: dict(state),
@@ -151,7 +151,7 @@ def test_changes_are_found_where_they_are(made: Callable[[], State], change: Cha
             assert row.num_changed == (row.values_read if part in row.name else 0), row
 
 
-@_forms({0, 3, 7})
+@_forms({0, 7})
 def test_the_interval_holds_the_share(made: Callable[[], State], change: Change, tmp_path: Path) -> None:
     """Changes are scattered at random: any sample of so many values is within four standard deviations of the truth."""
     after = tuned(made())

@@ -38,6 +38,8 @@ _SETTINGS = {
     "CUDA_VISIBLE_DEVICES": "",
 }
 _START_SECONDS = 120
+# Seconds that a "loading" process waits for another request after an answer.
+IDLE_SECONDS = 60
 # Wall-clock seconds to wait per second of the limit, which counts CPU time: a busy machine takes longer.
 _PATIENCE = 10
 _ANSWER_BYTES = 1 << 30
@@ -70,7 +72,7 @@ class Bounded:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - the program is ours
-                [sys.executable, "-P", "-m", __name__, program],
+                [sys.executable, "-P", "-m", __name__, program, str(IDLE_SECONDS)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -15,11 +15,9 @@ from analyzers.language_models.bounded_process import ENDED_BY, ProgramFailed
 # Libraries that transformers imports if they are installed, which takes a second and which no model needs.
 _NOT_LOADED = ("torchao", "scipy", "sklearn", "pandas")
 _NO_MEMORY = 3
-# Seconds that a process waits for another request after an answer.
-_IDLE_SECONDS = 60
 
 
-def main(program: str) -> None:
+def main(program: str, idle_seconds: int) -> None:
     """Answer requests in a loop. The CPU time limit kills the process, even inside a library."""
     programs, libraries = _open(program)
     with suppress(OSError), socket.socket(fileno=0) as connection, connection.makefile("rwb") as lines:
@@ -29,7 +27,7 @@ def main(program: str) -> None:
             asked = json.loads(line)
             asked["bytes"] += libraries
             if program == "loading" and sys.platform == "linux":
-                connection.settimeout(_IDLE_SECONDS)
+                connection.settimeout(idle_seconds)
                 answer = _forked(programs, asked)
             else:
                 answer = json.dumps(_bounded(programs, asked)).encode()
@@ -95,4 +93,4 @@ def _answer(programs: Any, question: str, options: dict[str, Any]) -> dict[str, 
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -31,7 +31,7 @@ _PIECE = 1 << 17  # Elements that are computed at a time.
 _COMPUTING = threading.BoundedSemaphore(limits.cores())
 _FEW = 8  # Up to this fraction of the rows of B is read alone.
 _ALL = slice(None)
-# Rows of a matrix product: products of fewer are computed by other loops, which round differently.
+# Rows of a matrix product: those of fewer are computed by other loops, which round differently.
 _ROWS = 16
 # Multiplications of a matrix product: BLAS computes larger ones with threads of its own, which would compete with those that read.
 _ALONE = 1 << 18
@@ -111,18 +111,18 @@ class MergedFile:
                 if not len(left):
                     continue
                 part = _part(places, update.columns)
-                piece[part] += self._product(adapter, left, update)
+                piece[part] += self._product(adapter, left, chosen, update)
                 if update.magnitude is not None and scaled:
                     piece[part] = self._renormalized(number, adapter, update, chosen, piece[part])
 
-    def _product(self, adapter: int, left: Floats, update: Update) -> Floats:
-        """Return the change of some rows: s L R."""
+    def _product(self, adapter: int, left: Floats, chosen: Indices, update: Update) -> Floats:
+        """Return the change of some rows: s L R. chosen: the rows of L that ``left`` has."""
         scale = np.float32(update.scale)
         if update.right is None:
             return left * scale
         right = self.vectors(adapter, update.right, _ALL).T
         with _COMPUTING:
-            product = _multiplied(left, right)
+            product = _multiplied(left, chosen, right)
             product *= scale
         return product
 
@@ -188,17 +188,27 @@ class MergedFile:
         return values
 
 
-def _multiplied(left: Floats, right: Floats) -> Floats:
-    """Return the product of two matrices, computed in tiles of `_ROWS` rows."""
+def _multiplied(left: Floats, chosen: Indices, right: Floats) -> Floats:
+    """Return the product of rows of a matrix and another matrix, computed in tiles of `_ROWS` rows of the whole matrix.
+
+    BLAS may round the rows of a tile differently, so each row has the same place in its tile whichever rows are computed with it.
+    chosen: the rows of the whole matrix that ``left`` has.
+    """
     count, rank = left.shape
     width = right.shape[1]
     tile = max(_ALONE // (_ROWS * rank) // _ROWS, 1) * _ROWS
-    rows = np.zeros((-(-count // _ROWS), _ROWS, rank), np.float32)
-    rows.reshape(-1, rank)[:count] = left
+    if isinstance(chosen, np.ndarray):
+        tiles, which = np.unique(chosen // _ROWS, return_inverse=True)
+        tiled, at = len(tiles), which * _ROWS + chosen % _ROWS
+    else:
+        first = (chosen.start or 0) % _ROWS
+        tiled, at = -(-(first + count) // _ROWS), slice(first, first + count)
+    rows = np.zeros((tiled, _ROWS, rank), np.float32)
+    rows.reshape(-1, rank)[at] = left
     product = np.empty((len(rows), _ROWS, width), np.float32)
     for first in range(0, width, tile):
         np.matmul(rows, right[:, first : first + tile], out=product[:, :, first : first + tile])
-    return product.reshape(-1, width)[:count]
+    return product.reshape(-1, width)[at]
 
 
 def _within(indices: Indices, first: int, last: int) -> tuple[Indices, Indices]:

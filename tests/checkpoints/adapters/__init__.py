@@ -79,7 +79,7 @@ def merged_here(folder: Path, reference: str = "{0}/base+{0}/adapter") -> dict[s
 
 
 def assert_same(ours: dict[str, NDArray[np.float32]], theirs: dict[str, torch.Tensor]) -> None:
-    """Assert that all tensors are equal, up to one rounding of the product B A, whose sums numpy and torch may form in another order.
+    """Assert that all tensors are equal, up to two roundings of the product B A, whose sums numpy and torch form in other orders, which differ by processor.
 
     A head that peft leaves tied to a changed embedding may be stored.
     """
@@ -87,4 +87,4 @@ def assert_same(ours: dict[str, NDArray[np.float32]], theirs: dict[str, torch.Te
     for name, tensor in theirs.items():
         expected = tensor.float().numpy()
         assert ours[name].shape == expected.shape, name
-        assert np.allclose(ours[name], expected, rtol=0, atol=2**-23 * np.abs(expected).max()), name
+        assert np.allclose(ours[name], expected, rtol=0, atol=2**-22 * np.abs(expected).max()), name

@@ -313,9 +313,9 @@ class GridExample(Record):
 class Grid(Record):
     """Tensors on one scaled grid, or in part on it.
 
-    format, group, columns, least: as of `grids.TensorGrid`; stored: the dtype of the files; groups_tested, exceptions: groups, and those of them
-    that no scale explains; outliers: values set aside in the others; by_chance: bound of the odds that native values pass, the largest of
-    all tensors; bits_needed: per weight, with its share of the scales; redundant_bytes: what storing it on the grid would save, 0 unless
+    format, group, columns, least: as of `grids.TensorGrid`; stored: the dtype of the files; groups_tested, exceptions: groups, and those of
+    them that no scale explains; outliers: values set aside in the others; by_chance: bound of the odds that native values pass, the largest
+    of all tensors; bits_needed: per weight, with its share of the scales; redundant_bytes: what storing it on the grid would save, 0 unless
     proven; proven: every group read of these tensors is on the grid; codes_save: bytes that one format of ``shrink --to grid`` saves,
     counting the tensors whose first values it restores; example: one group, if its levels can be told from its values alone.
     """

@@ -60,3 +60,12 @@ def test_the_passport_names_the_grid_and_offers_codes(tmp_path: Path) -> None:
 def test_without_grids_there_is_no_tab() -> None:
     assert "Grid" not in [tab.name for tab in RESULT.tabs if tab.shows(report())]
     assert "No group is drawn" in caption(report()) and not group_on_grid(report()).data
+
+
+@pytest.mark.parametrize(("name", "storage", "offers"), [("torchao int4 group 32", "bf16", False), ("torchao mxfp4", "bf16", True)])
+def test_codes_are_offered_where_they_restore_the_first_values(name: str, storage: str, offers: bool, tmp_path: Path) -> None:
+    """Scales of bf16 cannot restore what was computed with those of fp32."""
+    form = next(form for form in FORMATS if form.name == name)
+    found = exact(write(tmp_path, {UP: dequantized(form, storage, "gaussian")}))
+    assert found.grids[0].proven and found.grids[0].redundant_bytes > 0
+    assert any("--to grid" in each.command for each in suggestions(found)) == offers

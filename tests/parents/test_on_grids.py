@@ -35,7 +35,7 @@ def rounded(report: ParentsReport) -> list[str]:
     return [row.text for row in report.evidence if "rounded on that grid" in row.text]
 
 
-@pytest.mark.parametrize("name", few(QUANTIZERS, {0, 4}))
+@pytest.mark.parametrize("name", few(QUANTIZERS, {0, 4, 8}))
 def test_every_value_is_the_sources_rounded(name: str, tmp_path: Path) -> None:
     report = Folder(tmp_path).parents(quantized(SOURCE, name), SOURCE, model(11, width=256))
     assert report.verdict == "quantized-copy" and QUANTIZERS[name] in report.statement and ", and all" in report.statement

@@ -79,7 +79,7 @@ def merged_here(folder: Path, reference: str = "{0}/base+{0}/adapter") -> dict[s
 
 
 def assert_same(ours: dict[str, NDArray[np.float32]], theirs: dict[str, torch.Tensor]) -> None:
-    """Assert that all tensors are equal, up to two roundings of the product B A, whose sums numpy and torch form in other orders, which differ by processor.
+    """Assert that all tensors are equal, up to two roundings of the product B A: numpy and torch add its terms in different orders.
 
     A head that peft leaves tied to a changed embedding may be stored.
     """

@@ -224,9 +224,7 @@ def _problem(name: str) -> str | None:
     if name.lower().startswith("sample:"):
         return f"is not a model id; names of built-in samples are in lower case: {name.lower()}"
     if not all(_WORD.fullmatch(part) for part in parts):
-        return (
-            "is not a model id: give org/name, both made of letters, digits, '-', '_' and '.', neither starting nor ending in '-' or '.'"
-        )
+        return "is not a model id: give org/name, both made of letters, digits, '-', '_' and '.', neither starting nor ending in '-' or '.'"
     return None
 
 

@@ -130,7 +130,8 @@ def test_models_of_two_threads_do_not_run_at_the_same_time(stream: bool, monkeyp
         return loaded
 
     def figures() -> Any:
-        report = mantissa.precision(model, token_ids=IDS, variants=["bf16"], stream=stream)
+        options: dict[str, Any] = {"token_ids": IDS, "variants": ["bf16"], "stream": stream}
+        report: Any = mantissa.precision(model, **options)
         if stream:
             *_, report = report
         return report.variants

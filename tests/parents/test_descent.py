@@ -1,5 +1,6 @@
 """Every kind of descent, from ground truth: the verdict, the weights, and how much is proven."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -237,7 +238,8 @@ def test_trained_weights_that_shrank_or_grew_are_not_called_scaled(dtype: torch.
         return x * (1 + 0.02 * (torch.rand(x.shape, generator=generator) < 0.1))
 
     def decayed(x: torch.Tensor) -> torch.Tensor:
-        return 0.99 * x + 0.005 * x.norm() / x.numel() ** 0.5 * torch.randn(x.shape, generator=generator)
+        spread = 0.005 * float(x.norm()) / math.sqrt(x.numel())
+        return 0.99 * x + spread * torch.randn(x.shape, generator=generator)
 
     base = each(lambda x: x, FIRST, dtype=dtype)
     for change in (some_grow, decayed):

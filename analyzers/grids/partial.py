@@ -104,7 +104,7 @@ def _candidate(key: Key, grids: Grids, values: int, elements: int, shape: tuple[
     if span > MOST_BITS:
         return None
     weights, whole = (int(np.prod(each.sides(view))) for each in (tile, shared))
-    name, bits, scale = name_of(book, whole, span, own, ternary, powers)
+    name, level_bits, scale = name_of(book, whole, span, own, ternary, powers)
     by_bits = found.single[PASSED, : span + 1]
     explained = int(by_bits.sum())
     telling = int(found.pairs[tile][SAME_SCALE, : usual + 1, : usual + 1].sum())
@@ -130,7 +130,7 @@ def _candidate(key: Key, grids: Grids, values: int, elements: int, shape: tuple[
         outliers=outliers,
         log10_chance=-decades,
         chance=chance_of(found),
-        bits=bits + scale / whole,
+        bits=level_bits + scale / whole,
         proven=False,
         least=not sure,
     )

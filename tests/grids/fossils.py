@@ -33,6 +33,10 @@ def _integers(bits: int, group: int, symmetric: bool, scales: torch.dtype) -> Ca
     return lambda values, dtype: own.integers(values, dtype, bits, group, symmetric=symmetric, scales=scales)
 
 
+def _affine(bits: int, group: int) -> Callable[[Values, torch.dtype], Values]:
+    return lambda values, dtype: own.affine(values, dtype, bits, group)
+
+
 def _formats() -> Iterator[Format]:
     words = {TENSOR: "tensor", ROW: "row"}
     for number, (bits, group) in enumerate(product((2, 3, 4, 5, 6, 8), (16, 32, 64, 128, ROW, TENSOR))):
@@ -40,7 +44,7 @@ def _formats() -> Iterator[Format]:
         yield Format(f"int{bits} {size}", "integers", bits, group, _integers(bits, group, True, scales))
         yield Format(f"int{bits}_zp {size}", "integers", bits, group, _integers(bits, group, False, scales), False)
         if bits < 8 and group != TENSOR:
-            yield Format(f"int{bits}_offset {size}", "affine", bits, group, lambda v, d, b=bits, g=group: own.affine(v, d, b, g), False)
+            yield Format(f"int{bits}_offset {size}", "affine", bits, group, _affine(bits, group), False)
     yield Format("e4m3 block 128x128", "fp8", 8, 128, lambda v, d: own.fp8_blocks(v, d, E4M3, 128, 128))
     others = ("nf4", "fp4", "nvfp4", "e4m3 tensor", "e4m3 row", "transformers", "mxfp", "IQ4", "Q3_K", "Q6_K")
     yield from (form for form in FORMATS if any(word in form.name for word in others))

@@ -6,7 +6,7 @@ from tests.grids.fossils import fossils, found, verdict
 
 NAMED = (
     "int4 32, 5% values, bfloat16", "int4 32, 20% rows, float32", "int8 row, 5% step, float16", "int5 tensor, 10% rows, float32",
-    "int4_offset 32, 5% values, float32", "bitsandbytes nf4, 1% values, bfloat16", "torchao nvfp4 single, 10% values, float16",
+    "int4_offset 32, 20% rows, float32", "bitsandbytes nf4, 1% values, bfloat16", "torchao nvfp4 single, 10% values, float16",
     "gpt-oss mxfp4, 5% values, float32", "e4m3 row, 10% rows, bfloat16",
 )  # fmt: skip
 

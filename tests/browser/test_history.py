@@ -74,6 +74,7 @@ def test_a_pasted_address_is_the_model_and_back_does_not_restart_a_stopped_run(o
     expect(page.locator("#m-status progress")).to_have_count(0)
 
 
+@pytest.mark.exhaustive
 def test_a_table_that_does_not_scroll_is_no_stop_of_the_tab_key(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={UPCAST}")
     table = page.locator("#m-result .m-scroll:visible").first

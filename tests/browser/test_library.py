@@ -149,6 +149,7 @@ def test_two_browsers_propose_and_a_proposal_is_flagged(open_page: OpenPage, app
     expect(second.locator("#m-flagged")).to_contain_text("Your flag is saved here.")
 
 
+@pytest.mark.exhaustive
 def test_enter_leaves_what_is_typed_as_the_precision(open_page: OpenPage, offline: str) -> None:
     page = _listed(open_page, f"{offline}/library")
     typed = page.locator("#m-label-precision input")

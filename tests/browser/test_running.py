@@ -27,6 +27,7 @@ def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, onli
     expect(page.locator("#m-result .m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_a_reload_in_the_middle_of_a_run_joins_it_with_its_settings(open_page: OpenPage, online: str) -> None:
     page = open_page(online)
     page.fill("#m-model input", "org/large")

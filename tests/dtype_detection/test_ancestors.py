@@ -44,7 +44,7 @@ def _fp8(shape: tuple[int, int], kind: torch.dtype, height: int, width: int, pow
     return fp8(weights(*shape), kind, height, width, powers)
 
 
-@pytest.mark.parametrize(("kind", "stored"), few(product(E4M3 + E5M2, STORED), {*range(5), 10, 14}))
+@pytest.mark.parametrize(("kind", "stored"), few(product(E4M3 + E5M2, STORED), {0, 3, 4, 10}))
 def test_fp8_of_every_granularity(kind: torch.dtype, stored: str, tmp_path: Path) -> None:
     tensors = {}
     for name, (height, width, powers) in GRANULARITIES.items():
@@ -118,12 +118,16 @@ def nearest_quantile(values: Values, size: int) -> Values:
     return np.asarray(levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, values)])
 
 
-@pytest.mark.parametrize(("shape", "stored"), few(product(range(3), repeat=2), {0}))
-def test_lookalikes_are_never_proven(shape: int, stored: int, tmp_path: Path) -> None:
-    """Each is drawn of one distribution and stored in one format; the nine cases have every pair of them."""
+@pytest.mark.parametrize(("shape", "stored", "one_in"), few([(0, 0, 5), *((*pair, 1) for pair in product(range(3), repeat=2))], {0}))
+def test_lookalikes_are_never_proven(shape: int, stored: int, one_in: int, tmp_path: Path) -> None:
+    """Each is drawn of one distribution and stored in one format; nine cases have every pair of them. one_in: of the integers, one in so
+    many is tried.
+    """
     tensors = {}
     for number, alike in enumerate(zip(*map(lookalikes, ("normal", "student", "outliers")), strict=True)):
         name, values = alike[(shape + number) % 3]
+        if name.startswith("int") and number % one_in:
+            continue
         tensors[f"{name}.weight"] = torch.from_numpy(values).to(F32).to((BF16, F16, F32)[(stored + number) % 3])
     for name in list(tensors):  # the same values in rows that no group ends with
         tensors[f"{name}, other rows"] = tensors[name].flatten()[:20_000].reshape(-1, 1000).clone()

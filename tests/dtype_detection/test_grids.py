@@ -1,5 +1,6 @@
 """Scaled grids: what a quantizer left is found, what only looks like it is not, and the chance is what a simulation finds."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from analyzers.grids import GridSearch, TensorGrid, grid_of, together
 from analyzers.grids.code_books import BOOKS, INTEGERS, ROW, Tile
 from analyzers.numerics import grid_kernels
 from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, TESTED
+from tests.cases import few
 from tests.dtype_detection.checkpoints import NAMES, write
 from tests.dtype_detection.quantized import coded, integers, mxfp4, weights
 from tests.dtype_detection.reports import exact, inspect, parsed
@@ -188,7 +190,7 @@ def test_small_floats_are_proven_by_values_that_need_all_their_bits(name: str) -
     assert found is not None and found.proven and f"{found.format} {found.group}" == form.answer
 
 
-@pytest.mark.parametrize("columns", [1280, 1000, 40])
+@pytest.mark.parametrize("columns", few([1280, 1000, 40], {1}))
 def test_integers_with_powers_of_two_as_scales_are_no_floats_wherever_their_groups_begin(columns: int) -> None:
     for bits, group, asymmetric in ((3, 16, True), (4, 40, False), (4, 32, True), (5, 128, False)):
         values = integers(weights(128, 1280, shape="student"), bits, group, asymmetric, None).reshape(-1)[8:]
@@ -198,8 +200,7 @@ def test_integers_with_powers_of_two_as_scales_are_no_floats_wherever_their_grou
             assert found is None or "fp" not in found.format, (bits, group)
 
 
-@pytest.mark.parametrize("most", [0.1, 0.01])
-@pytest.mark.parametrize("size", [8, 12])
+@pytest.mark.parametrize(("size", "most"), few(product((8, 12), (0.1, 0.01)), {0, 3}))
 def test_the_chance_bounds_what_native_groups_do(size: int, most: float) -> None:
     """Simulate groups of Gaussian values: those whose chance is said to be at most ``most`` are at most such a share."""
     number = 40_000
@@ -258,7 +259,7 @@ def test_what_quantizers_made(name: str) -> None:
 
 
 def test_native_tensors_are_on_no_grid() -> None:
-    claimed = [kind for kind, tensor in list(natives(2000))[::10] if (found := grid(tensor)) is not None and found.proven]
+    claimed = [kind for kind, tensor in list(natives(2000))[::20] if (found := grid(tensor)) is not None and found.proven]
     assert claimed == []
 
 

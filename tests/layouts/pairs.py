@@ -122,13 +122,18 @@ def _some() -> list[Pair]:
     return some
 
 
-_SOME = _some()
+_SOME, _MODES = _some(), ("quick", "exact")
 
 
 def _marked(some: Collection[Pair]) -> pytest.MarkDecorator:
     """Parametrize a test by each pair and its number; pairs outside ``some`` are exhaustive."""
     numbers = {number for number, pair in enumerate(PAIRS) if pair in some}
     return pytest.mark.parametrize(("number", "pair"), few(enumerate(PAIRS), numbers, list(map(str, PAIRS))))
+
+
+def modes(pair: Pair) -> tuple[str, ...]:
+    """Return both modes; for a pair that `make test` runs, each in turn."""
+    return (_MODES[_SOME.index(pair) // 2 % 2],) if pair in _SOME else _MODES
 
 
 every_pair, even_pairs, odd_pairs = _marked(_SOME), _marked(_SOME[::2]), _marked(_SOME[1::2])

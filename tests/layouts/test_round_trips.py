@@ -5,9 +5,7 @@ from pathlib import Path
 import torch
 
 from analyzers.coverage import Coverage
-from tests.layouts.pairs import Pair, even_pairs, odd_pairs, parents, rows_by_name, sparsity, whole_name
-
-MODES = ("quick", "exact")
+from tests.layouts.pairs import Pair, even_pairs, modes, odd_pairs, parents, rows_by_name, sparsity, whole_name
 
 
 def complete(coverage: tuple[Coverage, ...], parameters: int) -> None:
@@ -23,7 +21,7 @@ def test_nothing_changed(number: int, pair: Pair, tmp_path: Path) -> None:
     state = pair.original.state
     sides = pair.write(tmp_path, state, pair.form(pair.original, state))
     base, tuned = sides if number % 2 else sides[::-1]
-    for mode in MODES:
+    for mode in modes(pair):
         report = sparsity(base, tuned, mode)
         assert (report.num_changed, report.probe.num_changed, report.swallowed.count) == (0, 0, 0)
         assert report.values_compared == report.total_parameters == pair.parameters
@@ -39,7 +37,7 @@ def test_the_same_weights(number: int, pair: Pair, tmp_path: Path) -> None:
     model, candidate = sides[::-1] if is_model else sides
     state, source_state = (relaid, original) if is_model else (original, relaid)
     origins = pair.origins(to_original=is_model)
-    for mode in MODES:
+    for mode in modes(pair):
         report = parents(model, candidate, mode)
         assert report.verdict == "same-weights", report.statement
         complete(report.coverage, pair.parameters)

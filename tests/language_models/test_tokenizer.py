@@ -104,7 +104,7 @@ def replace(old: str, new: str) -> dict[str, Any]:
 
 # A letter becomes a terabyte.
 GROWTH = [replace("a", "a" * 10)] * 12
-TOO_MUCH = r"takes more than (1,073,741,824 bytes of memory|2 seconds)\.$"
+TOO_MUCH = r"takes more than (1,073,741,824 bytes of memory|1 seconds)\.$"
 
 
 def damaged(folder: Path, **parts: Any) -> Tokenizer:
@@ -117,7 +117,7 @@ def damaged(folder: Path, **parts: Any) -> Tokenizer:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 2)
+    monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 1)
     monkeypatch.setattr(limits, "TOKENIZER_MEMORY", 1 << 30)
 
 
@@ -231,6 +231,6 @@ def test_several_at_once() -> None:
             tokenizer.close()
 
     theirs: Any = AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
-    with ThreadPoolExecutor(3) as threads:
-        found = list(threads.map(tokens, range(1, 4)))
-    assert found == [theirs("\u00e9" * length, add_special_tokens=False)["input_ids"] for length in range(1, 4)]
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(tokens, (1, 2)))
+    assert found == [theirs("\u00e9" * length, add_special_tokens=False)["input_ids"] for length in (1, 2)]

@@ -182,6 +182,7 @@ def test_an_address_that_names_no_model_is_told_in_sight(open_page: OpenPage, of
     assert page.locator("#m-labels img").count() == 0
 
 
+@pytest.mark.exhaustive
 def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/library")
     expect(page.locator(".m-extent")).to_contain_text("1 to 25 of")

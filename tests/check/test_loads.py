@@ -13,11 +13,12 @@ from safetensors.torch import load_file, save_file
 from analyzers import limits
 from analyzers.check import CheckReport, CheckRequest, Finding, analyze
 from analyzers.checkpoints import Access
-from analyzers.language_models import load_report
+from analyzers.language_models import bounded_process, load_report
 from tests.cases import few
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
 from tests.check.unloadable import WRONG_INDEXES
 from tests.dtype_detection.checkpoints import normal, write
+from tests.library.test_operator_messages import wait_until
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 5,
@@ -83,7 +84,7 @@ def assert_agrees(path: Path) -> bool:
     return faults
 
 
-@pytest.mark.parametrize("number", few(range(len(MUTATIONS)), range(0, len(MUTATIONS), 3)))
+@pytest.mark.parametrize("number", few(range(len(MUTATIONS)), range(0, len(MUTATIONS), 5)))
 def test_it_is_an_error_where_transformers_has_one(number: int, tmp_path: Path) -> None:
     """Each mutation of one architecture, in turn."""
     change = list(MUTATIONS)[number]
@@ -264,7 +265,7 @@ def test_quantized_weights_are_not_judged(tmp_path: Path) -> None:
     assert fault.title == "It cannot be loaded", "whatever the quantization"
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes", "fp8"])
+@pytest.mark.parametrize("method", few(["gptq", "awq", "bitsandbytes", "fp8"], {0, 2}))
 def test_plain_weights_that_config_json_says_are_quantized(method: str, tmp_path: Path) -> None:
     config = LLAMA | {"quantization_config": {"quant_method": method, "bits": 4, "load_in_8bit": method == "bitsandbytes"}}
     found, (note,) = checked(write(tmp_path, without(Q), config))
@@ -304,6 +305,17 @@ def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:
         path = write(tmp_path / f"pruned{experts}", pruned, config | {"num_local_experts": experts})
         (found,) = [each for each in report_on(path, base).findings if each.rule == "misshapen"]
         assert found.level == level and transformers_faults(path) == (level == "error")
+
+
+@pytest.mark.exhaustive
+def test_a_process_that_nobody_asks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_process, "IDLE_SECONDS", 1)
+    process = bounded_process.Bounded("loading")
+    try:
+        assert process.ask("load", config=LLAMA, tensors=[], generation=None)
+        wait_until(process.has_ended)
+    finally:
+        process.close()
 
 
 # Without transformers.
@@ -363,7 +375,7 @@ def test_layers_beyond_those_stated_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("base_package")
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", few(ARCHITECTURES, range(0, len(ARCHITECTURES), 3)))
 def test_without_transformers_nothing_is_wrongly_condemned(architecture: str, tmp_path: Path) -> None:
     path = build(tmp_path, architecture, "unchanged")
     assert path is not None and checked(path)[0] == []

@@ -19,6 +19,7 @@ pip_install := $(python) -m pip install --quiet --disable-pip-version-check --no
 # On all cores, where pip would use one; left to the first import, what a compiler warns of would be an error of the tests. Without
 # the packages of which few files are ever imported.
 compile := $(python) -W ignore -m compileall -qq -j 0 -x '/(models|tests|testing|_inductor|onnx)/|/site-packages/(dask|distributed|mypyc?|networkx|pip|plotly|pygments|setuptools|sympy)/' .venv/lib
+kernels := $(python) -W ignore -m analyzers.numerics
 checksum = $(shell cat $(1) | cksum | cut -d ' ' -f 1)
 app_stamp := .venv/app-$(call checksum,requirements.txt)
 tests_stamp := .venv/tests-$(call checksum,requirements.txt tests/requirements.txt)
@@ -92,7 +93,7 @@ chromium:
 		&& $$root apt-get update && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -y chromium \
 		|| { echo 'The browser tests need Chromium: install the package "chromium", then run make test again.' >&2; exit 1; }
 
-# $(call install,files): what these files of requirements name, at once.
+# $(call install,files): what these files of requirements name. The kernels are compiled meanwhile, by another core than the one that pip uses.
 define install
 	@command -v $(PYTHON) >/dev/null \
 		|| { echo 'Mantissa needs Python 3.11 or 3.12, and there is no $(PYTHON). Install it, or name yours: make PYTHON=...' >&2; exit 1; }
@@ -102,9 +103,10 @@ define install
 		|| { echo 'The venv module of $(PYTHON) is missing: install the package "python3-venv".' >&2; exit 1; }
 	@{ $(whole); } || { rm -rf .venv && $(PYTHON) -m venv .venv; }
 	@echo 'Installing $(1) into .venv'
-	@touch $(unfinished) && $(pip_install) $(addprefix -r ,$(1)) && $(pip_install) --no-deps --editable .  # the program mantissa
+	@touch $(unfinished) && rm -f $(kernels_stamp) && $(pip_install) --editable .  # the program mantissa, and what the kernels need
+	@{ $(kernels) && touch $(kernels_stamp); } & $(pip_install) $(addprefix -r ,$(1)); installed=$$?; wait; exit $$installed
 	@$(compile) || true  # some packages carry files that are not for this Python
-	@rm -f .venv/app-* .venv/tests-* $(kernels_stamp) $(unfinished)
+	@rm -f .venv/app-* .venv/tests-* $(unfinished)
 	@touch $(app_stamp) $@
 endef
 
@@ -114,7 +116,7 @@ $(app_stamp):
 $(tests_stamp):
 	$(call install,requirements.txt tests/requirements.txt)
 
-# The kernels are compiled once, here, and not while the first visitor waits.
-$(kernels_stamp): $(app_stamp) $(wildcard analyzers/numerics/*.py)
-	@$(python) -m analyzers.numerics
+# The kernels are compiled once, at the installation or here, and not while the first visitor waits.
+$(kernels_stamp): $(wildcard analyzers/numerics/*.py) | $(app_stamp)
+	@$(kernels)
 	@touch $@

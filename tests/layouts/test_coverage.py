@@ -83,7 +83,7 @@ def same_json(report: Report) -> None:
 
 @pytest.mark.parametrize(
     ("name", "writer"),
-    few(product(ARCHITECTURES, (write, write_sharded)), {*range(0, 2 * len(ARCHITECTURES), 8), *range(5, 2 * len(ARCHITECTURES), 8)}),
+    few(product(ARCHITECTURES, (write, write_sharded)), range(0, 2 * len(ARCHITECTURES), 5)),
 )
 def test_every_architecture_alone(name: str, writer: Callable[..., Path], tmp_path: Path) -> None:
     of = architecture(name)
@@ -94,7 +94,7 @@ def test_every_architecture_alone(name: str, writer: Callable[..., Path], tmp_pa
         assert coverage.whole and set(coverage.classes) == {"read"}
 
 
-@pytest.mark.parametrize("name", few(ARCHITECTURES, range(1, len(ARCHITECTURES), 2)))
+@pytest.mark.parametrize("name", few(ARCHITECTURES, range(1, len(ARCHITECTURES), 3)))
 def test_every_architecture_against_a_part_of_it_in_another_layout(name: str, tmp_path: Path) -> None:
     """A third of the tensors is missing, and what is left was transposed: nothing is lost from the account of either side."""
     of = architecture(name)

@@ -10,7 +10,7 @@ import torch
 from analyzers.parents.report import FAITHFUL
 from tests.layouts.architectures import State
 from tests.layouts.damages import DAMAGES, Damage
-from tests.layouts.pairs import PAIRS, Pair, odd_pairs, parents, sparsity, whole_name
+from tests.layouts.pairs import DAMAGED, PAIRS, Pair, damaged_pairs, parents, sparsity, whole_name
 
 WAYS = len(DAMAGES)
 
@@ -37,10 +37,11 @@ def _counterpart(name: str, names: list[str]) -> str:
     return next((other for other in names[::-1] if other != name and re.sub(r"\d", "", other) == re.sub(r"\d", "", name)), "")
 
 
-@odd_pairs
+@damaged_pairs
 def test_the_damaged_tensor_is_named_and_no_other(number: int, pair: Pair, tmp_path: Path) -> None:
-    """In one of the eight ways, each of which is tried before and after the conversion."""
-    is_named_alone(number, pair, (number // 2 % WAYS,), tmp_path)
+    """In one of the eight ways, all of which are tried, before or after the conversion."""
+    at = DAMAGED.index(pair) if pair in DAMAGED else number // 2
+    is_named_alone(number, pair, (at % WAYS,), tmp_path)
 
 
 @pytest.mark.exhaustive

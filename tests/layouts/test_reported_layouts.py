@@ -12,6 +12,7 @@ from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
+from tests.cases import few
 from tests.dtype_detection.reports import exact
 from tests.layouts.architectures import BF16, F32, VOCABULARY, WIDTH, State, architecture, llama, values
 from tests.layouts.file_formats import write, write_pickle, write_sharded
@@ -162,7 +163,7 @@ def test_empty_tensors_are_an_error(tmp_path: Path) -> None:
     assert "unchanged" not in rules(checked(folder, base))
 
 
-@pytest.mark.parametrize("tuned_has_copies", [False, True])
+@pytest.mark.parametrize("tuned_has_copies", few([False, True], {1}))
 def test_tied_copies_are_not_missing(tuned_has_copies: bool, tmp_path: Path) -> None:
     """An encoder-decoder with all copies of its embedding, and its fine-tune with one; and the other way round."""
     of = architecture("t5")
@@ -264,7 +265,7 @@ def test_a_part_that_agrees_is_not_the_whole(tmp_path: Path) -> None:
     assert "unchanged" not in rules(found)
 
 
-@pytest.mark.parametrize("copy", ["lm_head.weight", "model.layers.0.copy.weight"])
+@pytest.mark.parametrize("copy", few(["lm_head.weight", "model.layers.0.copy.weight"], {1}))
 def test_a_copy_that_drifted_in_one_row_is_not_tied(copy: str, tmp_path: Path) -> None:
     """The other side does not store it: exact mode has compared all of it before it says that every value is equal."""
     state = {name: tensor for name, tensor in llama(2).items() if name != "lm_head.weight"}

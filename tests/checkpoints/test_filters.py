@@ -1,7 +1,7 @@
 """Name filters: what they choose, and that no pattern of a stranger's takes for ever."""
 
 import warnings
-from time import monotonic
+from time import monotonic, process_time
 
 import pytest
 from hypothesis import given
@@ -107,7 +107,7 @@ def test_odd_patterns_do_not_warn(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["a{1000000000}", "(?:a{9999}){9999}", "a{ 99999 }", "((a{300,}){300}b){2}", "a{1,99999}"])
 def test_counted_repeats_that_would_fill_memory_are_refused(pattern: str) -> None:
-    start = monotonic()
+    start = process_time()
     with pytest.raises(InvalidFilter, match="repeats more than"):
         select(TENSORS, pattern, None)
-    assert monotonic() - start < 10
+    assert process_time() - start < 10

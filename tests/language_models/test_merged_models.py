@@ -50,7 +50,7 @@ def test_an_adapter_alone_runs_merged_into_the_sample_that_it_names(tmp_path: Pa
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`", "ignore:.*tie_word_embeddings", "ignore:Could not find a config")
 def test_tied_base_runs_as_the_unmerged_model(settings: dict[str, list[str]], tmp_path: Path) -> None:
     """What the adapter does not name, the head or the embedding, stays as it was."""
-    write(llama(tie_word_embeddings=True), LoraConfig(r=8, **settings), tmp_path)  # type: ignore[arg-type]
+    write(llama(tie_word_embeddings=True), LoraConfig(r=8, **settings), tmp_path)
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
     tokens = torch.tensor([[1, 2, 3, 4]])
     with open_model(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL, dtype="float32", device="cpu") as opened, torch.no_grad():

@@ -197,6 +197,7 @@ def _multiplied(left: Floats, chosen: Indices, right: Floats) -> Floats:
     count, rank = left.shape
     width = right.shape[1]
     tile = max(_ALONE // (_ROWS * rank) // _ROWS, 1) * _ROWS
+    at: Indices
     if isinstance(chosen, np.ndarray):
         tiles, which = np.unique(chosen // _ROWS, return_inverse=True)
         tiled, at = len(tiles), which * _ROWS + chosen % _ROWS
@@ -208,7 +209,8 @@ def _multiplied(left: Floats, chosen: Indices, right: Floats) -> Floats:
     product = np.empty((len(rows), _ROWS, width), np.float32)
     for first in range(0, width, tile):
         np.matmul(rows, right[:, first : first + tile], out=product[:, :, first : first + tile])
-    return product.reshape(-1, width)[at]
+    found: Floats = product.reshape(-1, width)[at]
+    return found
 
 
 def _within(indices: Indices, first: int, last: int) -> tuple[Indices, Indices]:

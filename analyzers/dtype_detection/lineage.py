@@ -392,5 +392,5 @@ def _statement(
         )
     return (
         f"{path}: {plural(proof.tested, proof.unit[:-1])} tested, none an exception. That so many different values of one grid "
-        f"({proof.distinct:,}) are all exact in {proof.format} by accident has odds of 1 in 10^{-proof.log10_chance:,.0f}."
+        f"({proof.distinct:,}) are all exact in {proof.format} by accident has odds of 1 in 10^{-proof.log10_chance:.0f}."
     )

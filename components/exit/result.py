@@ -93,9 +93,11 @@ def _cheapest(report: ExitReport) -> str:
         return cannot_tell("Time", "Cost was not measured.")
     row = min(rows, key=lambda each: each.seconds)
     memory = f", with {numbers.fixed(row.memory_ratio, 2)} times its memory" if row.memory_ratio is not None else ""
-    slower = " No practical signal is faster here." if (row.time_ratio or 0) >= 1 else ""
-    body = f"Time of {row.method}, the fastest practical signal, relative to the fastest exact run{memory}.{slower}"
-    return answer("Time", f"{numbers.fixed(row.time_ratio or 0, 2)} times", ESTIMATE, body)
+    ratio = row.time_ratio or 1.0
+    slower = " No practical signal is faster here." if ratio >= 1 else ""
+    body = f"{row.method}, the fastest practical signal, compared with the fastest exact run{memory}.{slower}"
+    said = f"{numbers.magnitude(ratio)} times as long" if ratio >= 1 else f"{numbers.magnitude(1 / ratio)} times faster"
+    return answer("Time", said, ESTIMATE, body)
 
 
 _TABS: tuple[Tab[ExitReport], ...] = (

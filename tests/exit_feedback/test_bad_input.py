@@ -108,7 +108,7 @@ def test_requests_that_are_refused(asked: dict[str, Any], said: str) -> None:
         ({"anchors": 49}, InvalidRequest, "anchors may be at most 48, the number of measured tokens, from which they are drawn, not 49"),
         ({"layers": "4"}, InvalidRequest, "There is no layer 4: the model has 4 layers, counted from 0"),
         ({"data": "no data"}, InvalidData, "is not a data source"),
-        ({"data": "nowhere.jsonl"}, CheckpointNotFound, "no folder or file"),
+        ({"data": "nowhere.jsonl"}, CheckpointNotFound, "is not a folder or file"),
         ({"model": "sample:tiny-bf61"}, CheckpointNotFound, "no built-in sample"),
         ({"device": "cuda"}, InvalidRequest, "No CUDA device is available"),
     ],

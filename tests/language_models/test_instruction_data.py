@@ -217,7 +217,7 @@ def test_private_and_gated_datasets(hub: LocalHub) -> None:
         ("sample:tiny-bf16", HERE, "is not a data source"),
         ("", HERE, "is not a data source"),
         ("org/data/more", HERE, "is not a data source"),
-        ("nowhere.jsonl", HERE, "no folder or file"),
+        ("nowhere.jsonl", HERE, "is not a folder or file"),
     ],
 )
 def test_what_is_no_source(source: str, access: Access, sentence: str) -> None:

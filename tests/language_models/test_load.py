@@ -56,7 +56,7 @@ def test_dtype_and_attention_are_those_asked_for() -> None:
 
 def test_a_gpu_that_is_not_there() -> None:
     if not torch.cuda.is_available():
-        with pytest.raises(InvalidRequest, match="no CUDA device here"):
+        with pytest.raises(InvalidRequest, match="No CUDA device"):
             open_model("sample:tiny-fp32", Access(), device="cuda")
 
 

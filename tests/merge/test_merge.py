@@ -15,7 +15,7 @@ from analyzers.__main__ import main
 from analyzers.errors import InvalidCheckpoint, MantissaError
 from analyzers.merge import Dtype, MergeReport, merge
 from analyzers.merge.command import text
-from tests.checkpoints.adapters import LOCAL, llama, merged_by_peft, write
+from tests.checkpoints.adapters import LOCAL, assert_same, llama, merged_by_peft, merged_here, write
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated"),
@@ -34,13 +34,15 @@ def _merge(folder: Path, dtype: Dtype, model: str = "{0}/base+{0}/adapter") -> M
 def test_equals_peft_and_torch(dtype: Dtype, tmp_path: Path) -> None:
     write(llama(), LoraConfig(r=8, lora_alpha=1, target_modules=["q_proj", "down_proj"]), tmp_path)
     theirs, kind = merged_by_peft(tmp_path), getattr(torch, dtype)
+    merged = {name: torch.from_numpy(values) for name, values in merged_here(tmp_path).items()}
     report = _merge(tmp_path, dtype)
     ours = load_file(tmp_path / "out" / "model.safetensors")
+    assert_same({name: tensor.numpy() for name, tensor in merged.items()}, theirs)
     assert ours.keys() == theirs.keys()
-    assert all(tensor.dtype == kind and torch.equal(tensor, theirs[name].to(kind)) for name, tensor in ours.items())
+    assert all(tensor.dtype == kind and torch.equal(tensor, merged[name].to(kind)) for name, tensor in ours.items())
     base = {name: tensor.float() for name, tensor in load_file(tmp_path / "base" / "model.safetensors").items()}
     names = [name for name in base if "q_proj" in name or "down_proj" in name]
-    old, new = (torch.cat([each[name].flatten() for name in names]) for each in (base, theirs))
+    old, new = (torch.cat([each[name].flatten() for name in names]) for each in (base, merged))
     update, kept = new.double() - old.double(), new.to(kind).double() - old.to(kind).double()
     assert report.touched == int((update != 0).sum())
     assert report.changed_share == pytest.approx(float((kept[update != 0] != 0).float().mean()))
@@ -90,7 +92,7 @@ def test_sharded_base(tmp_path: Path) -> None:
     index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
     assert len(set(index["weight_map"].values())) > 2
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in theirs.items())
+    assert_same({name: tensor.numpy() for name, tensor in loaded.items()}, theirs)
 
 
 def test_adapter_in_the_folder_of_its_base(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_adapter_in_the_folder_of_its_base(tmp_path: Path) -> None:
     report = _merge(tmp_path, "float32", "{0}/base+{0}/base")
     assert not any("Copied as it is" in note for note in report.notes)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
-    assert loaded.keys() == theirs.keys() and all(torch.equal(loaded[name], tensor) for name, tensor in theirs.items())
+    assert_same({name: tensor.numpy() for name, tensor in loaded.items()}, theirs)
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_refusals(tmp_path: Path) -> None:
         (f"{tmp_path}/base", "out", "is no adapter: name a base and an adapter to merge"),
         (f"{tmp_path}/base+{tmp_path}/adapter", "taken", "exists already"),
         (f"{tmp_path}/base+{tmp_path}/adapter", "base/out", "is inside the checkpoint"),
-        (f"{tmp_path}/base+{tmp_path}/none", "out", "no folder or file"),
+        (f"{tmp_path}/base+{tmp_path}/none", "out", "is not a folder or file"),
     ):
         with pytest.raises(MantissaError, match=said):
             list(merge(model, str(tmp_path / out), "float32", LOCAL))

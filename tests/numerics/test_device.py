@@ -25,7 +25,7 @@ def test_the_cpu_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_cuda_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InvalidRequest, match="no CUDA device"):
+    with pytest.raises(InvalidRequest, match="No CUDA device"):
         choose_device("cuda")
 
 

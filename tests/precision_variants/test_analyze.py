@@ -287,7 +287,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
             InvalidRequest,
             "Variant mine asks for flash attention, which is not installed",
         ),
-        ({"data": "nowhere.txt"}, CheckpointNotFound, "no folder or file"),
+        ({"data": "nowhere.txt"}, CheckpointNotFound, "is not a folder or file"),
         (
             {"data": "random tokens"},
             InvalidData,

@@ -107,7 +107,7 @@ def test_each_process_takes_its_gpu_before_cuda_is_asked(tmp_path: Path, monkeyp
     monkeypatch.setattr(torch.cuda, "is_available", ask)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     monkeypatch.setattr(Rank, "of", lambda: Rank(1, 2, 1, 2))
-    with pytest.raises(InvalidRequest, match="no CUDA device"):
+    with pytest.raises(InvalidRequest, match="No CUDA device"):
         scan(ScanRequest.of("list", {}, device="cuda"), tmp_path / "out")
     assert seen == ["7"]
 

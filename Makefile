@@ -45,11 +45,11 @@ run: $(app_stamp) $(kernels_stamp)
 test: $(tests_stamp) style
 	@$(MAKE) --no-print-directory --jobs=2 types tested chosen="$(chosen)"
 
-# Three processes for two cores, for those with a browser wait for it (tests/conftest.py deals them out). One thread of torch's for each: more
-# of them than cores wait for each other. Among thousands of tests with servers, browsers and deadlines, one may meet a machine that stood still:
-# what fails is run again, twice at most, and the summary lists it as RERUN.
+# Four processes for two cores: with three, a third of the time went into waiting for browsers, servers and programs (tests/conftest.py deals
+# the tests out). One thread of torch's for each: more of them than cores wait for each other. Among thousands of tests with servers, browsers
+# and deadlines, one may meet a machine that stood still: what fails is run again, twice at most, and the summary lists it as RERUN.
 tested: chromium kernels
-	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder --reruns 2 $(chosen)
+	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 4 --no-loadscope-reorder --reruns 2 $(chosen)
 
 # The last -m counts: an empty one takes all.
 test-all: chosen = -m '' --hypothesis-profile=exhaustive

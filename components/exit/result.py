@@ -15,6 +15,9 @@ from components.text import model_name, notes, numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
 
+# Largest ratio of times that are told as the same, since they vary from run to run
+_SAME = 1.05
+
 
 def headline(report: ExitReport, links: bool = True) -> str:
     """Render the model, the answer and the tiles. links: include those that work only on the app's pages."""
@@ -97,6 +100,7 @@ def _cheapest(report: ExitReport) -> str:
     slower = " No practical signal is faster here." if ratio >= 1 else ""
     body = f"{row.method}, the fastest practical signal, compared with the fastest exact run{memory}.{slower}"
     said = f"{numbers.magnitude(ratio)} times as long" if ratio >= 1 else f"{numbers.magnitude(1 / ratio)} times faster"
+    said = "about as long" if 1 / _SAME < ratio < _SAME else said
     return answer("Time", said, ESTIMATE, body)
 
 

@@ -84,7 +84,9 @@ def test_the_headline_says_what_there_is_not() -> None:
     found = at_a_glance()
     said = text_of(headline(found))
     assert "Neither dense nor hybrid was requested" in said
-    assert re.search(r"Time [\d.,]+ times (faster|as long) estimate \w+, the fastest practical signal, compared with the", said)
+    assert re.search(
+        r"Time (about as long|[\d.,]+ times (faster|as long)) estimate \w+, the fastest practical signal, compared with the", said
+    )
     nothing = found.methods["span"].model_copy(update={"cosine": None})
     exact = found.exact.model_copy(update={"parallel_energy": None})
     empty = found.model_copy(update={"methods": {"span": nothing}, "exact": exact, "cost": found.cost.model_copy(update={"rows": ()})})
@@ -213,3 +215,13 @@ def test_the_advice_follows_the_measured_seconds(factor: float, slower: bool) ->
     assert (advice == f"Keep backpropagation here: {told}") == slower
     assert slower or "Keep" not in advice
     assert "times as long" not in found.model_copy(update={"cost": found.cost.model_copy(update={"rows": ()})}).next_step().advice
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"), [(0.09, "11.1 times faster"), (0.97, "about as long"), (1.0, "about as long"), (3.5, "3.5 times as long")]
+)
+def test_the_time_of_the_fastest_signal_is_in_words(ratio: float, said: str) -> None:
+    found = at_a_glance()
+    rows = tuple(row if row.method == "exact" else row.model_copy(update={"time_ratio": ratio}) for row in found.cost.rows)
+    report = found.model_copy(update={"cost": found.cost.model_copy(update={"rows": rows})})
+    assert f"Time {said} estimate" in text_of(headline(report))

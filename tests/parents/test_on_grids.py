@@ -19,7 +19,7 @@ QUANTIZERS = {
     "torchao mxfp4": "mxfp4 in groups of 32",
     "torchao nvfp4": "nvfp4 in groups of 16",
     "gguf Q4_0": "int4 in groups of 32",
-    "gguf Q4_1": "int4 with any offset in groups of 32",
+    "gguf Q4_1": "int4 with an offset in groups of 32",
     "bitsandbytes nf4": "nf4 in groups of 64",
     "bitsandbytes nf4 double": "nf4 in groups of 64",
     "e4m3 row": "fp8 e4m3 with a scale per row",

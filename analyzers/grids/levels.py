@@ -16,6 +16,8 @@ _BORDER = 2.0**-8
 _ROUNDING = {"BF16": 2.0**-8, "F16": 2.0**-11, "F32": 2.0**-24}
 # Half of the largest step of the table of 8-bit codes to which bitsandbytes rounds scales, in units of the largest one
 _SCALE_ROUNDED = 0.0072
+# Largest relative error of an offset and of a scale that are stored in fp16, as in GGUF
+_OFFSET_ROUNDED = 2.0**-11
 
 Values = NDArray[np.float64]
 
@@ -59,7 +61,7 @@ def nearest_levels(fitted: Fitted, book: CodeBook, dtype: str, source: Values) -
 
     The outermost levels of a tile are the nearest ones up to one step beyond: quantizers clip. A value is at a tie if another level is
     nearer with the scales that explain the stored values, and its own with the one that the largest value of the source gives: the scale
-    itself was rounded after the values were.
+    itself was rounded after the values were. On a grid with an offset it is at a tie if rounding offset and scale to fp16 explains it.
     """
     counts = np.zeros(3, np.int64)
     positive, negative = (side[np.isfinite(side)] for side in book.levels)
@@ -84,7 +86,9 @@ def nearest_levels(fitted: Fitted, book: CodeBook, dtype: str, source: Values) -
             slack = np.abs(p) * _BORDER
             if book.offset:
                 slack += np.maximum(np.abs(x), np.finfo(np.float32).tiny) * _ROUNDING[dtype]
-                near = again = (p - x <= beyond * high + slack) & (x - p <= before * high + slack)
+                near = (p - x <= beyond * high + slack) & (x - p <= before * high + slack)
+                moved = slack + (np.abs(top) + np.abs(bottom))[tile] * _OFFSET_ROUNDED
+                again = (p - x <= beyond * high + moved) & (x - p <= before * high + moved)
             else:
                 middle = (low + high) / 2
                 signed = _sign(x / middle, levels, tile, len(top))

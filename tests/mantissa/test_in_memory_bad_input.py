@@ -69,7 +69,7 @@ def test_without_one_storage(build: Callable[[], torch.Tensor], layout: str) -> 
 
 
 def test_a_name_that_no_file_can_hold() -> None:
-    assert sentence(mantissa.dtype, {"a\ud800.weight": torch.ones(2)}).endswith("it has a letter that is not valid Unicode.")
+    assert sentence(mantissa.dtype, {"a\ud800.weight": torch.ones(2)}).endswith("it has a character that is not valid Unicode.")
 
 
 def test_a_checkpoint_in_memory_is_not_written(model: Any, tmp_path: Path) -> None:

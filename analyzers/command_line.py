@@ -156,6 +156,7 @@ def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any)
 def add_outputs(parser: Parser, tensors: bool = False) -> None:
     """Add ``--json``, ``--csv``, ``--html`` and ``--contribute``; tensors: also ``--tensors``, for commands that give it to `write`."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON (a list for several)")
+    parser.add_argument("--full", action="store_true", help="print every table and note, not only the answer")
     parser.add_argument("--csv", metavar="DIR", help="write every table as CSV into this folder")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page with tables and plots")
     if tensors:
@@ -225,10 +226,10 @@ def write(
     options: argparse.Namespace,
     reports: Sequence[Report],
     several: bool,
-    text: Callable[[], list[str]],
+    text: Callable[[], list[str]] | None = None,
     tensors: Callable[[Any], list[str]] | None = None,
 ) -> None:
-    """Write the requested files, print the JSON or else ``text()``, and contribute if requested.
+    """Write the requested files, print the JSON or else ``text()``, by default each report's lines, and contribute if requested.
 
     several: print a JSON list, even for one report. tensors: returns the lines of a report's table of tensors, for ``--tensors``.
     Raises InvalidRequest; contributing also raises AccessDenied, CheckpointNotFound and subclasses of HubError.
@@ -247,7 +248,7 @@ def write(
         each = [report.model_dump_json(indent=2) for report in reports]
         print_json("[" + ",\n".join(each) + "]" if several else each[0], "The answer")
     else:
-        answer = text()
+        answer = text() if text is not None else [line for report in reports for line in _report_lines(report, options.full)]
         if tensors is not None and options.tensors:
             for report in reports:
                 answer += ["", *([" -> ".join(report.subject().values())] if several else []), *tensors(report)]
@@ -256,17 +257,22 @@ def write(
         print_line(f"contributed: {options.contribute_to(reports, _dataset())}")
 
 
+def _report_lines(report: Any, full: bool) -> list[str]:
+    lines: list[str] = report.lines(full)
+    return lines
+
+
 def write_one(
     options: argparse.Namespace,
     analysis: Iterator[Any],
     subject: str,
-    text: Callable[[Any], list[str]],
+    text: Callable[[Any], list[str]] | None = None,
     tensors: Callable[[Any], list[str]] | None = None,
 ) -> int:
     """Run an ``analysis`` of ``subject``, showing progress, and `write` its report. Returns the exit status 0; raises as `write` does."""
     check_outputs(options)
     (report,) = (item for item in with_progress(analysis, subject) if isinstance(item, Report))
-    write(options, [report], False, lambda: text(report), tensors)
+    write(options, [report], False, None if text is None else lambda: text(report), tensors)
     return 0
 
 

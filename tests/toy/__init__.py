@@ -1,12 +1,17 @@
 """Defines an analyzer for tests, which counts the tensors of a checkpoint. Only `ENTRY` in the registry adds it to the product."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 from pydantic import Field
 
 from analyzers import Analyzer
-from analyzers.base import CheckpointFacts, Progress, Reference, Report, Timing, WeightsRequest, content_id, environment
+from analyzers.base import CheckpointFacts, Progress, Reference, Timing, WeightsRequest, content_id, environment
 from analyzers.checkpoints import Access, open_checkpoint
+from analyzers.core.report import Report, first_rows
+from analyzers.core.rows import Rows, Shown
+from analyzers.records import Record
+from tests.toy.words import WORDS
 
 ENTRY = Analyzer(
     name="toy",
@@ -26,6 +31,13 @@ class ToyRequest(WeightsRequest):
     least: int = Field(default=0, ge=0, description="Count only tensors with at least this many elements.")
 
 
+class ToyRow(Record):
+    """One tensor."""
+
+    name: Annotated[str, Shown("Name")]
+    elements: Annotated[int, Shown("Elements", "count")]
+
+
 class ToyReport(Report):
     """The number of tensors."""
 
@@ -33,7 +45,8 @@ class ToyReport(Report):
     schema_version: int = 1
     request: ToyRequest
     checkpoint: CheckpointFacts
-    tensors: int
+    counted: int
+    tensors: Annotated[tuple[ToyRow, ...], Rows("Tensors")]
 
 
 def analyze(request: ToyRequest, access: Access | None = None, largest: int | None = None) -> Iterator[Progress | ToyReport]:
@@ -41,7 +54,7 @@ def analyze(request: ToyRequest, access: Access | None = None, largest: int | No
     yield Progress(done=0, total=1, unit="tensors", note="counting")
     with open_checkpoint(request.model, access or Access()) as checkpoint:
         facts = checkpoint.facts()
-        counted = sum(tensor.elements >= request.least for tensor in checkpoint.tensors)
+        counted = [ToyRow(name=tensor.name, elements=tensor.elements) for tensor in checkpoint.tensors if tensor.elements >= request.least]
     yield ToyReport(
         analysis_version=ANALYSIS_VERSION,
         id=content_id("toy", ANALYSIS_VERSION, {"model": facts.ref, "commit": facts.commit}),
@@ -49,5 +62,8 @@ def analyze(request: ToyRequest, access: Access | None = None, largest: int | No
         environment=environment("cpu", ()),
         request=request,
         checkpoint=facts,
-        tensors=counted,
+        counted=len(counted),
+        tensors=tuple(first_rows(counted)),
+        answer=WORDS.note("counted", tensors=len(counted)),
+        advice=WORDS.advice("again", "toy", facts.ref),
     )

@@ -16,5 +16,5 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Count, and write the report."""
     reports = [item for item in analyze(request_of(ToyRequest, options), Access()) if isinstance(item, ToyReport)]
-    write(options, reports, False, lambda: [f"{reports[0].tensors} tensors"])
+    write(options, reports, False)
     return 0

@@ -1,0 +1,51 @@
+"""Notes: facts worth telling, as a code with values, and the one sentence that the code's template makes of them."""
+
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from analyzers.records import Interval, Record
+
+Value = bool | int | float | str | tuple[str, ...] | Interval | None
+
+
+class Note(Record):
+    """A fact worth telling.
+
+    code: names the fact, for programs, and the template of its sentence; values: fill the template; text: the sentence, which people read
+    and no program does.
+    """
+
+    code: str
+    values: dict[str, Value] = Field(default_factory=dict)
+    text: str
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.text
+
+
+class Advice(Note):
+    """What to do about a result. analyzer: answers the next question about the same ``model``."""
+
+    analyzer: str
+    model: str
+
+
+class Tile(Record):
+    """The short answer to one question, for page, card, badge, Markdown and terminal.
+
+    kind: the evidence: fact, proof, label, inference, estimate, warning, or undecided; whole: it holds whatever was left unread; detail: a
+    sentence or two.
+    """
+
+    label: str
+    value: str
+    kind: str
+    detail: str = ""
+    whole: bool = False
+
+
+def as_notes(said: "Iterable[Note | str]") -> tuple[Note, ...]:
+    """Return notes; a remark of a reader that is still a sentence gets the code "file"."""
+    return tuple(each if isinstance(each, Note) else Note(code="file", text=each) for each in said)

@@ -1,0 +1,86 @@
+"""Writes values and fills templates: one template per code, in which a count brings its noun and a share its interval.
+
+A template is a format string: ``"{tensors:#tensor}, all {dtype:dtype}"`` becomes ``38 tensors, all fp32``. It names what was counted ("all
+22,842 values tested"), never the whole, so that it is true of a sample and of everything alike; `report.Report.suffix` says how far a
+report reaches. What follows the colon is a name in `FORMATS`, or ``#noun``, or ``#noun|nouns`` where the plural is irregular (which may be
+several words: ``#weight is|weights are``).
+"""
+
+import string
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from analyzers import formatting
+from analyzers.core.notes import Advice, Note, Value
+from analyzers.formatting import NOTHING
+from analyzers.records import Interval
+from analyzers.tensor_words import dtype_name, format_name, role_plural
+
+
+def _share(value: Any) -> str:
+    """Write a share; that of a sample with its interval."""
+    if isinstance(value, Interval):
+        return f"{formatting.share(value.estimate)} ({formatting.share(value.low)} to {formatting.share(value.high)})"
+    return formatting.share(value)
+
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "": str,
+    "text": str,
+    "count": formatting.count,
+    "parameters": formatting.parameters,
+    "share": _share,
+    "size": formatting.size,
+    "magnitude": formatting.magnitude,
+    "duration": formatting.duration,
+    "power": formatting.power,
+    "shape": formatting.shape,
+    "dtype": dtype_name,
+    "format": format_name,
+    "role": role_plural,
+    "list": lambda values: formatting.listed(list(values)),
+    "times": lambda value: f"{formatting.magnitude(value)} times",
+    "yes": lambda value: "yes" if value else "no",
+}
+NUMBERS = frozenset({"count", "parameters", "share", "size", "magnitude", "duration", "power", "times"})
+"""Formats of numbers, which tables align on the right."""
+
+
+def write(value: Any, form: str) -> str:
+    """Write a value. form: a name in `FORMATS`, ``#noun`` or ``#noun|nouns``; a missing value is a dash."""
+    if value is None:
+        return NOTHING
+    if form.startswith("#"):
+        one, _, many = form[1:].partition("|")
+        return formatting.plural(value, one, many)
+    return FORMATS[form](value)
+
+
+class _Template(string.Formatter):
+    """Fills the fields of a template by `write`."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Write one value."""
+        return write(value, format_spec)
+
+
+_TEMPLATE = _Template()
+
+
+class Words:
+    """The templates of an analyzer, by code."""
+
+    def __init__(self, templates: Mapping[str, str]) -> None:
+        self.templates = dict(templates)
+
+    def text(self, code: str, values: Mapping[str, Any]) -> str:
+        """Fill the template of a code. Raises KeyError if there is none, or if a value is missing."""
+        return _TEMPLATE.vformat(self.templates[code], (), values)
+
+    def note(self, code: str, /, **values: Value) -> Note:
+        """Return the note of a code with its sentence."""
+        return Note(code=code, values=values, text=self.text(code, values))
+
+    def advice(self, code: str, analyzer: str, model: str, /, **values: Value) -> Advice:
+        """Return the advice of a code. analyzer: answers the next question about ``model``."""
+        return Advice(code=code, values=values, text=self.text(code, values), analyzer=analyzer, model=model)

@@ -1,0 +1,85 @@
+"""Lays out the result of any analyzer from its report: the headline, the tiles, its tabs, the notes, and the coverage."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from analyzers.base import CheckpointFacts
+from analyzers.core import rows
+from analyzers.core.report import Report
+from components.forms import form
+from components.results.coverage_tab import COVERAGE
+from components.results.layout import Layout, Piece, Rows, Tab, Verdict
+from components.results.tables import Sortable, listed
+from components.text import head, html, notes, numbers, prose, shown, tag, tile
+from components.text.headline import about_sample, answered, card, short, tiles
+
+
+def layout_of(
+    title: str,
+    tabs: Sequence[Tab[Any]],
+    *,
+    permalink: Callable[[Any], str] = form.permalink,
+    command: Callable[[Any], str] = form.command,
+    more: Callable[[Any, bool], str] = lambda report, links: "",
+    **parts: Any,
+) -> Layout[Any]:
+    """Return the layout of an analyzer's results.
+
+    title: of the page; tabs: after the headline and its tiles, before the coverage; more: HTML below the tiles; parts: of `Layout`.
+    """
+
+    def headline(report: Report, links: bool) -> str:
+        """Render the subject, the answer, the tiles and the notes. links: include those that work only on the app's pages."""
+        said = answered(report, report.headline(), links)
+        checkpoint = vars(report).get("checkpoint")
+        sample = about_sample(checkpoint.ref, shows=True) if isinstance(checkpoint, CheckpointFacts) else ""
+        return card(
+            title, _head(report), said, _tiles(report, links), more(report, links), notes(note.text for note in report.notes), sample
+        )
+
+    return Layout(
+        title=title,
+        name=lambda report: shown(" → ".join(report.subject().values()), 60),
+        headline=headline,
+        permalink=permalink,
+        command=command,
+        tabs=(*tabs, COVERAGE),
+        verdicts=verdicts,
+        **parts,
+    )
+
+
+def verdicts(report: Report) -> list[Verdict]:
+    """Return the tiles as a card shows them."""
+    return [Verdict(each.label, each.value, each.kind, report.tag(each)) for each in report.tiles()]
+
+
+def table(report: type[Report], key: str) -> Rows[Any]:
+    """Return a declared table of a class of reports, with sorting and search."""
+    return Rows(Sortable(_declared(report, key), f"m-{key.replace('_', '-')}"))
+
+
+def short_table(report: type[Report], key: str) -> Piece[Any]:
+    """Return a declared table of a class of reports, without sorting."""
+    declared = _declared(report, key)
+    return Piece(lambda made: f'<div class="m-card">{drawn}</div>' if (drawn := listed(declared, made)) else "")
+
+
+def _declared(report: type[Report], key: str) -> Any:
+    return next(each for each in (*rows.tables(report), *report.DERIVED) if each.key == key)
+
+
+def _head(report: Report) -> str:
+    checkpoint = vars(report).get("checkpoint")
+    if not isinstance(checkpoint, CheckpointFacts):
+        return head(html(" → ".join(report.subject().values())), "")
+    facts = f"{numbers.parameters(checkpoint.parameters)} parameters, {numbers.size(checkpoint.bytes)}"
+    return head(f"{html(checkpoint.ref)}{short(checkpoint)}", f"{facts}. {numbers.duration(report.timing.seconds)}")
+
+
+def _tiles(report: Report, links: bool) -> str:
+    each = [
+        ("", tile(one.label, one.value, tag(one.kind, report.tag(one)), f"<p>{prose(one.detail)}</p>" if one.detail else ""))
+        for one in report.tiles()
+    ]
+    return tiles(report, links, *each)

@@ -1,0 +1,83 @@
+"""What holds for the words of every analyzer: they are as reviewed, safe, complete, and drawn from facts everywhere alike."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from analyzers import ANALYZERS
+from analyzers.core.report import Report
+from analyzers.core.rows import tables
+from analyzers.tables import write_csv
+from tests.words import SNAPSHOTS, converted, reports, snapshot
+
+NAMES = converted()
+# Parts of a name that would act as markup, a command to a terminal, or one to a CI runner, if it were not text.
+HOSTILE = ("<script>", "\x1b[31m", "\n::error::", "\u202e")
+
+
+def made(name: str) -> list[Report]:
+    return [report for report in reports(name).values() if isinstance(report, Report)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_are_as_reviewed(name: str) -> None:
+    assert snapshot(name) == (SNAPSHOTS / f"{name}.txt").read_text(), f"read the difference, then: python -m tests.words {name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_code_has_a_template_and_each_template_a_report(name: str) -> None:
+    used = {note.code for report in made(name) for note in (report.answer, report.advice, *report.notes)}
+    own = set(ANALYZERS[name].module("words").WORDS.templates)
+    assert own - used == set(), "templates that no report of tests/words uses"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_report_is_plain_json_and_comes_back_equal(name: str) -> None:
+    for report in made(name):
+        text = report.model_dump_json()
+        json.loads(text, parse_constant=pytest.fail)
+        assert type(report).model_validate_json(text) == report
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_is_in_files_and_in_the_full_text(name: str, tmp_path: Path) -> None:
+    for number, report in enumerate(made(name)):
+        folder = tmp_path / str(number)
+        write_csv([report], folder)
+        full = "\n".join(report.lines(full=True))
+        for table in tables(type(report)):
+            rows = list(table.rows(report))
+            if not rows:
+                continue
+            with (folder / f"{table.key}.csv").open(newline="") as file:
+                assert len(list(csv.DictReader(file))) >= len(rows), table.key
+            assert not table.title or table.title in full
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_terminal_gets_the_answer_first_and_briefly(name: str) -> None:
+    for report in made(name):
+        lines = report.lines()
+        assert report.headline() in lines
+        assert len(lines) <= 40 and sum(len(line) + 1 for line in lines) <= 2_500
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_coverage_below_1_is_said_everywhere(name: str) -> None:
+    for report in made(name):
+        if not report.whole:
+            assert re.search(r"Covers .+ of the weights", report.headline())
+            assert all(tile.whole or "covered" in report.tag(tile) for tile in report.tiles())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_from_outside_stays_text(name: str) -> None:
+    hostile = [report for report in made(name) if any(part in report.model_dump_json() for part in ("<script>", "\\u001b", "\\u202e"))]
+    assert hostile, "one of the reports has hostile names"
+    for report in hostile:
+        text, page = report.text(), report.to_html()
+        assert not any(part in text for part in HOSTILE[1:])
+        assert "<script>alert" not in page and not any(part in page for part in HOSTILE[1:3])

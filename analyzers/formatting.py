@@ -106,6 +106,11 @@ def magnitude(value: float | None) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
+def cosine(value: float | None) -> str:
+    """Format a cosine with three decimals: ``0.860``, ``-0.018``."""
+    return NOTHING if value is None else fixed(value, 3).replace("-0.000", "0.000")
+
+
 def power(exponent: int, base: int = 2) -> str:
     """Format a power with a superscript exponent: ``2⁻¹⁴``."""
     return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"

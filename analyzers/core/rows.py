@@ -28,9 +28,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Rows:
-    """Makes a table of a report's field, in its ``Annotated``. title: the table's; empty: it is only in files."""
+    """Makes a table of a report's field, in its ``Annotated``. title: the table's; empty: it is only in files. key: default the field's."""
 
     title: str = ""
+    key: str = ""
 
 
 def metadata(field: Any, kind: type) -> Any:
@@ -119,7 +120,7 @@ def _tables(record: type[Record], path: str) -> Iterator[Table]:
     for name, field in record.model_fields.items():
         declared, value = metadata(field, Rows), path + name
         if declared is not None:
-            yield Table(name, _rows_at(value), columns(get_args(field.annotation)[0]), title=declared.title)
+            yield Table(declared.key or name, _rows_at(value), columns(get_args(field.annotation)[0]), title=declared.title)
         elif (inner := _record_in(field.annotation)) is not None:
             yield from _tables(inner, f"{value}.")
 

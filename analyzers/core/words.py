@@ -40,9 +40,12 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "role": role_plural,
     "list": lambda values: formatting.listed(list(values)),
     "times": lambda value: f"{formatting.magnitude(value)} times",
+    "cosine": formatting.cosine,
+    "ratio": lambda value: formatting.fixed(value, 2),
+    "number": lambda value: f"{value:,g}",
     "yes": lambda value: "yes" if value else "no",
 }
-NUMBERS = frozenset({"count", "parameters", "share", "size", "magnitude", "duration", "power", "times"})
+NUMBERS = frozenset({"count", "parameters", "share", "size", "magnitude", "duration", "power", "times", "cosine", "ratio", "number"})
 """Formats of numbers, which tables align on the right."""
 
 

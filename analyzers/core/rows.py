@@ -1,7 +1,7 @@
 """Declares tables where their rows are declared: a field says how people read it, and page, terminal, Markdown, CSV and Parquet follow."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
@@ -48,8 +48,11 @@ def columns(row: type[Record]) -> tuple[Column, ...]:
 def _columns(row: type[Record], path: str) -> Iterator[Column]:
     for name, field in row.model_fields.items():
         inner, shown, value = _record_in(field.annotation), metadata(field, Shown), path + name
-        if inner is not None and shown is None:
-            yield from _columns(inner, f"{value}.")
+        if inner is not None:
+            if shown is not None:  # people see it in one cell, files have its fields
+                yield Column(value.replace(".", "_"), shown.title, cell=_cell(value, shown.form), width=shown.width, only="people")
+            each = _columns(inner, f"{value}.")
+            yield from each if shown is None else (replace(column, title="") for column in each)
             continue
         key = value.replace(".", "_")
         if shown is None:

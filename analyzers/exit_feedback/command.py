@@ -5,7 +5,6 @@ import argparse
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
 from analyzers.exit_feedback.analyze import analyze
-from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.request import ExitRequest
 
 
@@ -23,4 +22,4 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the analysis and write its report. Returns the exit status."""
     request = request_of(ExitRequest, options)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.model, ExitReport.lines)
+    return write_one(options, analyze(request, Access(token=True, local=True)), request.model)

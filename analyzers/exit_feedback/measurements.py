@@ -7,8 +7,10 @@ modules between the last layer and the head, and the hidden state is the one tha
 average, or a division by zero. Layers are counted from 0.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from analyzers.core.rows import Rows, Shown
+from analyzers.exit_feedback.words import mean, signal_name
 from analyzers.records import Record
 
 HISTOGRAM_BINS = 50
@@ -27,10 +29,10 @@ Settings = dict[str, int | float | bool | str | None]
 class Distribution(Record):
     """Mean and percentiles over tokens."""
 
-    mean: float
-    p10: float
-    p50: float
-    p90: float
+    mean: Annotated[float, Shown("Mean cosine", "cosine")]
+    p10: Annotated[float, Shown("10%", "cosine")]
+    p50: Annotated[float, Shown("Median", "cosine")]
+    p90: Annotated[float, Shown("90%", "cosine")]
 
 
 class Alignment(Record):
@@ -112,16 +114,16 @@ class LayerRow(Record):
     exact_parallel_energy: share of the exact gradient's energy along the hidden states. before_norm_cosine: ``cosine``, before the norm.
     """
 
-    layer: int
-    method: str
-    loss: float
+    layer: Annotated[int, Shown("Layer", "count")]
+    method: Annotated[str, Shown("Signal", signal_name)]
+    loss: Annotated[float, Shown("Loss", "magnitude")]
     cosine: Distribution | None
-    total_cosine: float | None
-    norm_ratio: float | None
+    total_cosine: Annotated[float | None, Shown("Total cosine", "cosine")]
+    norm_ratio: Annotated[float | None, Shown("Norm ratio", "magnitude")]
     best_scale: float | None
     parallel_energy: float | None
-    exact_parallel_energy: float | None
-    before_norm_cosine: Distribution | None
+    exact_parallel_energy: Annotated[float | None, Shown("Exact along h", "share")]
+    before_norm_cosine: Annotated[Distribution | None, Shown("Before the norm", mean)]
 
 
 class SweepRow(Record):
@@ -130,45 +132,44 @@ class SweepRow(Record):
     ceiling: its backward pass reads the head's weight (svd, true_rows); null: its codes are drawn anew for every batch of tokens.
     """
 
-    method: str
-    parameter: Parameter
-    value: int
-    seed: int
+    method: Annotated[str, Shown("Signal", signal_name)]
+    parameter: Annotated[Parameter, Shown("Setting")]
+    value: Annotated[int, Shown("Value", "count")]
+    seed: Annotated[int, Shown("Seed")]
     ceiling: bool
     null: bool
     cosine: Distribution | None
-    total_cosine: float | None
-    norm_ratio: float | None
-    best_scale: float | None
+    total_cosine: Annotated[float | None, Shown("Total cosine", "cosine")]
+    norm_ratio: Annotated[float | None, Shown("Norm ratio", "magnitude")]
+    best_scale: Annotated[float | None, Shown("Best scale", "magnitude")]
 
 
 class CostRow(Record):
-    """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens. form: "whole", all logits at once with autograd;
-    "chunked", the fused loss in chunks of ``Cost.chunk`` tokens. seconds: the fastest of at least ``Cost.repeats`` runs, their
-    median up to analysis version 5; peak_bytes: in addition to weights and inputs. time_ratio, memory_ratio: relative to the fastest exact
+    """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens.
+
+    form: "whole", all logits at once with autograd; "chunked", the fused loss in chunks of ``Cost.chunk`` tokens. seconds: the fastest of
+    at least ``Cost.repeats`` runs; peak_bytes: in addition to weights and inputs. time_ratio, memory_ratio: relative to the fastest exact
     run, ``Cost.exact_form``, in every row.
     """
 
-    method: str
-    form: Form
-    seconds: float
-    peak_bytes: int
-    time_ratio: float | None
-    memory_ratio: float | None
+    method: Annotated[str, Shown("Gradient", signal_name)]
+    form: Annotated[Form, Shown("Form")]
+    seconds: Annotated[float, Shown("Time", "duration")]
+    peak_bytes: Annotated[int, Shown("Memory", "size")]
+    time_ratio: Annotated[float | None, Shown("Time vs exact", "ratio")]
+    memory_ratio: Annotated[float | None, Shown("Memory vs exact", "ratio")]
 
 
 class Cost(Record):
     """Time and memory of each method and of the exact gradient; they vary from run to run. exact_form: the faster form of the exact
-    gradient, the reference of ratios; null in reports up to analysis version 2, whose reference is "whole". statement: a sentence on
-    whether a signal other than the ceilings is faster.
+    gradient, the reference of ratios.
     """
 
     tokens: int
     chunk: int
     repeats: int
-    rows: tuple[CostRow, ...]
-    exact_form: Form | None = None
-    statement: str = ""
+    rows: Annotated[tuple[CostRow, ...], Rows("Cost, relative to the fastest run of the exact gradient", "cost")]
+    exact_form: Form
 
 
 class Head(Record):

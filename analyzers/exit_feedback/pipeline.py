@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.exit_feedback.alignment import Measured, exact_row, layer_rows, method_rows, spreads, sweep_rows
+from analyzers.exit_feedback.answer import advice, answer, fastest, notes
 from analyzers.exit_feedback.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
 from analyzers.exit_feedback.hidden_states import Positions, chosen_layers, hidden_states
 from analyzers.exit_feedback.measure import Signals, Tokens, groups, pieces
@@ -15,7 +16,6 @@ from analyzers.exit_feedback.measurements import Cost, CostRow, Head, Inputs, La
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.report import ExitProgress, ExitReport, Stage
 from analyzers.exit_feedback.request import ANALYSIS_VERSION, ExitRequest
-from analyzers.exit_feedback.sentences import cost_statement, fastest, notes, statement
 from analyzers.exit_feedback.signals import EXACT, NULL
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.instruction_data import Instructions
@@ -169,10 +169,10 @@ class Pipeline:
                 chunk=-(-count // CHUNKS),
                 repeats=REPEATS,
                 rows=tuple(results.costs),
-                exact_form=fastest(results.costs, (EXACT,)).form,
-                statement=cost_statement(results.costs),
+                exact_form=fastest(results.costs, EXACT).form,
             ),
-            statement=statement(exact, methods, null),
+            answer=answer(methods),
+            advice=advice(methods, results.costs, opened.facts.ref),
             notes=tuple(notes(request, head, inputs, exact, methods, opened)),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),

@@ -12,7 +12,7 @@ from analyzers.language_models.model_request import DataName, Device, Dtype, Mod
 from analyzers.options import Option
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 6
+ANALYSIS_VERSION = 7
 
 # Smallest and largest values of the integer fields.
 _LIMITS = {

@@ -1,0 +1,72 @@
+"""Decides the answer of exit feedback, the advice, and what limits them."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from analyzers.core.notes import Advice, Note, as_notes
+from analyzers.exit_feedback.measurements import CostRow, Exact, Head, Inputs, Method
+from analyzers.exit_feedback.report import closest
+from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
+from analyzers.exit_feedback.words import WORDS
+from analyzers.language_models.model_request import sample_notes
+
+if TYPE_CHECKING:
+    from analyzers.exit_feedback.request import ExitRequest
+    from analyzers.language_models.load import OpenModel
+
+# Mean cosines below this are weak.
+_SMALL = 0.1
+
+
+def answer(methods: dict[str, Method]) -> Note:
+    """Return which signal is closest to the exact gradient."""
+    name = closest(methods)
+    best = methods[name].cosine if name else None
+    if name is None or best is None:
+        return WORDS.note("no-gradient")
+    if name in CEILINGS:
+        return WORDS.note("ceilings", signal=name, cosine=best.mean)
+    code = "closest-weak" if best.mean < _SMALL else "closest"
+    return WORDS.note(code, signal=name, cosine=best.mean, low=best.p10, high=best.p90)
+
+
+def advice(methods: dict[str, Method], rows: Sequence[CostRow], model: str) -> Advice:
+    """Return whether a signal is worth using: near the exact gradient, and faster where both were timed."""
+    name = closest(methods)
+    best = methods[name].cosine if name else None
+    if name is None or best is None or name in CEILINGS or best.mean < _SMALL:
+        return WORDS.advice("keep-weak", "conflict", model)
+    times = fastest(rows, name).seconds / fastest(rows, EXACT).seconds
+    if times >= 1:
+        return WORDS.advice("keep-slow", "conflict", model, signal=name, times=times)
+    inside = methods[name].before_norm.cosine
+    if inside is not None and inside.mean < _SMALL:
+        return WORDS.advice("head-only", "conflict", model, signal=name, cosine=inside.mean)
+    return WORDS.advice("try", "conflict", model, signal=name)
+
+
+def fastest(rows: Sequence[CostRow], method: str) -> CostRow:
+    """Return the fastest run of a method, in either form."""
+    return min((row for row in rows if row.method == method), key=lambda row: row.seconds)
+
+
+def notes(
+    request: "ExitRequest", head: Head, inputs: Inputs, exact: Exact, methods: dict[str, Method], opened: "OpenModel"
+) -> Iterator[Note]:
+    """Yield what limits the answer."""
+    longest = min(request.sequence_length, opened.context or request.sequence_length)
+    yield from as_notes(sample_notes(inputs.source, inputs.samples, inputs.truncated, request.samples, longest))
+    if inputs.measured < inputs.answer_tokens:
+        yield WORDS.note("measured-part", measured=inputs.measured, answers=inputs.answer_tokens)
+    if head.padded:
+        yield WORDS.note("padded-head", rows=head.padded, tokens=head.tokenizer_vocabulary)
+    if exact.zero:
+        yield WORDS.note("certain", tokens=exact.zero)
+    anchors = methods["span"].settings["anchors"] if "span" in methods else None
+    if isinstance(anchors, int) and anchors >= head.width:
+        yield WORDS.note("wide-span", anchors=anchors, width=head.width)
+    if opened.dtype != "float32":
+        yield WORDS.note("narrow", dtype=opened.dtype)
+    if any(method in RANDOM for method in request.methods) and request.seeds < 2:
+        yield WORDS.note("one-seed")
+    yield from as_notes(opened.notes())

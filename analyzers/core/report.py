@@ -132,8 +132,8 @@ class Report(base.Report):
         if not full:
             more = [f"--full: {plural(len(shown), 'table')}, {plural(len(self.notes), 'note')}."]
             return [*lines, *_fitting(first, len(lines) + len(more) + 2, sum(map(len, (*lines, *more)))), "", *more]
-        lines += first if front == "" else self._tile_lines()
-        for table in shown.values():
+        lines += [*self._tile_lines(), *(["", *first] if front else [])]
+        for table in (each for key, each in shown.items() if key != front):
             lines += ["", *drawn] if (drawn := table.lines(self)) else []
         lines += ["", *(note.text for note in self.notes)] if self.notes else []
         return [*lines, "", f"report {self.id}"]

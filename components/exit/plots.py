@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from analyzers.exit_feedback.columns import RESOLVED, cosine, energy_share, mean, signal_name, spread
 from analyzers.exit_feedback.measurements import Alignment, Distribution
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT
+from analyzers.exit_feedback.words import mean, signal_name, spread
+from analyzers.formatting import cosine
 from components.exit.text import style
-from components.plots.marks import line, mark_rows, marked, percent, shortened
-from components.plots.style import LIMIT, exactly, layout, text
+from components.plots.marks import line, mark_rows, marked, shortened
+from components.plots.style import LIMIT, layout, text
 from components.text import numbers
 
 _ROW = 44
@@ -142,28 +143,8 @@ def _said(found: Distribution | None, norm_ratio: float | None) -> list[str]:
     return [mean(found), spread(found), numbers.magnitude(norm_ratio)]
 
 
-SIDES = ("at the head", "before the norm")
 # Label -> name of the form in the report.
 FORMS = {"all logits at once": "whole", "in chunks": "chunked"}
-
-
-def energy(report: ExitReport) -> go.Figure:
-    """Draw the percentage of energy along the hidden state, of the exact gradient and each signal, at the head and before the norm."""
-    exact = report.exact
-    head = {EXACT: exact.parallel_energy} | {name: method.parallel_energy for name, method in report.methods.items()}
-    before = {EXACT: exact.parallel_energy_before_norm}
-    before |= {name: method.before_norm.parallel_energy for name, method in report.methods.items()}
-    measures = dict(zip(SIDES, ({name: _resolved(share) for name, share in side.items()} for side in (head, before)), strict=True))
-    return mark_rows(measures, list(head), "energy along h, %", _energy, signal_name, "about 0")
-
-
-def _resolved(share: float | None) -> float | None:
-    """Return a share of energy in percent; 0 for what fp32 does not resolve."""
-    return percent(share) if share is None or share >= RESOLVED else 0.0
-
-
-def _energy(value: float) -> str:
-    return exactly(value / 100) if value else energy_share(RESOLVED / 2)
 
 
 def seconds(report: ExitReport) -> go.Figure:

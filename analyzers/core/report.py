@@ -12,7 +12,7 @@ from analyzers.core import rows
 from analyzers.core.notes import Advice, Note, Tile
 from analyzers.coverage import Coverage
 from analyzers.coverage_tables import COVERAGE
-from analyzers.formatting import plural, share, size
+from analyzers.formatting import listed, plural, share, size
 from analyzers.terminal import columns
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ class Report(base.Report):
         first = shown[front].lines(self) if front else self._tile_lines()
         lines = [" -> ".join(self.subject().values()), "", self.headline(), f"What now: {self.advice.text}", ""]
         if not full:
-            more = [f"--full: {plural(len(shown), 'table')}, {plural(len(self.notes), 'note')}."]
+            notes = [plural(len(self.notes), "note")] * bool(self.notes)
+            more = [f"--full shows {listed([plural(len(shown), 'table'), *notes])}."]
             return [*lines, *_fitting(first, len(lines) + len(more) + 2, sum(map(len, (*lines, *more)))), "", *more]
         lines += [*self._tile_lines(), *(["", *first] if front else [])]
         for table in (each for key, each in shown.items() if key != front):

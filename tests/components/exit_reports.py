@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
+from analyzers.exit_feedback.words import WORDS
 from tests.components.dtype_reports import HOSTILE, of_model
 
 _SMALL = {"samples": 3, "tokens": 40, "seeds": 2, "layers": "0"}
@@ -35,7 +36,10 @@ def hostile_exit_report() -> ExitReport:
     sweep = tuple(row.model_copy(update=named) if row.method == "span" else row for row in found.sweep)
     layers = tuple(row.model_copy(update={"method": f"{nasty}span"}) if row.method == "span" else row for row in found.layers)
     parts = {"inputs": inputs, "methods": methods, "cost": cost, "sweep": sweep, "layers": layers}
-    return found.model_copy(update={**parts, "statement": f"{nasty}. {nasty}.", "notes": (nasty,), "dtype": HOSTILE})
+    note = WORDS.note("narrow", dtype=nasty)
+    return found.model_copy(
+        update={**parts, "answer": WORDS.note("ceilings", signal=nasty, cosine=0.5), "notes": (note,), "dtype": HOSTILE}
+    )
 
 
 @cache

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from analyzers.exit_feedback.columns import signal_name
 from analyzers.exit_feedback.signals import EXACT, NULL
+from analyzers.exit_feedback.words import signal_name
 from components.exit import plots, sweep_plot
 from components.exit.text import style
 from components.plots.marks import marked
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report
 
 ALL = (
-    plots.at_head, plots.before_norm, sweep_plot.sweep, plots.energy, plots.loss_bins, plots.layers, plots.seconds, plots.memory,
+    plots.at_head, plots.before_norm, sweep_plot.sweep, plots.loss_bins, plots.layers, plots.seconds, plots.memory,
 )  # fmt: skip
 
 
@@ -75,17 +75,6 @@ def test_a_sweep_without_random_codes_has_no_null() -> None:
     names = [trace.name for trace in sweep_plot.sweep(found).data]
     assert names.count("span") == names.count("svd") == 2 and NULL not in names
     assert len(sweep_plot.sweep(at_a_glance()).data) == 0
-
-
-def test_energy_is_drawn_on_both_sides_of_the_norm() -> None:
-    found = exit_report()
-    head, before = plots.energy(found).data[0], plots.energy(found).data[-1]
-    assert [each.name for each in (head, before)] == list(plots.SIDES)
-    exact = found.exact
-    assert head.x[0] == pytest.approx(100 * (exact.parallel_energy or 0)) and head.customdata[0][0] == EXACT
-    # the norm leaves nothing that fp32 resolves: in the strip, with a bound
-    assert before.xaxis != head.xaxis and {*before.x} == {0} and {said[1] for said in before.customdata} == {"< 0.0001%"}
-    assert head.x[list(found.methods).index("parallel") + 1] == pytest.approx(100)
 
 
 def test_curves_have_a_line_for_each_signal() -> None:

@@ -7,8 +7,6 @@ import pytest
 from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as check
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
-from analyzers.exit_feedback.measurements import CostRow
-from analyzers.exit_feedback.sentences import cost_statement
 from analyzers.parents.facts import beyond_chance
 from components.dtype.result import RESULT
 from components.library import Library
@@ -60,12 +58,6 @@ def test_a_constant_tensor_is_called_one() -> None:
     assert isinstance(report, CheckReport)
     (finding,) = (each for each in report.findings if each.rule == "untouched")
     assert finding.detail.startswith("8 tensors are constant: every entry is 4. Either")
-
-
-def test_a_faster_signal_is_so_many_times_faster() -> None:
-    row = CostRow(method="exact", form="whole", seconds=0.86, peak_bytes=1, time_ratio=1.0, memory_ratio=1.0)
-    fast = row.model_copy(update={"method": "span", "seconds": 0.02})
-    assert cost_statement([row, fast]) == "span is 43 times faster than the fastest exact run."
 
 
 def test_only_far_more_exact_values_than_chance_are_called_proof() -> None:

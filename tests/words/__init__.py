@@ -34,7 +34,7 @@ def snapshot(name: str) -> str:
         if isinstance(report, MantissaError):
             lines.append(f"error: {report}")
         else:
-            lines += [f"answer {report.answer.code}: {report.headline()}", f"advice {report.advice.code}: {report.advice.text}", ""]
+            lines += [f"answer: {report.answer.code}, advice: {report.advice.code}", ""]
             lines += [f"[{report.tag(tile)}] {tile.label}: {tile.value}. {tile.detail}".rstrip() for tile in report.tiles()]
             lines += ["", *(f"note {note.code}: {note.text}" for note in report.notes), "", *report.lines()]
         parts.append("\n".join(lines))

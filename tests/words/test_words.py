@@ -24,7 +24,14 @@ def made(name: str) -> list[Report]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_words_are_as_reviewed(name: str) -> None:
-    assert snapshot(name) == (SNAPSHOTS / f"{name}.txt").read_text(), f"read the difference, then: python -m tests.words {name}"
+    assert words(snapshot(name)) == words((SNAPSHOTS / f"{name}.txt").read_text()), (
+        f"read the difference, then: python -m tests.words {name}"
+    )
+
+
+def words(text: str) -> str:
+    """Replace numbers, which depend on the processor and its libraries, and the spaces that align them."""
+    return re.sub(r" +", " ", re.sub(r"[-−]?\d[\d.,e⁻⁰¹²³⁴⁵⁶⁷⁸⁹-]*", "#", text))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,63 @@
+"""Reports of exit feedback, for reading."""
+
+from functools import partial
+from typing import Any
+
+from analyzers.core.report import Report
+from analyzers.errors import MantissaError
+from analyzers.exit_feedback import ExitReport
+from analyzers.exit_feedback.answer import advice, answer
+from analyzers.exit_feedback.report import closest
+from analyzers.exit_feedback.words import WORDS
+from tests.components.exit_reports import exit_report, hostile_exit_report
+
+# Seconds vary from run to run: the reports have these, and the answers that follow from them.
+_TIME, _MEMORY = 0.002, 400_000
+
+
+def _timed(found: ExitReport, factor: float = 2.0, **changes: Any) -> ExitReport:
+    """Return a report whose signals take ``factor`` times as long as the exact gradient."""
+    rows = tuple(
+        row.model_copy(
+            update={
+                "seconds": _TIME if row.method == "exact" else factor * _TIME,
+                "peak_bytes": _MEMORY,
+                "time_ratio": 1.0 if row.method == "exact" else factor,
+                "memory_ratio": 1.0,
+            }
+        )
+        for row in found.cost.rows
+    )
+    methods = changes.pop("methods", found.methods)
+    decided = {"answer": answer(methods), "advice": advice(methods, rows, found.checkpoint.ref)}
+    cost = found.cost.model_copy(update={"rows": rows, "exact_form": "whole"})
+    return found.model_copy(update={"methods": methods, "cost": cost, **decided, **changes})
+
+
+def reports() -> dict[str, Report | MantissaError]:
+    """Return a full report, one of few signals, one without a gradient, one in bf16 with every note, and one with hostile names."""
+    found = exit_report()
+    name = closest(found.methods)
+    assert name is not None
+    best = found.methods[name]
+    weak = {each: method for each, method in found.methods.items() if each in ("dense", "hybrid")}
+    inside = best.before_norm.model_copy(update={"cosine": found.methods["dense"].cosine})
+    at_head = {name: best.model_copy(update={"before_norm": inside})}
+    none = {name: best.model_copy(update={"cosine": None})}
+    every = (
+        WORDS.note("padded-head", rows=88, tokens=512),
+        WORDS.note("certain", tokens=1),
+        WORDS.note("wide-span", anchors=256, width=64),
+        WORDS.note("narrow", dtype="bfloat16"),
+        WORDS.note("one-seed"),
+    )
+    timed = partial(_timed, found)
+    return {
+        "every signal": timed(),
+        "a faster signal, and every note": timed(0.5, notes=every),
+        "good at the head only": timed(0.5, methods=at_head),
+        "random codes alone": timed(methods=weak),
+        "a ceiling alone": timed(methods={"svd": found.methods["svd"]}),
+        "no gradient": timed(methods=none),
+        "hostile names": hostile_exit_report(),
+    }

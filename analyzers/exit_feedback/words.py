@@ -1,15 +1,11 @@
 """The words of exit feedback: how its figures are written, one template per code, and the tiles."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL, RANDOM
 from analyzers.formatting import NOTHING, cosine, magnitude, plural, share
-
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.measurements import Distribution, OverSeeds
-    from analyzers.exit_feedback.report import ExitReport
 
 FRONT = "methods"
 RESOLVED = 1e-6
@@ -53,12 +49,12 @@ def energy_share(value: float | None) -> str:
     return f"> {100 - 100 * RESOLVED:.4f}%" if value is not None and 1 - RESOLVED < value < 1 else share(value)
 
 
-def mean(distribution: "Distribution | None") -> str:
+def mean(distribution: Any) -> str:
     """Write the mean of a distribution of cosines."""
     return cosine(None if distribution is None else distribution.mean)
 
 
-def spread(distribution: "Distribution | None") -> str:
+def spread(distribution: Any) -> str:
     """Write the tenth and ninetieth percentiles of a distribution of cosines."""
     return NOTHING if distribution is None else f"{cosine(distribution.p10)} to {cosine(distribution.p90)}"
 
@@ -70,7 +66,7 @@ def settings(given: Any) -> str:
     return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:,g}'}" for name, value in named.items()) or NOTHING
 
 
-def give_or_take(over: "OverSeeds | None") -> str:
+def give_or_take(over: Any) -> str:
     """Write a mean of cosines over seeds with its standard error: ``0.005 ± 0.004``."""
     if over is None:
         return NOTHING
@@ -84,12 +80,12 @@ def give_or_take(over: "OverSeeds | None") -> str:
     )
 
 
-def tiles(report: "ExitReport") -> list[Tile]:
+def tiles(report: Any) -> list[Tile]:
     """Return the closest signal, random codes, the energy along the hidden state, and the time."""
     return [_closest(report), _random(report), _along(report), _time(report)]
 
 
-def _closest(report: "ExitReport") -> Tile:
+def _closest(report: Any) -> Tile:
     name = report.closest
     best = report.methods[name].cosine if name else None
     if name is None or best is None:
@@ -98,7 +94,7 @@ def _closest(report: "ExitReport") -> Tile:
     return Tile(label="Closest without backpropagation", value=signal_name(name), kind="fact", detail=detail)
 
 
-def _random(report: "ExitReport") -> Tile:
+def _random(report: Any) -> Tile:
     name = next((each for each in ("dense", *RANDOM) if each in report.methods), None)
     over = report.methods[name].over_seeds if name else None
     if over is None:
@@ -108,7 +104,7 @@ def _random(report: "ExitReport") -> Tile:
     return Tile(label="Random codes", value=give_or_take(over), kind="estimate", detail=detail)
 
 
-def _along(report: "ExitReport") -> Tile:
+def _along(report: Any) -> Tile:
     head, before = report.exact.parallel_energy, report.exact.parallel_energy_before_norm
     if head is None or before is None:
         return Tile(label="Along the hidden state", value="cannot tell", kind="undecided", detail="No token has an exact gradient.")
@@ -118,7 +114,7 @@ def _along(report: "ExitReport") -> Tile:
     return Tile(label="Along the hidden state", value=energy_share(head), kind="fact", detail=detail)
 
 
-def _time(report: "ExitReport") -> Tile:
+def _time(report: Any) -> Tile:
     rows = [row for row in report.cost.rows if row.method != EXACT and row.method not in CEILINGS and row.time_ratio is not None]
     if not rows:
         return Tile(label="Time", value="not measured", kind="undecided")

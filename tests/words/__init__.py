@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from analyzers import ANALYZERS
 from analyzers.core.report import Report
 from analyzers.errors import MantissaError
 
@@ -16,7 +17,7 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 def converted() -> list[str]:
     """Return the analyzers that have reports here."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("test_"))
+    return sorted({path.stem for path in Path(__file__).parent.glob("*.py")} & ANALYZERS.keys())
 
 
 @cache

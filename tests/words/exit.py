@@ -9,7 +9,9 @@ from analyzers.exit_feedback import ExitReport
 from analyzers.exit_feedback.answer import advice, answer
 from analyzers.exit_feedback.report import closest
 from analyzers.exit_feedback.words import WORDS
-from tests.components.exit_reports import exit_report, hostile_exit_report
+from tests.components.dtype_reports import of_model
+from tests.components.exit_reports import exit_report
+from tests.words.hostile import HOSTILE
 
 # Seconds vary from run to run: the reports have these, and the answers that follow from them.
 _TIME, _MEMORY = 0.002, 400_000
@@ -45,6 +47,7 @@ def reports() -> dict[str, Report | MantissaError]:
     at_head = {name: best.model_copy(update={"before_norm": inside})}
     none = {name: best.model_copy(update={"cosine": None})}
     every = (
+        WORDS.note("measured-part", measured=48, answers=81),
         WORDS.note("padded-head", rows=88, tokens=512),
         WORDS.note("certain", tokens=1),
         WORDS.note("wide-span", anchors=256, width=64),
@@ -59,5 +62,5 @@ def reports() -> dict[str, Report | MantissaError]:
         "random codes alone": timed(methods=weak),
         "a ceiling alone": timed(methods={"svd": found.methods["svd"]}),
         "no gradient": timed(methods=none),
-        "hostile names": hostile_exit_report(),
+        "hostile names": of_model(HOSTILE, timed(inputs=found.inputs.model_copy(update={"source": HOSTILE, "preview": HOSTILE}))),
     }

@@ -1,12 +1,11 @@
-"""Reads what people paste for a checkpoint: an address on the Hub, a line of code, a command, or an id in quotes.
+"""Reads what people paste for a checkpoint: an address on the Hub, an id in quotes, or a line of code or a command that names one.
 
     https://huggingface.co/org/name/tree/REVISION    hf.co/org/name?library=transformers    hf://org/name@REVISION/config.json
-    AutoModel.from_pretrained("org/name", revision="v1")    hf download org/name    git clone https://huggingface.co/org/name
-    pipeline("text-generation", model="org/name")    vllm serve org/name    ollama run hf.co/org/name:Q4_K_M    model: org/name
+    AutoModel.from_pretrained("org/name", revision="v1")    hf download org/name --revision v1    git clone https://huggingface.co/org/name
 
-Each means ``org/name`` or ``org/name@REVISION``; ``main`` is the default and left out, and so is the quantization after a colon. A program,
-with its imports, means the models that its calls name. The text is only matched, never opened, and says
-nothing about other hosts: hf.co, huggingface.co and the host of HF_ENDPOINT are the Hub, without a user name or a port.
+Each means ``org/name`` or ``org/name@REVISION``; ``main`` is the default and left out, and so is the quantization after a colon. A line
+means the one repository that it names, whatever the program. The text is only matched, never opened, and says nothing about other hosts:
+hf.co, huggingface.co and the host of HF_ENDPOINT are the Hub, without a user name or a port.
 """
 
 import os
@@ -30,32 +29,15 @@ _ID = r"[\w.-]+/[\w.-]+"
 _REVISION = re.compile(r"refs/(?:pr/\d+|convert/[\w.-]+)(?=/|$)|[^/]*")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,15}://|git@|(?:www\.)?(?:huggingface\.co|hf\.co)(?:[:/]|$)", re.IGNORECASE)
 _HUB = r"(?:https?://)?(?:(?:www\.)?(?:huggingface\.co|hf\.co){endpoint})/|git@hf\.co:"
-_CALL = re.compile(
-    r"""(?<![\w.])(?:\w+\s*=\s*)?[\w.]*?(?P<function>from_pretrained|load_dataset|snapshot_download|hf_hub_download"""
-    r"""|pipeline|LLM|SentenceTransformer)\(\s*(?:(?:task\s*=\s*)?["'][\w-]+["'],\s*(?=model\s*=))?"""
-    r"""(?:(?:pretrained_model_name_or_path|repo_id|path|model)\s*=\s*)?(?P<quote>["'])(?P<name>[^"'\s]+)(?P=quote)"""
-    r"""(?P<rest>(?:[^()]|\([^()]*\))*)\)?(?:\.\w+\([^()]*\))*"""
-)
-_DOWNLOAD = re.compile(r"(?:hf|huggingface-cli)\s+download\s+(?P<name>[^\s-]\S*)(?P<rest>(?:(?!\s(?:hf|huggingface-cli|git)\s)[^\n;&|])*)")
-_CLONE = re.compile(
-    r"(?:GIT_LFS_SKIP_SMUDGE=1\s+)?git\s+clone\s+"
-    r"(?:(?:-b\s+|--branch[\s=])(?P<branch>[^\s-]\S*)\s+|(?!-b\s|--branch)-\S+\s+(?:\d+\s+)?)*(?P<name>\S+://\S+|git@\S+)"
-)
-# Commands that the Hub shows under "Use this model". Those of Ollama and Docker name their own libraries unless they name the Hub's host.
-_SERVE = re.compile(
-    r"(?:vllm\s+serve|(?P<ollama>ollama\s+(?:run|pull)|docker\s+model\s+(?:run|pull))|llama-(?:server|cli)\s+(?:-hf|--hf-repo)"
-    r"|(?:python3?\s+-m\s+)?sglang(?:\.launch_server|\s+serve)\s+--model-path)[\s=]+"
-    r"""["']?(?P<name>[^\s"'-][^\s"']*)["']?(?P<rest>(?:\s+--?[\w-]+(?:[\s=][^\s,;-][^\s,;]*)?)*)"""
-)
-_LINK = re.compile(r"\[[^][]*\]\((?P<name>https?://[^\s()]+)\)")  # of Markdown
-_KEY = re.compile(r"""(?<![\w.])["']?(?:base_model|model(?:_id|_name(?:_or_path)?)?|repo_id)["']?\s*[:=]\s*(?=["']?[\w.-]+/)""")
 _TAG = re.compile(r"(?<=/)([\w.-]+):[\w.-]+$")  # the quantization in org/name:Q4_K_M
-_PROGRAM = re.compile(r"\bimport\s+\w")
-_BULLETS = "-*=\u2022"
+# A word of a line of code or a command, and the quoted ones; how such a line names a revision.
+_WORD = re.compile(rf"[^\s{_QUOTES}(),;=<>\[\]{{}}]+")
+_QUOTED = re.compile(rf"[{_QUOTES}]([\w.-]+(?:/[\w.-]+)?|sample:[\w.-]+)[{_QUOTES}]")
+_AT = re.compile(rf"(?:\brevision\s*[=:]|--revision[\s=]|--branch[\s=]|\s-b\s)\s*[{_QUOTES}]?([^\s,){_QUOTES}]+)")
+_BULLETS = "-*\u2022"
 # A plus between references, not one in a revision or a file name: an id with its organisation, a sample, a path or an address follows.
 _ADDEND = r"(?=(?:[^+*/\s]{0,20}\*\s*)?(?:sample:|memory:|\.{0,2}/|[a-z]{2,5}://|[\w.-]+/[\w.-]))"
 _PLUS, _SPACE = re.compile(rf"\s*\+\s*{_ADDEND}"), re.compile(rf"(?<=[\w./-]) {_ADDEND}")
-_OPTION = r"""\b{name}(?:\s*=\s*|\s+)["']?([^\s"',)]+)"""
 
 
 def plain(text: str, kind: Kind = "model") -> str:
@@ -70,14 +52,12 @@ def plain(text: str, kind: Kind = "model") -> str:
     if len(parts := addends(text)) > 1:
         weights = [part.rpartition("*") for part in parts]
         return "+".join(f"{weight}{star}{plain(name, kind)}" for weight, star, name in weights)
-    text = _bare(_without_code(text))
+    text = _named_in(_bare(text))
     match = re.match(_HUB.format(endpoint=_endpoint()), text, re.IGNORECASE)
     if match is not None:
         return _of_address(text[match.end() :], kind, _VIEWS)
     if text.lower().startswith("hf://"):
         return _of_address(text[5:], kind, set())
-    if text.startswith("ollama://"):
-        raise InvalidReference("This is not the name of a model on the Hub, but of one that Ollama or Docker holds: give its id, org/name.")
     if _ADDRESS.match(text):
         raise InvalidReference(f"This is not an address of a {kind} on the Hub: give its id, org/name.")
     return text[:-1] if re.fullmatch(rf"{_ID}/", text) else text
@@ -113,8 +93,15 @@ def plain_or_same(text: str, kind: Kind = "model") -> str:
 
 
 def split(text: str) -> list[str]:
-    """Return the references in ``text``, separated by commas, semicolons, brackets and white space, as `plain_or_same` writes them."""
-    return [plain_or_same(word) for word in re.split(r"[\s,;()\[\]]+", _without_code(text)) if word.strip(_QUOTES + _BULLETS)]
+    """Return the references in ``text``: a line or what a semicolon separates is one line of code, or a list of references."""
+    found: list[str] = []
+    for line in re.split(r"[\n;]", text):
+        named = plain_or_same(line.strip().lstrip(_BULLETS).strip())
+        if not re.search(r"\s|\(", named):
+            found += [named] * bool(named.strip(_QUOTES))
+        elif not re.search(r"\(|\bimport\b|#", named):
+            found += [plain_or_same(word) for word in re.split(r"[\s,()\[\]]+", named) if word.strip(_QUOTES + _BULLETS)]
+    return found
 
 
 def _bare(text: str) -> str:
@@ -129,32 +116,20 @@ def _endpoint() -> str:
     return f"|{re.escape(endpoint)}" if endpoint else ""
 
 
-def _without_code(text: str) -> str:
-    """Replace calls and commands that name a repository by the address of that repository; of a program, return these addresses alone."""
-    named: list[str] = []
-
-    def address(match: re.Match[str]) -> str:
-        named.append(_named_in_code(**match.groupdict()))
-        return f" {named[-1]} "
-
-    for pattern in (_LINK, _CALL, _DOWNLOAD, _CLONE, _SERVE):
-        text = pattern.sub(address, text)
-    return " ".join(dict.fromkeys(named)) if named and _PROGRAM.search(text) else _KEY.sub(" ", text).strip()
-
-
-def _named_in_code(
-    name: str, rest: str = "", function: str = "", branch: str | None = None, quote: str = "", ollama: str | None = None
-) -> str:
-    if ollama and not name.startswith(("hf.co/", "huggingface.co/")):
-        return f"ollama://{name}"
-    revision, kind = (re.search(_OPTION.format(name=option), rest) for option in ("revision", "repo[-_]type"))
-    branch = branch or (revision[1] if revision is not None and revision[1] != "None" else None)
-    at = f"@{branch.replace('/', '%2F')}" if branch else ""
-    if "://" in name or name.startswith("git@"):
-        return name.removesuffix(".git") + at
-    name = _TAG.sub(r"\1", name)
-    folder = f"{kind[1]}s/" if kind is not None else "datasets/" if function == "load_dataset" else ""
-    return name + at.replace("%2F", "/") if not folder else f"hf://{folder}{name}{at}"
+def _named_in(line: str) -> str:
+    """Return the one repository that a line of code or a command names, with its revision; the line itself if there is not exactly one."""
+    if not re.search(r"[\s(]", line) or (_ADDRESS.match(line) and " " not in line):
+        return line
+    words = [word for word in _WORD.findall(line) if re.fullmatch(rf"{_ID}(?::[\w.-]+)?", word) or is_address(word)]
+    named = dict.fromkeys(words) or dict.fromkeys(match[1] for match in _QUOTED.finditer(line))
+    if len(named) != 1:
+        return line
+    (name,) = named
+    revision = _AT.search(line)
+    at = "" if revision is None or revision[1] == "None" else f"@{revision[1]}"
+    if is_address(name):
+        return name.removesuffix(".git") + at.replace("/", "%2F")
+    return _TAG.sub(r"\1", name) + at
 
 
 def _of_address(address: str, kind: Kind, views: set[str]) -> str:

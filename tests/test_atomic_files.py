@@ -1,17 +1,15 @@
 """Files and folders that are written whole or not at all, by processes that are really killed."""
 
-import os
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from analyzers.atomic_files import append_line, replacing, temporary_folder
+from analyzers.atomic_files import append_line, replacing
 
 ROOT = Path(__file__).parents[1]
 
@@ -81,56 +79,13 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with writing(tmp_path / "living.txt") as living, writing(tmp_path / "killed.txt") as killed:
-        kill(killed)
-        (left,) = tmp_path.glob(".killed.txt.*.part")
-        (tmp_path / ".mine.part").mkdir()  # of another program
-        write(tmp_path / "other.txt", "x")
-        assert caplog.messages == [f"Removed {left}, which a killed run left unfinished."]
-        assert {path.name[:5] for path in tmp_path.iterdir()} == {".livi", ".mine", "other"}
-        living.communicate(timeout=60)
-    assert (tmp_path / "living.txt").read_text() == "half" and living.returncode == 0
-
-
-def test_what_another_kernel_made_is_removed_a_day_later(tmp_path: Path) -> None:
-    """Locks may not reach over a network mount: another host may still be writing."""
+def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
+    write(tmp_path / "x.txt", "old")
     with writing(tmp_path / "x.txt") as killed:
         kill(killed)
-    (left,) = tmp_path.iterdir()
-    (left / "mantissa.lock").write_text("another kernel")
-    write(tmp_path / "y.txt", "y")
-    assert left.is_dir()
-    day_ago = time.time() - 25 * 3600
-    for path in left.iterdir():
-        os.utime(path, (day_ago, day_ago))
-    write(tmp_path / "y.txt", "y")
-    assert [path.name for path in tmp_path.iterdir()] == ["y.txt"]
-
-
-def test_a_folder_elsewhere_and_a_lock_that_is_no_file_are_left_alone(tmp_path: Path) -> None:
-    folder = tmp_path / ".x.abc.part"
-    folder.mkdir()
-    os.mkfifo(folder / "mantissa.lock")
-    (tmp_path / "elsewhere").mkdir()
-    lock = tmp_path / "elsewhere" / "mantissa.lock"
-    lock.write_text("")
-    os.utime(lock, (0, 0))
-    (tmp_path / ".y.abc.part").symlink_to(tmp_path / "elsewhere")
-    write(tmp_path / "z.txt", "z")
-    assert folder.exists() and lock.exists()
-
-
-def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with writing(tmp_path / "mantissa") as killed:
-        kill(killed)
-    with temporary_folder() as folder:
-        (folder / "x").write_text("x")
-        assert len(list(tmp_path.iterdir())) == 1
-    assert not list(tmp_path.iterdir())
+    assert (tmp_path / "x.txt").read_text() == "old"
+    write(tmp_path / "x.txt", "new")
+    assert (tmp_path / "x.txt").read_text() == "new"
 
 
 def test_a_line_is_appended_whole_or_not_at_all(tmp_path: Path) -> None:

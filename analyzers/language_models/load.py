@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from logging import CRITICAL
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, cast
 
 import torch
@@ -17,7 +18,6 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress
 from analyzers.checkpoints import (
     Access,
@@ -344,7 +344,7 @@ def open_model(
             raise UnsupportedWeights(
                 f"The base is quantized ({checkpoint.merge.base.quantization}): run the adapter with the model from which it was quantized."
             )
-        folder = stack.enter_context(temporary_folder())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="mantissa-")))
         beside = adapter == "beside"
         held = checkpoint.unmerged() if beside and isinstance(checkpoint, MergedCheckpoint) else checkpoint
         stored = WeightFolder(held, folder, _local(text, checkpoint, access), access.token) if weights else None

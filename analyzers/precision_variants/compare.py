@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, cast
 from weakref import finalize
 
@@ -17,7 +18,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from analyzers.atomic_files import temporary_folder
 from analyzers.precision_variants.measurements import Kind, TensorError
 from analyzers.precision_variants.reductions import WAITING_BYTES, FloatArray, chunk_of, totals, waiting_bytes
 from analyzers.precision_variants.staged_pass import Captured
@@ -159,7 +159,7 @@ class TensorFiles:
     def __init__(self) -> None:
         kept = ExitStack()
         finalize(self, kept.close)
-        self._folder = kept.enter_context(temporary_folder())
+        self._folder = kept.enter_context(TemporaryDirectory(prefix="mantissa-"))
         self._paths: dict[Key, str] = {}
 
     def __setitem__(self, key: Key, tensor: Tensor) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, parse_reference, quoted
 from analyzers.checkpoints.hub.hub_repository import open_hub
@@ -121,9 +121,9 @@ def shrink_and_open(model: str, commit: str, most: int, largest: int, token: str
         if head.commit != commit:
             raise InvalidRequest(f"{model} has changed since this result, so no pull request was opened: look at the newest commit first.")
     request.check_new()
-    with temporary_folder() as folder:
+    with TemporaryDirectory(prefix="mantissa-") as folder:
         try:
-            items = shrink(f"{model}@{commit}", str(folder / "copy"), access=access, changed_only=True, largest=largest)
+            items = shrink(f"{model}@{commit}", f"{folder}/copy", access=access, changed_only=True, largest=largest)
             for item in items:
                 if isinstance(item, Progress):
                     yield item

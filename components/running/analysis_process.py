@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
 
 from analyzers import analyzer_of, limits
-from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
@@ -102,9 +102,9 @@ class _Process:
     def __init__(self, runs_model: bool) -> None:
         self.runs_model = runs_model
         self._connection, theirs = _context.Pipe()
-        # A killed process deletes nothing: its copies of weights are deleted here, or by a later run if this process is killed too.
+        # A killed process deletes nothing: its copies of weights are deleted here.
         self._kept = ExitStack()
-        folder = str(self._kept.enter_context(temporary_folder()))
+        folder = self._kept.enter_context(TemporaryDirectory(prefix="mantissa-"))
         with theirs:
             self._process = _context.Process(target=_serve, args=(theirs, runs_model, folder), daemon=True)
             self._process.start()

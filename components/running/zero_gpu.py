@@ -7,12 +7,12 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gradio as gr
 
 from analyzers import analyzer_of, limits
-from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded
@@ -112,8 +112,8 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
     lent_at: float | None = None
     try:
         # A process that ZeroGPU kills deletes nothing, and its folder may have weights of a gated model.
-        with temporary_folder() as folder:
-            for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access, str(folder)):
+        with TemporaryDirectory(prefix="mantissa-") as folder:
+            for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access, folder):
                 lent_at = lent_at or time.monotonic()
                 if isinstance(item, Exception):
                     raise item

@@ -16,7 +16,8 @@ from analyzers.formatting import listed, plural
 from analyzers.formatting import share as percent
 
 __all__ = [
-    "bar", "columns", "fitted", "joined", "not_read", "percent", "plural", "print_line", "printable", "printable_json", "some_files",
+    "bar", "columns", "fitted", "joined", "not_read", "percent", "plural", "print_line", "printable", "printable_json", "quoted",
+    "quoted_names", "some_files",
 ]  # fmt: skip
 
 # A last cell shorter than _SENTENCE is not wrapped; in less space than that, lines are indented by _INDENT only.
@@ -91,6 +92,17 @@ def printable(text: str) -> str:
     The first character of what would be a command to a runner of GitHub Actions or Azure Pipelines becomes its code, too.
     """
     return _ODD.sub(lambda match: match[0] if _shows(match[0]) else f"{match[0][:-1]}<U+{ord(match[0][-1]):04X}>", text)
+
+
+def quoted(text: str, length: int = 60) -> str:
+    """Quote ``text`` for a message: in double quotes, `printable`, truncated to ``length`` characters."""
+    return f'"{printable(text[:length])}"' + ("..." if len(text) > length else "")
+
+
+def quoted_names(names: Sequence[str], most: int = 3) -> str:
+    """Quote and list names of tensors, modules or files, the first ``most`` of them."""
+    more = [f"{len(names) - most:,} more"] if len(names) > most else []
+    return listed([*(quoted(name, 200) for name in names[:most]), *more])
 
 
 def printable_json(text: str) -> str:

@@ -16,14 +16,14 @@ from analyzers.formatting import listed, plural
 from analyzers.formatting import share as percent
 
 __all__ = [
-    "bar", "columns", "fitted", "joined", "not_read", "percent", "plural", "print_line", "printable", "printable_json", "quoted",
+    "bar", "columns", "fitted", "joined", "percent", "plural", "print_line", "printable", "printable_json", "quoted",
     "quoted_names", "some_files",
 ]  # fmt: skip
 
 # A last cell shorter than _SENTENCE is not wrapped; in less space than that, lines are indented by _INDENT only.
 _SENTENCE, _INDENT = 30, 4
-# Most reasons given one by one, files that a sentence names, and characters of a path in it.
-_REASONS, _NAMED, _PATH = 8, 5, 200
+# Most files that a sentence names, and characters of a path in it.
+_NAMED, _PATH = 5, 200
 # Characters of the longest bar of a histogram, which fits a terminal of 60 columns.
 _BAR = 24
 # Letters, marks and symbols that are invisible: Unicode's default ignorable characters that Python counts as printable, and blanks.
@@ -135,13 +135,3 @@ def some_files(paths: Sequence[str]) -> str:
     names = [f'"{printable(path[:_PATH])}"' + ("..." if len(path) > _PATH else "") for path in paths[:_NAMED]]
     more = len(paths) - _NAMED
     return ", ".join(names) + f" and {plural(more, 'more file')}" if more > 0 else listed(names)
-
-
-def not_read(files: Iterable[tuple[str, str]]) -> list[str]:
-    """Write sentences on ``files``, each a path and the reason why it was not read: one for each reason, and one for all beyond a few."""
-    reasons: dict[str, list[str]] = {}
-    for path, why in files:
-        reasons.setdefault(why, []).append(path)
-    sentences = [f"Not read: {some_files(paths)}, {why}." for why, paths in list(reasons.items())[:_REASONS]]
-    others = [path for paths in list(reasons.values())[_REASONS:] for path in paths]
-    return [*sentences, f"Not read for other reasons: {some_files(others)}."] if others else sentences

@@ -70,8 +70,6 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
     """Build the index of each set of shards from the headers, keeping the old index's metadata and its omissions."""
     groups: dict[str, list[WeightFile]] = {}
     for file in files:
-        if file.path in checkpoint.outside_index:
-            continue
         folder, slash, name = file.path.rpartition("/")
         shard = _SHARD.fullmatch(name)
         groups.setdefault(f"{folder}{slash}{shard[1] if shard else 'model'}{_INDEX}", []).append(file)

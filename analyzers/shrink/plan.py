@@ -140,7 +140,6 @@ def check_supported(checkpoint: Checkpoint, verb: str) -> None:
 
 def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
     """Return the name of each tensor in its file, without the folder or file that the checkpoint puts in front of it."""
-    outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
     paths = [file.path.rpartition(".")[0] for file in checkpoint.files]
     folders: dict[str, list[Tensor]] = {}
     for tensor in checkpoint.tensors:
@@ -149,9 +148,8 @@ def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
     for folder, tensors in folders.items():
         before = f"{folder}/" if len(folders) > 1 and folder else ""
         stems = {tensor.file: f"{before}{paths[tensor.file].rpartition('/')[2]}/" for tensor in tensors}
-        indexed = [tensor for tensor in tensors if tensor.file not in outside]
-        collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in indexed)
+        collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in tensors)
         for tensor in tensors:
-            apart = collide or tensor.file in outside or tensor.name in checkpoint.replaced
+            apart = collide or tensor.name in checkpoint.replaced
             names[tensor.name] = tensor.name.removeprefix(stems[tensor.file] if apart else before)
     return names

@@ -6,6 +6,7 @@ import datetime
 import enum
 import io
 import pathlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -20,6 +21,7 @@ from analyzers.checkpoints.checkpoint_coverage import read_coverage
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.repository import Access
+from analyzers.core.notes import Value
 from analyzers.errors import UnsupportedWeights
 from tests.cases import few
 from tests.checkpoints.counting_file import MemoryFile

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
@@ -21,7 +21,7 @@ from analyzers import limits
 from analyzers.coverage import Coverage
 from analyzers.errors import InvalidRequest, LimitExceeded, MissingExtra
 from analyzers.extras import extras_explained
-from analyzers.formatting import abbreviated, parse_bytes, plural, size
+from analyzers.formatting import abbreviated, parse_bytes, size
 from analyzers.options import Option
 from analyzers.pasted_text import plain_or_same
 from analyzers.records import Record
@@ -177,11 +177,6 @@ class NextStep(NamedTuple):
 class Report(Record):
     """The result of an analyzer. ``id`` is the content address of the resolved request (see `content_id`)."""
 
-    # The verb of sentences on coverage: what the analyzer does with the weights that its answer covers.
-    covers: ClassVar[Literal["read", "compared"]] = "read"
-    # Whether the coverage names the files that were not read; else a finding names them.
-    names_files: ClassVar[bool] = True
-
     analyzer: str
     schema_version: int
     analysis_version: int
@@ -231,16 +226,12 @@ class Report(Record):
     def reach(self) -> str:
         """Write how much the answer covers: the share, and the largest part left out; "" if it covers everything. Headlines end with it."""
         partial = self._partial()
-        if not partial:
-            return ""
-        sentence = partial[0].sentence(self.covers, partial[0].ref if len(self.accounts()) > 1 else "", self.names_files)
-        others = len(partial) - 1
-        return sentence + (f" {plural(others, 'more checkpoint is', 'more checkpoints are')} covered in part." if others else "")
+        return partial[0].suffix(partial[0].ref if len(self.accounts()) > 1 else "") if partial else ""
 
     def short_reach(self) -> str:
         """Write `reach` in two or three words, for a badge or a cell."""
         partial = self._partial()
-        return partial[0].short(self.covers) if partial else ""
+        return partial[0].short() if partial else ""
 
     def _partial(self) -> list[Coverage]:
         """Return the coverages that are not whole, the smallest share first."""

@@ -1,15 +1,42 @@
-"""Describes how far a report reaches: every stored tensor in one class, what was left out and why, and a sentence on it."""
+"""Describes how far a report reaches: every stored tensor in one class, what was left out, which files were not read, and the tables."""
 
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from analyzers.columns import Column, Table
+from analyzers.core.rows import Shown, columns
 from analyzers.formatting import plural, share
 from analyzers.records import Record
 
 # compared: with another checkpoint; read: without one. The other classes are left out of the answer; tied copies and buffers are no loss.
-CLASSES = ("compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty")
 Class = Literal["compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty"]
+# repeats: by its name it holds weights again that were read; format: of a format that is not read (docs/conversions.md); outside: other
+# weights, in another folder, not in the index, in a part that is missing or in a file that cannot be opened.
+FileCode = Literal["repeats", "format", "outside"]
+# Why tensors are left out: their class; "layers": a whole layer is unmatched; "beside": no weights, such as an optimizer's state.
+LeftOutCode = Literal["adapter", "unmatched", "undecoded", "excluded", "empty", "layers", "beside"]
+
+NAMES: dict[str, str] = {
+    "compared": "compared",
+    "read": "read",
+    "tied": "tied copies",
+    "buffer": "buffers and scales",
+    "adapter": "of an unmerged adapter",
+    "unmatched": "no counterpart",
+    "undecoded": "not decoded",
+    "excluded": "excluded by the filter",
+    "empty": "empty",
+}
+_WHY: dict[str, str] = {
+    **NAMES,
+    "layers": "no counterpart",
+    "beside": "next to the weights",
+    "repeats": "repeats what was read, by its name",
+    "format": "a format that is not read",
+    "outside": "not part of what was read",
+}
 
 
 def unseen(blocks: int, most: float | None) -> str:
@@ -21,31 +48,25 @@ def unseen(blocks: int, most: float | None) -> str:
 class Counted(Record):
     """The tensors of a class, their elements and their bytes in the files."""
 
-    tensors: int
-    parameters: int
-    bytes: int
+    tensors: Annotated[int, Shown("Tensors", "count")]
+    parameters: Annotated[int, Shown("Values", "count")]
+    bytes: Annotated[int, Shown("Bytes", "size")]
 
 
 class LeftOut(Record):
-    """Tensors of one kind that the answer does not cover. what: names them; parameters: null if unknown; why: the reason."""
+    """Tensors of one kind that the answer does not cover. what: names them; parameters: null if unknown; code: why they are left out."""
 
-    what: str
-    tensors: int
-    parameters: int | None
-    why: str
-
-    @property
-    def amount(self) -> str:
-        """Write the number of tensors and of elements, if known. A packed integer holds several parameters, so elements are not these."""
-        return plural(self.tensors, "tensor") + (f", {plural(self.parameters, 'value')}" if self.parameters else "")
+    what: Annotated[str, Shown("What")]
+    tensors: Annotated[int, Shown("Tensors", "count")]
+    parameters: Annotated[int | None, Shown("Values", "count")]
+    code: Annotated[LeftOutCode, Shown("Why", _WHY.__getitem__)]
 
 
 class NotRead(Record):
-    """A file that may hold weights and was not read. alternative: by its name it repeats weights that were read; not compared."""
+    """A file that may hold weights and was not read. code: why, see `FileCode`; nobody has compared the values of one that ``repeats``."""
 
-    path: str
-    why: str
-    alternative: bool = False
+    path: Annotated[str, Shown("File")]
+    code: Annotated[FileCode, Shown("Why", _WHY.__getitem__)]
 
 
 class Coverage(Record):
@@ -79,14 +100,9 @@ class Coverage(Record):
         return self.parameters - sum(self.classes[each].parameters for each in ("tied", "buffer") if each in self.classes)
 
     @property
-    def verb(self) -> str:
-        """Return what was done with the weights covered, where the classes tell: the accounts of a check are of both kinds."""
-        return "compared" if "compared" in self.classes else ""
-
-    @property
     def missed_files(self) -> tuple[NotRead, ...]:
-        """Files not read, except alternatives to those read."""
-        return tuple(each for each in self.files_not_read if not each.alternative)
+        """Files not read, except those that repeat what was read."""
+        return tuple(each for each in self.files_not_read if each.code != "repeats")
 
     @property
     def whole(self) -> bool:
@@ -99,45 +115,55 @@ class Coverage(Record):
         unread = self.values_read is not None and self.values_read < self.weights
         return not unread and not {"empty", "undecoded"} & self.classes.keys() and not self.missed_files
 
-    @property
-    def reached(self) -> tuple[str, str]:
-        """Return the share covered, and of what: of the bytes where integers were not decoded, for one may hold several weights."""
-        parts = {kind: each for kind, each in self.classes.items() if kind not in ("tied", "buffer")}
-        if not (undecoded := parts.get("undecoded")) or not undecoded.bytes:
-            return share(self.share), "the weights"
-        covered = sum(each.bytes for kind, each in parts.items() if kind in ("compared", "read"))
-        return share(covered / sum(each.bytes for each in parts.values())), "the bytes of the weights"
-
-    def short(self, verb: str = "read") -> str:
-        """Shorten `sentence` to two or three words, for a badge or a cell; "" if the verdict covers everything."""
+    def suffix(self, of: str = "") -> str:
+        """Say how far an answer reaches and what is left out, to end a headline; "" if it covers everything. of: names the checkpoint."""
         if self.whole:
             return ""
-        return f"{self.reached[0]} {self.verb or verb}" if self.covered < self.weights else f"not all {self.verb or verb}"
+        weights = f"the weights{f' of {of}' if of else ''}{' in the files read' if self.missed_files else ''}"
+        parts = [f"{part.what} ({plural(part.tensors, 'tensor')}, {_WHY[part.code]})" for part in self.left_out[:1]]
+        parts += [plural(len(self.left_out) - 1, "more part")] * (len(self.left_out) > 1)
+        parts += [f"{plural(len(self.missed_files), 'file')} not read"] * bool(self.missed_files)
+        return f"Covers {share(self.share)} of {weights}; left out: {', '.join(parts) or 'see coverage'}."
 
-    def sentence(self, verb: str = "compared", subject: str = "", files: bool = True) -> str:
-        """Say what a verdict covers, with the largest part left out; "" if it covers everything.
-
-        subject: names the checkpoint; files: name a file that was not read, else give only the number of such files.
-        """
+    def short(self) -> str:
+        """Shorten `suffix` to two or three words, for a badge or a cell."""
         if self.whole:
             return ""
-        of = f" of {subject}" if subject else ""
-        said = []
-        if self.covered < self.weights:
-            said.append(f"{(self.verb or verb).capitalize()}: {' of '.join(self.reached)}{of}.")
-        elif self.values_read is not None and self.values_read < self.weights:
-            said.append(f"Read: {share(self.values_read / self.weights)} of the weights{of}.")
-        if self.left_out:
-            first, others = self.left_out[0], len(self.left_out) - 1
-            more = f"; {plural(others, 'more part is', 'more parts are')} listed under coverage" if others else ""
-            said.append(f"Left out{'' if said else of}: {first.what} ({first.amount}), {first.why}{more}.")
-        if self.missed_files and not files:
-            said.append(f"Not read{'' if said else of}: {plural(len(self.missed_files), 'file')}.")
-        elif self.missed_files:
-            first_file, why = self.missed_files[0], self.missed_files[0].why
-            alike = sum(each.why == why for each in self.missed_files) - 1
-            others = len(self.missed_files) - 1 - alike
-            more = f" and {plural(alike, 'more file')}" if alike else ""
-            rest = f"; {plural(others, 'more file is', 'more files are')} listed under coverage" if others else ""
-            said.append(f"Not read{'' if said else of}: {first_file.path}{more}, {why}{rest}.")
-        return " ".join(said)
+        return f"{share(self.share)} covered" if self.covered < self.weights else "partly covered"
+
+
+def _parts(field: str) -> Callable[[Any], Iterator[dict[str, Any]]]:
+    """Return the function that makes a table's rows from the list ``field`` of every checkpoint, each row with the checkpoint's name."""
+    return lambda report: ({"checkpoint": each.ref, **vars(part)} for each in report.coverage for part in getattr(each, field))
+
+
+def _classes(report: Any) -> Iterator[dict[str, Any]]:
+    """Yield each class of each checkpoint with its share of all elements."""
+    for each in report.coverage:
+        for name, counted in each.classes.items():
+            of = counted.parameters / each.parameters if each.parameters else None
+            yield {"checkpoint": each.ref, "class": name, **vars(counted), "share": of}
+
+
+_CHECKPOINT = Column("checkpoint", "Checkpoint")
+# The tables of every report: the classes of each checkpoint, the parts left out, the files not read.
+COVERAGE = (
+    Table(
+        "coverage",
+        _classes,
+        (
+            _CHECKPOINT,
+            Column("class", "Class", cell=lambda row: NAMES[row["class"]]),
+            *columns(Counted),
+            Column("share", "Share", share),
+        ),
+        title="Coverage",
+    ),
+    Table("left_out", _parts("left_out"), (_CHECKPOINT, *columns(LeftOut)), title="Left out"),
+    Table("files_not_read", _parts("files_not_read"), (_CHECKPOINT, *columns(NotRead)), title="Files not read"),
+)
+
+
+def coverage_lines(report: Any) -> list[str]:
+    """Draw the tables for a terminal if a checkpoint that the answer depends on is not covered as a whole; else nothing."""
+    return [] if report.whole else [line for table in COVERAGE if (drawn := table.lines(report)) for line in ("", *drawn)]

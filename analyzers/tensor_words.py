@@ -1,7 +1,6 @@
 """Names of dtypes, roles and layers in words, for reports, pages and terminals alike."""
 
 DTYPES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
-UNDECODED = "stored in blocks or integers that are not decoded"
 _ROLES = {"embedding": "embeddings", "expert": "experts", "router": "routers", "norm": "norms", "head": "heads", "other": "other tensors"}
 
 

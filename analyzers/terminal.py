@@ -16,13 +16,14 @@ from analyzers.formatting import listed, plural
 from analyzers.formatting import share as percent
 
 __all__ = [
-    "bar", "columns", "fitted", "joined", "not_read", "percent", "plural", "print_line", "printable", "printable_json", "some_files",
+    "bar", "columns", "fitted", "joined", "percent", "plural", "print_line", "printable", "printable_json", "quoted",
+    "quoted_names", "some_files",
 ]  # fmt: skip
 
 # A last cell shorter than _SENTENCE is not wrapped; in less space than that, lines are indented by _INDENT only.
 _SENTENCE, _INDENT = 30, 4
-# Most reasons given one by one, files that a sentence names, and characters of a path in it.
-_REASONS, _NAMED, _PATH = 8, 5, 200
+# Most files that a sentence names, and characters of a path in it.
+_NAMED, _PATH = 5, 200
 # Characters of the longest bar of a histogram, which fits a terminal of 60 columns.
 _BAR = 24
 # Letters, marks and symbols that are invisible: Unicode's default ignorable characters that Python counts as printable, and blanks.
@@ -93,6 +94,17 @@ def printable(text: str) -> str:
     return _ODD.sub(lambda match: match[0] if _shows(match[0]) else f"{match[0][:-1]}<U+{ord(match[0][-1]):04X}>", text)
 
 
+def quoted(text: str, length: int = 60) -> str:
+    """Quote ``text`` for a message: in double quotes, `printable`, truncated to ``length`` characters."""
+    return f'"{printable(text[:length])}"' + ("..." if len(text) > length else "")
+
+
+def quoted_names(names: Sequence[str], most: int = 3) -> str:
+    """Quote and list names of tensors, modules or files, the first ``most`` of them."""
+    more = [f"{len(names) - most:,} more"] if len(names) > most else []
+    return listed([*(quoted(name, 200) for name in names[:most]), *more])
+
+
 def printable_json(text: str) -> str:
     """Escape these characters in JSON, without changing its meaning: displayed, it can neither hide nor forge anything."""
     return _ODD_IN_JSON.sub(lambda match: match[0] if _shows(match[0]) else _escaped(match[0]), text)
@@ -123,13 +135,3 @@ def some_files(paths: Sequence[str]) -> str:
     names = [f'"{printable(path[:_PATH])}"' + ("..." if len(path) > _PATH else "") for path in paths[:_NAMED]]
     more = len(paths) - _NAMED
     return ", ".join(names) + f" and {plural(more, 'more file')}" if more > 0 else listed(names)
-
-
-def not_read(files: Iterable[tuple[str, str]]) -> list[str]:
-    """Write sentences on ``files``, each a path and the reason why it was not read: one for each reason, and one for all beyond a few."""
-    reasons: dict[str, list[str]] = {}
-    for path, why in files:
-        reasons.setdefault(why, []).append(path)
-    sentences = [f"Not read: {some_files(paths)}, {why}." for why, paths in list(reasons.items())[:_REASONS]]
-    others = [path for paths in list(reasons.values())[_REASONS:] for path in paths]
-    return [*sentences, f"Not read for other reasons: {some_files(others)}."] if others else sentences

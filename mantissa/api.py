@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
-    from analyzers.merge import Dtype as Stored
+    from analyzers.merge import Target as Stored
     from analyzers.parents import ParentsReport
     from analyzers.precision_variants import PrecisionReport
     from analyzers.shrink import ShrinkReport, Target
@@ -179,21 +179,21 @@ def merge(
     model: "Reference",
     out: "str | os.PathLike[str]",
     *,
-    dtype: "Stored" = "float32",
+    to: "Stored" = "fp32",
     stream: bool = False,
     progress: bool = False,
     token: str | bool = True,
 ) -> Any:
     """Write a base with an adapter merged in, ``BASE+ADAPTER``, into the new folder ``out``; return the `MergeReport`.
 
-    dtype: of the stored weights, which are computed in fp32 and rounded once. Other parameters and errors as in `shrink`.
+    to: dtype of the stored weights, which are computed in fp32 and rounded once. Other parameters and errors as in `shrink`.
     """
     with extras_explained():
         from analyzers.checkpoints import Access
         from analyzers.merge import merge
 
         access = Access(token=token or None, local=True)
-        return _answer(merge(_stored("merge", model), os.fspath(out), dtype, access), "merge", stream, progress)
+        return _answer(merge(_stored("merge", model), os.fspath(out), to, access), "merge", stream, progress)
 
 
 @overload

@@ -103,7 +103,7 @@ def _alone(
     except UnsupportedWeights as error:
         if checkpoint.quantization is None:
             raise
-        notes += [*checkpoint.notes, f"No values were judged: {error}"]
+        notes += [*(note.text for note in checkpoint.notes), f"No values were judged: {error}"]
         coverage = read_coverage(checkpoint, checkpoint.tensors, (), ())
         return list(file_rules(checkpoint, coverage)), coverage
     with inspection:

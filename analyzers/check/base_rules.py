@@ -26,7 +26,7 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
     """
     unmatched, base = report.unmatched, report.base.ref
     if dropped:
-        parts = [part.what for part in report.coverage[0].left_out if part.what.startswith("layer")]
+        parts = [part.what for part in report.coverage[0].left_out if part.code == "layers"]
         detail = (
             f"{plural(len(dropped), 'tensor')} of {base}, {listed(parts) or 'whole layers'}: the model has fewer layers, without a gap."
         )

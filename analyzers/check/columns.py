@@ -5,7 +5,7 @@ from typing import Any
 
 from analyzers.check.report import LEVELS, CheckReport, Finding
 from analyzers.columns import Column, Table
-from analyzers.coverage_tables import COVERAGE
+from analyzers.coverage import COVERAGE
 
 
 def _summary(report: CheckReport) -> Iterator[dict[str, Any]]:

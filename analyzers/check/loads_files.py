@@ -31,7 +31,6 @@ _GENERATION = "generation_config.json"
 _COMPANIONS = (_GENERATION, "tokenizer_config.json")
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _SHOWN = 5  # files of training state that a note names
-_WRAPPED = "Weights were read from "  # beginning of a note of an open checkpoint
 
 
 def another_format(checkpoint: Checkpoint) -> str:
@@ -89,22 +88,22 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
     names = (stated,) if isinstance(stated, str) else _NAMES
     found = next((_in(beside, name) for name in names if _in(beside, name) in files), None)
     if found is None:
-        stored = [file.path for file in checkpoint.files if file.path not in checkpoint.outside_index]
+        stored = [file.path for file in checkpoint.files]
         sought = f"{quoted(_SAFE)} or {quoted(_PICKLE)}, or the index of one," if names is _NAMES else quoted(names[0], 200)
         yield _refused(f"transformers looks for {sought} next to config.json and does not find it. {_mend(stored, place, beside)}")
     elif found.endswith(INDEX) and place == beside and not _has_metadata(checkpoint, found):
         yield _refused(f'{quoted(found, 200)} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.')
     if not (isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.unmerged):
         yield from _adapter(checkpoint, beside)
-    refused = {path: why for path, why in checkpoint.refused.items() if path not in checkpoint.outside_index}
-    wrapped = next((note for note in checkpoint.notes if note.startswith(_WRAPPED)), None)
+    refused = checkpoint.refused
+    nested = next((note for note in checkpoint.notes if note.code == "nested"), None)
     if refused:
         path, why = next(iter(refused.items()))
         more = f", nor {plural(len(refused) - 1, 'more file')}" if len(refused) > 1 else ""
         yield _refused(f"transformers does not load {quoted(path, 200)}{more}: {why}. Save the model again with save_pretrained.")
-    elif wrapped:
+    elif nested:
         detail = (
-            f"{wrapped} transformers does not look inside that entry: it loads without an error, and initialises all parameters at random. "
+            f"{nested.text} transformers does not look there: it loads without an error, and initialises all parameters at random. "
             "Save model.state_dict() alone, best as safetensors."
         )
         yield finding("loads", "error", "All weights are missing", detail)

@@ -131,8 +131,6 @@ class CheckReport(Report):
     nothing about an adapter, or about a base with one. coverage: of the model, then of the base if they were compared.
     """
 
-    names_files = False
-
     analyzer: Literal["check"] = "check"
     schema_version: int = 1
     request: CheckRequest

@@ -15,14 +15,14 @@ from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.grids import describe
 from analyzers.shrink import Planned
 from analyzers.tensor_words import dtype_name
-from analyzers.terminal import not_read as reasons
+from analyzers.terminal import some_files
 
 # Different matrices with equal statistics that a further matrix is compared with, at most
 _ORIGINALS = 4
 # Grids that a finding names, and repeated layers
 _GRIDS, _LAYERS = 3, 8
-# Beginnings of an open checkpoint's notes on a wrong index. Most loaders ignore a wrong count of bytes.
-_INDEX, _INDEX_BYTES = "The index ", "The index counts "
+# Notes of an open checkpoint on a wrong index. Most loaders ignore a wrong count of bytes.
+_INDEX, _INDEX_SIZE = ("index-wrong-files", "index-missing-names", "index-wrong-size"), "index-wrong-size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ def non_finite(facts: Facts) -> Iterator[Finding]:
 
 def index(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Find contradictions between the index and the files."""
-    said = [note for note in checkpoint.notes if note.startswith(_INDEX)]
-    if all(note.startswith(_INDEX_BYTES) for note in said):
+    said = [note for note in checkpoint.notes if note.code in _INDEX]
+    if all(note.code == _INDEX_SIZE for note in said):
         for note in said:
-            detail = f"{note} Programs that plan memory by it go wrong: save the model again."
+            detail = f"{note.text} Programs that plan memory by it go wrong: save the model again."
             yield finding("index", "warning", "The index and the files differ in size", detail)
     else:
         detail = (
-            f"{' '.join(said)} transformers loads all tensors of the files that it names; loaders that look them up in "
-            "it fail, or miss weights: save the model again."
+            f"{' '.join(note.text for note in said)} transformers loads all tensors of the files that it names; loaders that look them up "
+            "in it fail, or miss weights: save the model again."
         )
         yield finding("index", "error", "The shard index disagrees with the files", detail)
     pairs = replaced_pairs(checkpoint)
@@ -87,9 +87,9 @@ def not_read(coverage: Coverage) -> Iterator[Finding]:
     missed = coverage.missed_files
     if missed:
         them = "them" if len(missed) > 1 else "it"
-        detail = f"{' '.join(reasons((each.path, each.why) for each in missed))} Nothing here is said about the weights in {them}."
+        detail = f"Not read: {some_files([each.path for each in missed])}. Nothing here is said about the weights in {them}."
         yield finding("not-read", "warning", "Files that were not judged", detail, [each.path for each in missed])
-    copies = [each.path for each in coverage.files_not_read if each.alternative]
+    copies = [each.path for each in coverage.files_not_read if each.code == "repeats"]
     if copies:
         several = len(copies) > 1
         more, were = (f" and {plural(len(copies) - 1, 'more file')}", "were") if several else ("", "was")

@@ -2,7 +2,7 @@
 
 from analyzers import markdown as md
 from analyzers.check.report import CheckReport, Finding
-from analyzers.coverage_tables import coverage_lines
+from analyzers.coverage import coverage_lines
 
 _NAMED = 5
 

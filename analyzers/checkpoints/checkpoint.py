@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from analyzers import limits
+from analyzers.base import CheckpointFacts
 from analyzers.checkpoints.file_tensors import count_once, file_tensors
 from analyzers.checkpoints.formats.recognition import is_recognized, read_any_header
 from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
@@ -20,16 +21,14 @@ from analyzers.checkpoints.quantization.scales import pair_scales
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.checkpoints.tensor_names.adapters import adapter_note, is_adapter
-from analyzers.checkpoints.weight_files.not_read import notes_on
-from analyzers.checkpoints.weight_files.outside_index import add_outside
-from analyzers.checkpoints.weight_files.selection import SkippedFile, WeightFiles, is_weights, select_weights, single_file
-from analyzers.checkpoints.weight_files.unknown_files import unknown_files
+from analyzers.checkpoints.tensor_names.adapters import is_adapter
+from analyzers.checkpoints.weight_files.selection import WeightFiles, is_weights, select_weights, single_file
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
+from analyzers.coverage import NotRead
 from analyzers.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
-from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
-
-if TYPE_CHECKING:
-    from analyzers.base import CheckpointFacts
+from analyzers.terminal import some_files
+from analyzers.untrusted_json import InvalidJson, parse_json
 
 _DIGITS = re.compile("[0-9]+")
 
@@ -45,8 +44,8 @@ class Checkpoint:
     numerically, across files and formats, each tied tensor once; config: the unchecked contents of config.json, None if it is
     missing or unreadable; quantization: the quantization method, None for unquantized weights (`description.quantization`);
     notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; aliases: tensors of the same
-    memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read, with the reason;
-    omitted: tensors of ``files`` that are not read; outside_index: files that were read and that the index of their folder does not name;
+    memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read;
+    omitted: tensors of ``files`` that are not read;
     replaced: tensors that a later shard holds under the same name -> the one there, which transformers loads; refused:
     path of a file that transformers does not load -> why (`Header`); pickled: paths of the files that are pickles by their content.
     """
@@ -58,13 +57,12 @@ class Checkpoint:
     tensors: tuple[Tensor, ...]
     config: dict[str, Any] | None
     quantization: str | None
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     parallel_reads: int
     repository: Repository
     aliases: tuple[Tensor, ...] = ()
-    not_read: tuple[SkippedFile, ...] = ()
+    not_read: tuple[NotRead, ...] = ()
     omitted: tuple[Omitted, ...] = ()
-    outside_index: tuple[str, ...] = ()
     replaced: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     pickled: tuple[str, ...] = ()
@@ -84,10 +82,8 @@ class Checkpoint:
         """Bytes of all tensors, including buffers."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
-    def facts(self) -> "CheckpointFacts":
+    def facts(self) -> CheckpointFacts:
         """Return the facts that reports state about the checkpoint."""
-        from analyzers.base import CheckpointFacts  # local import: opening a checkpoint must not load pydantic
-
         return CheckpointFacts(
             ref=self.ref,
             commit=self.commit,
@@ -152,37 +148,34 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     local = repository if isinstance(repository, LocalRepository) else None
-    unopened = local.unreadable_weights(subfolder) if local else ()
-    inside = f"{subfolder.strip('/')}/" if subfolder else ""
-    unknown: list[SkippedFile] = []
+    unopened = local.unreadable_in(subfolder) if local else {}
+    notes = [WORDS.note("unreadable", files=tuple(unopened))] if unopened else []
+    cause = " ".join(note.text for note in notes)
     if local and local.single_file and _holds_weights(local):
         weights = single_file(path for path in local.files if path != ADAPTER_CONFIG)
     else:
         try:
             own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
             weights = select_weights(own or repository.files, lambda path: _read_small(repository, path), subfolder)
-            unknown = unknown_files(repository, inside)
         except NoWeights as error:
             if needed or "config.json" not in repository.files:
-                others = notes_on((*unopened, *unknown_files(repository, inside)), gguf=False)
-                raise NoWeights(" ".join(["No weights can be read." if unopened else str(error), *others])) from None
+                raise NoWeights(f"No weights can be read. {cause}" if cause else str(error)) from None
             weights = WeightFiles(())
         except InvalidCheckpoint as error:
-            raise InvalidCheckpoint(" ".join([str(error), *notes_on(unopened, gguf=False)])) from None
+            raise InvalidCheckpoint(f"{error} {cause}".rstrip()) from None
     files, headers = _read_headers(repository, weights.paths)
     try:
-        added = add_outside(repository, weights, files, headers, lambda file: _read_header(repository, file, len(files)))
-        weights, files, headers = added.weights, added.files, added.headers
-        notes = [*weights.notes, *notes_on((*unknown, *unopened, *(local.unreadable_descriptions() if local else ())), gguf=False)]
+        notes = [*weights.notes, *notes]
         every, replaced = file_tensors(weights, headers, notes)
-        stored, aliases = count_once(every, notes)
+        stored, aliases = count_once(every)
+        not_read = (*weights.not_read, *(NotRead(path=path, code="outside") for path, weights in unopened.items() if weights))
         if not stored and weights.paths:
-            said = notes_on((*weights.not_read, *unknown, *unopened), gguf=False)
-            raise NoWeights(" ".join(["The weight files of this checkpoint hold no tensors.", *said]))
+            others = f" Not read: {some_files([each.path for each in not_read])}." if not_read else ""
+            raise NoWeights(f"The weight files of this checkpoint hold no tensors.{others}")
         config = _read_config(repository, weights, "config.json", notes)
         if is_adapter(weights.paths, stored):
-            notes.append(adapter_note(_read_config(repository, weights, "adapter_config.json", notes), stored))
-        tensors, unfit = pair_scales(stored, config)
+            notes.append(WORDS.note("adapter"))
+        tensors, misfits = pair_scales(stored, config)
         return Checkpoint(
             ref=repository.ref,
             commit=repository.commit,
@@ -191,13 +184,12 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
             tensors=tuple(by_name(tensors)),
             config=config,
             quantization=quantization(stored, config),
-            notes=(*notes, *unfit),
+            notes=(*notes, *misfits),
             parallel_reads=repository.parallel_reads,
             repository=repository,
             aliases=aliases,
-            not_read=(*weights.not_read, *unknown, *unopened),
+            not_read=not_read,
             omitted=tuple(chain.from_iterable(header.omitted for header in headers)),
-            outside_index=added.paths,
             replaced=replaced,
             refused={file.path: header.refused for file, header in zip(files, headers, strict=True) if header.refused},
             pickled=tuple(file.path for file, header in zip(files, headers, strict=True) if header.pickled),
@@ -262,25 +254,19 @@ def by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
     return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
 
 
-def _read_config(repository: Repository, weights: WeightFiles, name: str, notes: list[str]) -> dict[str, Any] | None:
+def _read_config(repository: Repository, weights: WeightFiles, name: str, notes: list[Note]) -> dict[str, Any] | None:
     path = next((path for path in (f"{weights.config_folder}/{name}", name) if path.lstrip("/") in repository.files), "").lstrip("/")
     if not path:
         return None
-    if repository.files[path] > limits.CONFIG_BYTES:
-        notes.append(f"{path} has more than {limits.CONFIG_BYTES:,} bytes and was not read.")
-        return None
     try:
-        config = parse_json(_read_small(repository, path), lenient=True)
+        config = parse_json(_read_small(repository, path), lenient=True) if repository.files[path] <= limits.CONFIG_BYTES else None
         text = json.dumps(config, ensure_ascii=False)
         if not text.isascii():  # JSON can express lone surrogates, which cannot be encoded
             config = parse_json(text.encode(errors="replace"), lenient=True)
-    except JsonTooLarge as error:
-        notes.append(f"{path} {error} and was not read.")
-        return None
     except InvalidJson:
         config = None
     if not isinstance(config, dict):
-        notes.append(f"{path} is not a JSON object and was ignored.")
+        notes.append(WORDS.note("unreadable-json", file=path))
         return None
     return config
 

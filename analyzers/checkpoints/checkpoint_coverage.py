@@ -1,4 +1,4 @@
-"""Accounts for every stored tensor of a checkpoint: each belongs to one class, and each kind that was not read has its reason.
+"""Accounts for every stored tensor of a checkpoint: each belongs to one class, and each kind that was not read its reason.
 
 A report's `Coverage` is made here, so that all analyzers mean the same by it. Elements of a tensor that is compared in part are divided
 between the classes ``compared`` and ``unmatched``.
@@ -6,32 +6,22 @@ between the classes ``compared`` and ``unmatched``.
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.matching.align import Alignment
-from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.filters import filtered
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
+from analyzers.coverage import Class, Counted, Coverage, LeftOut, LeftOutCode
 from analyzers.formatting import listed, plural, share
-from analyzers.tensor_words import UNDECODED, role_plural
-
-if TYPE_CHECKING:
-    from analyzers.coverage import Class, Coverage, LeftOut
-
-_WHY = {
-    "adapter": "of an adapter that is not merged",
-    "unmatched": "without a counterpart on the other side",
-    "undecoded": UNDECODED,
-    "excluded": "left out by the filter",
-    "empty": "without values",
-}
+from analyzers.tensor_words import role_plural
 
 
-def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor], copies: Container[str]) -> "Coverage":
+def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor], copies: Container[str]) -> Coverage:
     """Build the coverage of a report on one checkpoint.
 
     chosen: tensors that pass the visitor's filters; read: all or, in quick mode, a sample of it; copies: names of copies of the embedding.
@@ -43,7 +33,7 @@ def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterab
 
 def base_coverage(
     checkpoint: Checkpoint, alignment: Alignment, columns: Sequence[int], include: str | None = None, exclude: str | None = None
-) -> "Coverage":
+) -> Coverage:
     """Return the coverage of the base of a comparison, taking the tuned checkpoints ``columns`` together.
 
     include, exclude: the visitor's filters.
@@ -58,7 +48,7 @@ def base_coverage(
 
 def tuned_coverage(
     checkpoint: Checkpoint, alignment: Alignment, column: int, include: str | None = None, exclude: str | None = None
-) -> "Coverage":
+) -> Coverage:
     """Return the coverage of the tuned checkpoint ``column`` of a comparison. include, exclude: the visitor's filters."""
     compared: Counter[str] = Counter()
     for group in alignment.groups:
@@ -68,16 +58,14 @@ def tuned_coverage(
     return _compared(checkpoint, compared, {tensor.name for tensor in alignment.unmatched[column].tied}, include, exclude)
 
 
-def _compared(checkpoint: Checkpoint, compared: Mapping[str, int], tied: set[str], include: str | None, exclude: str | None) -> "Coverage":
+def _compared(checkpoint: Checkpoint, compared: Mapping[str, int], tied: set[str], include: str | None, exclude: str | None) -> Coverage:
     chosen = {tensor.name for tensor in filtered(checkpoint.tensors, include, exclude)}
     return _coverage(checkpoint, "compared", compared, lambda tensor: "unmatched" if tensor.name in chosen else "excluded", tied)
 
 
 def _coverage(
-    checkpoint: Checkpoint, covered: "Class", elements: Mapping[str, int], otherwise: Callable[[Tensor], "Class"], tied: Container[str]
-) -> "Coverage":
-    from analyzers.coverage import Counted, Coverage, NotRead  # local import: opening a checkpoint must not load pydantic
-
+    checkpoint: Checkpoint, covered: Class, elements: Mapping[str, int], otherwise: Callable[[Tensor], Class], tied: Container[str]
+) -> Coverage:
     parts: list[tuple[Class, Tensor, int]] = []
     reached = 0
     for tensor in checkpoint.tensors:
@@ -106,7 +94,6 @@ def _coverage(
             sums[1] += part.parameters or 0
     parameters = sum(sums[1] for sums in counted.values())
     weights = parameters - sum(counted[each][1] for each in ("tied", "buffer") if each in counted)
-    missed = [NotRead(path=each.path, why=each.why, alternative=each.alternative) for each in checkpoint.not_read[: limits.REPORT_TENSORS]]
     return Coverage(
         ref=checkpoint.ref,
         parameters=parameters,
@@ -114,7 +101,7 @@ def _coverage(
         share=reached / weights if weights else None,
         classes={kind: Counted(tensors=sums[0], parameters=sums[1], bytes=sums[2]) for kind, sums in counted.items()},
         left_out=tuple(_left_out(parts, covered, checkpoint.omitted)),
-        files_not_read=tuple(missed),
+        files_not_read=checkpoint.not_read[: limits.REPORT_TENSORS],
     )
 
 
@@ -123,7 +110,7 @@ def _is_buffer(tensor: Tensor) -> bool:
     return tensor.buffer or tensor.holds_scales
 
 
-def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: Container[str]) -> "Class":
+def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], Class], tied: Container[str]) -> Class:
     if _is_buffer(tensor):
         return "buffer"
     if not tensor.elements:
@@ -138,38 +125,38 @@ def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: Cont
     return kind if tensor.has_values else "undecoded"
 
 
-def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class", omitted: Sequence[Omitted]) -> list["LeftOut"]:
+def _left_out(parts: Sequence[tuple[Class, Tensor, int]], covered: Class, omitted: Sequence[Omitted]) -> list[LeftOut]:
     """Group the parts that are not covered by class and role, the largest first; omitted tensors that are not weights come last."""
-    from analyzers.coverage import LeftOut
-
-    groups: dict[tuple[Class, str], list[tuple[Tensor, int]]] = {}
+    groups: dict[tuple[LeftOutCode, str], list[tuple[Tensor, int]]] = {}
     lost = _lost_layers(parts, covered)
     for kind, tensor, number in parts:
-        if kind not in (covered, "tied", "buffer"):
-            groups.setdefault((kind, "layers" if kind == "unmatched" and _block(tensor) in lost else tensor.role), []).append(
-                (tensor, number)
-            )
-    rows = []
-    for (kind, role), each in groups.items():
-        what = f"{role_plural(role)}, from {quoted(each[0][0].name)} on" if len(each) > 1 else quoted(each[0][0].name)
-        why = _WHY[kind]
-        if role == "layers":
-            numbers = [str(number) for number in dict.fromkeys(tensor.layer for tensor, _ in each)]
-            what = (
-                f"layer {numbers[0]}"
-                if len(numbers) == 1
-                else f"layers {listed([*numbers[:8], *(['more'] if len(numbers) > 8 else numbers[8:])])}"
-            )
-        elif kind == "unmatched" and all(number < tensor.elements for tensor, number in each):
-            why = "in rows that only one side has"
-        rows.append(LeftOut(what=what, tensors=len(each), parameters=sum(number for _, number in each), why=why))
+        if kind == "unmatched" and _block(tensor) in lost:
+            groups.setdefault(("layers", ""), []).append((tensor, number))
+        elif kind in ("adapter", "unmatched", "undecoded", "excluded", "empty"):
+            groups.setdefault((kind, tensor.role), []).append((tensor, number))
+    rows = [
+        LeftOut(
+            what=_layers([tensor for tensor, _ in each]) if code == "layers" else role_plural(role) if len(each) > 1 else each[0][0].name,
+            tensors=len(each),
+            parameters=sum(number for _, number in each),
+            code=code,
+        )
+        for (code, role), each in groups.items()
+    ]
     beside: list[LeftOut] = []
-    for what, tensors, parameters, why, weights in omitted[: limits.REPORT_TENSORS]:
-        (rows if weights else beside).append(LeftOut(what=what, tensors=tensors, parameters=parameters, why=why))
+    for what, tensors, parameters, _, weights in omitted[: limits.REPORT_TENSORS]:
+        row = LeftOut(what=what, tensors=tensors, parameters=parameters, code="undecoded" if weights else "beside")
+        (rows if weights else beside).append(row)
     return [*sorted(rows, key=lambda row: (-(row.parameters or 0), -row.tensors, row.what)), *beside]
 
 
-def _lost_layers(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class") -> set[tuple[str, int]]:
+def _layers(tensors: Sequence[Tensor]) -> str:
+    """Write the numbers of the layers of ``tensors``."""
+    numbers = [str(number) for number in dict.fromkeys(tensor.layer for tensor in tensors)]
+    return f"layer{'s' * (len(numbers) > 1)} {listed([*numbers[:8], *(['more'] if len(numbers) > 8 else [])])}"
+
+
+def _lost_layers(parts: Sequence[tuple[Class, Tensor, int]], covered: Class) -> set[tuple[str, int]]:
     """Return the blocks without any compared tensor, in stacks that have compared blocks."""
     compared = {_block(tensor) for kind, tensor, _ in parts if kind == covered and tensor.layer is not None}
     lost = {_block(tensor) for kind, tensor, _ in parts if kind == "unmatched" and tensor.layer is not None} - compared
@@ -183,33 +170,18 @@ def _block(tensor: Tensor) -> tuple[str, int]:
     return (before, number) if found else ("", -1)
 
 
-def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator[str]:
-    """Yield remarks on the files of a checkpoint, then on those ``tensors`` that are not plain weights and how they were read."""
+def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator[Note]:
+    """Yield notes on the files of a checkpoint, then on those ``tensors`` that are not plain weights and how they were read."""
     yield from checkpoint.notes
     parameters = [t for t in tensors if not _is_buffer(t)]
     beside = [t for t in parameters if is_adapter_parameter(t.name)]
     if beside and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
-        are = "tensor belongs", "tensors belong"
-        yield (
-            f"{plural(len(beside), *are)} to an adapter (LoRA or the like) that is not merged, from {quoted(beside[0].name)} on: the model "
-            "computes with both. Merge it, with merge_and_unload of peft, to describe what runs."
-        )
-    unread = undecoded_weights(parameters)
-    if unread:
-        yield f"Not plain floats, and excluded from all statistics: {unread}. The report describes the others."
-    scaled = [t for t in parameters if t.scale is not None]
-    if scaled:
-        yield f"Described by decoded values (code times scale in float32, as the model uses them): {counted_dtypes(scaled)}."
+        yield WORDS.note("unmerged-adapter", tensors=len(beside), name=beside[0].name)
+    decoded = [t for t in parameters if t.scale is not None]
     unscaled = [t for t in parameters if t.scale is None and t.dtype.startswith("F8_")]
-    if unscaled:
-        yield f"Described by stored values, since no matching scales were found: {counted_dtypes(unscaled)}."
-    buffers = [t for t in checkpoint.tensors if _is_buffer(t)]  # as many as the class has
-    if buffers:
-        scales = sum(t.holds_scales for t in buffers)
-        kinds = plural(len(buffers), "tensor of scales", "tensors of scales") if scales == len(buffers) else plural(len(buffers), "buffer")
-        if 0 < scales < len(buffers):
-            kinds = f"{len(buffers):,} buffers and tensors of scales"
-        yield f"Not parameters, and excluded from all statistics: {kinds}."
+    for code, found in (("decoded", decoded), ("unscaled", unscaled)):
+        if found:
+            yield WORDS.note(code, tensors=len(found), dtypes=tuple(sorted({t.dtype for t in found})))
 
 
 def undecoded_weights(parameters: Sequence[Tensor]) -> str:

@@ -6,21 +6,19 @@ from itertools import chain
 from math import prod
 
 from analyzers.checkpoints.formats.safetensors_header import Header
-from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
 from analyzers.checkpoints.weight_files.file_names import file_name, stem
 from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, WeightFiles, WeightSet
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidCheckpoint
-from analyzers.terminal import plural, some_files
+from analyzers.terminal import quoted
 
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 
-# Number of tied or replaced tensors that the notes list by name.
-_NAMED_TIES = 8
 
-
-def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> tuple[list[Tensor], dict[str, str]]:
+def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[Note]) -> tuple[list[Tensor], dict[str, str]]:
     """Return every tensor, with the file added to names that collide, and a map from replaced tensors to those that loaders use.
 
     If several shards of one set hold the same name, transformers loads the tensor in the last shard, whatever the index says; the file is
@@ -38,10 +36,7 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
         apart = bool(again)
         if apart:
             alike = [weights.paths[group[0]] for group, held in zip(places, last, strict=True) if again & held.keys()]
-            notes.append(
-                f"{some_files(alike)} hold tensors of the same names, as several models do: they were read together, their parameters add "
-                "up, and names begin with the file. If they are several models, read one alone."
-            )
+            notes.append(WORDS.note("same-names", files=tuple(alike)))
         _compare_index(chosen, places, headers, weights.paths, notes)
         for place, loaded in ((place, held) for group, held in zip(places, last, strict=True) for place in group):
             for note in headers[place].notes:
@@ -58,29 +53,26 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
                 full = chosen.prefix + (names[0] if apart or loaded[name] != place else name)
                 if loaded[name] != place:
                     replaced[full] = chosen.prefix + (names[1] if apart else name)
-                    if len(replaced) <= _NAMED_TIES:
-                        notes.append(_replaced_note(name, weights.paths[place], weights.paths[loaded[name]], chosen))
+                    _refuse_gguf(name, weights.paths[place], weights.paths[loaded[name]])
                 tensors.append(Tensor(full, dtype, shape, place, start, nbytes, *found, buffer, strides=strides))
-    if len(replaced) > _NAMED_TIES:
-        notes.append(f"The same holds of {plural(len(replaced) - _NAMED_TIES, 'more tensor')} in several shards.")
+    if replaced:
+        notes.append(WORDS.note("replaced", tensors=len(replaced), name=next(iter(replaced))))
     return _distinct(tensors, weights), replaced
 
 
-def _replaced_note(name: str, path: str, loaded: str, chosen: WeightSet) -> str:
-    """Write a note on a tensor in ``path`` that another one replaces. Raises InvalidCheckpoint for GGUF files, which llama.cpp refuses."""
-    both = f"{quoted(path, 200)} and {quoted(loaded, 200)}"
+def _refuse_gguf(name: str, path: str, other: str) -> None:
+    """Raise InvalidCheckpoint if a tensor is in two GGUF files, which llama.cpp refuses."""
     if path.endswith(GGUF):
+        both = f"{quoted(path, 200)} and {quoted(other, 200)}"
         raise InvalidCheckpoint(f"The tensor {quoted(name)} is in both {both}, which llama.cpp refuses.")
-    other = ", though the index names the other" if chosen.weight_map and chosen.weight_map.get(name) != loaded else ""
-    return f"{quoted(name)} is in both {both}: transformers loads the one in the last shard{other}."
 
 
-def count_once(every: list[Tensor], notes: list[str]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+def count_once(every: list[Tensor]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """Separate the tensors to count from those that alias the same elements: the first alias that is not a head counts, else the first."""
     if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
         return every, ()
     kept: dict[tuple[object, ...], Tensor] = {}
-    others: list[tuple[Tensor, tuple[object, ...]]] = []
+    others: list[Tensor] = []
     for tensor in every:
         place: tuple[object, ...] = (tensor.file, tensor.offset, tensor.shape, tensor.dtype, tensor.strides)
         if not tensor.elements:
@@ -88,14 +80,10 @@ def count_once(every: list[Tensor], notes: list[str]) -> tuple[list[Tensor], tup
         first = kept.setdefault(place, tensor)
         if first is not tensor:
             better = first.role == "head" != tensor.role
-            others.append((first if better else tensor, place))
+            others.append(first if better else tensor)
             if better:
                 kept[place] = tensor
-    for tensor, place in others[:_NAMED_TIES]:
-        notes.append(f"{quoted(tensor.name)} is the same memory as {quoted(kept[place].name)}: counted once.")
-    if len(others) > _NAMED_TIES:
-        notes.append(f"The same holds of {plural(len(others) - _NAMED_TIES, 'more tensor')}.")
-    return list(kept.values()), tuple(tensor for tensor, _ in others)
+    return list(kept.values()), tuple(others)
 
 
 def _distinct(tensors: list[Tensor], weights: WeightFiles) -> list[Tensor]:
@@ -107,7 +95,7 @@ def _distinct(tensors: list[Tensor], weights: WeightFiles) -> list[Tensor]:
 
 
 def _compare_index(
-    chosen: WeightSet, places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...], notes: list[str]
+    chosen: WeightSet, places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...], notes: list[Note]
 ) -> None:
     """Note where the index contradicts the headers. The headers are authoritative."""
     if chosen.weight_map is None:
@@ -115,17 +103,10 @@ def _compare_index(
     held = {(tensor.name, paths[place]) for group in places for place in group for tensor in headers[place].tensors}
     wrong = [name for name, path in chosen.weight_map.items() if (name, path) not in held]
     unlisted = {name for name, _ in held} - chosen.weight_map.keys()
-    if wrong:
-        notes.append(f"The index and the files disagree on {_named(wrong[0], len(wrong))}: the files were read.")
-    if unlisted:
-        notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: they were read from the files.")
-    said, shards = chosen.total_size, [place for group in places for place in group]
+    for code, names in (("index-wrong-files", wrong), ("index-missing-names", sorted(unlisted))):
+        notes += [WORDS.note(code, tensors=len(names), name=names[0])] if names else []
+    stated, shards = chosen.total_size, [place for group in places for place in group]
     nbytes = sum(tensor.stop - tensor.start for place in shards for tensor in headers[place].tensors)
     # For pickled shards some programs count tied tensors twice.
-    if said is not None and said != nbytes and all(paths[place].endswith(SAFETENSORS) for place in shards):
-        notes.append(f"The index counts {said:,.16g} bytes of tensors, and the files hold {nbytes:,}: the files were read.")
-
-
-def _named(first: str, count: int) -> str:
-    """Quote the first of ``count`` tensors and say how many more there are."""
-    return quoted(first) + (f" and {plural(count - 1, 'more tensor')}" if count > 1 else "")
+    if stated is not None and stated != nbytes and all(paths[place].endswith(SAFETENSORS) for place in shards):
+        notes.append(WORDS.note("index-wrong-size", stated=stated, stored=nbytes))

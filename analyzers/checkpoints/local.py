@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, Repository, read_range
 from analyzers.checkpoints.weight_files.component_folders import MODULES, PIPELINE
 from analyzers.checkpoints.weight_files.gguf_choice import numbered_parts
-from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, SkippedFile, is_index, is_weights
+from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, is_index, is_weights
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
 from analyzers.terminal import printable
 
@@ -28,22 +27,8 @@ ADAPTER_CONFIG = "adapter_config.json"
 _HASHED = ("config.json", MODULES, PIPELINE)
 _TAIL_BYTES = 64 << 10
 _LOOKED_AT = 1000
-_LINK = "a link to a folder outside the checkpoint, which was not followed: name that folder itself"
-_NOT_TEXT = "named in bytes that are not UTF-8: rename it"
-_NOT_REGULAR = "not a regular file"
-_MISSING = "a link to a file that does not exist"
-# Descriptions of links whose target cannot be inspected, by error number.
-_TARGETS = {
-    errno.ELOOP: "a link that leads back to itself",
-    errno.ENOENT: _MISSING,
-    errno.ENOTDIR: _MISSING,
-    errno.EACCES: "a link to a place that this user may not read",
-}
-# Files other than weights that an answer may depend on: configurations, indexes, tokenizers.
+# Files that an answer may depend on: configurations, indexes, tokenizers.
 _DESCRIPTIONS = re.compile(r"\.(json|model|jinja)$|(^|/)(merges\.txt|README\.md)$")
-_HIDDEN = "in a hidden folder, and hidden names are skipped: name the file itself"
-# Folders of version control and of the Hub's own downloads.
-_CACHES = re.compile(r"(^|/)(\.git|\.cache/huggingface)(/|$)")
 
 SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
 
@@ -126,10 +111,9 @@ class LocalRepository:
     followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A path to one part of a GGUF file
     includes the other parts next to it, and a path to an adapter its configuration.
 
-    ``folder``: the folder of the files; ``single_file``: whether the path is a file; ``unreadable``: path -> reason, for entries that are
-    not regular files, such as dangling links, or whose name is not UTF-8 and cannot be reported; ``links``: links to folders outside that
-    hold weights; ``hidden``: weight files in hidden folders, as far as these were searched. Raises CheckpointNotFound, AccessDenied,
-    LimitExceeded.
+    ``folder``: the folder of the files; ``single_file``: whether the path is a file; ``unreadable``: entries that are not regular files,
+    such as dangling links, or whose name is not UTF-8 and cannot be reported, and links to folders outside that hold weights -> whether
+    they may hold weights. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
     range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
@@ -140,9 +124,7 @@ class LocalRepository:
         self.ref = ref or str(self._location).encode(errors="backslashreplace").decode()  # file names may hold any bytes
         self.public = ref is not None
         self.parallel_reads = max(2, min(8, limits.cores()))  # reads from the page cache are copies: one per core
-        self.unreadable: dict[str, str] = {}
-        self.links: list[str] = []
-        self.hidden: list[str] = []
+        self.unreadable: dict[str, bool] = {}
         try:
             mode = self._location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
@@ -186,21 +168,12 @@ class LocalRepository:
             raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
         return LocalFile(self.folder / path, path, self.files[path], self._states[path])
 
-    def unreadable_weights(self, subfolder: str | None = None) -> tuple[SkippedFile, ...]:
-        """Return the weight files among ``unreadable``, ``links`` and ``hidden``, in ``subfolder``, with the reason."""
+    def unreadable_in(self, subfolder: str | None = None) -> dict[str, bool]:
+        """Return those of ``unreadable`` in ``subfolder`` that an answer may depend on, by their printable paths."""
         inside = f"{subfolder.strip('/')}/" if subfolder else ""
-        found = self._skipped(path for path in self.unreadable if is_weights(path) and path.startswith(inside))
-        for why, paths in ((_LINK, self.links), (_HIDDEN, self.hidden)):
-            found += [SkippedFile(printable(path), why) for path in sorted(paths) if path.startswith(inside)]
-        return tuple(found)
-
-    def unreadable_descriptions(self) -> list[SkippedFile]:
-        """Return configurations, indexes and files of tokenizers among ``unreadable``, with the reason."""
-        return self._skipped(path for path in self.unreadable if _DESCRIPTIONS.search(path) and not is_weights(path))
-
-    def _skipped(self, paths: Iterable[str]) -> list[SkippedFile]:
-        shown = {path: os.fsencode(path).decode(errors="backslashreplace") for path in sorted(paths)}
-        return [SkippedFile(printable(name), self.unreadable[path]) for path, name in shown.items()]
+        found = {path: weights for path, weights in sorted(self.unreadable.items()) if path.startswith(inside)}
+        shown = {path: printable(os.fsencode(path).decode(errors="backslashreplace")) for path in found}
+        return {shown[path]: weights for path, weights in found.items() if weights or _DESCRIPTIONS.search(path)}
 
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""
@@ -226,33 +199,22 @@ class LocalRepository:
                         )
                     path = f"{folder}/{entry.name}" if folder else entry.name
                     if entry.name.startswith("."):
-                        self.hidden += self._hidden_weights(path) if entry.is_dir(follow_symlinks=False) else []
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(path)
                         continue
                     try:
                         found = entry.stat()
-                    except OSError as error:
-                        why = f"not accessible ({os.strerror(error.errno or errno.EIO)})"
-                        self.unreadable[path] = _TARGETS.get(error.errno or 0, why) if entry.is_symlink() else why
+                    except OSError:
+                        self.unreadable[path] = is_weights(path)
                         continue
-                    if not _is_text(path):
-                        self.unreadable[path] = _NOT_TEXT
-                    elif stat.S_ISREG(found.st_mode):
+                    if stat.S_ISREG(found.st_mode) and _is_text(path):
                         files[path] = found
                     elif not stat.S_ISDIR(found.st_mode):
-                        self.unreadable[path] = _NOT_REGULAR
+                        self.unreadable[path] = is_weights(path)
                     elif _holds_weights_elsewhere(Path(entry.path), self._location):
-                        self.links.append(path)
+                        self.unreadable[path] = True
         return dict(sorted(files.items()))
-
-    def _hidden_weights(self, folder: str) -> list[str]:
-        """Return the weight files in a hidden folder, searching only its first entries."""
-        walk = islice(os.walk(self.folder / folder), _LOOKED_AT)
-        folders = ((Path(where).relative_to(self.folder).as_posix(), names) for where, _, names in walk)
-        paths = islice((f"{where}/{name}" for where, names in folders if not _CACHES.search(where) for name in names), _LOOKED_AT)
-        return [path for path in paths if _is_text(path) and is_weights(path)]
 
 
 def is_local(repository: Repository) -> bool:

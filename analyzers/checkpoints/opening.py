@@ -6,7 +6,10 @@ from typing import Literal
 from analyzers.checkpoints.local import LocalRepository, sample_folder
 from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, Repository
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
 from analyzers.errors import CheckpointNotFound, HubUnreachable
+from analyzers.terminal import printable
 
 
 class CachedRepository(LocalRepository):
@@ -18,32 +21,32 @@ class CachedRepository(LocalRepository):
         self.commit = folder.name
 
 
-def open_repository(text: str, access: Access) -> tuple[Repository, str]:
-    """Open the repository of a reference, with a sentence for the reader if the web page would resolve the reference differently.
+def open_repository(text: str, access: Access) -> tuple[Repository, Note | None]:
+    """Open the repository of a reference, with a note if the web page would resolve the reference differently.
 
     Raises InvalidReference, CheckpointNotFound, AccessDenied, LimitExceeded and the HubError family.
     """
     reference = parse_reference(text, access.local)
     if reference.kind == "local":
-        bare = "" if reference.name.startswith(("./", "/")) else f"{quoted(reference.name, 200)} was read on this machine, not on the Hub."
-        return LocalRepository(reference.name), bare
+        bare = not reference.name.startswith(("./", "/"))
+        return LocalRepository(reference.name), WORDS.note("local-path", path=printable(reference.name)) if bare else None
     if reference.kind == "memory":
         if reference.name not in access.memory:
             raise CheckpointNotFound(
                 f"{quoted(reference.name)} was a model in the memory of the program that made the report: pass it again."
             )
-        return access.memory[reference.name], ""
+        return access.memory[reference.name], None
     if reference.kind == "sample":
-        return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}"), ""
+        return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}"), None
     return open_hub_or_cache(reference.name, reference.revision, access)
 
 
 def open_hub_or_cache(
     name: str, revision: str | None, access: Access, kind: Literal["models", "datasets"] = "models"
-) -> tuple[Repository, str]:
+) -> tuple[Repository, Note | None]:
     """Open a repository like `hub_repository.open_hub`.
 
-    If the Hub is unreachable and ``access`` is local, opens the cached snapshot and returns a sentence that says so.
+    If the Hub is unreachable and ``access`` is local, opens the cached snapshot and returns a note that says so.
 
     Raises as `hub_repository.open_hub` does.
     """
@@ -51,7 +54,7 @@ def open_hub_or_cache(
     from analyzers.checkpoints.hub.hub_repository import cached_snapshot, open_hub
 
     try:
-        return open_hub(name, revision, access, kind), ""
+        return open_hub(name, revision, access, kind), None
     except HubUnreachable as error:
         if not access.local:
             raise
@@ -59,5 +62,4 @@ def open_hub_or_cache(
         if folder is None:
             raise HubUnreachable(f"{error} This machine's cache has no snapshot of {name}{f'@{revision}' if revision else ''}.") from None
         ref = name if kind == "models" else f"{kind}/{name}"
-        said = "Read from the snapshot in this machine's Hub cache, which has only files that were downloaded: the Hub was not asked."
-        return CachedRepository(folder, ref), said
+        return CachedRepository(folder, ref), WORDS.note("cached", model=ref)

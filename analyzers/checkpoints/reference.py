@@ -9,14 +9,14 @@ Everything else is refused with the reason.
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from analyzers import limits, pasted_text
 from analyzers.errors import InvalidReference
-from analyzers.formatting import listed
-from analyzers.terminal import printable
+from analyzers.terminal import quoted as quoted
+from analyzers.terminal import quoted_names as quoted_names
 
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")
@@ -58,17 +58,6 @@ class Summand:
 
     text: str
     weight: float = 1.0
-
-
-def quoted(text: str, length: int = 60) -> str:
-    """Quote ``text`` for a message: in double quotes, `printable`, truncated to ``length`` characters."""
-    return f'"{printable(text[:length])}"' + ("..." if len(text) > length else "")
-
-
-def quoted_names(names: Sequence[str], most: int = 3) -> str:
-    """Quote and list names of tensors or modules, the first ``most`` of them."""
-    more = [f"{len(names) - most:,} more"] if len(names) > most else []
-    return listed([*(quoted(name, 200) for name in names[:most]), *more])
 
 
 def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") -> Reference:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -81,8 +81,6 @@ class CompareReport(Report):
     the models are not related. bytes_read: by all passes, those included that only decide which model to explain. notes: the limits of the
     answer.
     """
-
-    covers: ClassVar[Literal["read", "compared"]] = "compared"
 
     analyzer: Literal["compare"] = "compare"
     schema_version: int = 1

@@ -10,9 +10,8 @@ from analyzers import base, limits
 from analyzers.columns import Column, Table
 from analyzers.core import rows
 from analyzers.core.notes import Advice, Note, Tile
-from analyzers.coverage import Coverage
-from analyzers.coverage_tables import COVERAGE
-from analyzers.formatting import listed, plural, share, size
+from analyzers.coverage import COVERAGE, Coverage, coverage_lines
+from analyzers.formatting import listed, plural, size
 from analyzers.terminal import columns
 
 if TYPE_CHECKING:
@@ -60,12 +59,7 @@ class Report(base.Report):
         if self.sampled and (found := self.bytes_of_sample()) is not None:
             said.append(f"Sample: {size(found[0])} of {size(found[1])} read, shares have 95% intervals.")
         if parts := self._partial():
-            first, several = parts[0], len(self.accounts()) > 1
-            of = f" of {first.ref}" if several else ""
-            left = [f"{part.what} ({plural(part.tensors, 'tensor')})" for part in first.left_out[:1]]
-            left += [plural(len(first.left_out) - 1, "more part")] * (len(first.left_out) > 1)
-            left += [f"{plural(len(first.missed_files), 'file')} not read"] * bool(first.missed_files)
-            said.append(f"Covers {share(first.share)} of the weights{of}; left out: {', '.join(left) or 'see coverage'}.")
+            said.append(parts[0].suffix(parts[0].ref if len(self.accounts()) > 1 else ""))
         return " ".join(said)
 
     def reach(self) -> str:
@@ -74,8 +68,7 @@ class Report(base.Report):
 
     def short_reach(self) -> str:
         """Shorten `suffix` to two or three words, for a badge or a cell."""
-        covered = [f"{share(part.share)} covered" for part in self._partial()[:1]]
-        return ", ".join(covered + ["sample"] * self.sampled)
+        return ", ".join([part.short() for part in self._partial()[:1]] + ["sample"] * self.sampled)
 
     def headline(self) -> str:
         """Return the answer in a sentence, ending with how far it reaches."""
@@ -136,6 +129,7 @@ class Report(base.Report):
         lines += [*self._tile_lines(), *(["", *first] if front else [])]
         for table in (each for key, each in shown.items() if key != front):
             lines += ["", *drawn] if (drawn := table.lines(self)) else []
+        lines += coverage_lines(self)
         lines += ["", *(note.text for note in self.notes)] if self.notes else []
         return [*lines, "", f"report {self.id}"]
 

@@ -15,6 +15,7 @@ from analyzers.core.notes import Advice, Note, Value
 from analyzers.formatting import NOTHING
 from analyzers.records import Interval
 from analyzers.tensor_words import dtype_name, format_name, role_plural
+from analyzers.terminal import quoted, quoted_names
 
 
 def _share(value: Any) -> str:
@@ -38,6 +39,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "dtype": dtype_name,
     "format": format_name,
     "role": role_plural,
+    "name": lambda value: quoted(value, 200),
+    "names": quoted_names,
     "list": lambda values: formatting.listed(list(values)),
     "times": lambda value: f"{formatting.magnitude(value)} times",
     "cosine": formatting.cosine,

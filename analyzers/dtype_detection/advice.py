@@ -124,13 +124,6 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
         sure = "no value changes" if report.extremes.exact and report.whole else "shrink looks at every value before it writes any"
         saved = saved if report.whole else f"up to {saved}"
         found.append(Suggestion(f"Store it narrower, in {held}: {saved} less, and {sure}.", f"mantissa shrink {ref} --out FOLDER"))
-    codes = sum(grid.codes_save for grid in report.grids)
-    if codes:
-        advice = (
-            f"Store it as codes and scales: up to {size(codes)} less, if these restore every value as they restore the first ones of each "
-            "tensor; shrink tries all before it writes any."
-        )
-        found.append(Suggestion(advice, f"mantissa shrink {ref} --out FOLDER --to grid"))
     if report.fp16_risk.level == "overflow":
         advice = "See what the infinite weights do to the activations in fp16, layer by layer."
         found.append(Suggestion(advice, f"mantissa precision {ref} --variants bf16,fp16"))

@@ -23,7 +23,7 @@ from analyzers.dtype_detection.trainability import Pool
 from analyzers.errors import NoWeights, UnsupportedWeights
 from analyzers.numerics.intervals import Blocks
 from analyzers.records import Interval
-from analyzers.terminal import not_read
+from analyzers.terminal import some_files
 
 K = TypeVar("K")
 
@@ -66,8 +66,8 @@ class Chosen:
             raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))
         if not any(t.elements for t in parameters):
             which = "its only tensor is" if len(parameters) == 1 else f"all of its {len(parameters):,} tensors are"
-            said = not_read((each.path, each.why) for each in checkpoint.not_read)  # e.g. partitions of its weights that were not read
-            raise NoWeights(" ".join([f"{checkpoint.ref} holds no values: {which} empty.", *said]))
+            unread = f" Not read: {some_files([each.path for each in checkpoint.not_read])}." if checkpoint.not_read else ""
+            raise NoWeights(f"{checkpoint.ref} holds no values: {which} empty.{unread}")
         if not any(t.elements for t in floats):
             kinds = ", ".join(sorted({t.dtype for t in parameters if t.elements}))
             raise UnsupportedWeights(f"{checkpoint.ref} holds no float values to look at: its parameters are {kinds}.")

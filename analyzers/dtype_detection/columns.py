@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
-from analyzers.coverage_tables import COVERAGE
+from analyzers.coverage import COVERAGE
 from analyzers.dtype_detection.advice import between
 from analyzers.dtype_detection.report import (
     VERDICT_WORDS,

@@ -244,7 +244,7 @@ def notes(checkpoint: Checkpoint, chosen: "Chosen", exact: bool, aggregated: boo
 
     tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest: finite magnitude.
     """
-    yield from account_notes(checkpoint, chosen.tensors)
+    yield from (note.text for note in account_notes(checkpoint, chosen.tensors))
     if not exact:
         yield (
             "Quick mode read a sample: extremes and counts describe the sample, norms of partly read tensors are scaled up, "

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzers.coverage_tables import coverage_lines
+from analyzers.coverage import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, ignored, readings, suggestions
 from analyzers.dtype_detection.columns import EVIDENCE, GRIDS, MODELS, QUANTIZATION_ROLES, TENSORS
 from analyzers.dtype_detection.report import DtypeReport

@@ -88,13 +88,8 @@ class LoadingOracle:
 
 
 def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
-    """List the tensors in files that transformers reads.
-
-    Leaves out tensors outside an index and those of other components, whose names begin with a folder.
-    """
-    outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
-    every = (*checkpoint.tensors, *checkpoint.aliases)
-    return [tensor for tensor in every if tensor.file not in outside and "/" not in tensor.name]
+    """List the tensors except those of other components, whose names begin with a folder."""
+    return [tensor for tensor in (*checkpoint.tensors, *checkpoint.aliases) if "/" not in tensor.name]
 
 
 def _error(failed: ProgramFailed) -> MantissaError:

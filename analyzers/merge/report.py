@@ -1,13 +1,26 @@
 """Defines the report of `merge`. Field names are the JSON contract."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
-from analyzers.records import Record
+from analyzers.columns import Column, Table
+from analyzers.formatting import count
+from analyzers.shrink.report import WrittenReport
 
-Dtype = Literal["float32", "bfloat16", "float16"]
+Target = Literal["fp32", "bf16", "fp16"]
 
 
-class MergeReport(Record):
+def _kinds(report: Any) -> Iterator[dict[str, Any]]:
+    kinds = {
+        "computed": report.computed,
+        "taken from the adapter": report.replaced,
+        f"converted to {report.to}": report.converted,
+        "copied bit for bit": report.copied,
+    }
+    return ({"tensors": number, "what": what} for what, number in kinds.items() if number)
+
+
+class MergeReport(WrittenReport):
     """The result of a merge.
 
     model: the base and its adapters, canonical; commit: theirs, joined by "+". tensors: number written, of which ``computed`` are
@@ -15,14 +28,12 @@ class MergeReport(Record):
     for bit; changed: number of computed and replaced tensors with a value that differs from the base's in fp32. touched: computed weights
     with a nonzero update; changed_share: share of these whose stored value differs from that of the base in the same dtype; lost_norm:
     |round(W + D) - round(W) - D| / |D| over the updates D of all computed tensors, where both are finite in the dtype; both null if there
-    is no update. overflowed: finite weights stored as infinite. written: files that differ from the base's; bytes: of all files. notes:
-    what was not merged, what overflowed, and what was copied without being compared.
+    is no update. overflowed: finite weights stored as infinite. bytes: of all files.
     """
 
-    model: str
-    commit: str
-    out: str
-    dtype: Dtype
+    TABLE = Table("tensors", _kinds, (Column("tensors", "Tensors", count), Column("what", "How")))
+
+    to: Target
     bytes: int
     tensors: int
     computed: int
@@ -34,9 +45,3 @@ class MergeReport(Record):
     changed_share: float | None
     lost_norm: float | None
     overflowed: int
-    written: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return self.model_dump_json(indent=2)

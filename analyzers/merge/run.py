@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -13,9 +13,12 @@ from analyzers import limits
 from analyzers.base import Progress, check_size
 from analyzers.checkpoints import Access, Chunk, MergedCheckpoint, Span, open_whole, quoted, quoted_names, stream, whole_spans
 from analyzers.checkpoints.adapters.configuration import FILE as ADAPTER_CONFIG
+from analyzers.checkpoints.stated_dtype import TORCH_NAMES
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, UnsupportedWeights
 from analyzers.formatting import plural
-from analyzers.merge.report import Dtype, MergeReport
+from analyzers.merge.report import MergeReport, Target
+from analyzers.merge.words import WORDS
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.narrowing import Narrow, rounded
 from analyzers.shrink.config_dtype import stated_config
@@ -24,16 +27,16 @@ from analyzers.shrink.output_folder import Folder
 from analyzers.shrink.plan import Planned, check_supported, names_in_files
 from analyzers.shrink.run import check_outside, new_folder
 
-_STORED: dict[Dtype, Narrow] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+_STORED: dict[Target, Narrow] = {"fp32": "F32", "bf16": "BF16", "fp16": "F16"}
 _CONVERTED = ("F64", "F32", "BF16", "F16")
 
 
 def merge(
-    model: str, out: str, dtype: Dtype = "float32", access: Access | None = None, *, largest: int | None = None
+    model: str, out: str, to: Target = "fp32", access: Access | None = None, *, largest: int | None = None
 ) -> Iterator[Progress | MergeReport]:
     """Write ``model``, BASE+ADAPTER or an adapter whose configuration names its base, into the new folder ``out``.
 
-    Yields progress in bytes, then the report. Weights are computed in fp32 as peft does (`adapters.merged_file`), rounded once to ``dtype``
+    Yields progress in bytes, then the report. Weights are computed in fp32 as peft does (`adapters.merged_file`), rounded once to ``to``
     (nearest even), and with all other plain floats of the base stored in it; the files, configuration and tokenizer are the base's. The
     result is read back and compared before the folder gets its name. Memory does not depend on the size of the model. Raises
     InvalidRequest if ``out`` cannot be written or nothing is to be merged, ModelTooLarge if the disk is too small, LimitExceeded,
@@ -53,23 +56,23 @@ def merge(
                 f"The weights of the base are quantized ({base.quantization}): merge the adapter into the model they were quantized from."
             )
         check_supported(base, "merge")
-        plan = _plan(checkpoint, _STORED[dtype])
-        folder = _MergedFolder(checkpoint, plan, dtype)
-        measured = yield from _measure(checkpoint, _STORED[dtype])
+        plan = _plan(checkpoint, _STORED[to])
+        folder = _MergedFolder(checkpoint, plan, to)
+        measured = yield from _measure(checkpoint, _STORED[to])
         broken = Counter({name: int(sums[4]) for name, sums in measured.items() if sums[4]})
         if broken:
             raise InvalidCheckpoint(
-                f"The adapter makes {_weights(broken)} NaN or infinite. Nothing was written: look for what is not finite in the matrices "
-                "of the adapter (mantissa check)."
+                f"The adapter makes {plural(broken.total(), 'weight')} of {quoted_names([name for name, _ in broken.most_common()])} NaN or "
+                "infinite. Nothing was written: look for what is not finite in the matrices of the adapter (mantissa check)."
             )
         yield from folder.write(target)
         own = [each for each in plan if each.tensor.name not in measured]
         touched, kept, lost, norm, _ = sum((measured[name] for name in checkpoint.sources), np.zeros(5)).tolist()
-        yield MergeReport(
+        report = MergeReport(
             model=checkpoint.ref,
             commit=checkpoint.commit,
             out=out,
-            dtype=dtype,
+            to=to,
             bytes=folder.nbytes,
             tensors=len(checkpoint.tensors),
             computed=len(checkpoint.sources),
@@ -82,28 +85,31 @@ def merge(
             lost_norm=float(np.sqrt(lost / norm)) if norm else None,
             overflowed=folder.overflowed.total(),
             written=tuple(folder.written),
-            notes=(*checkpoint.notes, *_notes(folder, dtype)),
+            answer=WORDS.note("merged", out=out, bytes=folder.nbytes, to=to, tensors=len(checkpoint.tensors)),
+            notes=checkpoint.notes,
         )
+        yield report.model_copy(update={"notes": (*report.notes, *_notes(report, folder))})
 
 
-def _notes(folder: "_MergedFolder", dtype: Dtype) -> Iterator[str]:
-    if folder.overflowed:
-        instead = "float32" if dtype == "bfloat16" else "bfloat16 or float32"
-        yield f"{_weights(folder.overflowed)} are beyond {dtype} and were stored as infinite: store {instead} instead."
-    yield from (f"Copied as it is: {quoted(path, 200)}, not compared with what was stored." for path in folder.unread)
-
-
-def _weights(counts: Mapping[str, int]) -> str:
-    """Say how many weights of which tensors, those with most first."""
-    names = sorted(counts, key=lambda name: (-counts[name], name))
-    return f"{plural(sum(counts.values()), 'weight')} of {quoted_names(names)}"
+def _notes(report: MergeReport, folder: "_MergedFolder") -> Iterator[Note]:
+    if same := report.computed + report.replaced - report.changed:
+        yield WORDS.note("unchanged", tensors=same)
+    if report.changed_share is not None and report.to != "fp32":
+        figures = {"touched": report.touched, "changed_share": report.changed_share, "lost_norm": report.lost_norm}
+        yield WORDS.note("lost", to=report.to, **figures)
+    if found := folder.overflowed:
+        names = tuple(name for name, _ in found.most_common())
+        instead = "fp32" if report.to == "bf16" else "bf16 or fp32"
+        yield WORDS.note("overflowed", weights=found.total(), to=report.to, names=names, instead=instead)
+    if folder.unread:
+        yield WORDS.note("copied", files=tuple(folder.unread))
 
 
 class _MergedFolder(Folder):
     """The folder of a merged checkpoint, with the files of its base. overflowed: finite weights stored as infinite, by tensor."""
 
-    def __init__(self, checkpoint: MergedCheckpoint, plan: list[Planned], dtype: Dtype) -> None:
-        self._dtype, self._ties = dtype, {name for found in checkpoint.merge.changes for name in found.ties}
+    def __init__(self, checkpoint: MergedCheckpoint, plan: list[Planned], to: Target) -> None:
+        self._to, self._ties = to, {name for found in checkpoint.merge.changes for name in found.ties}
         self.overflowed: Counter[str] = Counter()
         self._lock = threading.Lock()
         super().__init__(checkpoint, plan, base=checkpoint.merge.base)
@@ -114,7 +120,7 @@ class _MergedFolder(Folder):
         self.unread = [path for path in self.unread if path in self._copied]
 
     def _convert(self, codes: NDArray[Any], planned: Planned) -> NDArray[Any]:
-        dtype, to = planned.tensor.dtype, _STORED[self._dtype]
+        dtype, to = planned.tensor.dtype, _STORED[self._to]
         stored = rounded(codes, dtype, to)
         infinite = np.isinf(values_of(stored, to))
         if infinite.any() and (beyond := int(np.isfinite(values_of(codes[infinite], dtype)).sum())):
@@ -133,8 +139,9 @@ class _MergedFolder(Folder):
         changes: dict[str, Any] = ({"tie_word_embeddings": False} if untied else {}) | (
             {"vocab_size": grown.pop()} if len(grown) == 1 else {}
         )
-        written = stated_config(read_whole(base, path), self._dtype, changes)
-        self.config_dtype = self._dtype if written else None
+        dtype = TORCH_NAMES[_STORED[self._to]]
+        written = stated_config(read_whole(base, path), dtype, changes)
+        self.config_dtype = dtype if written else None
         return {path: written} if written else {}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.columns import Column, Table, formatted
-from analyzers.coverage_tables import COVERAGE
+from analyzers.coverage import COVERAGE
 from analyzers.formatting import NOTHING, count, magnitude, share
 from analyzers.parents.conversion_text import damage_first, damaged, relation
 from analyzers.parents.report import Candidate, Conversion, Evidence, MovedLayer, Parent, ParentsReport

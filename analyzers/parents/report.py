@@ -6,7 +6,7 @@ X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -279,8 +279,6 @@ class ParentsReport(Report):
     damaged ones first, if the best candidate's values are a part of the model's. If a sample was read: blocks, the number of its blocks,
     and unseen, the largest share of all blocks (95%) that may be of a kind not among these.
     """
-
-    covers: ClassVar[Literal["read", "compared"]] = "compared"
 
     analyzer: Literal["parents"] = "parents"
     schema_version: int = 1

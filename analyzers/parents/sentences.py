@@ -93,11 +93,11 @@ def notes(
         yield "Weights are compared position by position: permuted neurons or rotated weights would not be recognised."
     unmatched = compared.unmatched if compared else ()
     for found, ref in zip(unmatched, refs, strict=True):
-        yield from layout_notes(found, "the model", ref)
+        yield from (note.text for note in layout_notes(found, "the model", ref))
     if len(refs) > 1 and any(found.resized for found in unmatched):
         yield "Each candidate is compared on all rows that it shares with the model; the joint fit uses the rows that all have."
     for name, side in zip(names, sides, strict=True):
-        yield from (f"{name}: {note}" for note in account_notes(side, side.tensors))
+        yield from (f"{name}: {note.text}" for note in account_notes(side, side.tensors))
     if not exact:
         if any(found.relaid or found.tied for found in unmatched):
             yield "Other layouts and tied copies were recognised by samples of their values; exact mode compares all of them."

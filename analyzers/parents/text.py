@@ -1,6 +1,6 @@
 """The report as text for a terminal."""
 
-from analyzers.coverage_tables import coverage_lines
+from analyzers.coverage import coverage_lines
 from analyzers.formatting import magnitude, plural, share, size
 from analyzers.parents.columns import CANDIDATES, CONVERSION, PARENTS
 from analyzers.parents.conversion_text import damage_first, faithful_sentence, layer_runs

@@ -142,8 +142,8 @@ def _equal_in_part(facts: Facts, best: Candidate) -> str:
             f"makes it another model{bound(facts)}."
         )
     if facts.moved and model.whole:
-        lost = other.left_out[0].what if len(other.left_out) == 1 else ""
-        without = f", without its {lost}" if lost.startswith("layer") else ""
+        lost = [part.what for part in other.left_out if part.code == "layers" and len(other.left_out) == 1]
+        without = f", without its {lost[0]}" if lost else ""
         moved = plural(len(facts.moved), "layer")
         return f"Made of layers of {best.ref}{without}: every value{read} is equal, {moved} moved or repeated{bound(facts)}."
     parts = f"{share(model.share)} of this model and {share(other.share)} of the other"

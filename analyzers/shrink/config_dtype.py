@@ -40,11 +40,10 @@ def stated_config(text: bytes, dtype: str, changes: Mapping[str, Any]) -> bytes 
     return json.dumps(config, indent=2).encode() + b"\n"
 
 
-def narrowed_config(text: bytes, dtype: str, quantization: Mapping[str, Any] | None = None) -> tuple[bytes, str] | None:
+def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
     """Replace each dtype wider than ``dtype`` in config.json, also in nested parts; return the text and the dtype that it then states.
 
-    If none is stated, ``dtype`` is added: a loader would use that of the first tensor for all. quantization: its new quantization_config.
-    None if it is not a JSON object.
+    If none is stated, ``dtype`` is added: a loader would use that of the first tensor for all. None if it is not a JSON object.
     """
     try:
         config: Any = parse_json(text, lenient=True)
@@ -58,7 +57,5 @@ def narrowed_config(text: bytes, dtype: str, quantization: Mapping[str, Any] | N
                 part[key] = dtype
     if not any(key in config for key in _KEYS):
         config["dtype"] = dtype
-    if quantization is not None:
-        config["quantization_config"] = quantization
     stated = next(config[key] for key in _KEYS if key in config)
     return json.dumps(config, indent=2).encode() + b"\n", plain_dtype(stated)

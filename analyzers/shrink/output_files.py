@@ -44,12 +44,11 @@ def lay_out(checkpoint: Checkpoint, plan: list[Planned]) -> list[WeightFile]:
         metadata = dict(read_header(source).metadata) if source.path.endswith(_SAFETENSORS) else {}
         entries: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata}}
         # Widest first, like the safetensors library, so that every tensor begins at a multiple of its element size.
-        parts = [part for planned in tensors[number] for part in planned.parts]
         starts, at = {}, 0
-        for part in sorted(parts, key=lambda part: (-DTYPE_BITS[part.dtype], part.name)):
-            entries[part.name] = {"dtype": part.dtype, "shape": part.shape, "data_offsets": [at, at + part.nbytes]}
-            starts[part.name] = at
-            at += part.nbytes
+        for planned in sorted(tensors[number], key=lambda each: (-DTYPE_BITS[each.to or ""], each.name)):
+            entries[planned.name] = {"dtype": planned.to, "shape": planned.tensor.shape, "data_offsets": [at, at + planned.nbytes]}
+            starts[planned.name] = at
+            at += planned.nbytes
         text = json.dumps(entries, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         header = len(text).to_bytes(8, "little") + text
@@ -70,8 +69,6 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
     """Build the index of each set of shards from the headers, keeping the old index's metadata and its omissions."""
     groups: dict[str, list[WeightFile]] = {}
     for file in files:
-        if file.path in checkpoint.outside_index:
-            continue
         folder, slash, name = file.path.rpartition("/")
         shard = _SHARD.fullmatch(name)
         groups.setdefault(f"{folder}{slash}{shard[1] if shard else 'model'}{_INDEX}", []).append(file)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from analyzers import limits
@@ -19,7 +18,6 @@ from analyzers.checkpoints import (
     Access,
     Checkpoint,
     Chunk,
-    RangeFile,
     Span,
     Tensor,
     is_index,
@@ -99,7 +97,7 @@ class Folder:
     def _write_weights(self, folder: Path) -> Generator[Progress, None, dict[tuple[str, int], bytes]]:
         """Stream every tensor into its file; return the SHA-256 of each span whose digest was not known."""
         with ExitStack() as opened:
-            places: dict[str, tuple[int, list[int], Planned]] = {}
+            places: dict[str, tuple[int, int, Planned]] = {}
             for file in self._files:
                 (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
                 out = opened.enter_context((folder / file.path).open("wb"))
@@ -107,22 +105,11 @@ class Folder:
                 out.flush()
                 out.truncate(file.nbytes)
                 for planned in file.tensors:
-                    places[planned.tensor.name] = out.fileno(), [file.starts[part.name] for part in planned.parts], planned
+                    places[planned.tensor.name] = out.fileno(), file.starts[planned.name], planned
 
             def work(span: Span, chunks: Iterator[Chunk]) -> bytes:
-                descriptor, starts, planned = places[span.tensor.name]
+                descriptor, start, planned = places[span.tensor.name]
                 digest = hashlib.sha256()
-                if planned.grid is not None:
-                    codes = np.concatenate([chunk.codes.copy() for chunk in chunks])
-                    digest.update(codes.data)
-                    encoded = planned.grid.encode(planned.tensor, codes)
-                    if encoded is None:
-                        raise _differs(planned)
-                    first = span.start // planned.grid.unit(planned.tensor)
-                    for part, start, data in zip(planned.parts, starts, encoded, strict=True):
-                        _write_all(descriptor, data.data, start + first * part.unit)
-                    return digest.digest()
-                (start,) = starts
                 for chunk in chunks:
                     data, at = chunk.codes, start + chunk.start
                     if planned.narrows:
@@ -171,27 +158,19 @@ class Folder:
                 if file.path not in self._copied
                 for each in read_header(file).tensors
             }
-            expected = {
-                (file.path, part.name): (part, planned) for file in self._files for planned in file.tensors for part in planned.parts
-            }
+            expected = {(file.path, planned.name): planned for file in self._files for planned in file.tensors}
             if stored.keys() != expected.keys():
                 raise InvalidCheckpoint("The written files do not hold the tensors of the checkpoint. Nothing was kept.")
             sources: dict[tuple[str, int], tuple[Planned, bytes]] = {}
             spans = []
-            for place, (part, planned) in expected.items():
-                if (stored[place].dtype, stored[place].shape) != (part.dtype, part.shape):
+            for place, planned in expected.items():
+                if (stored[place].dtype, stored[place].shape) != (planned.to, planned.tensor.shape):
                     raise _differs(planned)
-                if planned.grid is not None:
-                    continue
                 tensor = found[place]
                 for number, span in enumerate(planned.spans()):
                     own = planned.digests[number] if planned.digests else digests[planned.tensor.name, span.start]
                     sources[tensor.name, span.start] = planned, own
                     spans.append(Span.of(_as_spans(tensor, planned), span.start, span.count))
-            for number, file in enumerate(written.files):
-                for planned in (each for ours in self._files if ours.path == file.path for each in ours.tensors if each.grid is not None):
-                    offsets = [stored[file.path, part.name].start for part in planned.parts]
-                    yield from _compare_grid(written.files[number], offsets, planned, digests)
 
             def work(span: Span, chunks: Iterator[Chunk]) -> bool:
                 _, own = sources[span.tensor.name, span.start]
@@ -215,41 +194,16 @@ class Folder:
             folder = path.removesuffix("config.json")
             below = [planned for file in self._files if file.path.startswith(folder) for planned in file.tensors]
             dtype = holding_dtype(planned.to or "" for planned in below if not planned.tensor.buffer)
-            grid = next((planned.grid for planned in below if planned.grid is not None), None)
-            if dtype and (grid or any(planned.narrows for planned in below)) and 0 < sizes[path] <= limits.CONFIG_BYTES:
-                quantization = grid.config(_kept_modules(below)) if grid else None
-                written = narrowed_config(read_whole(self._checkpoint, path), dtype, quantization)
+            if dtype and any(planned.narrows for planned in below) and 0 < sizes[path] <= limits.CONFIG_BYTES:
+                written = narrowed_config(read_whole(self._checkpoint, path), dtype)
                 if written is not None:
                     found[path] = written[0]
                     self.config_dtype = self.config_dtype or written[1]
         return found
 
 
-def _compare_grid(file: RangeFile, starts: list[int], planned: Planned, digests: dict[tuple[str, int], bytes]) -> Iterator[Progress]:
-    """Read the parts of a tensor on a grid, and compare the values that they restore. starts: offset of each part in the file."""
-    grid, tensor, done = planned.grid, planned.tensor, 0
-    assert grid is not None
-    for span in planned.spans():
-        first, count = span.start // grid.unit(tensor), span.count // grid.unit(tensor)
-        parts = [
-            read_range(file, start + first * part.unit, count * part.unit or part.nbytes)
-            for part, start in zip(planned.parts, starts, strict=True)
-        ]
-        values = grid.decode(tensor, tuple(np.frombuffer(part, np.uint8) for part in parts))
-        if hashlib.sha256(np.ascontiguousarray(values).data).digest() != digests[tensor.name, span.start]:
-            raise _differs(planned)
-        done += sum(map(len, parts))
-        yield Progress(done=done, total=planned.nbytes, unit="bytes", note=f"reading back {planned.name}")
-
-
 def _narrow(planned: Planned) -> Narrow:
     return next(each for each in NARROW_DTYPES if each == planned.to)
-
-
-def _kept_modules(plan: list[Planned]) -> list[str]:
-    """Return the modules with matrices of which none is on a grid."""
-    modules = {planned.name.rpartition(".")[0]: None for planned in plan if len(planned.tensor.shape) > 1}
-    return [name for name in modules if name not in {planned.name.rpartition(".")[0] for planned in plan if planned.grid is not None}]
 
 
 def _as_spans(tensor: Tensor, planned: Planned) -> Tensor:

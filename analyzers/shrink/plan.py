@@ -8,18 +8,22 @@ from typing import Literal
 
 from analyzers.base import Progress
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
+from analyzers.core.notes import Note
 from analyzers.errors import UnsupportedWeights
 from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, narrowed_exactly
-from analyzers.shrink.grid_formats import GridFormat, Part
+from analyzers.shrink.words import WORDS
 
-Target = Literal["auto", "bf16", "fp16", "grid"]
+Target = Literal["auto", "bf16", "fp16"]
 
 _DTYPES: dict[Target, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
-_GRID_SPAN = 1 << 20  # elements
 
 
 class NothingToShrink(UnsupportedWeights):
-    """The checkpoint's weights are already as narrow as intended: GGUF, or quantized."""
+    """The checkpoint's weights are already as narrow as intended: GGUF, or quantized. note: says so."""
+
+    def __init__(self, note: Note) -> None:
+        super().__init__(note.text)
+        self.note = note
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +31,14 @@ class Planned:
     """The plan for one tensor. name: its name in its file; to: its new dtype, or its own if unchanged; None for a copy of another tensor.
 
     digests: SHA-256 of each span of its values (`spans`) in the new dtype, where they are known before it is written; place: the number of
-    the file to write it to, its own if None. grid: the format of codes and scales in which it is stored; ``to`` is then its own dtype.
+    the file to write it to, its own if None.
     """
 
     tensor: Tensor
     name: str
     to: str | None
     digests: tuple[bytes, ...] = ()
-    grid: GridFormat | None = None
     place: int | None = None
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The tensors that are stored for it: itself, unless it is on a grid."""
-        if self.to is None:
-            return ()
-        if self.grid is not None:
-            return self.grid.parts(self.tensor, self.name)
-        return (Part(self.name, self.to, self.tensor.shape, 0),)
 
     @property
     def file(self) -> int:
@@ -54,7 +48,7 @@ class Planned:
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor in the result."""
-        return sum(part.nbytes for part in self.parts)
+        return 0 if self.to is None else self.tensor.elements * DTYPE_BITS[self.to] // 8
 
     @property
     def narrows(self) -> bool:
@@ -62,18 +56,9 @@ class Planned:
         return self.to not in (None, self.tensor.dtype)
 
     def spans(self) -> list[Span]:
-        """Return the spans that cover the tensor, in order: of values if it changes its dtype, of whole units on a grid, else of bytes."""
-        if self.grid is not None:
-            return grid_spans(self.tensor, self.grid)
+        """Return the spans that cover the tensor, in order: of values if it changes its dtype, else of bytes."""
         tensor = self.tensor if self.narrows else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
         return whole_spans([(tensor,)])
-
-
-def grid_spans(tensor: Tensor, grid: GridFormat) -> list[Span]:
-    """Return spans of whole units of a format, of a few megabytes where a unit has not more."""
-    unit = grid.unit(tensor)
-    count = unit * max(1, _GRID_SPAN // unit)
-    return [Span.of(tensor, start, min(count, tensor.elements - start)) for start in range(0, tensor.elements, count)]
 
 
 def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
@@ -125,9 +110,9 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
 def check_supported(checkpoint: Checkpoint, verb: str) -> None:
     """Raise NothingToShrink for GGUF and quantized weights, UnsupportedWeights for weights that would be lost. verb: what is to be done."""
     if any(file.path.endswith(".gguf") for file in checkpoint.files):
-        raise NothingToShrink(f"There is nothing to {verb} in a GGUF file: it is already stored in the types its maker chose.")
+        raise NothingToShrink(WORDS.note("gguf"))
     if checkpoint.quantization is not None:
-        raise NothingToShrink(f"There is nothing to {verb}: the weights are quantized ({checkpoint.quantization}).")
+        raise NothingToShrink(WORDS.note("quantized", method=checkpoint.quantization))
     part = next((part for part in checkpoint.omitted if part.weights), None)
     if part is not None:
         raise UnsupportedWeights(f"{part.what} cannot be read, and would be lost: {part.why}.")
@@ -140,7 +125,6 @@ def check_supported(checkpoint: Checkpoint, verb: str) -> None:
 
 def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
     """Return the name of each tensor in its file, without the folder or file that the checkpoint puts in front of it."""
-    outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
     paths = [file.path.rpartition(".")[0] for file in checkpoint.files]
     folders: dict[str, list[Tensor]] = {}
     for tensor in checkpoint.tensors:
@@ -149,9 +133,8 @@ def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
     for folder, tensors in folders.items():
         before = f"{folder}/" if len(folders) > 1 and folder else ""
         stems = {tensor.file: f"{before}{paths[tensor.file].rpartition('/')[2]}/" for tensor in tensors}
-        indexed = [tensor for tensor in tensors if tensor.file not in outside]
-        collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in indexed)
+        collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in tensors)
         for tensor in tensors:
-            apart = collide or tensor.file in outside or tensor.name in checkpoint.replaced
+            apart = collide or tensor.name in checkpoint.replaced
             names[tensor.name] = tensor.name.removeprefix(stems[tensor.file] if apart else before)
     return names

@@ -3,18 +3,19 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from analyzers.base import Progress, check_size
 from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
 from analyzers.checkpoints.weight_files.file_names import SAFETENSORS
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidRequest
-from analyzers.formatting import plural, size
+from analyzers.formatting import size
 from analyzers.numerics.narrowing import WIDE_DTYPES
-from analyzers.shrink.grid_plan import make_grid_plan
 from analyzers.shrink.output_folder import Folder
 from analyzers.shrink.plan import NothingToShrink, Planned, Target, make_plan
 from analyzers.shrink.report import ShrinkReport, ShrunkTensor
-from analyzers.terminal import some_files
+from analyzers.shrink.words import WORDS
 
 
 def shrink(
@@ -25,9 +26,8 @@ def shrink(
     Yields progress in bytes, then the report. Everything else is unchanged, including other weight files, except the dtype in config.json
     and copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. The result is read back and
     compared before the folder gets its name; an incomplete folder never has that name. Memory does not depend on the size of the model. to:
-    "bf16" or "fp16" considers only that format; "grid" stores matrices that a quantizer made as codes and scales (`grid_formats`), in the
-    format that saves most. access: what may be read. changed_only: write only the files that differ from the checkpoint's; largest: most
-    bytes of weights to read. If nothing would become smaller, nothing is written, and the report says why.
+    "bf16" or "fp16" considers only that format. access: what may be read. changed_only: write only the files that differ from the
+    checkpoint's; largest: most bytes of weights to read. If nothing would become smaller, nothing is written, and the report says why.
     Raises InvalidRequest if ``out`` cannot be written, ModelTooLarge if the disk is too small, LimitExceeded, UnsupportedWeights for
     weights that would be lost, and the errors of reads.
     """
@@ -37,45 +37,38 @@ def shrink(
         check_outside(target, checkpoint)
         before = checkpoint.nbytes
         check_size(before, largest, "the command line")
+        about: dict[str, Any] = {"model": checkpoint.ref, "commit": checkpoint.commit, "out": out, "bytes_before": before}
         try:
-            plan = yield from make_grid_plan(checkpoint) if to == "grid" else make_plan(checkpoint, to)
+            plan = yield from make_plan(checkpoint, to)
             after = sum(planned.nbytes for planned in plan)
-            nothing = f"There is nothing to shrink: {_no_gain(plan, to)}." if after == before else ""
+            nothing = _no_gain(plan, to) if after == before else None
         except NothingToShrink as reason:
-            plan, nothing = [], str(reason)
-        if nothing:
-            yield ShrinkReport.of_nothing(checkpoint, out, f"{nothing} Nothing was written.")
+            nothing = reason.note
+        if nothing is not None:
+            yield ShrinkReport(**about, bytes_after=before, written=(), answer=nothing, notes=checkpoint.notes)
             return
         folder = Folder(checkpoint, plan, changed_only)
         yield Progress(done=0, total=0, unit="bytes", note=f"{size(before)} become {size(after)}")
         yield from folder.write(target)
         pickles = [file.path for file in checkpoint.files if not file.path.endswith(SAFETENSORS)]
-        only = f"Of {some_files(pickles)} only the weights were stored: any other entries, such as an optimizer, are left out."
-        lost = [only] if pickles else []
-        skipped = [f"Left out: {quoted(path, 200)}, an index of files that were replaced." for path in folder.skipped]
-        copied = [f"Copied as it is: {quoted(path, 200)}, not compared with what was stored." for path in folder.unread]
+        files = {"weights-only": pickles, "old-index": folder.skipped, "copied": folder.unread}
+        saved = before - after
         yield ShrinkReport(
-            model=checkpoint.ref,
-            commit=checkpoint.commit,
-            out=out,
-            bytes_before=before,
+            **about,
             bytes_after=after,
             config_dtype=folder.config_dtype,
-            tensors=tuple(
-                ShrunkTensor(name=each.tensor.name, from_=each.tensor.dtype, to=each.grid.name if each.grid else each.to) for each in plan
-            ),
+            tensors=tuple(ShrunkTensor(name=each.tensor.name, from_=each.tensor.dtype, to=each.to) for each in plan),
             written=tuple(folder.written),
             replaced=tuple(folder.replaced),
-            notes=(*checkpoint.notes, *lost, *skipped, *copied, *sorted({each.grid.note for each in plan if each.grid and each.grid.note})),
+            answer=WORDS.note("smaller", out=out, after=after, saved=saved, share=saved / before),
+            notes=(*checkpoint.notes, *(WORDS.note(code, files=tuple(paths)) for code, paths in files.items() if paths)),
         )
 
 
-def _no_gain(plan: list[Planned], to: Target) -> str:
+def _no_gain(plan: list[Planned], to: Target) -> Note:
     wide = sum(planned.tensor.dtype in WIDE_DTYPES for planned in plan)
-    if not wide:
-        return "no tensor is stored as fp32 or fp64"
-    lacking = "no narrower format holds" if to == "auto" else f"{to} does not hold"
-    return f"{plural(wide, 'tensor')} of fp32 or fp64, each with values that {lacking}"
+    formats = "bf16 and fp16" if to == "auto" else to
+    return WORDS.note("needed", tensors=wide, formats=formats) if wide else WORDS.note("narrow")
 
 
 def new_folder(out: str) -> Path:

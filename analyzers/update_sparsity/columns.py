@@ -5,7 +5,7 @@ from typing import Any
 
 from analyzers.checkpoints import ROLES
 from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
-from analyzers.coverage_tables import COVERAGE
+from analyzers.coverage import COVERAGE
 from analyzers.formatting import NOTHING, abbreviated, between, count, magnitude, share
 from analyzers.records import Interval
 from analyzers.terminal import bar

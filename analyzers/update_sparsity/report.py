@@ -9,7 +9,7 @@ an infinity only itself. It is changed by the *probe* when |tuned - base| > eta 
 (Zhu et al., arXiv 2511.08567). It is *swallowed* when the stored values differ and it is not changed.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -303,8 +303,6 @@ class SparsityReport(WeightsReport):
     in one sentence; notes: the limits of the answer, tensors not compared first. adapter: what the adapter is, and what survives merging
     it, if the last tuned checkpoint is the base with an adapter; else null.
     """
-
-    covers: ClassVar[Literal["read", "compared"]] = "compared"
 
     analyzer: Literal["sparsity"] = "sparsity"
     schema_version: int = 1

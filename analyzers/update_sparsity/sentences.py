@@ -161,7 +161,7 @@ def notes(
     if aggregated:
         yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtypes."
     for name, side in zip(names, sides, strict=True):
-        yield from (f"{name}: {note}" for note in account_notes(side, side.tensors))
+        yield from (f"{name}: {note.text}" for note in account_notes(side, side.tensors))
 
 
 def _dtype_notes(pairs: Sequence[Pair], eta: float) -> Iterator[str]:
@@ -198,7 +198,7 @@ def unmatched_notes(found: Unmatched) -> Iterator[str]:
         kinds = ", ".join(sorted({tensor.dtype for tensor in found.integers}))
         hold = plural(len(found.integers), "tensor that holds", "tensors that hold")
         yield f"Not compared: {hold} no plain floats ({kinds}; {_names(found.integers)})."
-    yield from layout_notes(found, "the base", "the tuned checkpoint")
+    yield from (note.text for note in layout_notes(found, "the base", "the tuned checkpoint"))
     if found.renamed:
         first = found.renamed[0]
         others = ", for one" if len(found.renamed) > 1 else ""

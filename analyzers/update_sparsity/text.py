@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analyzers.coverage_tables import coverage_lines
+from analyzers.coverage import coverage_lines
 from analyzers.formatting import magnitude, plural, shape, share, size
 from analyzers.terminal import columns
 from analyzers.update_sparsity.adapters.columns import LOSERS, MODULES, OVERLAP, SURVIVAL

@@ -147,5 +147,5 @@ def shrink_and_open(model: str, commit: str, most: int, largest: int, token: str
             bytes_after=item.bytes_after,
             tensors=len(item.tensors),
             narrowed=sum(each.to not in (None, each.from_) for each in item.tensors),
-            notes=item.notes,
+            notes=tuple(note.text for note in item.notes),
         )

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.coverage_tables import NAMES
+from analyzers.coverage import NAMES
 from analyzers.options import describe, offered
 from components.appearance.navigation import OTHERS, navigation, title
 from components.results.self_contained_page import Page

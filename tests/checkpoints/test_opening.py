@@ -62,12 +62,12 @@ def test_a_snapshot_that_is_incomplete_is_said_to_be_of_the_cache(hub: LocalHub,
     hub.add("org/part", {"config.json": b"{}", "model.safetensors.index.json": index, "model-00001-of-00001.safetensors": b"x"})
     hf_hub_download("org/part", "config.json")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(NoWeights, match="only files that were downloaded"):
+    with pytest.raises(NoWeights, match="only what was downloaded"):
         open_checkpoint("org/part", OWNER)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     hf_hub_download("org/part", "model.safetensors.index.json")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InvalidCheckpoint, match=r"model-00001-of-00001\.safetensors.*only files that were downloaded"):
+    with pytest.raises(InvalidCheckpoint, match=r"model-00001-of-00001\.safetensors.*only what was downloaded"):
         open_checkpoint("org/part", OWNER)
 
 
@@ -77,7 +77,7 @@ def test_a_bare_path_that_exists_is_a_path_but_not_on_a_page(hub: LocalHub, tmp_
     for text in ("models/tiny", "models/tiny/model.safetensors", "../" + tmp_path.name + "/models/tiny"):
         with open_checkpoint(text, OWNER) as checkpoint:
             assert checkpoint.ref == str((tmp_path / text).resolve()) and not checkpoint.public
-            assert checkpoint.notes[0] == f'"{text}" was read on this machine, not on the Hub.'
+            assert (checkpoint.notes[0].code, checkpoint.notes[0].values) == ("local-path", {"path": text})
     for words in (["check", "models/tiny"], ["sparsity", "models/tiny", "models/tiny"]):
         assert main(words) == 0
     with pytest.raises(CheckpointNotFound, match="not found on the Hub"):

@@ -312,15 +312,13 @@ def test_what_does_not_fit_stays_as_it_is(name: str, tmp_path: Path) -> None:
         assert not any(t.scale for t in checkpoint.tensors)
         weight, scales = list(_MISFITS[name])[:2]
         assert [t.name for t in checkpoint.tensors if t.holds_scales] == [scales]
-        assert checkpoint.notes == (f'"{weight}" has scales that do not fit it in shape or dtype: these are not applied.',)
+        assert [(note.code, note.values) for note in checkpoint.notes] == [("misfit-scales", {"tensors": 1, "name": weight})]
 
 
 def test_several_misfits_are_one_note(tmp_path: Path) -> None:
     misfits = {f"{i}.{name}": tensor.clone() for i in range(3) for name, tensor in _MISFITS["other grid"].items()}
     with opened(tmp_path, misfits) as checkpoint:
-        assert checkpoint.notes == (
-            '"0.a.weight" and 2 more quantized tensors have scales that do not fit them in shape or dtype: these are not applied.',
-        )
+        assert [(note.code, note.values) for note in checkpoint.notes] == [("misfit-scales", {"tensors": 3, "name": "0.a.weight"})]
 
 
 @pytest.mark.parametrize(

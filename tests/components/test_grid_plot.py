@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.advice import suggestions
 from components.dtype.grid_plot import caption, group_on_grid
 from components.dtype.result import RESULT, passport
 from tests.components.dtype_reports import report
@@ -48,24 +47,13 @@ def test_values_are_as_stored(tmp_path: Path) -> None:
     assert example is not None and example.values == tuple(dequantized(form, "bf16", "gaussian", rows=128)[0, :32].tolist())
 
 
-def test_the_passport_names_the_grid_and_offers_codes(tmp_path: Path) -> None:
+def test_the_passport_names_the_grid(tmp_path: Path) -> None:
     form = next(form for form in FORMATS if form.name == "compressed-tensors int4 group 32")
     tensors = {UP: dequantized(form, "bf16", "gaussian"), "lm_head.weight": normal(64, 512).bfloat16()}
     found = exact(write(tmp_path, tensors))
     assert "int4 in groups of 32, in part" in text_of(passport(found))
-    offered = [each for each in suggestions(found) if "--to grid" in each.command]
-    assert len(offered) == 1 and "codes and scales" in offered[0].advice
 
 
 def test_without_grids_there_is_no_tab() -> None:
     assert "Grid" not in [tab.name for tab in RESULT.tabs if tab.shows(report())]
     assert "No group is drawn" in caption(report()) and not group_on_grid(report()).data
-
-
-@pytest.mark.parametrize(("name", "storage", "offers"), [("torchao int4 group 32", "bf16", False), ("torchao mxfp4", "bf16", True)])
-def test_codes_are_offered_where_they_restore_the_first_values(name: str, storage: str, offers: bool, tmp_path: Path) -> None:
-    """Scales of bf16 cannot restore what was computed with those of fp32."""
-    form = next(form for form in FORMATS if form.name == name)
-    found = exact(write(tmp_path, {UP: dequantized(form, storage, "gaussian")}))
-    assert found.grids[0].proven and found.grids[0].redundant_bytes > 0
-    assert any("--to grid" in each.command for each in suggestions(found)) == offers

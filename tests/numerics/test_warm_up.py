@@ -51,12 +51,6 @@ for dtype, patterns in {"F32": grid, "BF16": grid, "F16": grid.view(np.float32).
     search = GridSearch(Tensor("a.mlp.up_proj.weight", dtype, (64, 512), 0, 0, 0, "mlp", 0, False))
     search.add(patterns.reshape(-1), 0)
     assert search.found
-from analyzers.shrink.grid_formats import FAMILIES
-for dtype in ("F32", "F16", "BF16"):
-    for form in (form for family in FAMILIES for form in family):
-        experts = form.name == "MXFP4"
-        name, shape = ("a.experts.down_proj", (1, 128, 128)) if experts else ("a.mlp.up_proj.weight", (128, 128))
-        form.encode(Tensor(name, dtype, shape, 0, 0, 0, "mlp", 0, False), np.zeros(128 * 128, CODE_TYPE[dtype]))
 for name, loop in loops.items():
     print(name, *set(loop.signatures) - compiled[name])
 """

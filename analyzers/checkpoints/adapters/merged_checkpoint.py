@@ -14,14 +14,14 @@ from analyzers.checkpoints.adapters.updates import Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
 from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.description import describe_quantization
-from analyzers.checkpoints.reference import joined, parse_reference, quoted, quoted_names, summands
+from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.checkpoints.tensor_names.adapters import IS_ADAPTER, is_adapter, is_adapter_parameter
+from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import layer, role
-from analyzers.checkpoints.weight_files.not_read import notes_on
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
 from analyzers.errors import MantissaError, UnsupportedWeights
-from analyzers.formatting import plural
 
 
 class MergedRepository:
@@ -202,7 +202,6 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
     tensors = [changed.pop(tensor.name, tensor) for tensor in base.tensors]
     # An adapter may be stored with its base.
     read = {f"{checkpoint.ref}/{file.path}" for checkpoint in adapters for file in checkpoint.files}
-    apart = [each for each in base.not_read if f"{base.ref}/{each.path}" in read]
     commits = [base.commit, *(adapter.checkpoint.commit for adapter in opened)]
     refs = [(base.ref, 1.0), *((adapter.ref, weight) for adapter, weight in zip(opened, factors, strict=True))]
     if all(adapter.checkpoint.repository is base.repository for adapter in opened):
@@ -218,13 +217,12 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         tensors=tuple(by_name([*tensors, *changed.values()])),
         config=base.config,
         quantization=base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
-        notes=(*(note for note in base.notes if note not in notes_on(apart, gguf=False)), *_notes(how), *untied.notes),
+        notes=(*base.notes, *_notes(how), *untied.notes),
         parallel_reads=repository.parallel_reads,
         repository=repository,
         aliases=aliases,
-        not_read=tuple(each for checkpoint in (base, *adapters) for each in checkpoint.not_read if each not in apart),
+        not_read=tuple(each for part in (base, *adapters) for each in part.not_read if f"{part.ref}/{each.path}" not in read),
         omitted=base.omitted,
-        outside_index=base.outside_index,
         replaced=base.replaced,
         refused=base.refused,
         pickled=base.pickled,
@@ -268,29 +266,21 @@ def _mean_matrix(changes: Sequence[Changes]) -> int:
     return sum(whole) // max(1, len(whole))
 
 
-def _notes(how: Merge) -> list[str]:
-    notes = [note for adapter in how.adapters for note in adapter.checkpoint.notes if not note.startswith(IS_ADAPTER)]
+def _notes(how: Merge) -> Iterator[Note]:
+    yield from (note for adapter in how.adapters for note in adapter.checkpoint.notes if note.code != "adapter")
     for adapter, weight, changes in zip(how.adapters, how.weights, how.changes, strict=True):
         targets = {update.target for update in changes.updates}
-        stored = "that it holds" if how.unmerged else quoted(adapter.ref, 200)
-        notes.append(
-            f"{plural(len(targets), 'tensor is', 'tensors are')} computed in fp32: {quoted(how.base.ref, 200)} with "
-            f"{'' if weight == 1 else f'{weight:g} times '}the adapter {stored} ({adapter.configuration.kind}) merged in."
-        )
+        kind = adapter.configuration.kind
+        yield WORDS.note("merged", tensors=len(targets), base=how.base.ref, weight=weight, kind=kind, adapter=adapter.ref)
         if not adapter.configured:
-            notes.append(
-                "No configuration states its scales: they are alpha / rank where the file holds alphas, and 1 where it holds none."
-            )
-        decoded = sum(update.source.scale is not None for update in changes.updates)
-        if decoded:
-            notes.append(f"The base is quantized: {plural(decoded, 'change')} were added to its decoded weights.")
+            yield WORDS.note("unstated-scales")
+        if decoded := sum(update.source.scale is not None for update in changes.updates):
+            yield WORDS.note("decoded-base", tensors=decoded)
         if changes.saved:
-            notes.append(f"The adapter replaces {plural(len(changes.saved), 'whole tensor')}: {quoted_names(list(changes.saved))}.")
+            yield WORDS.note("replaced-whole", tensors=len(changes.saved), names=tuple(changes.saved))
         if changes.unmatched:
-            one = changes.unmatched[0]
-            more = f", and {len(changes.unmatched) - 1:,} more" if len(changes.unmatched) > 1 else ""
-            notes.append(f"Not merged: {quoted(one.name, 200)}, since {one.why}{more}.")
-    return notes
+            first = changes.unmatched[0]
+            yield WORDS.note("not-merged", modules=len(changes.unmatched), name=first.name, why=first.why)
 
 
 @contextmanager

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.tied_heads import may_tie, states_ties
-from analyzers.checkpoints.reference import quoted_names
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.roles import layer, role
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
 
 _HEADED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # architectures whose head is ``lm_head``
 _SHARED = "shared.weight"
@@ -44,13 +45,13 @@ class Untied:
     """The result of changing some of several tied weights. kept: the others, as the base has them; notes: what that means."""
 
     kept: Mapping[str, Tensor]
-    notes: Sequence[str]
+    notes: Sequence[Note]
 
 
 def untie(base: Checkpoint, ties: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> Untied:
     """Keep the weights that are tied to a changed one, which adapters leave alone as long as they are not merged."""
     kept: dict[str, Tensor] = {}
-    notes = []
+    notes = list[Note]()
     tied: dict[tuple[object, ...], list[str]] = {}
     for name, each in ties.items():
         tied.setdefault((each.file, each.offset, each.shape), []).append(name)
@@ -64,16 +65,9 @@ def untie(base: Checkpoint, ties: Mapping[str, Tensor], changed: Mapping[str, Te
         resized = any(changed[name].shape != tensor.shape for name in own)
         if own and same and others and not resized:
             kept |= {name: ties[name] for name in others if name in ties}
-            them = "it" if len(own) == 1 else "them"
-            notes.append(
-                f"The adapter changes {quoted_names(own)} and not {quoted_names(others)}, which the base ties to {them}: stored "
-                "separately, they are what the unmerged model computes with; peft's merge may change all of them."
-            )
+            notes.append(WORDS.note("untied", changed=tuple(own), kept=tuple(others)))
         elif own and (others or tensor is hidden):
-            notes.append(
-                f"The base ties {quoted_names(others) or 'its head'} to {quoted_names(own)}, which the adapter changes: merged, both "
-                "change, and unmerged only what the adapter names, so that the outputs differ."
-            )
+            notes.append(WORDS.note("tied", changed=tuple(own), kept=tuple(others) or ("the head",)))
     return Untied(kept, notes)
 
 

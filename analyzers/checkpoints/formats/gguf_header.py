@@ -36,7 +36,7 @@ _LARGEST_ALIGNMENT = 1 << 20
 _SMALLEST_ENTRY = 8 + 4 + 1
 _SMALLEST_TENSOR = 8 + 4 + 4 + 8
 
-_ARCHITECTURE, _FILE_TYPE, _ALIGNMENT_KEY = "general.architecture", "general.file_type", "general.alignment"
+_ALIGNMENT_KEY = "general.alignment"
 _TYPE = "general.type"
 
 
@@ -79,8 +79,7 @@ class _Reader:
         if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
             raise _Damaged(f"its alignment is {str(alignment)[:20]}, not a power of two up to {_LARGEST_ALIGNMENT:,}")
         described = self._tensors(tensors, alignment)
-        metadata = {key: str(found[key]) for key in (_ARCHITECTURE, _FILE_TYPE) if key in found}
-        return Header(described, metadata, self._at, _notes(metadata))
+        return Header(described, {}, self._at)
 
     def _counts(self) -> tuple[int, int]:
         path, size = quoted(self._file.path, 200), self._file.size
@@ -102,7 +101,7 @@ class _Reader:
         return tensors, entries
 
     def _entries(self, count: int) -> Mapping[str, str | int]:
-        """Read the values of `_ARCHITECTURE`, `_TYPE`, `_FILE_TYPE` and `_ALIGNMENT_KEY`; skip all others."""
+        """Read the values of `_TYPE` and `_ALIGNMENT_KEY`; skip all others."""
         found: dict[str, str | int] = {}
         keys = set()
         for _ in range(count):
@@ -111,9 +110,9 @@ class _Reader:
                 raise _Damaged(f"its entry {quoted(key)} occurs twice")
             keys.add(key)
             kind = self._number("<I")
-            if key in (_ARCHITECTURE, _TYPE) and kind == _STRING:
+            if key == _TYPE and kind == _STRING:
                 found[key] = self._text()
-            elif key in (_FILE_TYPE, _ALIGNMENT_KEY) and kind == _UINT32:
+            elif key == _ALIGNMENT_KEY and kind == _UINT32:
                 found[key] = self._number("<I")
             else:
                 self._pass_over(kind, 0)
@@ -230,21 +229,3 @@ def _type(kind: int, name: str) -> tuple[str, int, int]:
     # GGML stores scales and codes together, unlike tensor pairs with the same dtype names.
     dtype = f"GGML_{found.name}" if found.name in PACKED_BITS else found.name
     return dtype, block, size
-
-
-def _notes(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    said = []
-    if _ARCHITECTURE in metadata:
-        said.append(f"architecture {quoted(metadata[_ARCHITECTURE], 40)}")
-    if _FILE_TYPE in metadata:
-        said.append(f"file type {_file_type(int(metadata[_FILE_TYPE]))}")
-    return (f"The GGUF file says of itself: {', '.join(said)}.",) if said else ()
-
-
-def _file_type(number: int) -> str:
-    from gguf.constants import LlamaFileType
-
-    try:
-        return LlamaFileType(number).name.removeprefix("MOSTLY_").removeprefix("ALL_")
-    except ValueError:
-        return f"number {number}"

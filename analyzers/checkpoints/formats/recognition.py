@@ -7,9 +7,9 @@ from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, read_header
-from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.weight_files.file_names import GGUF, PICKLED, SAFETENSORS
+from analyzers.checkpoints.words import WORDS
 
 _PICKLE_PROTOCOLS = range(2, 6)
 OLD_MAGIC = b"L119547037146038801333356L\n"  # magic number of torch.save in protocols 0 and 1
@@ -39,7 +39,7 @@ def read_any_header(file: RangeFile, checked: int | None) -> Header:
     header = read(begun) if read else read_pickled(begun, checked)
     if kind is named or named is None:
         return header
-    note = f"{quoted(file.path, 200)} is {kind.value}, which its name does not say: other programs may not open it."
+    note = WORDS.note("misnamed", path=file.path, format=kind.value)
     refused = f"it is {kind.value}, and transformers reads a file of that name as {named.value}"
     return replace(header, notes=(*header.notes, note), refused=refused)
 

@@ -19,6 +19,7 @@ from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
 from analyzers.terminal import plural
 from analyzers.untrusted_json import InvalidJson, parse_json
@@ -78,7 +79,7 @@ class Header:
     tensors: tuple[HeaderTensor, ...]
     metadata: Mapping[str, str]
     nbytes: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     opaque: tuple[str, ...] = ()
     omitted: tuple[Omitted, ...] = ()
     refused: str = ""

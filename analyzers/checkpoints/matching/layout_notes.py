@@ -1,10 +1,10 @@
-"""Writes sentences on tensors compared in another layout, or in layers of other numbers."""
+"""Notes on tensors compared in another layout, or in layers of other numbers."""
 
 from collections.abc import Iterator, Sequence
 
 from analyzers.checkpoints.matching.align import TIED, Relaid, Unmatched
-from analyzers.checkpoints.reference import quoted
-from analyzers.formatting import plural
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
 
 _LISTED = 12  # most layers that a sentence names
 
@@ -21,32 +21,27 @@ def layout_words(found: Unmatched) -> list[str]:
     return sorted(set(forms), key=lambda form: (-forms.count(form), form))
 
 
-def layout_notes(found: Unmatched, base: str, tuned: str) -> Iterator[str]:
-    """Yield a sentence for each layout in which tensors were compared, and on renumbered layers.
+def layout_notes(found: Unmatched, base: str, tuned: str) -> Iterator[Note]:
+    """Yield a note for each layout in which tensors were compared, and on renumbered layers.
 
     base, tuned: names used in the sentences.
     """
     moved = [each for of in found.layers for each in sorted(of.moved.items())]
-    lost = [str(layer) for layer, source in moved if source is None]
-    others = [f"{layer} with {source}" for layer, source in moved if source is not None]
-    again = [f"{layer} with {source}" for each in found.layers for layer, source in sorted(each.repeated.items())]
-    if others:
-        yield f"Compared under other numbers, as their values show: {plural(len(others), 'layer')} of {base} ({_listed(others)})."
-    if lost:
-        yield f"{tuned[:1].upper()}{tuned[1:]} has no counterpart of {plural(len(lost), 'layer')} of {base}: {_listed(lost)}."
-    if again:
-        yield f"{tuned[:1].upper()}{tuned[1:]} repeats layers of {base}, which are compared again: its layers {_listed(again)}."
+    numbers = {
+        "moved-layers": [f"{layer} with {source}" for layer, source in moved if source is not None],
+        "lost-layers": [str(layer) for layer, source in moved if source is None],
+        "repeated-layers": [f"{layer} with {source}" for each in found.layers for layer, source in sorted(each.repeated.items())],
+    }
+    for code, layers in numbers.items():
+        if layers:
+            yield WORDS.note(code, layers=len(layers), numbers=_first(layers), base=base, tuned=tuned)
     forms: dict[tuple[str, bool], list[Relaid]] = {}
     for each in found.relaid:
         forms.setdefault((each.form, each.agree or each.form == TIED), []).append(each)
     for (form, agree), alike in forms.items():
-        first, more = alike[0], ", for one" if len(alike) > 1 else ""
-        unsure = "" if agree else ", the most usual layout of these shapes: in none that was tried do the values agree"
-        yield (
-            f"Compared in another layout ({form}{unsure}): {plural(len(alike), 'tensor')}, {quoted(first.base.name)} with "
-            f"{quoted(first.tuned.name)}{more}."
-        )
+        code, first = "relaid" if agree else "relaid-unsure", alike[0]
+        yield WORDS.note(code, form=form, tensors=len(alike), name=first.base.name, other=first.tuned.name)
 
 
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:_LISTED]) + (", ..." if len(words) > _LISTED else "")
+def _first(numbers: Sequence[str]) -> tuple[str, ...]:
+    return (*numbers[:_LISTED], *(["more"] if len(numbers) > _LISTED else []))

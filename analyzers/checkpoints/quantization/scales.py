@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import Scale, Tensor
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
-from analyzers.terminal import plural
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
 
 FP8_DTYPES = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _BYTES = frozenset({"U8", "I8"})
@@ -69,7 +69,7 @@ _OF_ACTIVATIONS = frozenset(
 )
 
 
-def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> tuple[tuple[Tensor, ...], tuple[Note, ...]]:
     """Pair weights with their scales; return (tensors, notes), tensors in the same order.
 
     Weights with scales have ``scale`` set. Packed weights become one tensor with the name and shape of the weight and dtype MXFP4 or NVFP4,
@@ -110,15 +110,9 @@ class _Pairing:
             else:
                 yield tensor
 
-    def notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[Note]:
         if self._misfits:
-            others = len(self._misfits) - 1
-            more = (
-                f" and {plural(others, 'more quantized tensor')} have scales that do not fit them"
-                if others
-                else " has scales that do not fit it"
-            )
-            yield f"{quoted(self._misfits[0])}{more} in shape or dtype: these are not applied."
+            yield WORDS.note("misfit-scales", tensors=len(self._misfits), name=self._misfits[0])
 
     def _weight(self, tensor: Tensor) -> Tensor:
         if tensor.elements == 0 or tensor.buffer or not tensor.shape:

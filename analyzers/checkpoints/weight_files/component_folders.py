@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers.checkpoints.reference import quoted
-from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
+from analyzers.untrusted_json import InvalidJson, parse_json
 
 _JSON_BYTES = 1_000_000  # modules.json and model_index.json are parsed in memory; real ones have 2 kB.
 MODULES, PIPELINE = "modules.json", "model_index.json"
@@ -36,7 +37,7 @@ class Components:
     main: str | None = None
     complete: bool = False
     empty: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def find_components(start: str, files: Mapping[str, int], folders: Collection[str], read_small: Callable[[str], bytes]) -> Components:
@@ -45,18 +46,15 @@ def find_components(start: str, files: Mapping[str, int], folders: Collection[st
     folders: all folders that hold weights.
     """
     inside = f"{start}/" if start else ""
-    notes: list[str] = []
+    notes: list[Note] = []
     for name in (MODULES, PIPELINE):
         path = inside + name
         if path not in files:
             continue
-        entries = _read(path, files, read_small, notes)
-        if entries is None:
-            continue
-        names = _modules(entries, inside, folders) if name == MODULES else _pipeline(entries)
-        wrong = next((each for each in names if not _is_folder(each)), None)
-        if wrong is not None:
-            notes.append(f"{quoted(path, 200)} names {quoted(wrong)}, which is not a folder of this checkpoint, and was ignored.")
+        entries = _read(path, files, read_small)
+        names = [] if entries is None else _modules(entries, inside, folders) if name == MODULES else _pipeline(entries)
+        if entries is None or not all(map(_is_folder, names)):
+            notes.append(WORDS.note("components", file=path))
             continue
         found = tuple(dict.fromkeys(folder for each in names if (folder := f"{inside}{each}".strip("/")) in folders))
         if found and found != (start,):
@@ -70,21 +68,13 @@ def find_components(start: str, files: Mapping[str, int], folders: Collection[st
     return Components(notes=tuple(notes))
 
 
-def _read(path: str, files: Mapping[str, int], read_small: Callable[[str], bytes], notes: list[str]) -> Any:
-    if files[path] > _JSON_BYTES:
-        notes.append(f"{quoted(path, 200)} has more than {_JSON_BYTES:,} bytes and was ignored.")
-        return None
+def _read(path: str, files: Mapping[str, int], read_small: Callable[[str], bytes]) -> Any:
+    """Read a list of folders; None if it is too large or not what its name says."""
     try:
-        found = parse_json(read_small(path), lenient=True)
-    except JsonTooLarge as error:
-        notes.append(f"{quoted(path, 200)} {error} and was ignored.")
-        return None
+        found = parse_json(read_small(path), lenient=True) if files[path] <= _JSON_BYTES else None
     except InvalidJson:
-        found = None
-    if not isinstance(found, list if path.endswith(MODULES) else dict):
-        notes.append(f"{quoted(path, 200)} is damaged and was ignored: it does not list the parts of a model.")
         return None
-    return found
+    return found if isinstance(found, list if path.endswith(MODULES) else dict) else None
 
 
 def _modules(entries: list[Any], inside: str, folders: Collection[str]) -> list[str]:

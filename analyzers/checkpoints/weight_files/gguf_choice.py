@@ -4,10 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from analyzers import limits
-from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.weight_files.file_names import ADAPTER, GGUF, SHARD, file_name, numbered_shards, renumbered
 from analyzers.checkpoints.weight_files.shards import complete_groups, complete_sets
-from analyzers.terminal import plural
 
 # Storage widths in file names, widest first; names without any of these rank last.
 _WIDTHS = [re.compile(rf"(^|[-._])({names})([-._]|$)", re.IGNORECASE) for names in ("f32|fp32", "bf16", "f16|fp16")]
@@ -18,8 +16,8 @@ _WIDTH = re.compile(
 _PROJECTOR = "mmproj"
 
 
-def widest_files(paths: Sequence[str], files: Mapping[str, int]) -> tuple[tuple[str, ...], str]:
-    """Return the widest complete GGUF file with all its parts, and a note on the others, "" if there are none.
+def widest_files(paths: Sequence[str], files: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the widest complete GGUF file with all its parts.
 
     Projectors of images or sound, which are another part of the model, and adapters are read only if there is nothing else. Raises
     InvalidCheckpoint if every file lacks parts, LimitExceeded.
@@ -28,11 +26,7 @@ def widest_files(paths: Sequence[str], files: Mapping[str, int]) -> tuple[tuple[
     single, _ = numbered_shards(models)
     # If every file lacks parts, complete_groups raises an error that names them.
     groups = [*((path,) for path in single), *complete_sets(models)] or complete_groups(models)
-    chosen = min(groups, key=lambda group: (_rank(group[0]), -sum(files[path] for path in group), group))
-    others = len(paths) - len(chosen)
-    incomplete = "" if sum(map(len, groups)) == len(models) else " that is complete"
-    note = f"Not read: {plural(others, 'more GGUF file')}; {quoted(chosen[0], 200)} is the widest{incomplete}." if others else ""
-    return chosen, note
+    return min(groups, key=lambda group: (_rank(group[0]), -sum(files[path] for path in group), group))
 
 
 def is_projector(path: str) -> bool:

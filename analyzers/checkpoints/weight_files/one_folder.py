@@ -1,11 +1,9 @@
 """Selects the weight files of one folder of a repository, and notes which file or set another loader would take."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.weight_files.file_names import (
-    ADAPTER,
     CONSOLIDATED,
     INDEX,
     PICKLED,
@@ -15,8 +13,9 @@ from analyzers.checkpoints.weight_files.file_names import (
     without_variants,
 )
 from analyzers.checkpoints.weight_files.shards import complete_groups, complete_sets, read_index
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
-from analyzers.terminal import plural
 
 _DIFFUSERS = "diffusion_pytorch_model."
 
@@ -28,8 +27,7 @@ class WeightSet:
     folder: contains its configuration, "" for the top folder; groups: files that belong together (the shards of one index or
     numbering), in which a name must be unique; if a name occurs in several groups, the file is added to it;
     weight_map: tensor name -> path, from the index if there is one; total_size: bytes of all tensors according to the index;
-    prefix: begins the names of its tensors; outside: files next to the shards of the index that it does not name and that may hold
-    further tensors, which only their headers can tell.
+    prefix: begins the names of its tensors.
     """
 
     folder: str
@@ -37,11 +35,10 @@ class WeightSet:
     weight_map: Mapping[str, str] | None = None
     total_size: float | None = None
     prefix: str = ""
-    outside: tuple[str, ...] = ()
 
 
 def select_folder(
-    folder: str, names: Sequence[str], files: Mapping[str, int], read_small: Callable[[str], bytes], prefix: str, notes: list[str]
+    folder: str, names: Sequence[str], files: Mapping[str, int], read_small: Callable[[str], bytes], prefix: str, notes: list[Note]
 ) -> WeightSet:
     """Select the weight files of ``folder`` with the precedence of `selection`, without GGUF.
 
@@ -64,11 +61,7 @@ def select_folder(
         groups = tuple(tuple(before + name for name in group) for group in complete_groups(weights))
         return WeightSet(folder, groups, prefix=prefix)
     index = read_index(before + indexes[0], names, endings, files, read_small)
-    notes.extend(index.notes)
-    shards = set(index.shards)
-    rest = [before + name for name in weights if not (name.startswith(CONSOLIDATED) or ADAPTER.match(name)) and before + name not in shards]
-    outside = tuple(path for path in rest if path.endswith(SAFETENSORS))
-    return WeightSet(folder, (index.shards,), index.weight_map, index.total_size, prefix, outside)
+    return WeightSet(folder, (index.shards,), index.weight_map, index.total_size, prefix)
 
 
 def _prefers_safetensors(names: Sequence[str]) -> bool:
@@ -88,20 +81,15 @@ def _other_set(
     endings: tuple[str, ...],
     files: Mapping[str, int],
     read_small: Callable[[str], bytes],
-) -> list[str]:
-    """Write a note on a set of shards next to a single file, which transformers prefers and other loaders do not."""
-    taken = f"transformers loads {quoted(main)}"
-    index = main + INDEX
+) -> Iterator[Note]:
+    """Yield a note on a set of shards next to a single file, which transformers prefers and other loaders do not."""
+    path, index = before + main, main + INDEX
+    shards = next(iter(complete_sets(weights)), ())
     if index in indexes:
         try:
             shards = read_index(before + index, names, endings, files, read_small).shards
-        except (InvalidCheckpoint, LimitExceeded) as error:
-            return [f"{taken}; loaders that prefer the index next to it fail. {error}"]
-    else:
-        shards = next(iter(complete_sets(weights)), ())
-    if not shards or shards == (before + main,):
-        return []
-    other = plural(len(shards), "shard")
-    if index in indexes and endings == SAFETENSORS:
-        return [f"{taken}; vLLM takes the {other} that {quoted(index)} names."]
-    return [f"{taken}; vLLM also loads the {other} next to it."]
+        except (InvalidCheckpoint, LimitExceeded):
+            yield WORDS.note("stale-index", path=path, index=before + index)
+            return
+    if shards and shards != (path,):
+        yield WORDS.note("other-loaders", path=path, shards=len(shards))

@@ -12,15 +12,14 @@ folders with weights, these are the model. Else, if the top folder has no weight
 that do; of folders that are several steps of a training (checkpoint-100, checkpoint-200), the last is read, as transformers' trainer
 does; folders with only GGUF files, or pickles under unconventional names, count only if no other folder has weights. Plain files
 take precedence over variants (``model.fp16.safetensors``) and ``consolidated`` copies. Every other file that may hold weights is listed
-as not read, with the reason.
+as not read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from analyzers import limits
-from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.weight_files.component_folders import Components, find_components
+from analyzers.checkpoints.weight_files.component_folders import PIPELINE, Components, find_components
 from analyzers.checkpoints.weight_files.file_names import (
     GGUF,
     PICKLED,
@@ -33,13 +32,16 @@ from analyzers.checkpoints.weight_files.file_names import (
     step,
 )
 from analyzers.checkpoints.weight_files.gguf_choice import numbered_parts, widest_files
-from analyzers.checkpoints.weight_files.not_read import Read, SkippedFile, notes_on, skipped_files
+from analyzers.checkpoints.weight_files.not_read import Read, files_not_read
 from analyzers.checkpoints.weight_files.one_folder import WeightSet, select_folder
 from analyzers.checkpoints.weight_files.other_formats import megatron_ranks, only_other_formats
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
+from analyzers.coverage import NotRead
 from analyzers.errors import CheckpointNotFound, LimitExceeded, NoWeights
-from analyzers.terminal import printable
+from analyzers.terminal import printable, quoted
 
-__all__ = ["GGUF", "SAFETENSORS", "SkippedFile", "WeightFiles", "WeightSet", "is_index", "is_weights", "select_weights", "single_file"]
+__all__ = ["GGUF", "SAFETENSORS", "WeightFiles", "WeightSet", "is_index", "is_weights", "select_weights", "single_file"]
 
 _NAMED_PARTS = 100  # missing parts of a GGUF file that are listed
 
@@ -48,13 +50,13 @@ _NAMED_PARTS = 100  # missing parts of a GGUF file that are listed
 class WeightFiles:
     """The weight files of a checkpoint: one set, or one per component folder.
 
-    notes: remarks for the reader; not_read: every other file that may hold weights, except those `outside` an index; config_folder: the
-    folder whose config.json takes precedence over that of the top folder.
+    notes: remarks for the reader; not_read: every other file that may hold weights; config_folder: the folder whose config.json takes
+    precedence over that of the top folder.
     """
 
     sets: tuple[WeightSet, ...]
-    notes: tuple[str, ...] = ()
-    not_read: tuple[SkippedFile, ...] = ()
+    notes: tuple[Note, ...] = ()
+    not_read: tuple[NotRead, ...] = ()
     config_folder: str = ""
 
     @property
@@ -62,18 +64,13 @@ class WeightFiles:
         """Paths of all weight files, in order."""
         return tuple(path for weights in self.sets for group in weights.groups for path in group)
 
-    @property
-    def outside(self) -> tuple[str, ...]:
-        """Files next to an index that does not name them: read if they hold further tensors (`outside_index`)."""
-        return tuple(path for weights in self.sets for path in weights.outside)
-
 
 def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes], subfolder: str | None = None) -> WeightFiles:
     """Select the weight files among ``files`` (path -> bytes).
 
     read_small: reads a whole file; called only for files whose size is within a limit. subfolder: search only this folder.
 
-    Raises NoWeights, which names what was found instead and how to convert it, InvalidCheckpoint for missing shards or a damaged index,
+    Raises NoWeights, which names what was found instead, InvalidCheckpoint for missing shards or a damaged index,
     CheckpointNotFound for a missing subfolder, LimitExceeded.
     """
     start = (subfolder or "").strip("/")
@@ -98,8 +95,9 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     chosen = set(folders)
     gguf = all(path.endswith(GGUF) for path in weights if folder(path) in chosen)
     if gguf:
-        group, note = widest_files([path for path in weights if folder(path) in chosen], files)
-        notes.extend([note] if note else [])
+        every = [path for path in weights if folder(path) in chosen]
+        group = widest_files(every, files)
+        notes += [WORDS.note("widest-gguf", files=len(every), path=group[0])] * (len(every) > len(group))
         sets: tuple[WeightSet, ...] = (WeightSet(folder(group[0]), (group,)),)
     else:
         sets = tuple(_select(each, components, len(folders) > 1, by_folder, files, read_small, notes) for each in folders)
@@ -107,16 +105,13 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     found = WeightFiles(sets, config_folder=config_folder)
     if len(found.paths) > limits.SHARDS:
         raise LimitExceeded(f"The checkpoint has {len(found.paths):,} weight files, more than {limits.SHARDS:,}.")
-    indexed = frozenset(each.folder for each in sets if each.weight_map is not None)
-    read = Read(found.paths, start, frozenset(each.folder for each in sets), components.file, components.complete, files, indexed)
-    why = f"named by {printable(components.file)}, without weights that are read"
-    empty = [SkippedFile(printable(each), why) for each in components.empty]
-    not_read = tuple(sorted((*skipped_files(listed, read, found.outside), *empty), key=lambda each: each.path))
+    pipeline = components.file.endswith(PIPELINE)
+    read = Read(found.paths, start, frozenset(each.folder for each in sets), pipeline, components.complete, files)
+    empty = [NotRead(path=printable(each), code="outside") for each in components.empty]
+    not_read = tuple(sorted((*files_not_read(listed, read), *empty), key=lambda each: each.path))
     if len(sets) > 1:
-        names = _some([each.folder or "the top folder" for each in sets])
-        several = "" if components.file else " If these are several models, name the folder of one."
-        notes.append(f"Weights of {len(sets)} folders, read together: {names}.{several}")
-    return WeightFiles(sets, (*notes, *notes_on(not_read, gguf)), not_read, config_folder)
+        notes.append(WORDS.note("folders", folders=tuple(each.folder or "." for each in sets)))
+    return WeightFiles(sets, tuple(notes), not_read, config_folder)
 
 
 def single_file(files: Iterable[str]) -> WeightFiles:
@@ -128,16 +123,13 @@ def single_file(files: Iterable[str]) -> WeightFiles:
     number, names = numbered_parts(paths[0])
     if len(names) == 1:
         return WeightFiles((WeightSet("", (paths,)),))
-    if not paths[0].endswith(GGUF):
-        note = f"{quoted(paths[0], 200)} is shard {number} of {len(names)}: it was named alone, and read alone."
-        return WeightFiles((WeightSet("", (paths,)),), (note,))
     missing = [name for name in names if name not in set(paths)]
-    if not missing:
-        return WeightFiles((WeightSet("", (paths,)),), (f"The GGUF file has {len(names)} parts, which were read together.",))
-    more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-    note = f"The GGUF file has {len(names):,} parts, and {quoted(missing[0], 200)}{more} of them are missing: the others were read."
-    skipped = tuple(SkippedFile(name, "a part of the GGUF file, and missing") for name in missing[:_NAMED_PARTS])
-    return WeightFiles((WeightSet("", (paths,)),), (note,), skipped)
+    skipped = tuple(NotRead(path=printable(name), code="outside") for name in missing[:_NAMED_PARTS])
+    if not paths[0].endswith(GGUF):
+        note = WORDS.note("one-shard", path=paths[0], number=number, shards=len(names))
+        return WeightFiles((WeightSet("", (paths,)),), (note,))
+    notes = [WORDS.note("missing-parts", parts=len(names), missing=len(missing), path=missing[0])] if missing else []
+    return WeightFiles((WeightSet("", (paths,)),), tuple(notes), skipped)
 
 
 def _weights(listed: list[str]) -> list[str]:
@@ -160,7 +152,7 @@ def _known(weights: list[str]) -> list[str]:
     return [path for path in weights if is_conventional(path)] or [path for path in weights if not path.endswith(GGUF)] or weights
 
 
-def _last_step(weights: list[str], start: str) -> tuple[str, list[str]]:
+def _last_step(weights: list[str], start: str) -> tuple[str, list[Note]]:
     """Return the folder of the last training step and a note if ``start`` holds nothing but several steps of one run; else ``start``.
 
     get_last_checkpoint of transformers takes the same folder.
@@ -171,9 +163,7 @@ def _last_step(weights: list[str], start: str) -> tuple[str, list[str]]:
     if len(found) < max(2, len(steps)) or len({each[0] for each in found}) > 1:
         return start, []
     last = inside + found[-1][2]
-    return last, [
-        f"Of {len(found)} checkpoints of a training, the last was read, {quoted(last, 200)}: to read another one, name its folder."
-    ]
+    return last, [WORDS.note("last-step", steps=len(found), folder=last)]
 
 
 def _topmost(folders: set[str], start: str) -> list[str]:
@@ -194,14 +184,13 @@ def _select(
     by_folder: Mapping[str, list[str]],
     files: Mapping[str, int],
     read_small: Callable[[str], bytes],
-    notes: list[str],
+    notes: list[Note],
 ) -> WeightSet:
     prefix = f"{where}/" if several and where and where != components.main else ""
     names = by_folder.get(where, [])
     if any(is_conventional(name) or name.endswith(PICKLED) for name in names if is_weights(name) or is_index(name)):
         return select_folder(where, names, files, read_small, prefix, notes)
-    group, note = widest_files([f"{where}/{name}" if where else name for name in names if is_weights(name)], files)
-    notes.extend([note] if note else [])
+    group = widest_files([f"{where}/{name}" if where else name for name in names if is_weights(name)], files)
     return WeightSet(where, (group,), prefix=prefix)
 
 
@@ -213,7 +202,3 @@ def _instead(paths: list[str]) -> str:
     if any(path.endswith(PICKLED) for path in paths):
         return "The checkpoint holds training state and no weights"
     return "The checkpoint holds no weights"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

@@ -1,6 +1,5 @@
 """Groups weight files that belong together: the shards that an index names, and files numbered "part k of n"."""
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +16,11 @@ from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 class Index:
     """An index of shards.
 
-    weight_map: tensor name -> path of its shard; total_size: bytes of all tensors, None if not stated; notes: remarks for the reader.
+    weight_map: tensor name -> path of its shard; total_size: bytes of all tensors, None if that is not stated as a number.
     """
 
     weight_map: Mapping[str, str]
     total_size: float | None
-    notes: tuple[str, ...] = ()
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -87,8 +85,7 @@ def read_index(
     missing = [shard for shard in shards if prefix + shard not in files]
     if missing:
         raise InvalidCheckpoint(_incomplete(path, missing, [name for name in names if name.endswith(endings) and is_weights(name)]))
-    total_size, notes = _total_size(index, path)
-    return Index({name: prefix + shard for name, shard in weight_map.items()}, total_size, notes)
+    return Index({name: prefix + shard for name, shard in weight_map.items()}, _total_size(index))
 
 
 def _incomplete(path: str, missing: list[str], names: list[str]) -> str:
@@ -106,11 +103,7 @@ def _incomplete(path: str, missing: list[str], names: list[str]) -> str:
     )
 
 
-def _total_size(index: Mapping[str, Any], path: str) -> tuple[float | None, tuple[str, ...]]:
+def _total_size(index: Mapping[str, Any]) -> float | None:
     metadata = index.get("metadata")
-    said = metadata.get("total_size") if isinstance(metadata, dict) else None
-    if said is None:
-        return None, ()
-    if isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 2**63:
-        return said, ()
-    return None, (f"The total_size of {quoted(path, 200)} is not a number of bytes: {quoted(json.dumps(said), 60)}. It was ignored.",)
+    stated = metadata.get("total_size") if isinstance(metadata, dict) else None
+    return stated if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 2**63 else None

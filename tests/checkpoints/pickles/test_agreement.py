@@ -128,7 +128,7 @@ def test_a_trainers_checkpoint(wrapper: str, zipped: bool) -> None:
     data = saved({"epoch": 3, wrapper: model.state_dict(), "optimizer": optimizer.state_dict(), "step": torch.tensor(7)}, zipped=zipped)
     _assert_same(data, inside=wrapper)
     (note,) = read_pickled(MemoryFile(data)).notes
-    assert wrapper in note and '"optimizer"' in note
+    assert (note.code, note.values) == ("nested", {"key": wrapper})
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_dtypes_without_a_name_are_left_out() -> None:
     header = read_pickled(MemoryFile(saved({"a": torch.ones(3, dtype=torch.complex128), "b": torch.ones(3)})))
     assert [tensor.name for tensor in header.tensors] == ["b"]
     why = "a tensor of dtype complex128, whose values Mantissa does not read"
-    assert header.omitted == (Omitted('"a"', 1, 3, why),) and header.notes == (f'Not read: "a", {why}.',)
+    assert header.omitted == (Omitted('"a"', 1, 3, why),) and header.notes == ()
     with pytest.raises(UnsupportedWeights, match="holds a tensor of dtype complex128"):
         read_pickled(MemoryFile(saved({"a": torch.ones(3, dtype=torch.complex128)})))
 

@@ -54,7 +54,7 @@ for name, data in files.items():
     found[name] = {"said": said, "seen": sorted(set(seen))}
     if header is not None:
         tensors = [[each.name, each.dtype, each.shape, data[each.start : each.stop].hex()] for each in header.tensors]
-        found[name] |= {"tensors": tensors, "opaque": header.opaque, "notes": header.notes}
+        found[name] |= {"tensors": tensors, "opaque": header.opaque, "notes": [note.text for note in header.notes]}
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({"found": found, "kib": after - before}))
 """

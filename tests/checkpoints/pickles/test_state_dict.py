@@ -55,22 +55,20 @@ def test_names(value: Any, names: list[str]) -> None:
         assert [tensor.name for tensor in read_pickled(MemoryFile(saved(value, zipped=zipped))).tensors] == names
 
 
-def test_what_is_left_out_is_noted() -> None:
+def test_what_is_left_out_is_listed() -> None:
     value = {"model": {"a": A}, "optimizer": {"m": A}, "ema": {"a": B}, "step": ONE, "scaler": {"s": ONE}}
-    (note,) = read_pickled(MemoryFile(saved(value))).notes
-    assert note == 'Weights were read from "model" of a pickled file; left out: "optimizer", "ema", "step" and 1 more.'
-    (note,) = read_pickled(MemoryFile(saved({"encoder": {"a": A}, "decoder": {"b": B}, "optimizer": {"c": B}}))).notes
-    assert note == 'Left out of a pickled file: "optimizer".'
+    header = read_pickled(MemoryFile(saved(value)))
+    assert [(note.code, note.values) for note in header.notes] == [("nested", {"key": "model"})]
+    assert [row.what for row in header.omitted] == ['"optimizer"', '"ema"', '"step"', '"scaler"']
+    header = read_pickled(MemoryFile(saved({"encoder": {"a": A}, "decoder": {"b": B}, "optimizer": {"c": B}})))
+    assert header.notes == () and [row.what for row in header.omitted] == ['"optimizer"']
     assert read_pickled(MemoryFile(saved({"a": A}))).notes == ()
 
 
 def test_names_that_meet_get_a_number() -> None:
     header = read_pickled(MemoryFile(saved({"a.b": A, "a": {"b": B}, 1: A, "1": B, "1#2": ONE})))
     assert [tensor.name for tensor in header.tensors] == ["a.b", "a.b#2", "1", "1#2", "1#2#2"]
-    assert header.notes == (
-        'Two tensors would be called "a.b": the second is listed as "a.b#2".',
-        '2 more tensors got a number after "#" for the same reason.',
-    )
+    assert [(note.code, note.values) for note in header.notes] == [("renumbered", {"tensors": 3, "name": "a.b#2"})]
 
 
 def test_everything_next_to_the_weights_is_in_the_account(tmp_path: Path) -> None:
@@ -79,11 +77,9 @@ def test_everything_next_to_the_weights_is_in_the_account(tmp_path: Path) -> Non
         with open_checkpoint(str(tmp_path), Access(local=True)) as checkpoint:
             account = read_coverage(checkpoint, checkpoint.tensors, checkpoint.tensors, ())
             assert [tensor.name for tensor in checkpoint.tensors] == ["a", "b"]
-            assert f'Weights were read from "model" of a pickled file; left out: "{copy}", "step".' in checkpoint.notes
-        why = 'next to the weights in "model" of the same file'
         assert [part.model_dump() for part in account.left_out] == [
-            {"what": f'"{copy}"', "tensors": 2, "parameters": 7, "why": why},
-            {"what": '"step"', "tensors": 1, "parameters": 1, "why": why},
+            {"what": f'"{copy}"', "tensors": 2, "parameters": 7, "code": "beside"},
+            {"what": '"step"', "tensors": 1, "parameters": 1, "code": "beside"},
         ]
         assert account.whole and account.parameters == 7
 

@@ -15,8 +15,8 @@ from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTenso
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import DTYPE_BITS
+from analyzers.checkpoints.words import WORDS
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
-from analyzers.terminal import plural
 
 _VIEWS = 8  # Times the size of the file: tensors may share bytes, and a small file could stand for years of reading.
 _FIRST_READ = 64 << 10
@@ -72,7 +72,7 @@ def _read(file: RangeFile, checked: int | None) -> Header:
     if contents.constants:
         if not found:
             raise Refused("is a frozen TorchScript program, whose weights are constants of its code: save it before torch.jit.freeze.")
-        notes.append(f"Not read: {plural(contents.constants, 'constant')} of the TorchScript program.")
+        notes.append(WORDS.note("constants", constants=contents.constants))
     tensors = tuple(_tensors(found, contents.places))
     _check_views(tensors, file.size)
     return Header(tensors, {}, contents.nbytes, tuple(notes), opaque, omitted, contents.refused or why_no_state_dict(root), pickled=True)

@@ -11,7 +11,8 @@ from analyzers.checkpoints.formats.pickles.nested_tensors import NestedTensors, 
 from analyzers.checkpoints.formats.pickles.objects import DTYPES, Entries, Foreign, Stored, Unknown
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.reference import quoted
-from analyzers.terminal import plural
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
 
 # Keys under which trainers store the weights in a larger dict, the most likely first.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
@@ -45,7 +46,7 @@ class Weights(NamedTuple):
 
     tensors: dict[str, Stored]
     omitted: tuple[Omitted, ...]
-    notes: list[str]
+    notes: list[Note]
     opaque: tuple[str, ...]
 
 
@@ -66,7 +67,7 @@ def weights(root: Any, foreign: Mapping[str, int], storages: Mapping[str, int]) 
         if isinstance(root, Foreign | Unknown):
             raise Refused(f"holds an object of {quoted(root.name, 200)}, which was not loaded, and no state dict: {RESAVE}.")
         raise Refused("holds no state dict (a mapping from names to tensors): save model.state_dict(), best as safetensors.")
-    notes: list[str] = []
+    notes: list[Note] = []
     chosen, rest, wrapper = _unwrapped(root, below, notes)
     found: dict[str, Stored] = {}
     faulty: dict[str, tuple[str, list[int | None]]] = {}
@@ -82,21 +83,17 @@ def weights(root: Any, foreign: Mapping[str, int], storages: Mapping[str, int]) 
     if opaque and not found:
         raise Refused(f"holds no tensors but in values of unknown types ({_listed([*opaque])}), which were not loaded: {RESAVE}.")
     omitted = _rows((_listed([name], len(sizes)), fault, sizes) for fault, (name, sizes) in faulty.items())
-    notes += [f"Not read: {row.what}, {row.why}." for row in omitted[:_NAMED]]
-    if below.opened:
-        notes.append(f"Read from objects whose classes were not loaded: {_listed([*below.opened])}.")
+    names = tuple(name[:_NAME_LENGTH] for name in [*opaque][:_MOST_NAMES])
     if opaque:
-        count = opaque.total()
-        were = "was not interpreted; the tensors next to it" if count == 1 else "were not interpreted; the tensors next to them"
-        notes.append(f"{plural(count, 'value')} of unknown {'type' if count == 1 else 'types'} ({_listed([*opaque])}) {were} were read.")
+        notes.append(WORDS.note("opaque", values=opaque.total(), classes=names))
     hidden = [nbytes for key, nbytes in storages.items() if key not in below.storages]
     if hidden:
-        notes.append(f"Not read: {plural(len(hidden), 'storage')} with {plural(sum(hidden), 'byte')}, inside attributes or unknown values.")
+        notes.append(WORDS.note("hidden", storages=len(hidden), bytes=sum(hidden)))
     below.sizes([value for _, value in chosen])  # count the weights, also if other values refer to them
     why = f"next to the weights{f' in {quoted(wrapper)}' if wrapper else ''} of the same file"
     beside = _rows((quoted(_text(key)), why, sizes) for key, value in rest if (sizes := below.sizes([value])))
     omitted += [row._replace(weights=False) for row in beside]
-    return Weights(found, tuple(omitted), notes, tuple(name[:_NAME_LENGTH] for name in [*opaque][:_MOST_NAMES]))
+    return Weights(found, tuple(omitted), notes, names)
 
 
 def _fault(tensor: Stored | Foreign) -> str | None:
@@ -124,33 +121,31 @@ def _rows(parts: Iterable[tuple[str, str, list[int | None]]]) -> list[Omitted]:
     return rows
 
 
-def _named(flat: Iterable[tuple[str, Any]], notes: list[str]) -> Iterator[tuple[str, Any]]:
+def _named(flat: Iterable[tuple[str, Any]], notes: list[Note]) -> Iterator[tuple[str, Any]]:
     """Give each tensor a unique name: the second tensor of a name gets "#2", and a note says so."""
     counts: Counter[str] = Counter()
     taken: set[str] = set()
-    renamed = length = 0
+    renamed, length = list[str](), 0
     for name, tensor in flat:
         own = name
         while own in taken:
             counts[name] += 1
             own = f"{name}#{counts[name] + 1}"
         if own != name:
-            renamed += 1
-            if renamed == 1:
-                notes.append(f"Two tensors would be called {quoted(name)}: the second is listed as {quoted(own)}.")
+            renamed.append(own)
         taken.add(own)
         length += len(own)
         if length > limits.HEADER_BYTES:
             raise Excess(f"names its tensors with more than {limits.HEADER_BYTES:,} characters.")
         yield own, tensor
-    if renamed > 1:
-        notes.append(f'{plural(renamed - 1, "more tensor")} got a number after "#" for the same reason.')
+    if renamed:
+        notes.append(WORDS.note("renumbered", tensors=len(renamed), name=renamed[0]))
 
 
 Pairs = list[tuple[Any, Any]]
 
 
-def _unwrapped(root: Any, below: NestedTensors, notes: list[str]) -> tuple[Pairs, Pairs, str]:
+def _unwrapped(root: Any, below: NestedTensors, notes: list[Note]) -> tuple[Pairs, Pairs, str]:
     """Return the entries of the state dict, the entries next to it, and the key that it is under, if any.
 
     The state dict's entries are the children of ``root``, of the wrapper in it, or of a wrapper that is that wrapper's only entry. In a
@@ -169,13 +164,11 @@ def _unwrapped(root: Any, below: NestedTensors, notes: list[str]) -> tuple[Pairs
             wrapper = next((name for name in _AVERAGES if below.containers.is_mapping(named.get(name))), None)
         if wrapper and (all(key in _WRAPPERS for key, _ in model) if outermost else len(pairs) == 1):
             rest = [(key, value) for key, value in pairs if key != wrapper]
-            left = f"; left out: {_listed([_text(key) for key, _ in rest])}" if rest else ""
-            notes.append(f"Weights were read from {quoted(wrapper)} of a pickled file{left}.")
+            notes.append(WORDS.note("nested", key=wrapper))
             container, outermost, beside, within = named[wrapper], False, [*beside, *rest], wrapper
             continue
         if outermost and chosen and len(chosen) < len(pairs):
             rest = [(key, value) for key, value in pairs if _is_beside(key, wrapper)]
-            notes.append(f"Left out of a pickled file: {_listed([_text(key) for key, _ in rest])}.")
             return chosen, rest, within
         return pairs, beside, within
 

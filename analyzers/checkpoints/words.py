@@ -1,0 +1,66 @@
+"""What the readers of checkpoints remark, a template per code."""
+
+from analyzers.core.words import Words
+
+WORDS = Words(
+    {
+        # which files were read
+        "local-path": "{path:name} was read on this machine, not on the Hub.",
+        "cached": "{model:name} was read from this machine's Hub cache, which has only what was downloaded: the Hub was not reached.",
+        "unreadable": "Not read, as links to nothing or to folders outside, special files or names not in UTF-8: {files:names}.",
+        "unreadable-json": "{file:name} is too large or no valid JSON and was ignored.",
+        "components": "{file:name} does not list folders of this checkpoint and was ignored.",
+        "folders": "Weights of {folders:names} were read together: name one folder to read it alone.",
+        "last-step": "Of {steps:#checkpoint} of a training the last was read, {folder:name}: name another folder to read that one.",
+        "widest-gguf": "Of {files:#GGUF file} the widest was read, {path:name}.",
+        "one-shard": "{path:name} is shard {number:count} of {shards:count}, and was read alone.",
+        "missing-parts": "A GGUF file of {parts:#part} lacks {missing:#part}, the first {path:name}: the others were read.",
+        "other-loaders": "{path:name} was read, as transformers does; vLLM also takes the {shards:#shard} next to it.",
+        "stale-index": "{path:name} was read, as transformers does; loaders that prefer {index:name} fail.",
+        "same-names": "{files:names} hold tensors of the same names, as several models do: all count, under names with the file.",
+        "misnamed": "{path:name} is {format}, which its name does not say: other programs may not open it.",
+        # what the index says
+        "index-wrong-files": "The index and the files disagree on {tensors:#tensor}, for one {name:name}: the files were read.",
+        "index-missing-names": "The index leaves out {tensors:#tensor}, for one {name:name}: the files were read.",
+        "index-wrong-size": "The index counts {stated:count} bytes of tensors, and the files hold {stored:count}.",
+        "replaced": "{tensors:#tensor}, for one {name:name}, in several shards: transformers loads those in the last.",
+        # what a pickled file holds
+        "nested": "The weights are under {key:name} in a pickled file.",
+        "renumbered": '{tensors:#tensor} of a pickled file under the name of another: "#" and a number tell them apart, as in {name:name}.',
+        "opaque": "{values:#value} of classes that were not loaded ({classes:names}) were not interpreted.",
+        "hidden": "Not read: {storages:#storage} with {bytes:size} inside attributes or values of classes that were not loaded.",
+        "constants": "Not read: {constants:#constant} of the TorchScript program.",
+        # how values are decoded
+        "misfit-scales": "The scales of {tensors:#tensor} do not fit in shape or dtype and are not applied, for one those of {name:name}.",
+        "decoded": "Decoded values, code times scale, are described of {tensors:#tensor} ({dtypes:list}).",
+        "unscaled": "Stored codes are described of {tensors:#tensor} ({dtypes:list}), which have no matching scales.",
+        # adapters
+        "adapter": "This is an adapter: results are about its own parameters, not about the model they change.",
+        "unmerged-adapter": (
+            "{tensors:#tensor} of an adapter that is not merged, for one {name:name}: the model computes with both. Merge it with "
+            "merge_and_unload of peft to describe what runs."
+        ),
+        "merged": "{tensors:#tensor} computed in fp32: {base:name} plus {weight:magnitude} times the {kind} adapter {adapter:name}.",
+        "unstated-scales": "No configuration states the adapter's scales: alpha / rank is taken where the file has alphas, else 1.",
+        "decoded-base": "Changes of the adapter were added to decoded weights of {tensors:#quantized tensor} of the base.",
+        "replaced-whole": "The adapter replaces {tensors:#whole tensor}: {names:names}.",
+        "not-merged": "Not merged: {modules:#module}, for one {name:name}: {why}.",
+        "untied": (
+            "The adapter changes {changed:names} and not {kept:names}, which the base ties to that: stored apart here, as the unmerged "
+            "model computes; peft's merge may change all."
+        ),
+        "tied": (
+            "The base ties {kept:names} to {changed:names}, which the adapter changes: merged, both change; unmerged, only what the "
+            "adapter names."
+        ),
+        # how tensors were matched
+        "moved-layers": "Compared under other numbers, as their values show: {layers:#layer} of {base} ({numbers:list}).",
+        "lost-layers": "{tuned} has no counterpart of {layers:#layer} of {base}: {numbers:list}.",
+        "repeated-layers": "{tuned} repeats {layers:#layer} of {base}, compared again: {numbers:list}.",
+        "relaid": "Compared in another layout ({form}): {tensors:#tensor}, for one {name:name} with {other:name}.",
+        "relaid-unsure": (
+            "Compared in the most usual layout of their shapes ({form}), though values agree in none that was tried: {tensors:#tensor}, "
+            "for one {name:name} with {other:name}."
+        ),
+    }
+)

@@ -31,8 +31,8 @@ from analyzers.checkpoints import (
     quoted,
 )
 from analyzers.checkpoints.tensor import Tensor as Stored
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
-from analyzers.formatting import size
 from analyzers.language_models.adapter_beside import adapter_bytes, attach, check_beside
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.length_groups import length_groups, padded
@@ -45,6 +45,7 @@ from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
+from analyzers.language_models.words import WORDS
 from analyzers.numerics.device import Device, choose_device
 from analyzers.numerics.shared_context import SharedContext
 from analyzers.terminal import plural
@@ -277,18 +278,16 @@ class OpenModel(ExitStack):
         """Return the model with random initial weights, the same on every device, otherwise like `load`; call after `check`."""
         return self._placed(self._initialized(seed))
 
-    def notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[Note]:
         """Yield notes on stored weights that were decoded or not used, and on layers that were read one at a time."""
         if self.offloaded:
-            whole = size(weight_bytes(self.outline, self._torch_dtype))
-            yield f"Layers were read from the weight files one at a time, for each pass: the weights need {whole}, more than was free."
+            yield WORDS.note("offloaded", bytes=weight_bytes(self.outline, self._torch_dtype))
         if self._beside is not None:
-            yield "The adapter ran unmerged, in fp32: each module that it changes computed W x + s B (A x)."
+            yield WORDS.note("beside")
         if self.unused:
-            tensors = "tensor is" if self.unused == 1 else "tensors are"
-            yield f"{self.unused:,} stored {tensors} not used: config.json describes a model without them."
+            yield WORDS.note("unused", tensors=self.unused)
         if self.facts.quantization is not None:
-            yield "The stored weights are quantized; the model ran with the decoded values."
+            yield WORDS.note("decoded")
 
     def _implementations(self) -> dict[str, str | None]:
         """Return the implementations of attention and experts.

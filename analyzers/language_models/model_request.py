@@ -8,8 +8,9 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.base import PASTED, PASTED_DATASET, REFERENCE, Request
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidData
-from analyzers.formatting import plural
+from analyzers.language_models.words import WORDS
 from analyzers.options import Option
 
 if TYPE_CHECKING:  # a request must import neither torch nor the readers of weights
@@ -117,10 +118,9 @@ class ModelRequest(Request):
         return Instructions((), SOURCE, digest, tuple(range(count)), count)
 
 
-def sample_notes(source: str, samples: int, truncated: int, requested: int, longest: int) -> Iterator[str]:
+def sample_notes(source: str, samples: int, truncated: int, requested: int, longest: int) -> Iterator[Note]:
     """Yield notes on data with fewer samples than requested, and on samples truncated to ``longest`` tokens."""
     if samples < requested:
-        yield f"{source} has {plural(samples, 'sample')}, fewer than the {requested} requested."
+        yield WORDS.note("few-samples", source=source, samples=samples, requested=requested)
     if truncated:
-        were = "was" if truncated == 1 else "were"
-        yield f"{truncated} of {plural(samples, 'sample')} {were} truncated to {plural(longest, 'token')}."
+        yield WORDS.note("truncated", longest=longest, truncated=truncated, samples=samples)

@@ -1,0 +1,14 @@
+"""What running a model remarks, a template per code."""
+
+from analyzers.core.words import Words
+
+WORDS = Words(
+    {
+        "few-samples": "{source:name} has {samples:#sample}, fewer than the {requested:count} requested.",
+        "truncated": "Samples truncated to {longest:#token}: {truncated:count} of {samples:count}.",
+        "offloaded": "Layers were read from the weight files one at a time: the weights need {bytes:size}, more than was free.",
+        "beside": "The adapter ran unmerged, in fp32: each module that it changes computed W x + s B (A x).",
+        "unused": "Stored and not used, since config.json describes a model without: {tensors:#tensor}.",
+        "decoded": "The stored weights are quantized; the model ran with the decoded values.",
+    }
+)

@@ -77,9 +77,7 @@ class GridSearch:
         self._tiles: dict[int, dict[Tile, int]] = {}  # of the others: that may share a scale, and the bits that a few of them take
         self._weak: set[Key] = set()  # hold for some tiles that tell too little: counted, but no evidence
         self.found: Grids = {}
-        # Of fewer values than `_is_smooth` needs, a ramp would be taken for integers.
-        enough = tensor.elements >= 2 * _FAR and len(tensor.shape) > 1 and min(self._shape) > 1
-        self._possible = enough and tensor.dtype in _FIELDS and tensor.scale is None
+        self._possible = may_be_on_grid(tensor)
 
     @property
     def done(self) -> bool:
@@ -268,6 +266,13 @@ class GridSearch:
                 book.levels, out[0], out[1], out[2], fitted.fits,
             )  # fmt: skip
             yield fitted
+
+
+def may_be_on_grid(tensor: Tensor) -> bool:
+    """Return whether a tensor is a matrix of floats large enough to tell."""
+    # Of fewer values than `_is_smooth` needs, a ramp would be taken for integers.
+    enough = tensor.elements >= 2 * _FAR and len(tensor.shape) > 1 and min(matrix(tensor.shape)) > 1
+    return enough and tensor.dtype in _FIELDS and tensor.scale is None
 
 
 class _Look(NamedTuple):

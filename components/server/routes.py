@@ -191,8 +191,13 @@ def methods(request: Request) -> Response:
     name = request.path_params.get("name", GENERAL)
     if name and name not in ANALYZERS:
         raise HTTPException(404)
-    page = methods_page(name, f"plotly-{plots_version()}.js", link_previews.origin_of(request))
+    page = _methods(name).replace(_ORIGIN, html(link_previews.origin_of(request)))
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+@cache
+def _methods(name: str) -> str:
+    return methods_page(name, f"plotly-{plots_version()}.js", _ORIGIN)
 
 
 def family(request: Request) -> Response:

@@ -123,13 +123,19 @@ class Coverage(Record):
         parts = [f"{part.what} ({plural(part.tensors, 'tensor')}, {_WHY[part.code]})" for part in self.left_out[:1]]
         parts += [plural(len(self.left_out) - 1, "more part")] * (len(self.left_out) > 1)
         parts += [f"{plural(len(self.missed_files), 'file')} not read"] * bool(self.missed_files)
-        return f"Covers {share(self.share)} of {weights}; left out: {', '.join(parts) or 'see coverage'}."
+        return f"Covers {share(self._reached)} of {weights}; left out: {', '.join(parts) or 'see coverage'}."
 
     def short(self) -> str:
         """Shorten `suffix` to two or three words, for a badge or a cell."""
         if self.whole:
             return ""
-        return f"{share(self.share)} covered" if self.covered < self.weights else "partly covered"
+        return "partly covered" if self._reached == 1 else f"{share(self._reached)} covered"
+
+    @property
+    def _reached(self) -> float | None:
+        """Return the smaller of the shares of the weights that were compared and read."""
+        both = self.covered if self.values_read is None else min(self.covered, self.values_read)
+        return both / self.weights if self.weights else None
 
 
 def _parts(field: str) -> Callable[[Any], Iterator[dict[str, Any]]]:

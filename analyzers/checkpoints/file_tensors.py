@@ -57,7 +57,7 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
                     _refuse_gguf(name, paths[place], paths[loaded[name]])
                 tensors.append(Tensor(full, dtype, shape, place, start, nbytes, *found, buffer, strides=strides))
     if replaced:
-        notes.append(WORDS.note("replaced", tensors=len(replaced), name=next(iter(replaced))))
+        notes.append(WORDS.note("replaced", tensors=len(replaced), name=next(iter(replaced.values()))))
     return _distinct(tensors, weights), replaced
 
 

@@ -20,31 +20,31 @@ WORDS = Words(
         "same-names": "{files:names} hold tensors of the same names, as several models do: all count, under names with the file.",
         "misnamed": "{path:name} is {format}, which its name does not say: other programs may not open it.",
         # what the index says
-        "index-wrong-files": "The index and the files disagree on {tensors:#tensor}, for one {name:name}: the files were read.",
-        "index-missing-names": "The index leaves out {tensors:#tensor}, for one {name:name}: the files were read.",
+        "index-wrong-files": "The index and the files disagree on {tensors:#tensor}, such as {name:name}: the files were read.",
+        "index-missing-names": "The index leaves out {tensors:#tensor}, such as {name:name}: the files were read.",
         "index-wrong-size": "The index counts {stated:count} bytes of tensors, and the files hold {stored:count}.",
-        "replaced": "{tensors:#tensor}, for one {name:name}, in several shards: transformers loads those in the last.",
+        "replaced": "In several shards, of which transformers loads the last: {tensors:#tensor}, such as {name:name}.",
         # what a pickled file holds
         "nested": "The weights are under {key:name} in a pickled file.",
         "renumbered": '{tensors:#tensor} of a pickled file under the name of another: "#" and a number tell them apart, as in {name:name}.',
-        "opaque": "{values:#value} of classes that were not loaded ({classes:names}) were not interpreted.",
+        "opaque": "Not interpreted: {values:#value} of classes that were not loaded ({classes:names}).",
         "hidden": "Not read: {storages:#storage} with {bytes:size} inside attributes or values of classes that were not loaded.",
         "constants": "Not read: {constants:#constant} of the TorchScript program.",
         # how values are decoded
-        "misfit-scales": "The scales of {tensors:#tensor} do not fit in shape or dtype and are not applied, for one those of {name:name}.",
-        "decoded": "Decoded values, code times scale, are described of {tensors:#tensor} ({dtypes:list}).",
-        "unscaled": "Stored codes are described of {tensors:#tensor} ({dtypes:list}), which have no matching scales.",
+        "misfit-scales": "Not applied, as they do not fit in shape or dtype: scales of {tensors:#tensor}, such as {name:name}.",
+        "decoded": "Described by decoded values, code times scale: {tensors:#tensor} ({dtypes:list}).",
+        "unscaled": "Described by stored codes, for want of matching scales: {tensors:#tensor} ({dtypes:list}).",
         # adapters
         "adapter": "This is an adapter: results are about its own parameters, not about the model they change.",
         "unmerged-adapter": (
-            "{tensors:#tensor} of an adapter that is not merged, for one {name:name}: the model computes with both. Merge it with "
+            "{tensors:#tensor} of an adapter that is not merged, such as {name:name}: the model computes with both. Merge it with "
             "merge_and_unload of peft to describe what runs."
         ),
         "merged": "{tensors:#tensor} computed in fp32: {base:name} plus {weight:magnitude} times the {kind} adapter {adapter:name}.",
         "unstated-scales": "No configuration states the adapter's scales: alpha / rank is taken where the file has alphas, else 1.",
         "decoded-base": "Changes of the adapter were added to decoded weights of {tensors:#quantized tensor} of the base.",
         "replaced-whole": "The adapter replaces {tensors:#whole tensor}: {names:names}.",
-        "not-merged": "Not merged: {modules:#module}, for one {name:name}: {why}.",
+        "not-merged": "Not merged: {modules:#module}, such as {name:name}: {why}.",
         "untied": (
             "The adapter changes {changed:names} and not {kept:names}, which the base ties to that: stored apart here, as the unmerged "
             "model computes; peft's merge may change all."
@@ -54,13 +54,13 @@ WORDS = Words(
             "adapter names."
         ),
         # how tensors were matched
-        "moved-layers": "Compared under other numbers, as their values show: {layers:#layer} of {base} ({numbers:list}).",
-        "lost-layers": "{tuned} has no counterpart of {layers:#layer} of {base}: {numbers:list}.",
-        "repeated-layers": "{tuned} repeats {layers:#layer} of {base}, compared again: {numbers:list}.",
-        "relaid": "Compared in another layout ({form}): {tensors:#tensor}, for one {name:name} with {other:name}.",
+        "moved-layers": "Layers of {base} compared under other numbers, as their values show: {numbers:list}.",
+        "lost-layers": "Layers of {base} without a counterpart in {tuned}: {numbers:list}.",
+        "repeated-layers": "Layers of {tuned} that repeat one of {base}, compared again: {numbers:list}.",
+        "relaid": "Compared in another layout ({form}): {tensors:#tensor}, such as {name:name} with {other:name}.",
         "relaid-unsure": (
             "Compared in the most usual layout of their shapes ({form}), though values agree in none that was tried: {tensors:#tensor}, "
-            "for one {name:name} with {other:name}."
+            "such as {name:name} with {other:name}."
         ),
     }
 )

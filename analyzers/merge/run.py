@@ -62,8 +62,8 @@ def merge(
         broken = Counter({name: int(sums[4]) for name, sums in measured.items() if sums[4]})
         if broken:
             raise InvalidCheckpoint(
-                f"The adapter makes {plural(broken.total(), 'weight')} of {quoted_names([name for name, _ in broken.most_common()])} NaN or "
-                "infinite. Nothing was written: look for what is not finite in the matrices of the adapter (mantissa check)."
+                f"The adapter makes {plural(broken.total(), 'weight')} of {quoted_names([name for name, _ in broken.most_common()])} NaN "
+                "or infinite. Nothing was written: look for what is not finite in the matrices of the adapter (mantissa check)."
             )
         yield from folder.write(target)
         own = [each for each in plan if each.tensor.name not in measured]

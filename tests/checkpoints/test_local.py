@@ -192,9 +192,7 @@ def test_a_hard_link_is_a_file_as_any_other(tmp_path: Path) -> None:
 def test_a_shard_whose_name_is_not_utf8_is_named_beside_what_is_missing(tmp_path: Path) -> None:
     _save(tmp_path / "model-00001-of-00002.safetensors", a=3)
     _save_here(tmp_path, b"model-00002-of-00002\xff.safetensors")
-    with pytest.raises(
-        InvalidCheckpoint, match=r'"model-00002-of-00002\.safetensors" of 2 .* missing\. Not read: "model-00002-of-00002.xff'
-    ):
+    with pytest.raises(InvalidCheckpoint, match=r'"model-00002-of-00002\.safetensors" of 2 .* missing.* "model-00002-of-00002.*xff'):
         open_checkpoint(str(tmp_path), _LOCAL)
 
 

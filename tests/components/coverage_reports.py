@@ -22,15 +22,15 @@ def coverage(ref: str, share: float = 0.25, covered: Class = "compared", **chang
     if share < 1:
         missing = 1_000_000 - reached
         classes["unmatched"] = Counted(tensors=8, parameters=missing, bytes=2 * missing)
-        left_out = (LeftOut(what="experts", tensors=8, parameters=missing, why="of another shape"),)
+        left_out = (LeftOut(what="experts", tensors=8, parameters=missing, code="unmatched"),)
     fields = {"ref": ref, "parameters": 1_050_100, "covered": reached, "share": share, "classes": classes, "left_out": left_out}
     return Coverage.model_validate(fields | changes)
 
 
 def hostile_coverage(ref: str = HOSTILE) -> Coverage:
     """Make a coverage in which every text contains HTML."""
-    part = LeftOut(what=HOSTILE, tensors=1, parameters=750_000, why=HOSTILE)
-    return coverage(ref, left_out=(part,), files_not_read=(NotRead(path=HOSTILE, why=HOSTILE),))
+    part = LeftOut(what=HOSTILE, tensors=1, parameters=750_000, code="unmatched")
+    return coverage(ref, left_out=(part,), files_not_read=(NotRead(path=HOSTILE, code="outside"),))
 
 
 def covering(report: _Report, *shares: float) -> _Report:
@@ -38,7 +38,8 @@ def covering(report: _Report, *shares: float) -> _Report:
     refs = [*report.subject().values()]
     if isinstance(report, ParentsReport):
         refs = [report.checkpoint.ref, *(each.ref for each in report.candidates)]
-    made = (coverage(ref, share, report.covers) for ref, share in zip(refs, shares, strict=True))
+    covered: Class = "compared" if report.analyzer in ("sparsity", "parents") else "read"
+    made = (coverage(ref, share, covered) for ref, share in zip(refs, shares, strict=True))
     return report.model_copy(update={"coverage": tuple(made)})
 
 

@@ -1,7 +1,6 @@
 """Every stored tensor is in one class, and the classes add up to what the safetensors library reads in the headers."""
 
 import json
-import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from analyzers.base import Report
 from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
-from analyzers.coverage import CLASSES, Coverage
-from analyzers.coverage_tables import LEFT_OUT, coverage_lines
+from analyzers.coverage import NAMES, Coverage
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 from tests.cases import few
@@ -56,7 +54,7 @@ def totals(folder: Path) -> Totals:
 
 def add_up(coverage: Coverage, expected: Totals) -> None:
     """The classes partition the tensors, and the summary is that of the classes."""
-    assert set(coverage.classes) <= set(CLASSES)
+    assert set(coverage.classes) <= set(NAMES)
     counted = list(coverage.classes.values())
     assert all(each.tensors > 0 for each in counted)
     assert Totals(sum(c.tensors for c in counted), sum(c.parameters for c in counted), sum(c.bytes for c in counted)) == expected
@@ -67,9 +65,9 @@ def add_up(coverage: Coverage, expected: Totals) -> None:
     left = coverage.weights - coverage.covered
     assert left == sum(each.parameters or 0 for each in coverage.left_out)
     sizes = [each.parameters or 0 for each in coverage.left_out]
-    assert sizes == sorted(sizes, reverse=True) and all(each.what and each.why and each.tensors for each in coverage.left_out)
+    assert sizes == sorted(sizes, reverse=True) and all(each.what and each.tensors for each in coverage.left_out)
     assert coverage.whole == (not left and "empty" not in coverage.classes and not coverage.missed_files)
-    assert bool(coverage.sentence()) != coverage.whole
+    assert bool(coverage.suffix()) != coverage.whole
 
 
 def checked(model: Path, base: Path | None = None) -> CheckReport:
@@ -224,34 +222,14 @@ def test_packed_integers_are_in_the_account(tmp_path: Path) -> None:
     assert not coverage.whole and coverage.classes["read"].tensors == sum("embed" in name or "norm" in name for name in llama())
 
 
-def test_packed_integers_are_not_counted_as_parameters(tmp_path: Path) -> None:
-    """Each holds several, so a sentence and a table give the number of what is stored."""
-    report = checked(write(tmp_path / "packed", llama() | _PACKED, architecture("llama").config))
-    said = "\n".join([report.headline(), *coverage_lines(report)])
-    assert "stored in blocks or integers that are not decoded" in said
-    assert re.search(r"\d values", said) and "parameter" not in said.lower()
-
-
-@pytest.mark.parametrize(
-    ("parts", "said"),
-    [
-        (("qzeros", "scales", "g_idx"), "3 buffers and tensors of scales"),
-        (("scales",), "1 tensor of scales"),
-        (("qzeros", "g_idx"), "2 buffers"),
-    ],
-)
-def test_the_note_and_the_account_count_the_same_buffers(parts: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    packed = {name: tensor for name, tensor in _PACKED.items() if name.endswith((".qweight", *parts))}
-    report = inspect(write(tmp_path / "packed", llama() | packed, architecture("llama").config), include="embed|norm")
-    assert report.coverage[0].classes["buffer"].tensors == len(parts)
-    assert f"Not parameters, and excluded from all statistics: {said}." in report.notes
-
-
-def test_a_filter_that_leaves_out_packed_integers_does_not_make_them_parameters(tmp_path: Path) -> None:
-    report = inspect(write(tmp_path / "packed", llama() | _PACKED, architecture("llama").config), include="embed|norm")
-    assert all(part.why == "left out by the filter" and part.amount.endswith(" values") for part in report.coverage[0].left_out)
-    titles = [column.title for column in LEFT_OUT.shown(report, "page")]
-    assert "Values" in titles and "Parameters" not in titles
+def test_packed_integers_are_undecoded_and_their_scales_buffers(tmp_path: Path) -> None:
+    for parts in (("qzeros", "scales", "g_idx"), ("scales",)):
+        packed = {name: tensor for name, tensor in _PACKED.items() if name.endswith((".qweight", *parts))}
+        folder = write(tmp_path / str(len(parts)), llama() | packed, architecture("llama").config)
+        report = inspect(folder, include="embed|norm")
+        assert report.coverage[0].classes["buffer"].tensors == len(parts)
+        assert {part.code for part in report.coverage[0].left_out} == {"excluded"}
+        assert "undecoded" in {part.code for part in checked(folder).coverage[0].left_out}
 
 
 def test_copies_are_tied(tmp_path: Path) -> None:
@@ -363,10 +341,9 @@ def test_an_alternative_copy_is_no_loss_and_another_file_is(tmp_path: Path) -> N
     folder = write(tmp_path / "model", llama(), config)
     torch.save(llama(), folder / "pytorch_model.bin")
     (coverage,) = inspect(folder).coverage
-    assert [(each.path, each.alternative) for each in coverage.files_not_read] == [("pytorch_model.bin", True)]
-    assert coverage.whole and coverage.sentence() == ""
+    assert [(each.path, each.code) for each in coverage.files_not_read] == [("pytorch_model.bin", "repeats")]
+    assert coverage.whole and coverage.suffix() == ""
     write(folder / "extra", {"projection.weight": values("projection", (8, WIDTH), F32)})
     (coverage,) = inspect(folder).coverage
-    missed = {each.path for each in coverage.missed_files}
-    read = coverage.covered == sum(tensor.numel() for tensor in llama().values()) + 8 * WIDTH
-    assert read or (missed == {"extra/model.safetensors"} and not coverage.whole and "extra/model.safetensors" in coverage.sentence("read"))
+    assert [(each.path, each.code) for each in coverage.missed_files] == [("extra/model.safetensors", "outside")]
+    assert not coverage.whole and coverage.suffix().endswith("left out: 1 file not read.")

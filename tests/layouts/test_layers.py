@@ -88,7 +88,7 @@ def test_dropped_layers(change: Change, mode: str, tmp_path: Path) -> None:
     assert of_pruned.whole and of_pruned.covered == elements(pruned)
     assert not of_base.whole and of_base.covered == elements(base) - elements(base, {2, 3})
     assert sum(left.parameters or 0 for left in of_base.left_out) == elements(base, {2, 3})
-    assert names_the_layers(of_base, 2, 3) and of_base.sentence()
+    assert names_the_layers(of_base, 2, 3) and {left.code for left in of_base.left_out} == {"layers"}
     family = parents(other, one, mode)
     assert family.verdict in ("derived", "stack") and "layers 2 and 3" in family.statement
     assert moved(family, 4) == {0: 0, 1: 1, 2: 4, 3: 5}

@@ -44,7 +44,7 @@ def said(report: CheckReport | ParentsReport | SparsityReport) -> str:
     """Everything that a report says in words, in lower case."""
     step = report.next_step()
     words = [report.headline(), *report.notes, step.advice if step else ""]
-    words += [f"{left.what} {left.why}" for coverage in report.coverage for left in coverage.left_out]
+    words += [f"{left.what} {left.code}" for coverage in report.coverage for left in coverage.left_out]
     words += [f"{each.title} {each.detail}" for each in getattr(report, "findings", ())]
     words += [each.text for each in getattr(report, "evidence", ())]
     return "\n".join(words).lower()
@@ -258,7 +258,7 @@ def test_a_part_that_agrees_is_not_the_whole(tmp_path: Path) -> None:
         report = parents(model, candidate, "exact")
         assert report.verdict != "same-weights"
         assert any(not coverage.whole for coverage in report.coverage)
-        share = next(coverage for coverage in report.coverage if not coverage.whole).sentence()
+        share = next(coverage for coverage in report.coverage if not coverage.whole).suffix()
         assert share and share.split("%")[0].split()[-1] in report.headline(), (share, report.headline())
         assert "use either" not in said(report)
     found = checked(other, one)

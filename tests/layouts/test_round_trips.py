@@ -13,7 +13,7 @@ def complete(coverage: tuple[Coverage, ...], parameters: int) -> None:
     assert len(coverage) == 2
     for each in coverage:
         assert each.whole and each.share == 1 and each.covered == each.weights == parameters, each
-        assert each.left_out == () and each.sentence() == ""
+        assert each.left_out == () and each.suffix() == ""
 
 
 @odd_pairs

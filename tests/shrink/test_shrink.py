@@ -286,7 +286,7 @@ def wide(folder: Path) -> Path:
 
 def test_nothing_to_shrink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert "1 tensor of fp32 or fp64, each with values that no narrower format holds" in unchanged(
+    assert "1 tensor of fp32 or fp64, each with values that bf16 and fp16 cannot hold" in unchanged(
         capsys, write(tmp_path / "native", {"a": normal(64, 64)}), out
     )
     assert "no tensor is stored as fp32" in unchanged(capsys, write(tmp_path / "ints", {"a": torch.arange(9)}), out)
@@ -411,7 +411,8 @@ def test_other_weights_of_the_folder_load_as_before(tmp_path: Path, capsys: pyte
     done = shrink(capsys, source, tmp_path / "out")
     for name in (*others, "adapter_model.safetensors", "adapter_config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
-    assert {"files": ["pytorch_model.bin"]} in [note["values"] for note in done["notes"] if note["code"] == "copied"]
+    (copied,) = [note["values"]["files"] for note in done["notes"] if note["code"] == "copied"]
+    assert "pytorch_model.bin" in copied
     before, after = (AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict() for path in (source, tmp_path / "out"))
     assert any("lora" in name for name in before)
     assert_same_values(before, after)

@@ -71,7 +71,7 @@ def _merged(folder: Path, name: str, pickled: bool = False, **settings: Any) -> 
         (folder / "base" / "model.safetensors").unlink()
         torch.save(base.state_dict(), folder / "base" / "pytorch_model.bin")
     unmerged = PeftModel.from_pretrained(kind.from_pretrained(folder / "base"), str(folder / "adapter"))
-    *_, report = merge(f"{folder}/base+{folder}/adapter", str(folder / "out"), "float32", LOCAL)
+    *_, report = merge(f"{folder}/base+{folder}/adapter", str(folder / "out"), "fp32", LOCAL)
     assert isinstance(report, MergeReport)
     return _logits(unmerged), _logits(kind.from_pretrained(folder / "out")), report
 

@@ -29,11 +29,10 @@ ANALYZER_PARTS = {
     "base": {"coverage", "records", "errors", "extras", "formatting", "limits", "options", "pasted_text", "terminal"},
     "columns": {"records", "extras", "formatting", "terminal"},
     "formatting": {"errors"},
-    "coverage": {"records", "formatting", "tensor_words"},
+    "coverage": {"columns", "core", "records", "formatting"},
     "tables": {"base", "limits", "terminal", "atomic_files"},
     "terminal": {"formatting"},
     "tensor_words": set[str](),
-    "coverage_tables": {"base", "columns", "coverage", "records", "formatting", "terminal"},
     "markdown": {"terminal"},
     "thread_calls": set[str](),
     "atomic_files": {"terminal"},
@@ -41,6 +40,7 @@ ANALYZER_PARTS = {
     "numerics": {"errors", "limits"},
     "checkpoints": {
         "base",
+        "core",
         "coverage",
         "records",
         "errors",
@@ -74,6 +74,8 @@ ANALYZER_PARTS = {
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
 _FOR_TOOLS = {
     "base",
+    "columns",
+    "core",
     "records",
     "errors",
     "formatting",
@@ -88,8 +90,6 @@ _FOR_TOOLS = {
 }
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS, "merge": _FOR_TOOLS | {"shrink"}}
 _FOR_CHECK = {
-    "coverage_tables",
-    "columns",
     "coverage",
     "dtype_detection",
     "extras",
@@ -104,7 +104,7 @@ _FOR_CHECK = {
 }
 RUNNERS["check"] = _FOR_TOOLS | _FOR_CHECK
 # Compare is composed of the reports of two others.
-RUNNERS["compare"] = _FOR_TOOLS | {"columns", "coverage", "options", "parents", "update_sparsity"}
+RUNNERS["compare"] = _FOR_TOOLS | {"coverage", "options", "parents", "update_sparsity"}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.

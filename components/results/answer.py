@@ -31,7 +31,7 @@ def layout_of(
     def headline(report: Report, links: bool) -> str:
         """Render the subject, the answer, the tiles and the notes. links: include those that work only on the app's pages."""
         said = answered(report, report.headline(), links)
-        checkpoint = vars(report).get("checkpoint")
+        checkpoint = getattr(report, "checkpoint", None)
         sample = about_sample(checkpoint.ref, shows=True) if isinstance(checkpoint, CheckpointFacts) else ""
         return card(
             title, _head(report), said, _tiles(report, links), more(report, links), notes(note.text for note in report.notes), sample
@@ -70,7 +70,7 @@ def _declared(report: type[Report], key: str) -> Any:
 
 
 def _head(report: Report) -> str:
-    checkpoint = vars(report).get("checkpoint")
+    checkpoint = getattr(report, "checkpoint", None)
     if not isinstance(checkpoint, CheckpointFacts):
         return head(html(" → ".join(report.subject().values())), "")
     facts = f"{numbers.parameters(checkpoint.parameters)} parameters, {numbers.size(checkpoint.bytes)}"

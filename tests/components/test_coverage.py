@@ -308,6 +308,6 @@ def test_a_stored_report_says_its_reach_on_the_family_page(copied: ParentsReport
         report = stacked(covering(copied, 0.25, 1.0, 1.0), "sample:tiny-bf16", "sample:tiny-fp32")
         library.add_result(report, public=True)
         (child,) = family_of(library, "sample:tiny-fp32").children
-        assert child.kind == "a stack of layers (25% compared)" and child.weight == "0.333"
+        assert child.kind == "a stack of layers (25% covered)" and child.weight == "0.333"
     finally:
         stored_results.set_library(None)

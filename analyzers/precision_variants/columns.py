@@ -283,15 +283,6 @@ WORST = Table(
     files=("sequence", "position", "token", "text", "engine", "reference", "bf16"),
     title="Tokens with the largest differences",
 )
-LAYERS = Table(
-    "engine_layers",
-    _engine("layers"),
-    (
-        Column("layer", "Layer", cell=lambda row: "emb." if row["layer"] < 0 else str(row["layer"])),
-        *formatted(share, engine="Engine", bf16="bf16"),
-    ),
-    title="Hidden states: relative error of the engine and of bf16",
-)
 
 
 def _summary(report: "PrecisionReport") -> Iterator[dict[str, Any]]:
@@ -322,5 +313,4 @@ TABLES = (
     CAUSES,
     ENGINE,
     WORST,
-    LAYERS,
 )

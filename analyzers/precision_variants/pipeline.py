@@ -20,7 +20,6 @@ from analyzers.language_models.memory_needs import available_bytes, too_large, w
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.casts import implementation
 from analyzers.precision_variants.engine.compare import EngineComparison
-from analyzers.precision_variants.engine.hidden import DATA_URL, digest
 from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.engine.runs import batches, padded, token_rows
 from analyzers.precision_variants.engine.sentences import notes as engine_notes
@@ -75,12 +74,9 @@ class Pipeline:
         batch = Batch(token_ids, token_ids, tuple(map(len, inputs.rows)))
         weights = advantages(request, len(inputs.rows))
         engine = None
-        if request.hidden_states and not (access.local or request.hidden_states.startswith(DATA_URL)):
-            raise InvalidRequest("The path of hidden states works on the command line and in Python only: send the file as a data URL.")
         if request.logprobs:
             rows = token_rows(request.logprobs, opened)
-            engine = EngineComparison(request.logprobs, rows, opened, opened.attention, variants, request.against, request.hidden_states)
-            _ = engine.hidden  # a file that cannot be used is refused before weights are read
+            engine = EngineComparison(request.logprobs, rows, opened, opened.attention, variants, request.against)
         return cls(request, inputs, batch, weights, objective(request, inputs, weights), opened.attention, variants, engine)
 
     @property
@@ -156,7 +152,7 @@ class Pipeline:
         return PrecisionReport(
             id=content_id("precision", ANALYSIS_VERSION, self._resolved(opened)),
             analysis_version=ANALYSIS_VERSION,
-            request=request.canonical(opened, None if given else self.tokens.source).model_copy(update=self._uploaded()),
+            request=request.canonical(opened, None if given else self.tokens.source),
             checkpoint=opened.facts,
             inputs=inputs,
             reference=reference,
@@ -198,13 +194,7 @@ class Pipeline:
     def _resolved(self, opened: OpenModel) -> dict[str, Any]:
         """See `TokensRequest.resolved`; variants by their settings, however they were written."""
         variants = {name: settings.model_dump(mode="json", exclude_defaults=True) for name, (settings, _) in self.variants.items()}
-        hidden = self.request.hidden_states
-        resolved = self.request.resolved(opened, self.tokens.source, self.tokens.commit, _OPTIONS) | {"variants": variants}
-        return resolved | ({"hidden_states": digest(hidden)} if hidden else {})
-
-    def _uploaded(self) -> dict[str, str]:
-        """Return what stands in the report for an uploaded file, which it does not repeat."""
-        return {"hidden_states": DATA_URL} if (self.request.hidden_states or "").startswith(DATA_URL) else {}
+        return self.request.resolved(opened, self.tokens.source, self.tokens.commit, _OPTIONS) | {"variants": variants}
 
 
 _FLOAT = 4

@@ -116,12 +116,6 @@ class PrecisionRequest(ModelRequest):
         description="Log-probabilities that an inference engine or a trainer gave its tokens, which replace data, to tell whether bf16 "
         "rounding explains them.",
     )
-    hidden_states: Annotated[str | None, Option("Hidden states of the engine", metavar="FILE.safetensors", added=True)] = Field(
-        default=None,
-        max_length=limits.REQUEST_BYTES,
-        description="With logprobs: the engine's hidden states of the first sequences, a safetensors file whose tensors are named like "
-        "modules; its path on the command line and in Python, elsewhere its bytes as a data URL (data:;base64,...).",
-    )
     against: tuple[EngineSequence, ...] = ()
     clip_low: Annotated[float | None, Option("Clip below 1 by", example=_clips(0).upper())] = Field(
         default=None, ge=0, le=1, description=f"Clip ratios below 1 - clip_low (default {_clips(0)}; 1 clips nothing)."
@@ -179,8 +173,8 @@ class PrecisionRequest(ModelRequest):
             raise ValueError(
                 "logprobs have tokens of their own, of trained weights: give no token_ids, text, data, random_init or old_logprobs"
             )
-        if (self.against or self.hidden_states) and not self.logprobs:
-            raise ValueError(f"{'hidden_states' if self.hidden_states else 'against'} needs logprobs of the same tokens: give logprobs too")
+        if self.against and not self.logprobs:
+            raise ValueError("against needs logprobs of the same tokens: give logprobs too")
         if len({len(row) for row in self.token_ids}) > 1:
             raise ValueError("the rows of token_ids must be equally long, so that nothing is padded")
         if self.loss == "ce" and (self.advantages or self.old_logprobs or self.clip_low is not None or self.clip_high is not None):

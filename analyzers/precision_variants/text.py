@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from analyzers.precision_variants.columns import BACKWARD, CAUSES, ENGINE, FORWARD, HEADROOM, LAYERS, SETTINGS, TENSORS, WORST, of_reference
+from analyzers.precision_variants.columns import BACKWARD, CAUSES, ENGINE, FORWARD, HEADROOM, SETTINGS, TENSORS, WORST, of_reference
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def one(report: "PrecisionReport") -> list[str]:
 
 
 def _engine(report: "PrecisionReport") -> list[str]:
-    """Return the lines on an engine: causes, sizes, outliers and layers."""
-    tables = (CAUSES, ENGINE, WORST, LAYERS)
+    """Return the lines on an engine: causes, sizes and outliers."""
+    tables = (CAUSES, ENGINE, WORST)
     return [line for table in tables if any(True for _ in table.rows(report)) for line in (*table.lines(report), "")]
 
 

@@ -29,7 +29,6 @@ from components.text import numbers
 from components.text.display_names import model_name
 from components.text.headline import FACT, UNKNOWN, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
-from components.text.markup import caption as captioned
 from components.text.markup import notes, tag
 
 _VERDICTS = {
@@ -139,10 +138,6 @@ def _engine(report: PrecisionReport) -> str:
     return answer("Engine within bf16 rounding?", answers[engine.verdict], tags[engine.verdict], body)
 
 
-def _has_layers(report: PrecisionReport) -> bool:
-    return report.engine is not None and bool(report.engine.layers)
-
-
 def _has_causes(report: PrecisionReport) -> str:
     return listed(CAUSES, report) if report.engine and report.engine.causes else ""
 
@@ -156,8 +151,6 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
             Plot("Engine against fp32", engine_plots.tokens),
             Piece(partial(listed, WORST)),
             Piece(partial(listed, ENGINE)),
-            Piece(lambda report: captioned(captions.engine_layers(report)) if _has_layers(report) else ""),
-            Plot("Engine's hidden states by layer", engine_plots.layers, _has_layers),
             Piece(lambda report: notes(report.notes)),
         ],
         when=lambda report: report.engine is not None,

@@ -299,15 +299,10 @@ def test_an_engines_log_probabilities_are_pasted_and_never_linked() -> None:
     assert "logprobs=&" in f"{form.permalink(made)}&" and "1.25" not in form.permalink(made)
     assert "--logprobs=logprobs.jsonl" in form.command(made)
     assert form.filled([("model", "sample:tiny-bf16"), ("logprobs", "")])["data"] == form.ENGINE
-    url = "data:;base64,AAAA"
-    with_hidden = form.request({"model": "sample:tiny-bf16", "data": form.ENGINE, "logprobs": lines, "hidden_states": url})
-    assert with_hidden.hidden_states == url and "AAAA" not in form.permalink(with_hidden)
-    assert "--hidden-states=hidden.safetensors" in form.command(with_hidden)
     for typed, sentence in (("", "Choose or paste a file"), ("{", "Line 1 of the engine's log-probabilities is not JSON")):
         with pytest.raises(InvalidRequest if not typed else InvalidData, match=sentence):
             form.request({"model": "sample:tiny-bf16", "data": form.ENGINE, "logprobs": typed})
-    without = form.request({"model": "sample:tiny-bf16", "logprobs": lines, "hidden_states": url})
-    assert not without.logprobs and without.hidden_states is None
+    assert not form.request({"model": "sample:tiny-bf16", "logprobs": lines}).logprobs
 
 
 def test_a_link_without_the_engine_s_file_opens_the_form_that_takes_it() -> None:

@@ -13,7 +13,7 @@ from analyzers.errors import InvalidData, InvalidRequest, MantissaError
 from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
-from analyzers.precision_variants.engine import causes, comparison, hidden, routing
+from analyzers.precision_variants.engine import causes, comparison, routing
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, RunDifference, TokenDifference, VariantRatio
@@ -59,8 +59,7 @@ class _Candidate:
 @dataclass(frozen=True, eq=False)
 class EngineComparison:
     """An engine's sequences on one model. rows: their token ids; attention: of the reference; asked: settings and attention of the
-    requested variants; against: the log-probabilities of another run on the same tokens, or none;
-    hidden_states: path of a file, or none.
+    requested variants; against: the log-probabilities of another run on the same tokens, or none.
     """
 
     sequences: tuple[EngineSequence, ...]
@@ -69,7 +68,6 @@ class EngineComparison:
     attention: str
     asked: Mapping[str, tuple[Settings, str]]
     against: tuple[EngineSequence, ...] = ()
-    hidden_states: str | None = None
 
     @cached_property
     def variants(self) -> dict[str, tuple[Settings, str]]:
@@ -98,11 +96,6 @@ class EngineComparison:
         elif isinstance(begin, int) and all(row[0] == begin and len(row) > 2 for row in self.rows):
             found.append(_Candidate("context", "no beginning-of-text token before the sequences", dropped=1))
         return found, missing
-
-    @cached_property
-    def hidden(self) -> tuple[dict[int, torch.Tensor], int]:
-        """The engine's hidden states by layer, and of how many sequences. Raises as `read_hidden` does."""
-        return hidden.read_hidden(self.hidden_states, list(map(len, self.rows))) if self.hidden_states else ({}, 0)
 
     @property
     def runs(self) -> int:
@@ -191,8 +184,6 @@ class EngineComparison:
         ]
         kl, weights = comparison.divergence(e[finite])
         apart = runs["bf16"].rerouted(base)
-        layers, sequences = self.hidden
-        by_layer, first = hidden.deviations(layers, base.hidden, runs["bf16"].hidden, list(map(len, self.rows[:sequences])))
         return Engine(
             form=self.sequences[0].form,
             sequences=len(self.rows),
@@ -223,8 +214,6 @@ class EngineComparison:
             tried=tuple(dict.fromkeys(_TRIED[each.kind] for each in tried)),
             not_tried=tuple(missing),
             on=len(sampled),
-            layers=by_layer,
-            first_deviating_layer=first,
             against=self._pair(engine, b, units) if self.against else None,
         )
 
@@ -239,9 +228,8 @@ class EngineComparison:
         rounding: Rounding = STORED,
     ) -> Generator[VariantProgress, None, EngineRun]:
         result: EngineRun | None = None
-        layers, sequences = self.hidden if asked else ({}, 0)
         options = PassOptions(settings, attention, rounding, kept=0)
-        for result in run(measured.anatomy, rows, options, name, asked, layers, sequences):
+        for result in run(measured.anatomy, rows, options, name, asked):
             if result is None:
                 yield measured.pulse(f"{name}, the engine's tokens")
         yield measured.finished(f"{name}, the engine's tokens")

@@ -103,14 +103,6 @@ class RunDifference(Record):
     verdict: Verdict
 
 
-class LayerDeviation(Record):
-    """rms(x - ref) / rms(ref) of a decoder layer's output, of the engine's and of the bf16 run's; layer -1 is the embedding output."""
-
-    layer: int
-    engine: float | None
-    bf16: float | None
-
-
 class Engine(Record):
     """The engine's log-probabilities compared with the reference and with this model's own bf16 run on the same tokens.
 
@@ -120,7 +112,7 @@ class Engine(Record):
     if it is decided, has no interval, or would take more than 100 times as many. visible: the smallest independent deviation, in units of
     bf16's, that the band shows.
     causes: see `Cause`; tried: the names of all; on: the tokens on which causes that need logits were tried. shown: the first tokens, for
-    the plot. layers: empty without hidden states. first_deviating_layer: null if none deviates, or without hidden states.
+    the plot.
     """
 
     form: str
@@ -145,5 +137,3 @@ class Engine(Record):
     not_tried: tuple[str, ...]
     on: int
     against: RunDifference | None = None
-    layers: tuple[LayerDeviation, ...] = ()
-    first_deviating_layer: int | None = None

@@ -61,11 +61,6 @@ def advice(engine: Engine) -> str:
         return _more(engine.against.ratio, engine.against.tokens, engine.against.band)
     if engine.verdict == "within" and engine.against is not None and engine.against.verdict == "beyond":
         return "Judge the log-probabilities of the second run too: what explains the difference is looked for in one run at a time."
-    if engine.verdict == "within" and engine.first_deviating_layer is not None:
-        return (
-            "Check the file of hidden states: they deviate and the log-probabilities do not, as when it holds something else than the "
-            "outputs of whole layers, or other tokens."
-        )
     return "Nothing is to be done about rounding, unless bf16 itself costs too much: its errors by layer follow."
 
 
@@ -95,11 +90,6 @@ def statement(engine: Engine) -> Iterator[str]:
         yield f"In size, the engine's difference is nearest to that of {nearest.variant}: {times(nearest.ratio)} as much."
     if engine.against is not None and engine.against.forbidden:
         yield f"{plural(engine.against.forbidden, 'token')} at minus infinity in one of the two runs only: rounding never does that."
-    if engine.first_deviating_layer is not None:
-        where = "the embeddings" if engine.first_deviating_layer < 0 else f"layer {engine.first_deviating_layer}"
-        yield f"The engine's hidden states leave the band first in the output of {where}."
-    elif engine.layers:
-        yield "The engine's hidden states are within the band in every layer that was given."
 
 
 def _between(against: RunDifference) -> str:

@@ -24,6 +24,13 @@ def _share(value: Any) -> str:
     return formatting.share(value)
 
 
+def _times(value: Any) -> str:
+    """Write a factor; one that was estimated with its interval."""
+    if isinstance(value, Interval):
+        return f"{formatting.magnitude(value.estimate)} times ({formatting.magnitude(value.low)} to {formatting.magnitude(value.high)})"
+    return f"{formatting.magnitude(value)} times"
+
+
 FORMATS: dict[str, Callable[[Any], str]] = {
     "": str,
     "text": str,
@@ -39,7 +46,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "format": format_name,
     "role": role_plural,
     "list": lambda values: formatting.listed(list(values)),
-    "times": lambda value: f"{formatting.magnitude(value)} times",
+    "times": _times,
     "yes": lambda value: "yes" if value else "no",
 }
 NUMBERS = frozenset({"count", "parameters", "share", "size", "magnitude", "duration", "power", "times"})

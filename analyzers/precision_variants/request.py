@@ -64,7 +64,7 @@ def _clips(side: int) -> str:
 
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 
 class PrecisionRequest(ModelRequest):
@@ -90,9 +90,19 @@ class PrecisionRequest(ModelRequest):
     text: Annotated[str | None, Option(command=False)] = Field(
         default=None, max_length=limits.PRECISION_CHARACTERS, description="Your own text instead of data."
     )
-    sequences: int = Field(default=2, strict=True, description=f"Number of sequences, from 1 to {limits.PRECISION_SEQUENCES}.")
+    sequences: int = Field(
+        default=2,
+        strict=True,
+        ge=1,
+        le=limits.PRECISION_SEQUENCES,
+        description=f"Number of sequences, from 1 to {limits.PRECISION_SEQUENCES}.",
+    )
     sequence_length: Annotated[int, Option("Tokens per sequence")] = Field(
-        default=512, strict=True, description=f"Tokens per sequence, from 2 to {limits.PRECISION_TOKENS:,}."
+        default=512,
+        strict=True,
+        ge=2,
+        le=limits.PRECISION_TOKENS,
+        description=f"Tokens per sequence, from 2 to {limits.PRECISION_TOKENS:,}.",
     )
     loss: Annotated[Loss, Option(names=("Cross-entropy", "GSPO", "GRPO"))] = Field(
         default="ce",
@@ -148,20 +158,6 @@ class PrecisionRequest(ModelRequest):
     @classmethod
     def _not_blank(cls, text: str | None) -> str | None:
         return text if text is not None and text.strip() else None
-
-    @field_validator("sequences")
-    @classmethod
-    def _sequences_in_range(cls, sequences: int) -> int:
-        if not 1 <= sequences <= limits.PRECISION_SEQUENCES:
-            raise ValueError(f"from 1 to {limits.PRECISION_SEQUENCES} sequences, not {sequences:,}")
-        return sequences
-
-    @field_validator("sequence_length")
-    @classmethod
-    def _length_in_range(cls, length: int) -> int:
-        if not 2 <= length <= limits.PRECISION_TOKENS:
-            raise ValueError(f"a sequence may have 2 to {limits.PRECISION_TOKENS:,} tokens, not {length:,}")
-        return length
 
     @model_validator(mode="after")
     def _fits_together(self) -> "PrecisionRequest":

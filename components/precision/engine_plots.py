@@ -16,7 +16,7 @@ def tokens(report: PrecisionReport) -> go.Figure:
     """Draw log p - log p of the reference for each token, of the engine and of the bf16 run. The band holds 99% of the bf16 run's."""
     assert report.engine is not None
     engine, figure = report.engine, go.Figure(layout=layout(360))
-    known = [each for each in engine.shown if each.engine is not None]
+    known = [each for each in engine.tokens if each.engine is not None]
     by_name = {
         "bf16 run": [each.bf16 - each.reference for each in known],
         "engine": [(each.engine or 0) - each.reference for each in known],

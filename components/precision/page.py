@@ -12,7 +12,6 @@ from analyzers.precision_variants.variants import ABOUT, DEFAULT
 from components.forms.fields import QUIET, Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
 from components.precision.form import ENGINE, PRETRAINED, RANDOM, TEXT, TOO_LARGE
 from components.precision.result import RESULT
-from components.precision.text import IN_WORDS
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 from components.text import numbers
@@ -27,6 +26,16 @@ _LINES = (
     f"resolve(!file ? before : file.size > {_LINES_BYTES} ? '{TOO_LARGE.format(_LINES_BYTES // 1_000_000)}' : await file.text()) }}; "
     "input.click() })"
 )
+
+
+# The presets that a page offers first, those of a request without any, in words.
+IN_WORDS = {
+    "bf16": "Everything in bf16",
+    "bf16_fp32_lm_head": "bf16, head in fp32",
+    "bf16_fp32_residual": "bf16, residual stream in fp32",
+    "bf16_max_precision": "bf16, residual stream and head in fp32",
+    "fp16": "Everything in fp16, with a loss scale",
+}
 
 
 class VariantMeter(Meter):

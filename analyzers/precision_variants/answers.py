@@ -99,7 +99,7 @@ def advice(model: str, variants: Mapping[str, Variant], passport: Fp16Passport, 
     """Return what to do about an engine, else about an overflow, else about the error of bf16. The next question is the passport of the
     model's weights.
     """
-    code, values = _engine_advice(engine) if engine is not None else _advice(variants, passport)
+    code, values = engine_advice(engine) if engine is not None else _advice(variants, passport)
     return WORDS.advice(code, "dtype", model, **values)
 
 
@@ -120,7 +120,8 @@ def _advice(variants: Mapping[str, Variant], passport: Fp16Passport) -> tuple[st
     return "try_residual", {}
 
 
-def _engine_advice(engine: Engine) -> tuple[str, dict[str, float | tuple[str, ...]]]:
+def engine_advice(engine: Engine) -> tuple[str, dict[str, float | tuple[str, ...]]]:
+    """Return the code of the advice about an engine, with its values."""
     if engine.verdict == "undecided":
         return _more(engine.ratio, engine.compared, engine.band)
     pair = engine.against
@@ -185,8 +186,9 @@ def engine_notes(engine: Engine, inputs: Inputs) -> Iterator[Note]:
     """Yield what changes how the numbers of an engine are to be read."""
     if inputs.predicted < engine.compared:
         yield WORDS.note("part", length=inputs.length, sequences=inputs.sequences)
-    if engine.forbidden:
-        yield WORDS.note("forbidden", tokens=engine.forbidden)
+    forbidden = max(engine.forbidden, engine.against.forbidden if engine.against is not None else 0)
+    if forbidden:
+        yield WORDS.note("forbidden", tokens=forbidden)
     if engine.not_tried:
         yield WORDS.note("not_tried", causes=tuple(CAUSES.text(each.cause, {"value": each.value}) for each in engine.not_tried))
 

@@ -159,7 +159,8 @@ class Pipeline:
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
-        report.keep_rows("variants", lambda: variants)
+        if any(len(each.tensors) > most for each in variants.values()):
+            report.keep_rows("variants", lambda: variants)
         return report
 
     def _reference(self, settings: Settings, attention: str) -> tuple[Rounding, str]:

@@ -121,9 +121,8 @@ def test_what_clipping_removes_is_reported() -> None:
     found = report("bf16", loss="gspo", advantages=(1.0, -1.0), clip_low=0, clip_high=0)
     share = found.variants["bf16"].clipped
     assert share is not None and found.reference.clipped == 0
-    assert (f"{100 * share:.2g}% in bf16" in found.statement) == (share > 0)
     rows = [row for row in found.variants["bf16"].tensors if row.kind == "logits_grad"]
-    assert (rows[0].high == 1.0) == (share > 0)
+    assert rows[0].rms_rel is not None and (rows[0].rms_rel > 0.3) == (share > 0)
 
 
 @pytest.mark.parametrize("loss", ["gspo", "grpo"])

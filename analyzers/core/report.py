@@ -41,7 +41,7 @@ class Report(base.Report):
     _all_rows: dict[str, Callable[[], Any]] = PrivateAttr(default_factory=dict)
 
     def keep_rows(self, name: str, every: Callable[[], Any]) -> None:
-        """Store the function that makes a field with all its rows, of which the report has the first `limits.REPORT_TENSORS`. Not in the JSON."""
+        """Store the function that makes a field with all its rows, of which the report has the first `limits.REPORT_TENSORS`."""
         self._all_rows[name] = every
 
     @property

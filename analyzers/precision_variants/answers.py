@@ -7,7 +7,7 @@ from analyzers.core.notes import Advice, Note, as_notes
 from analyzers.precision_variants.engine.comparison import needed
 from analyzers.precision_variants.engine.measurements import CauseKind, Engine, Ratio
 from analyzers.precision_variants.fp16_passport import Fp16Passport
-from analyzers.precision_variants.measurements import Inputs, Overflow, Reference, Variant
+from analyzers.precision_variants.measurements import Inputs, Reference, Variant
 from analyzers.precision_variants.variants import PARTS as EVERY_PART
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.words import CAUSES, PARTS, WORDS, cause_text, measured
@@ -33,7 +33,7 @@ def answer(reference: Reference, variants: Mapping[str, Variant], passport: Fp16
             return WORDS.note("fp16_overflows", module=first.module, value=abs(first.value))
     over = {name: first for name, variant in variants.items() if (first := variant.overflow or variant.overflow_bw) is not None}
     if over:
-        return WORDS.note("not_finite", variants=tuple(over), where=where(next(iter(over.values())), reference.layers))
+        return WORDS.note("not_finite", variants=tuple(over), where=next(iter(over.values())).where(reference.layers))
     errors = measured(dict(variants), lambda variant: variant.logprobs.ratio_mean)
     if not any(errors.values()):
         return WORDS.note("exact", variants=tuple(variants))
@@ -41,13 +41,6 @@ def answer(reference: Reference, variants: Mapping[str, Variant], passport: Fp16
     if closest == farthest:
         return WORDS.note("single", variant=closest, error=errors[closest])
     return WORDS.note("closest", closest=closest, least=errors[closest], farthest=farthest, most=errors[farthest])
-
-
-def where(overflow: Overflow, layers: int) -> str:
-    """Write where a run overflows first: the layer and, within it, the module; a gradient as one."""
-    inside = 0 <= overflow.layer < layers and overflow.name != f"layers.{overflow.layer}"
-    place = f"layer {overflow.layer}, {overflow.name}" if inside else overflow.name
-    return f"the gradient of {place}" if overflow.direction == "backward" else place
 
 
 def _times(ratio: Ratio) -> Interval | float | None:

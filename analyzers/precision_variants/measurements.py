@@ -154,6 +154,12 @@ class Overflow(Record):
     direction: Direction
     nonfinite: int
 
+    def where(self, layers: int) -> str:
+        """Write the place in a model of ``layers`` layers: the layer and, within it, the module; a gradient as one."""
+        inside = 0 <= self.layer < layers and self.name != f"layers.{self.layer}"
+        place = f"layer {self.layer}, {self.name}" if inside else self.name
+        return f"the gradient of {place}" if self.direction == "backward" else place
+
 
 class Routing(Record):
     """How the routers of a mixture of experts chose, compared with the reference. tokens: their number; rerouted: tokens that at least one

@@ -10,7 +10,6 @@ from analyzers.columns import Column, Table
 from analyzers.core.report import Report
 from analyzers.core.rows import columns
 from analyzers.formatting import NOTHING, magnitude, power, share
-from analyzers.precision_variants.answers import where
 from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport
 from analyzers.precision_variants.measurements import (
@@ -49,7 +48,7 @@ def _scale(row: Any) -> str:
 
 def _first(key: str) -> Callable[[Any], str | None]:
     """Return the function that writes where a variant overflows first."""
-    return lambda row: None if row[key] is None else where(row[key], row["layers"])
+    return lambda row: None if row[key] is None else row[key].where(row["layers"])
 
 
 def _variants(report: "PrecisionReport") -> Iterator[dict[str, Any]]:

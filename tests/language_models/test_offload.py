@@ -58,7 +58,7 @@ def test_the_same_bits_with_one_layer_in_memory(kind: str, layers_at_once: list[
     monkeypatch.setattr(OpenModel, "_places", refuse)
     found = report(kind, request(kind, MODEL))
     assert lasting(found) == lasting(expected)
-    assert any(note.startswith("Layers were read from the weight files one at a time") for note in found.notes)
+    assert any(str(note).startswith("Layers were read from the weight files one at a time") for note in found.notes)
     assert {len(layers) for layers in layers_at_once} <= {0, 1} and len(set.union(*layers_at_once)) == 4
 
 

@@ -37,10 +37,10 @@ class Report(base.Report):
     notes: tuple[Note, ...] = ()
     coverage: tuple[Coverage, ...] = ()
 
-    _all_rows: dict[str, Callable[[], Sequence[Any]]] = PrivateAttr(default_factory=dict)
+    _all_rows: dict[str, Callable[[], Any]] = PrivateAttr(default_factory=dict)
 
-    def keep_rows(self, name: str, every: Callable[[], Sequence[Any]]) -> None:
-        """Store the function that makes all rows of a table of which the report has the first `limits.REPORT_TENSORS`. Not in the JSON."""
+    def keep_rows(self, name: str, every: Callable[[], Any]) -> None:
+        """Store the function that makes a field with all its rows, of which the report has the first `limits.REPORT_TENSORS`."""
         self._all_rows[name] = every
 
     @property
@@ -102,7 +102,7 @@ class Report(base.Report):
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """Return `tables` with all rows, if the analyzer made this object; a report read from JSON may have fewer."""
-        return self.model_copy(update={name: tuple(every()) for name, every in self._all_rows.items()}).tables()
+        return self.model_copy(update={name: every() for name, every in self._all_rows.items()}).tables()
 
     def _summary(self) -> tuple[Table, ...]:
         """Return the table of one row: the report's plain fields, and its verdict in words."""

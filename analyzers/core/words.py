@@ -25,6 +25,13 @@ def _share(value: Any) -> str:
     return formatting.share(value)
 
 
+def _times(value: Any) -> str:
+    """Write a factor; one that was estimated with its interval."""
+    if isinstance(value, Interval):
+        return f"{formatting.magnitude(value.estimate)} times ({formatting.magnitude(value.low)} to {formatting.magnitude(value.high)})"
+    return f"{formatting.magnitude(value)} times"
+
+
 FORMATS: dict[str, Callable[[Any], str]] = {
     "": str,
     "text": str,
@@ -42,7 +49,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "name": lambda value: quoted(value, 200),
     "names": quoted_names,
     "list": lambda values: formatting.listed(list(values)),
-    "times": lambda value: f"{formatting.magnitude(value)} times",
+    "times": _times,
     "cosine": formatting.cosine,
     "ratio": lambda value: formatting.fixed(value, 2),
     "number": lambda value: f"{value:,g}",

@@ -28,7 +28,7 @@ def add_options(parser: Parser) -> None:
         "lm_head, norms, router, softmax), autocast (true, false), attention (eager, sdpa, flash), reductions (full, reduced), weights "
         "(int8, int4, fp8, fp8_tensor, mxfp4), adapter (merged, beside); may be repeated",
     )
-    add_outputs(parser, tensors=True)
+    add_outputs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         named = [name.strip() for name in (options.variants or "").split(",")]
         given["variants"] = tuple(name for name in named if name) + tuple(options.variant)
     request = request_of(PrecisionRequest, options, **given)
-    return write_one(options, _analysis(request), request.model, lambda report: report.lines(), _tensors)
+    return write_one(options, _analysis(request), request.model)
 
 
 def _analysis(request: PrecisionRequest) -> Iterator[Any]:
@@ -54,9 +54,3 @@ def _analysis(request: PrecisionRequest) -> Iterator[Any]:
     from analyzers.precision_variants import analyze
 
     yield from analyze(request, Access(token=True, local=True))
-
-
-def _tensors(report: Any) -> list[str]:
-    from analyzers.precision_variants import text
-
-    return text.tensors(report)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, cast
 from weakref import finalize
@@ -24,12 +23,10 @@ from analyzers.precision_variants.staged_pass import Captured
 
 
 class Fit(NamedTuple):
-    """x = intercept + slope ref. residual: rms of x minus the fit. None where ref is constant, correlation also where x is."""
+    """The least-squares fit of x on ref. None where ref is constant, correlation also where x is."""
 
     slope: float | None = None
-    intercept: float | None = None
     correlation: float | None = None
-    residual: float | None = None
 
 
 class Sums(NamedTuple):
@@ -81,13 +78,6 @@ class Sums(NamedTuple):
             return None
         return math.sqrt(self.d_d / self.ref_ref) if self.d_d else 0.0
 
-    @property
-    def max_rel(self) -> float | None:
-        """max |d| / ref_rms: 0 without error, None where ref is all 0 and x is not."""
-        if not self.finite or (self.ref_ref == 0 and self.largest > 0):
-            return None
-        return self.largest / math.sqrt(self.ref_ref / self.finite) if self.largest else 0.0
-
     def fit(self) -> Fit:
         """Least-squares fit of x on ref."""
         n = self.finite
@@ -101,19 +91,17 @@ class Sums(NamedTuple):
         covariance = self.ref_d / n - ref_mean * d_mean
         x_variance = ref_variance + 2 * covariance + d_variance
         slope = 1 + covariance / ref_variance
-        residual = math.sqrt(max(0.0, d_variance - covariance**2 / ref_variance))
         correlation = max(-1.0, min(1.0, slope * math.sqrt(ref_variance / x_variance))) if x_variance > 0 else None
-        return Fit(slope, d_mean - (slope - 1) * ref_mean, correlation, residual)
+        return Fit(slope, correlation)
 
 
-def by_sequence(tensor: Tensor, sequences: int) -> Tensor:
-    """(S, n): one row per sequence where the elements divide evenly by sequence, else (1, n)."""
-    rows = 1 if tensor.numel() % sequences else sequences
-    return tensor.reshape(rows, tensor.numel() // rows)
+def _row(tensor: Tensor) -> Tensor:
+    """(1, n)."""
+    return tensor.reshape(1, -1)
 
 
-def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], scale: float = 1.0) -> list[list[Sums]]:
-    """Sums of each x (R, n) divided by ``scale`` against its ref (R, n), one per row.
+def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], scale: float = 1.0) -> list[Sums]:
+    """Sums of each x (1, n) divided by ``scale`` against its ref (1, n).
 
     ref is finite and may be on another device. moments: `totals` of each ref; scale: a power of two.
     """
@@ -126,11 +114,8 @@ def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], 
         np.isfinite(found).all(1).tolist(), *(each.tolist() for each in (of_ref, d, of_ref_ref, d_d, ref_d, largest)), strict=True
     )
     return [
-        [
-            Sums(x.shape[1], x.shape[1], 0, *values) if is_finite else _finite_sums(x[row], ref[row], scale)
-            for row, (is_finite, *values) in enumerate(islice(columns, x.shape[0]))
-        ]
-        for x, ref in pairs
+        Sums(x.shape[1], x.shape[1], 0, *values) if is_finite else _finite_sums(x[0], ref[0], scale)
+        for (x, ref), (is_finite, *values) in zip(pairs, columns, strict=True)
     ]
 
 
@@ -140,7 +125,7 @@ def _finite_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:
     for x_part, ref_part in zip(torch.split(x, chunk_of(x)), torch.split(ref, chunk_of(x)), strict=True):
         finite = torch.isfinite(x_part)
         chosen = ref_part.to(x.device)[finite][None].double()  # in which no difference overflows
-        ((part,),) = sums([(x_part[finite][None].double(), chosen)], totals([(chosen, None)]), scale)
+        (part,) = sums([(x_part[finite][None].double(), chosen)], totals([(chosen, None)]), scale)
         parts.append(part._replace(elements=len(x_part), nonfinite=len(x_part) - part.finite))
     return Sums.of(parts)
 
@@ -180,7 +165,6 @@ class Stored:
     """
 
     device: str | None
-    sequences: int
     tensors: dict[Key, Tensor] | TensorFiles = field(init=False)
     _moments: dict[Key, FloatArray] = field(default_factory=dict)
     _waiting: list[Captured] = field(default_factory=list)
@@ -205,7 +189,7 @@ class Stored:
             self._settle()
 
     def _settle(self) -> None:
-        moments = totals([(self.rows(each, each.tensor), None) for each in self._waiting])
+        moments = totals([(_row(each.tensor), None) for each in self._waiting])
         self._moments |= {each.key: of_tensor for each, of_tensor in zip(self._waiting, moments, strict=True)}
         self._waiting, self._bytes = [], 0.0
 
@@ -215,39 +199,20 @@ class Stored:
         self._settle()
         return self._moments
 
-    def rows(self, captured: Captured, tensor: Tensor) -> Tensor:
-        """The tensor by sequence; whole if its rows are in the order of experts, or a gradient of parameters, summed over sequences."""
-        return by_sequence(tensor, 1 if captured.kind == "parameter_grad" or captured.routed else self.sequences)
-
 
 @dataclass(slots=True)
 class Compared:
-    """Sums of one tensor, one per sequence or one over all, and their sum. shape: None for several tensors pooled."""
+    """Sums of one tensor."""
 
     kind: Kind
     name: str
     layer: int | None
-    shape: tuple[int, ...] | None
-    parts: list[Sums]
-    whole: Sums = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.whole = Sums.of(self.parts)
+    whole: Sums
 
     def row(self) -> TensorError:
         """The row of the report."""
-        whole = self.whole
-        errors = [part.rms_rel for part in self.parts if part.rms_rel is not None] if len(self.parts) > 1 else []
-        return TensorError(
-            name=self.name,
-            kind=self.kind,
-            layer=self.layer,
-            shape=self.shape,
-            low=min(errors, default=None),
-            high=max(errors, default=None),
-            **{name: getattr(whole, name) for name in ("rms_rel", "rms", "max", "max_rel", "bias", "elements", "nonfinite", "ref_rms")},
-            **whole.fit()._asdict(),
-        )
+        measures = {name: getattr(self.whole, name) for name in ("rms_rel", "rms", "max", "bias", "nonfinite", "ref_rms")}
+        return TensorError(name=self.name, kind=self.kind, layer=self.layer, correlation=self.whole.fit().correlation, **measures)
 
 
 @dataclass(slots=True)
@@ -274,13 +239,10 @@ class Comparison:
 
     def _settle(self) -> None:
         stored, waiting = self.stored, [each for each in self._waiting if not each.routed or self._corresponds(each.layer)]
-        pairs = [(stored.rows(each, each.tensor), stored.rows(each, stored.tensors[each.key])) for each in waiting]
+        pairs = [(_row(each.tensor), _row(stored.tensors[each.key])) for each in waiting]
         moments = stored.moments
         parts = dict(zip(waiting, sums(pairs, [moments[each.key] for each in waiting], self.scale), strict=True))
-        self._compared += [
-            Compared(each.kind, each.name, each.layer, tuple(each.tensor.shape), parts.get(each) or [_counted(each.tensor)])
-            for each in self._waiting
-        ]
+        self._compared += [Compared(each.kind, each.name, each.layer, parts.get(each) or _counted(each.tensor)) for each in self._waiting]
         self._waiting, self._bytes = [], 0.0
 
     def _corresponds(self, layer: int | None) -> bool:

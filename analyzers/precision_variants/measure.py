@@ -14,14 +14,14 @@ from analyzers.numerics.formats import FP16
 from analyzers.precision_variants.compare import Comparison, Stored
 from analyzers.precision_variants.headroom import Peaks, fp16_overflow, headroom
 from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.measurements import Passes, Reference, Variant
+from analyzers.precision_variants.measurements import Reference, Variant
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.report import VariantProgress
 from analyzers.precision_variants.spots import Located, Spots
 from analyzers.precision_variants.staged_pass import Captured, PassOptions, StagedPass
-from analyzers.precision_variants.summary import logprobs, parameter_kinds, routing, rows, summary
+from analyzers.precision_variants.summary import logprobs, routing, rows, summary
 from analyzers.precision_variants.variant_weights import STORED, Rounding
-from analyzers.precision_variants.variants import Settings, described
+from analyzers.precision_variants.variants import Settings
 
 REFERENCE = "reference"
 
@@ -45,17 +45,10 @@ class Measurement:
     kept: int | None = None
     beside: ModelParts | None = None
     trials: int = 0
-    references: int = 0
-    variants: int = 0
     disagreements: dict[str, float] = field(default_factory=dict)
     located: Located | None = None
     _done: int = field(default=0)
     _reached: int = field(default=0)
-
-    @property
-    def passes(self) -> Passes:
-        """The passes so far."""
-        return Passes(reference=self.references, variants=self.variants, trials=self.trials)
 
     def reference(
         self, rounding: Rounding, random: bool, attention: str | None = None
@@ -64,7 +57,7 @@ class Measurement:
 
         Raises InvalidCheckpoint where values are not finite, InvalidData where old log-probabilities leave no gradient.
         """
-        stored = Stored(self.reference_device, len(self.token_ids))
+        stored = Stored(self.reference_device)
         run = StagedPass(
             self.anatomy,
             self.token_ids,
@@ -90,7 +83,6 @@ class Measurement:
             gradients = (stored.tensors[key] for key in stored.moments if key[0].endswith("_grad"))
             spots = run.forward_peaks.spots or Spots(), run.backward_peaks.spots or Spots()
             self.located = Located.of(self.anatomy, *spots, run.log_p.shape, gradients, run.not_called)
-        self.references += 1
         yield self.finished(REFERENCE)
         levels = headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, 1.0)
         parameters = {id(parameter): parameter.numel() for parameter in self.anatomy.model.parameters()}
@@ -138,26 +130,21 @@ class Measurement:
             if backward is None:
                 searched, trials = False, trials + 1
                 backward = yield from attempt(1.0)
-        self.variants += 1
         self.trials += trials - 1
         yield self.finished(name)
         compared = [*forward.compared, *backward.comparison.compared]
-        token_logprobs = logprobs(run.log_p.cpu(), stored.log_p.cpu())  # few values, and many operations
-        mean, reference_mean = (each.cpu().double().mean() for each in (losses, stored.losses))
+        log_p = run.log_p.cpu(), stored.log_p.cpu()  # few values, and many operations
+        mean = losses.cpu().double().mean()
         return Variant(
             settings=settings,
-            written=described(settings),
             attention=attention,
             loss_scale=scale,
-            trials=trials,
             loss=float(mean) if torch.isfinite(mean) else None,
-            reference_loss=float(reference_mean),
             clipped=clipped,
-            summary=summary(compared, len(self.anatomy.layers), token_logprobs),
-            routing=routing(run.routing, stored.routing),
-            logprobs=token_logprobs,
+            summary=summary(compared, len(self.anatomy.layers), *log_p),
+            routing=routing(run.routing, stored.routing, compared),
+            logprobs=logprobs(*log_p),
             tensors=rows(compared),
-            parameter_kinds=parameter_kinds(compared),
             headroom=headroom(run.forward_peaks, backward.peaks, run.weight_peaks, backward.scale),
             overflow=run.forward_peaks.first("forward"),
             overflow_bw=backward.peaks.first("backward"),

@@ -1,4 +1,4 @@
-"""The parts of the report. Field names are the JSON contract; fields may be added, never renamed.
+"""The measurements of the report. Field names are the JSON contract; a field with a title is a column of a table.
 
 Decoder layers are counted from 0; layer -1 is the embedding output, the input of layer 0; layer L, of L layers, is the final norm and the
 head. x is a variant's value, ref the reference's; sums and means run over all elements of all sequences at which both are finite. Relative
@@ -6,13 +6,36 @@ errors are plain ratios (0.01 is 1%), log-probabilities and losses are in nats, 
 element is finite or the denominator is zero.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from analyzers.core.rows import Shown
+from analyzers.formatting import NOTHING
 from analyzers.precision_variants.variants import Settings
 from analyzers.records import Record
 
 Kind = Literal["hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss", "inside", "inside_grad"]
 Direction = Literal["weights", "forward", "backward"]
+
+_KINDS: dict[Kind, str] = {
+    "hidden": "hidden state",
+    "hidden_grad": "hidden gradient",
+    "logits": "logits",
+    "logits_grad": "logits gradient",
+    "parameter_grad": "parameter gradient",
+    "logprob": "log-probability",
+    "loss": "loss",
+    "inside": "module output",
+    "inside_grad": "module gradient",
+}
+
+
+def short_layer(layer: int | None) -> str:
+    """Return the number of a layer, "emb." for the embedding output."""
+    return NOTHING if layer is None else "emb." if layer < 0 else str(layer)
+
+
+def _seven_digits(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.7g}"
 
 
 class TensorError(Record):
@@ -21,97 +44,79 @@ class TensorError(Record):
     name: "embeddings", "layers.3", "logits", the parameter, or the module inside a layer; kind: "hidden" is the output of decoder layer
     ``layer`` (-1: the embedding output; that of the last layer is the input of the final norm), "hidden_grad" the loss gradient with
     respect to it, "logits", "logits_grad", "parameter_grad", "logprob" of the chosen tokens, "loss" (per token, for gspo per sequence),
-    "inside" and "inside_grad" (on request). layer: null outside the layers. shape: null for pooled parameters, and in reports
-    made before it was added (as max_rel).
-    rms = sqrt(mean (x - ref)^2); rms_rel = rms / rms(ref), with no epsilon in the denominator, 0 where rms is 0; low, high: the smallest
-    and largest rms_rel of a single sequence, null for parameter gradients, which are summed over sequences, and for one sequence.
-    max = max |x - ref|; max_rel = max / rms(ref), again with no epsilon; bias = mean (x - ref). slope, intercept, correlation: of the
-    least-squares fit x = intercept + slope ref; residual: the rms of x minus the fit; null where ref is constant. elements: their number;
-    nonfinite: the number that are NaN or infinite in x. ref_rms = rms(ref).
+    "inside" and "inside_grad" (on request). layer: null outside the layers.
+    rms = sqrt(mean (x - ref)^2); rms_rel = rms / rms(ref), with no epsilon in the denominator, 0 where rms is 0; max = max |x - ref|;
+    bias = mean (x - ref); correlation: of x and ref, null where one is constant; nonfinite: the number of elements that are NaN or infinite
+    in x; ref_rms = rms(ref).
     """
 
-    name: str
-    kind: Kind
-    layer: int | None
-    shape: tuple[int, ...] | None = None
-    rms_rel: float | None
-    low: float | None
-    high: float | None
-    rms: float | None
-    max: float | None
-    max_rel: float | None = None
-    bias: float | None
-    slope: float | None
-    intercept: float | None
-    correlation: float | None
-    residual: float | None
-    elements: int
-    nonfinite: int
-    ref_rms: float | None
+    name: Annotated[str, Shown("Tensor", width=310)]
+    kind: Annotated[Kind, Shown("Kind", _KINDS.__getitem__, width=156)]
+    layer: Annotated[int | None, Shown("Layer", short_layer)]
+    rms_rel: Annotated[float | None, Shown("Error", "share")]
+    max: Annotated[float | None, Shown("Max |x - ref|", "magnitude")]
+    nonfinite: Annotated[int, Shown("Not finite", "count")]
+    bias: Annotated[float | None, Shown("Bias", "magnitude")]
+    correlation: Annotated[float | None, Shown("Correlation", _seven_digits, width=110)]
+    rms: Annotated[float | None, Shown("rms", "magnitude")]
+    ref_rms: Annotated[float | None, Shown("rms of reference", "magnitude")]
 
 
-class ParameterKind(Record):
-    """Gradients of one kind of parameter over all layers. kind: the parameter's name within its layer ("mlp.up_proj.weight"), or its
-    full name outside layers. rms_rel: sqrt(sum of (x - ref)^2 / sum of ref^2) over all; worst: the largest rms_rel of a single tensor,
-    ``worst_name``.
+class Forward(Record):
+    """The forward errors of a variant, each ``rms_rel`` of one tensor.
+
+    embeddings: hidden, layer -1; mid_median, mid_max: over the outputs of all decoder layers 0 ... L-1, the last included (only embeddings
+    and head are left out), mid_max_layer: that of the maximum; logits; head: the loss of each token, for gspo of each sequence.
+    logprob_mean, logprob_max: mean and maximum of |log p - log p_ref| over the chosen tokens, in nats.
     """
 
-    kind: str
-    tensors: int
-    elements: int
-    rms_rel: float | None
-    worst: float | None
-    worst_name: str | None
-    nonfinite: int
-
-
-class Summary(Record):
-    """One row per variant: rms_rel of single tensors.
-
-    Forward: embeddings (hidden, layer -1); mid_median, mid_max over the outputs of all decoder layers 0 ... L-1, the last included (only
-    embeddings and head are left out); logits; head (the loss of each token, for gspo of each sequence). Backward: head_bw (hidden_grad of
-    the last layer, the gradient entering the final norm); logits_bw; mid_median_bw, mid_max_bw (hidden_grad of the same layers);
-    first_layer_bw (hidden_grad, layer -1: the gradient that layer 0 passes to the embeddings). mid_max_layer, mid_max_bw_layer: the layer
-    of the maximum. parameters_bw: over all parameter gradients. logprob_mean, logprob_max: mean and maximum of |log p - log p_ref| over
-    the chosen tokens, in nats. Analysis version 1 left the last layer out of the mid columns.
-    """
-
-    embeddings: float | None
-    mid_median: float | None
-    mid_max: float | None
+    embeddings: Annotated[float | None, Shown("Embeddings", "share")]
+    mid_median: Annotated[float | None, Shown("Median layer", "share")]
+    mid_max: Annotated[float | None, Shown("Worst layer", "share")]
     mid_max_layer: int | None
-    logits: float | None
-    head: float | None
-    head_bw: float | None
-    logits_bw: float | None
-    mid_median_bw: float | None
-    mid_max_bw: float | None
+    logits: Annotated[float | None, Shown("Logits", "share")]
+    head: Annotated[float | None, Shown("Loss", "share")]
+    logprob_mean: Annotated[float | None, Shown("Log-probability, mean (nats)", "magnitude")]
+    logprob_max: Annotated[float | None, Shown("max (nats)", "magnitude")]
+
+
+class Backward(Record):
+    """The backward errors of a variant, each ``rms_rel``.
+
+    logits_bw; head_bw: hidden_grad of the last layer, the gradient that enters the final norm; mid_median_bw, mid_max_bw: over hidden_grad
+    of layers 0 ... L-1, mid_max_bw_layer: that of the maximum; first_layer_bw: hidden_grad, layer -1, the gradient that layer 0 passes to
+    the embeddings; parameters_bw: over all parameter gradients.
+    """
+
+    logits_bw: Annotated[float | None, Shown("Logits", "share")]
+    head_bw: Annotated[float | None, Shown("Head", "share")]
+    mid_median_bw: Annotated[float | None, Shown("Median layer", "share")]
+    mid_max_bw: Annotated[float | None, Shown("Worst layer", "share")]
     mid_max_bw_layer: int | None
-    first_layer_bw: float | None
-    parameters_bw: float | None
-    logprob_mean: float | None
-    logprob_max: float | None
+    first_layer_bw: Annotated[float | None, Shown("First layer", "share")]
+    parameters_bw: Annotated[float | None, Shown("Parameters", "share")]
+
+
+class Summary(Backward, Forward):
+    """The errors of a variant in a row, forward and backward."""
 
 
 class Logprobs(Record):
-    """Log-probabilities of the chosen tokens. mean, max: of |d|, d = log p - log p_ref, in nats; bias: mean of d; slope, correlation: of
-    log p on log p_ref. The importance ratio between both, as when sampling in one precision and training in the other, is exp(d) for a
-    token and exp(mean d) for a sequence: ratio_mean and ratio_max are the mean and maximum of |exp(d) - 1|, sequence_ratio_mean and
-    sequence_ratio_max those of |exp(mean d) - 1|. outside_clip: the share of sequences whose ratio is outside GSPO's published clip range,
-    1 - 3e-4 ... 1 + 4e-4.
+    """Log-probabilities of the chosen tokens, d = log p - log p_ref in nats. bias: mean of d; slope, correlation: of log p on log p_ref.
+
+    The importance ratio between both, as when sampling in one precision and training in the other, is exp(d) for a token and exp(mean d)
+    for a sequence: ratio_mean and ratio_max are the mean and maximum of |exp(d) - 1|, sequence_ratio_mean and sequence_ratio_max those of
+    |exp(mean d) - 1|. outside_clip: the share of sequences whose ratio is outside GSPO's published clip range, 1 - 3e-4 ... 1 + 4e-4.
     """
 
-    tokens: int
-    mean: float | None
-    max: float | None
-    bias: float | None
-    slope: float | None
-    correlation: float | None
-    ratio_mean: float | None
-    ratio_max: float | None
-    sequence_ratio_mean: float | None
-    sequence_ratio_max: float | None
-    outside_clip: float | None
+    bias: Annotated[float | None, Shown("Bias (nats)", "magnitude")]
+    slope: Annotated[float | None, Shown("Slope", _seven_digits)]
+    correlation: Annotated[float | None, Shown("Correlation", _seven_digits)]
+    ratio_mean: Annotated[float | None, Shown("Token ratio, mean", "share")]
+    ratio_max: Annotated[float | None, Shown("Token ratio, max", "share")]
+    sequence_ratio_mean: Annotated[float | None, Shown("Sequence ratio, mean", "share")]
+    sequence_ratio_max: Annotated[float | None, Shown("Sequence ratio, max", "share")]
+    outside_clip: Annotated[float | None, Shown("Outside GSPO clip", "share")]
 
 
 class Headroom(Record):
@@ -123,16 +128,16 @@ class Headroom(Record):
     112 bits more. nonfinite, nonfinite_bw: number of elements that are NaN or infinite, forward and backward.
     """
 
-    layer: int
-    forward: float | None
-    backward: float | None
-    weights: float | None
-    forward_max: float | None
-    backward_max: float | None
-    weights_max: float | None
-    forward_at: str | None
-    backward_at: str | None
-    weights_at: str | None
+    layer: Annotated[int, Shown("Layer", short_layer)]
+    forward: Annotated[float | None, Shown("Forward, bits", "magnitude")]
+    forward_max: Annotated[float | None, Shown("Largest value", "magnitude")]
+    forward_at: Annotated[str | None, Shown("in")]
+    backward: Annotated[float | None, Shown("Backward, bits", "magnitude")]
+    backward_max: Annotated[float | None, Shown("Largest gradient", "magnitude")]
+    backward_at: Annotated[str | None, Shown("in")]
+    weights: Annotated[float | None, Shown("Weights, bits", "magnitude")]
+    weights_max: Annotated[float | None, Shown("Largest weight", "magnitude")]
+    weights_at: Annotated[str | None, Shown("in")]
     nonfinite: int
     nonfinite_bw: int
 
@@ -149,47 +154,49 @@ class Overflow(Record):
     direction: Direction
     nonfinite: int
 
+    def where(self, layers: int) -> str:
+        """Write the place in a model of ``layers`` layers: the layer and, within it, the module; a gradient as one."""
+        inside = 0 <= self.layer < layers and self.name != f"layers.{self.layer}"
+        place = f"layer {self.layer}, {self.name}" if inside else self.name
+        return f"the gradient of {place}" if self.direction == "backward" else place
+
 
 class Routing(Record):
     """How the routers of a mixture of experts chose, compared with the reference. tokens: their number; rerouted: tokens that at least one
     layer sends to other experts. layers: the layers with a router; apart: those in which a token has other experts, or the same in another
-    order, so that values within the experts have no counterpart in the reference and no error.
+    order, so that values within the experts have no counterpart in the reference and no error; uncompared: the number of such tensors.
     """
 
     tokens: int
     rerouted: int
     layers: tuple[int, ...]
     apart: tuple[int, ...]
+    uncompared: int
 
 
 class Variant(Record):
     """One way of running the model, compared with the reference.
 
-    settings: as parsed; written: the same as text; attention: the implementation that ran. loss_scale: the largest power of two that keeps
-    all gradients finite, undone before comparing; 1 except for fp16; null if none does (gradients are then those of the unscaled loss).
-    trials: backward passes needed to find it. loss: the mean; reference_loss: that of the reference it was compared with. clipped: the
-    share of ratios (gspo: sequences, grpo: tokens) whose gradient is zero because of clipping; null for ce, where the loss is not finite,
-    and in reports made before it was added. tensors: in the order computed; parameter gradients are pooled by layer beyond
-    `limits.REPORT_TENSORS` rows. headroom: of the variant's own values, layers -1 to L; overflow, overflow_bw: null where all is finite.
-    routing: null without experts, and in reports made before it was added.
+    settings: as parsed; attention: the implementation that ran. loss_scale: the largest power of two that keeps all gradients finite,
+    undone before comparing; 1 except for fp16; null if none does (gradients are then those of the unscaled loss). loss: the mean. clipped:
+    the share of ratios (gspo: sequences, grpo: tokens) whose gradient is zero because of clipping; null for ce and where the loss is not
+    finite. tensors: those at the boundaries of layers first, each in the order computed; over all variants the first
+    `limits.REPORT_TENSORS`. headroom: of the variant's own values, layers -1 to L; overflow, overflow_bw: null where all is finite.
+    routing: null without experts.
     """
 
     settings: Settings
-    written: str
     attention: str
     loss_scale: float | None
-    trials: int
     loss: float | None
-    reference_loss: float
-    clipped: float | None = None
+    clipped: float | None
     summary: Summary
     logprobs: Logprobs
     tensors: tuple[TensorError, ...]
-    parameter_kinds: tuple[ParameterKind, ...]
     headroom: tuple[Headroom, ...]
     overflow: Overflow | None
     overflow_bw: Overflow | None
-    routing: Routing | None = None
+    routing: Routing | None
 
 
 class Reference(Record):
@@ -203,33 +210,35 @@ class Reference(Record):
     parameters: int
     loss: float
     sequence_losses: tuple[float, ...]
-    clipped: float | None = None
+    clipped: float | None
     headroom: tuple[Headroom, ...]
     fp16_overflow: Overflow | None
 
 
 class Inputs(Record):
     """The tokens of the runs. source: "builtin", "text", "random", a file or a dataset; commit: of a dataset, or a hash of the text; null
-    for the built-in text and random tokens. token_ids: (sequences, length). predicted: number of predicted tokens, length - 1 per row.
-    advantages: empty for ce. clip: the range used, (below 1, above 1); null for ce. preview: the beginning of the first row.
+    for the built-in text and random tokens. token_ids: (sequences, length); every token but the first of a row is predicted. advantages:
+    empty for ce. clip: the range used, (below 1, above 1); null for ce. preview: the beginning of the first row.
     """
 
     source: str
     commit: str | None
-    sequences: int
-    length: int
-    predicted: int
     token_ids: tuple[tuple[int, ...], ...]
     advantages: tuple[float, ...]
-    clip: tuple[float, float] | None = None
+    clip: tuple[float, float] | None
     preview: str
 
+    @property
+    def sequences(self) -> int:
+        """The number of sequences."""
+        return len(self.token_ids)
 
-class Passes(Record):
-    """Forward and backward passes: of references (more than one if ``pre_rounded``), of variants, and further backward passes that tried
-    loss scales.
-    """
+    @property
+    def length(self) -> int:
+        """The tokens of each sequence."""
+        return len(self.token_ids[0])
 
-    reference: int
-    variants: int
-    trials: int
+    @property
+    def predicted(self) -> int:
+        """The number of predicted tokens."""
+        return self.sequences * (self.length - 1)

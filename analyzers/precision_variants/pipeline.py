@@ -18,14 +18,11 @@ from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory_needs import available_bytes, too_large, weight_bytes
 from analyzers.language_models.prompts import Batch
+from analyzers.precision_variants.answers import advice, answer, notes
 from analyzers.precision_variants.casts import implementation
 from analyzers.precision_variants.engine.compare import EngineComparison
-from analyzers.precision_variants.engine.hidden import DATA_URL, digest
 from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.engine.runs import batches, padded, token_rows
-from analyzers.precision_variants.engine.sentences import notes as engine_notes
-from analyzers.precision_variants.engine.sentences import statement as engine_findings
-from analyzers.precision_variants.fp16_passport import Fp16Passport
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
@@ -34,8 +31,7 @@ from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.reductions import WAITING_BYTES
 from analyzers.precision_variants.report import PrecisionReport, VariantProgress
 from analyzers.precision_variants.request import ANALYSIS_VERSION, PrecisionRequest
-from analyzers.precision_variants.sentences import notes, statement
-from analyzers.precision_variants.variant_weights import DTYPES, STORED, Rounding, check_quantization
+from analyzers.precision_variants.variant_weights import STORED, Rounding, check_quantization
 from analyzers.precision_variants.variants import Settings
 
 _OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
@@ -75,12 +71,9 @@ class Pipeline:
         batch = Batch(token_ids, token_ids, tuple(map(len, inputs.rows)))
         weights = advantages(request, len(inputs.rows))
         engine = None
-        if request.hidden_states and not (access.local or request.hidden_states.startswith(DATA_URL)):
-            raise InvalidRequest("The path of hidden states works on the command line and in Python only: send the file as a data URL.")
         if request.logprobs:
             rows = token_rows(request.logprobs, opened)
-            engine = EngineComparison(request.logprobs, rows, opened, opened.attention, variants, request.against, request.hidden_states)
-            _ = engine.hidden  # a file that cannot be used is refused before weights are read
+            engine = EngineComparison(request.logprobs, rows, opened, opened.attention, variants, request.against)
         return cls(request, inputs, batch, weights, objective(request, inputs, weights), opened.attention, variants, engine)
 
     @property
@@ -140,49 +133,35 @@ class Pipeline:
         inputs = Inputs(
             source=self.tokens.source,
             commit=self.tokens.commit,
-            sequences=len(self.tokens.rows),
-            length=len(self.tokens.rows[0]),
-            predicted=len(self.tokens.rows) * (len(self.tokens.rows[0]) - 1),
             token_ids=self.tokens.rows,
             advantages=self.advantages,
             clip=None if request.loss == "ce" else self.objective.clip,
             preview=self.tokens.preview,
         )
         given = request.text is not None or request.token_ids or request.logprobs
-        routed = "router" in measured.anatomy.roles.values()
-        dtypes = dict.fromkeys(variant.settings.dtype for variant in variants.values() if variant.settings.dtype in ("bf16", "fp16"))
-        wide: dict[str, list[str]] = {dtype: measured.anatomy.loaded(DTYPES[dtype]).in_fp32() for dtype in dtypes}
-        on_disk = ("The reference was kept on disk: it needs more memory than was free.",) if measured.reference_device == "disk" else ()
-        return PrecisionReport(
+        assert measured.located is not None
+        decode = opened.tokenizer.decode if self.tokens.preview else None
+        passport = measured.located.passport(reference, variants, self.tokens.rows, self.tokens.cut, decode)
+        most = limits.REPORT_TENSORS // len(variants)
+        report = PrecisionReport(
             id=content_id("precision", ANALYSIS_VERSION, self._resolved(opened)),
             analysis_version=ANALYSIS_VERSION,
-            request=request.canonical(opened, None if given else self.tokens.source).model_copy(update=self._uploaded()),
+            request=request.canonical(opened, None if given else self.tokens.source),
             checkpoint=opened.facts,
             inputs=inputs,
             reference=reference,
-            variants=variants,
-            fp16_passport=self._passport(opened, measured, reference, variants),
-            passes=measured.passes,
+            variants={name: each.model_copy(update={"tensors": each.tensors[:most]}) for name, each in variants.items()},
+            fp16_passport=passport,
             engine=engine,
-            statement=" ".join([*(engine_findings(engine) if engine else []), statement(reference, variants, routed)]),
-            notes=(
-                *(engine_notes(engine) if engine else []),
-                *notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements),
-                *on_disk,
-            ),
+            answer=answer(reference, variants, passport, engine),
+            advice=advice(opened.facts.ref, variants, passport, engine),
+            notes=tuple(notes(request, inputs, variants, passport, engine, opened, measured)),
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
-
-    def _passport(
-        self, opened: OpenModel, measured: Measurement, reference: Reference, variants: dict[str, Variant]
-    ) -> Fp16Passport | None:
-        """The fp16 passport, with the text around the largest values where the tokens came from a text."""
-        located, rows = measured.located, self.tokens.rows
-        if located is None:
-            return None
-        decode = opened.tokenizer.decode if self.tokens.preview else None
-        return located.passport(reference, variants, rows, self.tokens.cut, decode)
+        if any(len(each.tensors) > most for each in variants.values()):
+            report.keep_rows("variants", lambda: variants)
+        return report
 
     def _reference(self, settings: Settings, attention: str) -> tuple[Rounding, str]:
         """Rounding and attention of the reference of a variant; flash attention has none in fp32."""
@@ -198,13 +177,7 @@ class Pipeline:
     def _resolved(self, opened: OpenModel) -> dict[str, Any]:
         """See `TokensRequest.resolved`; variants by their settings, however they were written."""
         variants = {name: settings.model_dump(mode="json", exclude_defaults=True) for name, (settings, _) in self.variants.items()}
-        hidden = self.request.hidden_states
-        resolved = self.request.resolved(opened, self.tokens.source, self.tokens.commit, _OPTIONS) | {"variants": variants}
-        return resolved | ({"hidden_states": digest(hidden)} if hidden else {})
-
-    def _uploaded(self) -> dict[str, str]:
-        """Return what stands in the report for an uploaded file, which it does not repeat."""
-        return {"hidden_states": DATA_URL} if (self.request.hidden_states or "").startswith(DATA_URL) else {}
+        return self.request.resolved(opened, self.tokens.source, self.tokens.commit, _OPTIONS) | {"variants": variants}
 
 
 _FLOAT = 4

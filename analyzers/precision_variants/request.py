@@ -64,7 +64,7 @@ def _clips(side: int) -> str:
 
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 
 class PrecisionRequest(ModelRequest):
@@ -90,9 +90,19 @@ class PrecisionRequest(ModelRequest):
     text: Annotated[str | None, Option(command=False)] = Field(
         default=None, max_length=limits.PRECISION_CHARACTERS, description="Your own text instead of data."
     )
-    sequences: int = Field(default=2, strict=True, description=f"Number of sequences, from 1 to {limits.PRECISION_SEQUENCES}.")
+    sequences: int = Field(
+        default=2,
+        strict=True,
+        ge=1,
+        le=limits.PRECISION_SEQUENCES,
+        description=f"Number of sequences, from 1 to {limits.PRECISION_SEQUENCES}.",
+    )
     sequence_length: Annotated[int, Option("Tokens per sequence")] = Field(
-        default=512, strict=True, description=f"Tokens per sequence, from 2 to {limits.PRECISION_TOKENS:,}."
+        default=512,
+        strict=True,
+        ge=2,
+        le=limits.PRECISION_TOKENS,
+        description=f"Tokens per sequence, from 2 to {limits.PRECISION_TOKENS:,}.",
     )
     loss: Annotated[Loss, Option(names=("Cross-entropy", "GSPO", "GRPO"))] = Field(
         default="ce",
@@ -115,12 +125,6 @@ class PrecisionRequest(ModelRequest):
         max_length=limits.ENGINE_TOKENS,
         description="Log-probabilities that an inference engine or a trainer gave its tokens, which replace data, to tell whether bf16 "
         "rounding explains them.",
-    )
-    hidden_states: Annotated[str | None, Option("Hidden states of the engine", metavar="FILE.safetensors", added=True)] = Field(
-        default=None,
-        max_length=limits.REQUEST_BYTES,
-        description="With logprobs: the engine's hidden states of the first sequences, a safetensors file whose tensors are named like "
-        "modules; its path on the command line and in Python, elsewhere its bytes as a data URL (data:;base64,...).",
     )
     against: tuple[EngineSequence, ...] = ()
     clip_low: Annotated[float | None, Option("Clip below 1 by", example=_clips(0).upper())] = Field(
@@ -155,20 +159,6 @@ class PrecisionRequest(ModelRequest):
     def _not_blank(cls, text: str | None) -> str | None:
         return text if text is not None and text.strip() else None
 
-    @field_validator("sequences")
-    @classmethod
-    def _sequences_in_range(cls, sequences: int) -> int:
-        if not 1 <= sequences <= limits.PRECISION_SEQUENCES:
-            raise ValueError(f"from 1 to {limits.PRECISION_SEQUENCES} sequences, not {sequences:,}")
-        return sequences
-
-    @field_validator("sequence_length")
-    @classmethod
-    def _length_in_range(cls, length: int) -> int:
-        if not 2 <= length <= limits.PRECISION_TOKENS:
-            raise ValueError(f"a sequence may have 2 to {limits.PRECISION_TOKENS:,} tokens, not {length:,}")
-        return length
-
     @model_validator(mode="after")
     def _fits_together(self) -> "PrecisionRequest":
         if self.text is not None and self.data != "builtin":
@@ -179,8 +169,8 @@ class PrecisionRequest(ModelRequest):
             raise ValueError(
                 "logprobs have tokens of their own, of trained weights: give no token_ids, text, data, random_init or old_logprobs"
             )
-        if (self.against or self.hidden_states) and not self.logprobs:
-            raise ValueError(f"{'hidden_states' if self.hidden_states else 'against'} needs logprobs of the same tokens: give logprobs too")
+        if self.against and not self.logprobs:
+            raise ValueError("against needs logprobs of the same tokens: give logprobs too")
         if len({len(row) for row in self.token_ids}) > 1:
             raise ValueError("the rows of token_ids must be equally long, so that nothing is padded")
         if self.loss == "ce" and (self.advantages or self.old_logprobs or self.clip_low is not None or self.clip_high is not None):

@@ -99,7 +99,6 @@ class Located:
             first_overflow=None if self.first is None else read(self.first),
             rescale=None,
             not_called=self.not_called,
-            statement="",
         )
         return answered(measured, reference, variants)
 

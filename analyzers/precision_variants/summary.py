@@ -1,25 +1,24 @@
-"""A variant's summary row, its log-probabilities, and the gradient errors of each kind of parameter."""
+"""A variant's summary row, its log-probabilities, its routing, and the order of its tensors."""
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 import torch
 from torch import Tensor
 
-from analyzers import limits
 from analyzers.precision_variants.compare import Compared, Sums, sums
-from analyzers.precision_variants.measurements import Kind, Logprobs, ParameterKind, Routing, Summary, TensorError
+from analyzers.precision_variants.measurements import Kind, Logprobs, Routing, Summary, TensorError
 from analyzers.precision_variants.reductions import totals
 from analyzers.precision_variants.request import CLIP
 
-_IN_LAYER = re.compile(r".*?\.\d+\.(.+)")
+_WITHIN = ("parameter_grad", "inside", "inside_grad")
 
 
-def summary(compared: Sequence[Compared], layers: int, logprobs: Logprobs) -> Summary:
-    """layers: their number in the model."""
-    single = [tensor for tensor in compared if tensor.kind not in ("parameter_grad", "inside", "inside_grad")]
+def summary(compared: Sequence[Compared], layers: int, log_p: Tensor, reference: Tensor) -> Summary:
+    """Summarize the errors. layers: their number in the model; log_p, reference: (S, L)."""
+    d = _differences(log_p, reference)
+    single = [tensor for tensor in compared if tensor.kind not in _WITHIN]
     errors = {(tensor.kind, tensor.layer): tensor.whole.rms_rel for tensor in single}
     mid, mid_max, mid_layer = _middle(errors, "hidden", layers)
     mid_bw, mid_max_bw, mid_layer_bw = _middle(errors, "hidden_grad", layers)
@@ -37,8 +36,8 @@ def summary(compared: Sequence[Compared], layers: int, logprobs: Logprobs) -> Su
         mid_max_bw_layer=mid_layer_bw,
         first_layer_bw=errors.get(("hidden_grad", -1)),
         parameters_bw=Sums.of(tensor.whole for tensor in compared if tensor.kind == "parameter_grad").rms_rel,
-        logprob_mean=logprobs.mean,
-        logprob_max=logprobs.max,
+        logprob_mean=_finite(torch.mean, d.abs()),
+        logprob_max=_finite(torch.max, d.abs()),
     )
 
 
@@ -52,20 +51,16 @@ def _middle(errors: dict[tuple[Kind, int | None], float | None], kind: Kind, lay
 
 
 def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
-    """log_p, reference: (S, L)."""
-    d = (log_p.double() - reference.to(log_p.device).double()).cpu()
-    sequence_means = d.mean(-1)
-    d, sequence_means = d[torch.isfinite(d)], sequence_means[torch.isfinite(sequence_means)]
-    rows = [(log_p.reshape(1, -1), reference.to(log_p.device).reshape(1, -1))]
-    ((whole,),) = sums(rows, totals([(reference, None) for _, reference in rows]))
+    """Compare log-probabilities. log_p, reference: (S, L)."""
+    d, sequence_means = _differences(log_p, reference), (log_p.double() - reference.double()).mean(-1)
+    sequence_means = sequence_means[torch.isfinite(sequence_means)]
+    rows = [(log_p.reshape(1, -1), reference.reshape(1, -1))]
+    (whole,) = sums(rows, totals([(reference, None) for _, reference in rows]))
     fit = whole.fit()
     ratios, sequence_ratios = d.expm1().abs(), sequence_means.expm1()
     low, high = CLIP["gspo"]
     outside = (sequence_ratios < -low) | (sequence_ratios > high)
     return Logprobs(
-        tokens=log_p.numel(),
-        mean=_finite(torch.mean, d.abs()),
-        max=whole.max,
         bias=whole.bias,
         slope=fit.slope,
         correlation=fit.correlation,
@@ -77,13 +72,19 @@ def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
     )
 
 
+def _differences(log_p: Tensor, reference: Tensor) -> Tensor:
+    """Return the finite values of log p - log p of the reference, (n,) float64."""
+    d = log_p.double() - reference.double()
+    return d[torch.isfinite(d)]
+
+
 def _finite(statistic: Callable[[Tensor], Tensor], values: Tensor) -> float | None:
     result = float(statistic(values)) if values.numel() else math.nan
     return result if math.isfinite(result) else None
 
 
-def routing(chosen: Mapping[int, Tensor], reference: Mapping[int, Tensor]) -> Routing | None:
-    """Compare the experts chosen for each token, (tokens, k) by layer; None without experts."""
+def routing(chosen: Mapping[int, Tensor], reference: Mapping[int, Tensor], compared: Sequence[Compared]) -> Routing | None:
+    """Compare the experts chosen for each token, (tokens, k) by layer; None without experts. compared: the tensors of the run."""
     if not chosen:
         return None
     pairs = {layer: (chosen[layer].cpu(), reference[layer].cpu()) for layer in sorted(chosen)}
@@ -93,48 +94,10 @@ def routing(chosen: Mapping[int, Tensor], reference: Mapping[int, Tensor]) -> Ro
         rerouted=int(torch.stack(elsewhere).any(0).sum()),
         layers=tuple(pairs),
         apart=tuple(layer for layer, pair in pairs.items() if not torch.equal(*pair)),
-    )
-
-
-def parameter_kinds(compared: Sequence[Compared]) -> tuple[ParameterKind, ...]:
-    """Parameter gradients by kind, in the order of the model."""
-    kinds: dict[str, list[Compared]] = {}
-    gradients = [tensor for tensor in compared if tensor.kind == "parameter_grad"]
-    for gradient in sorted(gradients, key=lambda tensor: -1 if tensor.layer is None else tensor.layer):
-        kinds.setdefault(kind_of(gradient), []).append(gradient)
-    return tuple(_kind(kind, members) for kind, members in kinds.items())
-
-
-def kind_of(parameter: Compared) -> str:
-    """The parameter's name within its layer, or its full name outside layers."""
-    inside = _IN_LAYER.fullmatch(parameter.name) if parameter.layer is not None else None
-    return inside[1] if inside else parameter.name
-
-
-def _kind(kind: str, members: Sequence[Compared]) -> ParameterKind:
-    whole = Sums.of(member.whole for member in members)
-    errors = [(error, member.name) for member in members if (error := member.whole.rms_rel) is not None]
-    worst, name = max(errors, default=(None, None))
-    return ParameterKind(
-        kind=kind,
-        tensors=len(members),
-        elements=whole.elements,
-        rms_rel=whole.rms_rel,
-        worst=worst,
-        worst_name=name,
-        nonfinite=whole.nonfinite,
+        uncompared=sum(not tensor.whole.finite and tensor.whole.elements > tensor.whole.nonfinite for tensor in compared),
     )
 
 
 def rows(compared: Sequence[Compared]) -> tuple[TensorError, ...]:
-    """The rows of the report; where these would be too many, the parameters of each layer are pooled."""
-    if len(compared) <= limits.REPORT_TENSORS:
-        return tuple(tensor.row() for tensor in compared)
-    pooled: dict[int | None, Sums] = {}
-    for tensor in compared:
-        if tensor.kind == "parameter_grad":
-            pooled[tensor.layer] = Sums.of([pooled.get(tensor.layer, Sums()), tensor.whole])
-    others = [tensor for tensor in compared if tensor.kind != "parameter_grad"]
-    names = {layer: "other parameters" if layer is None else f"parameters of layer {layer}" for layer in pooled}
-    parameters = [Compared("parameter_grad", names[layer], layer, None, [whole]) for layer, whole in pooled.items()]
-    return tuple(tensor.row() for tensor in [*others, *parameters])
+    """Return the rows of a table: tensors at the boundaries of layers first, in the order computed."""
+    return tuple(tensor.row() for tensor in sorted(compared, key=lambda tensor: tensor.kind in _WITHIN))

@@ -1,4 +1,4 @@
-"""Draws an engine's log-probabilities against the reference's, with the band of bf16, and its hidden states by layer."""
+"""Draws an engine's log-probabilities against the reference's, with the band of bf16."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 
 from analyzers.precision_variants.engine.measurements import TokenDifference
 from analyzers.precision_variants.report import PrecisionReport
-from components.plots.marks import Series, line, log_figure, marked
-from components.plots.style import GREY, exactly, label, layout, text
+from components.plots.marks import line, marked
+from components.plots.style import GREY, label, layout, text
 
 SERIES = ("bf16 run", "engine")
 
@@ -16,7 +16,7 @@ def tokens(report: PrecisionReport) -> go.Figure:
     """Draw log p - log p of the reference for each token, of the engine and of the bf16 run. The band holds 99% of the bf16 run's."""
     assert report.engine is not None
     engine, figure = report.engine, go.Figure(layout=layout(360))
-    known = [each for each in engine.shown if each.engine is not None]
+    known = [each for each in engine.tokens if each.engine is not None]
     by_name = {
         "bf16 run": [each.bf16 - each.reference for each in known],
         "engine": [(each.engine or 0) - each.reference for each in known],
@@ -44,22 +44,3 @@ def _marker(style: int) -> dict[str, object]:
 
 def _token(each: TokenDifference) -> str:
     return f"{text(repr(each.text)) if each.text else each.token}, token {each.position} of sequence {each.sequence}"
-
-
-def layers(report: PrecisionReport) -> go.Figure:
-    """Draw rms_rel of hidden states by layer in percent, of the engine and of the bf16 run."""
-    assert report.engine is not None
-    rows = report.engine.layers
-    series = [
-        Series(
-            name,
-            [row.layer for row in rows],
-            [None if value is None else 100 * value for value in values],
-            [[f"layer {row.layer}", exactly(value)] for row, value in zip(rows, values, strict=True)],
-        )
-        for name, values in (("bf16 run", [row.bf16 for row in rows]), ("engine", [row.engine for row in rows]))
-    ]
-    figure = log_figure(320, "y", series, "relative error (rms), %", "%{customdata[0]}<br>%{customdata[1]}", "lines+markers")
-    every = 1 + len(rows) // 12
-    figure.update_xaxes(title="layer", tickvals=[row.layer for row in rows[::every]])
-    return figure

@@ -37,9 +37,7 @@ def request(form: Typed) -> PrecisionRequest:
             raise InvalidRequest("Paste a text to run the model on, or choose the built-in one.")
         given["text"] = text
     given["logprobs"] = None
-    if form.get("data") != ENGINE:
-        given["hidden_states"] = None
-    else:
+    if form.get("data") == ENGINE:
         if not (lines := forms.typed(form.get("logprobs"))).strip():
             raise InvalidRequest("Choose or paste a file with the engine's log-probabilities, or another text.")
         if lines.startswith(TOO_LARGE.partition("{")[0]):
@@ -116,7 +114,7 @@ def permalink(request: PrecisionRequest) -> str:
     if request.text is not None:
         keys["text"] = [("text", forms.linked(request.text))]
     if request.logprobs:
-        keys |= {"logprobs": [("logprobs", "")], "hidden_states": []}
+        keys["logprobs"] = [("logprobs", "")]
     if request.old_logprobs:
         keys["old_logprobs"] = [("old_logprobs", forms.linked(written(request.old_logprobs)))]
     return forms.permalink(request, **keys)
@@ -133,8 +131,6 @@ def command(request: PrecisionRequest) -> str:
         words["data"] = ["--data=text.txt"]
     if request.logprobs:
         words["logprobs"] = ["--logprobs=logprobs.jsonl"]
-    if request.hidden_states:
-        words["hidden_states"] = ["--hidden-states=hidden.safetensors"]
     if request.old_logprobs:
         words["old_logprobs"] = ["--old-logprobs=old-logprobs.jsonl"]
     return forms.command(request, **words)

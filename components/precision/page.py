@@ -12,36 +12,30 @@ from analyzers.precision_variants.variants import ABOUT, DEFAULT
 from components.forms.fields import QUIET, Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
 from components.precision.form import ENGINE, PRETRAINED, RANDOM, TEXT, TOO_LARGE
 from components.precision.result import RESULT
-from components.precision.text import IN_WORDS
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 from components.text import numbers
 
-# Bytes of the files that the browser reads, each encoded: a request to the app may have little more (`limits.REQUEST_BYTES`).
-_LINES_BYTES, _HIDDEN_BYTES = limits.REQUEST_BYTES // 2, limits.REQUEST_BYTES // 4
-
-
-def _chosen(accept: str, most: int, unchanged: str, refused: str, read: str) -> str:
-    """Return JavaScript that lets the visitor choose a file, which the browser reads, so that the server stores none.
-
-    most: bytes. unchanged, refused, read: expressions for the answer without a choice, for a larger file (`$`: the sentence), and of
-    ``file``.
-    """
-    refused = refused.replace("$", f"'{TOO_LARGE.format(most // 1_000_000)}'")
-    return (
-        f"(...before) => new Promise((resolve) => {{ const input = document.createElement('input'); input.type = 'file'; "
-        f"input.accept = '{accept}'; input.oncancel = () => resolve({unchanged}); "
-        "input.onchange = async () => { const file = input.files[0]; "
-        f"resolve(!file ? {unchanged} : file.size > {most} ? {refused} : {read}) }}; input.click() }})"
-    )
-
-
-_LINES = _chosen(".jsonl,.json,.txt", _LINES_BYTES, "before[0]", "$", "await file.text()")
-_DATA_URL = (
-    "await new Promise((done) => { const reader = new FileReader(); reader.onload = () => done(reader.result); "
-    "reader.readAsDataURL(file) })"
+# Bytes of a file that the browser reads, which are encoded: a request to the app may have little more (`limits.REQUEST_BYTES`).
+_LINES_BYTES = limits.REQUEST_BYTES // 2
+# JavaScript that lets the visitor choose a file, which the browser reads, so that the server stores none.
+_LINES = (
+    "(before) => new Promise((resolve) => { const input = document.createElement('input'); input.type = 'file'; "
+    "input.accept = '.jsonl,.json,.txt'; input.oncancel = () => resolve(before); "
+    "input.onchange = async () => { const file = input.files[0]; "
+    f"resolve(!file ? before : file.size > {_LINES_BYTES} ? '{TOO_LARGE.format(_LINES_BYTES // 1_000_000)}' : await file.text()) }}; "
+    "input.click() })"
 )
-_HIDDEN = _chosen(".safetensors", _HIDDEN_BYTES, "before", "['', $]", f"[{_DATA_URL}, file.name]")
+
+
+# The presets that a page offers first, those of a request without any, in words.
+IN_WORDS = {
+    "bf16": "Everything in bf16",
+    "bf16_fp32_lm_head": "bf16, head in fp32",
+    "bf16_fp32_residual": "bf16, residual stream in fp32",
+    "bf16_max_precision": "bf16, residual stream and head in fp32",
+    "fp16": "Everything in fp16, with a loss scale",
+}
 
 
 class VariantMeter(Meter):
@@ -127,22 +121,9 @@ def _text() -> dict[str, Any]:
         )
         with gr.Row():
             choose = gr.Button("Choose a file", size="sm", elem_id="m-logprobs-file", elem_classes="m-small")
-        hidden = gr.Textbox(visible=False)
-        with gr.Row():
-            name = gr.Textbox(
-                label="Hidden states of the engine",
-                info="Optional, for the layer in which they first deviate: a safetensors file with the outputs of layers, named like "
-                "modules (model.layers.0), for the tokens of the first sequences. Also read by your browser, and not stored.",
-                placeholder="no file",
-                interactive=False,
-                elem_id="m-hidden",
-            )
-        with gr.Row():
-            other = gr.Button("Choose a safetensors file", size="sm", elem_id="m-hidden-file", elem_classes="m-small")
     choose.click(None, lines, lines, js=_LINES, **QUIET)
-    other.click(None, [hidden, name], [hidden, name], js=_HIDDEN, **QUIET)
     widgets["data"].change(lambda source: gr.update(visible=source == ENGINE), widgets["data"], engine, queue=False, **QUIET)
-    return widgets | {"logprobs": lines, "hidden_states": hidden}
+    return widgets | {"logprobs": lines}
 
 
 def _options() -> dict[str, Any]:

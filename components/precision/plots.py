@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 import plotly.graph_objects as go
 
 from analyzers.numerics import formats
-from analyzers.precision_variants.columns import kinds, short_layer
-from analyzers.precision_variants.measurements import ParameterKind, TensorError
+from analyzers.precision_variants.measurements import TensorError, short_layer
 from analyzers.precision_variants.report import PrecisionReport
-from analyzers.precision_variants.sentences import layer_name
 from components.plots.marks import Series, line, log_figure, mark_rows
 from components.plots.style import LIMIT, exactly, label, layout, level, text
 from components.text import numbers
@@ -28,7 +27,7 @@ def backward(report: PrecisionReport) -> go.Figure:
     return _errors(report, "hidden_grad", ("logits_grad",))
 
 
-def percent(row: TensorError | ParameterKind) -> float | None:
+def percent(row: TensorError) -> float | None:
     """Return the error in percent; infinite if values are not finite."""
     return math.inf if row.nonfinite else None if row.rms_rel is None else 100 * row.rms_rel
 
@@ -42,7 +41,7 @@ def _errors(report: PrecisionReport, kind: str, ends: tuple[str, ...]) -> go.Fig
         by_depth = sorted((_at(place, layers), row) for place, row in rows.items())
         values, details = [percent(row) for _, row in by_depth], [_said(row, layers) for _, row in by_depth]
         series.append(Series(name, [place for place, _ in by_depth], values, details))
-    hover = "%{customdata[0]}<br>%{customdata[1]}%{customdata[2]}"
+    hover = "%{customdata[0]}<br>%{customdata[1]}"
     figure = log_figure(360, "y", series, "relative error (rms), %", hover, "lines+markers")
     every = max(1, -(-layers // 8))
     inside = [layer for layer in range(0, layers, every) if layers - layer >= every]  # a later label would overlap that of the logits
@@ -68,11 +67,12 @@ def _ends(layers: int, last: int) -> list[float]:
 
 
 def _said(row: TensorError, layers: int) -> list[str]:
-    where = layer_name(row.layer, layers) if row.layer is not None else {"loss": "the loss"}.get(row.kind, "the logits")
-    if row.nonfinite:
-        return [where, f"{row.nonfinite:,} of {row.elements:,} values are not finite", ""]
-    spread = "" if row.low is None or row.high is None else f"<br>sequences: {numbers.share(row.low)} to {numbers.share(row.high)}"
-    return [where, exactly(row.rms_rel), spread]
+    where = _layer_name(row.layer, layers) if row.layer is not None else {"loss": "the loss"}.get(row.kind, "the logits")
+    return [where, f"{numbers.plural(row.nonfinite, 'value')} not finite" if row.nonfinite else exactly(row.rms_rel)]
+
+
+def _layer_name(layer: int, layers: int) -> str:
+    return "the embeddings" if layer < 0 else "the head" if layer >= layers else f"layer {layer}"
 
 
 # log2 of the largest finite value of each format.
@@ -95,7 +95,7 @@ def headroom(report: PrecisionReport) -> go.Figure:
         heights += [each for each in levels if each is not None]
         details = [
             [
-                layer_name(row.layer, layers),
+                _layer_name(row.layer, layers),
                 numbers.magnitude(value),
                 text(getattr(row, f"{side}_at") or ""),
                 "" if (bits := getattr(row, side)) is None else f"{bits:+.1f} bits",
@@ -116,20 +116,19 @@ def headroom(report: PrecisionReport) -> go.Figure:
     above = {"anchor": "x", "domain": _ABOVE, "range": [BF16 - 3, BF16 + 1], "tickvals": [128], "ticktext": [numbers.power(128)]}
     figure.update_layout(yaxis2=above | {"fixedrange": True, "showgrid": False, "zeroline": False, "tickfont": {"size": 11}})
     places = [-1, *range(0, layers, max(1, -(-layers // 8))), layers]
-    names = [short_layer(place, layers) for place in places]
+    names = ["head" if place == layers else short_layer(place) for place in places]
     figure.update_xaxes(title="layer", range=ends, tickvals=[_at(place, layers) for place in places], ticktext=names)
     return figure
 
 
+_IN_LAYER = re.compile(r"^.*?\.\d+\.(?=\D)")  # What precedes the name of a parameter within its layer.
 # Measures of the log-probability error d.
 DIFFERENCES = ("mean |d|", "max |d|", "|bias|")
 
 
 def parameters(report: PrecisionReport) -> go.Figure:
-    """Draw rms_rel of parameters' gradients in percent: a row per kind of parameter, a mark per variant."""
-    return _rows(
-        {name: {row.kind: percent(row) for row in each.parameter_kinds} for name, each in report.variants.items()}, list(kinds(report))
-    )
+    """Draw the median over layers of rms_rel of parameters' gradients in percent: a row per parameter of a layer."""
+    return _modules(report, "parameter_grad")
 
 
 def inside(report: PrecisionReport) -> go.Figure:
@@ -144,25 +143,25 @@ def inside_backward(report: PrecisionReport) -> go.Figure:
 
 def logprobs(report: PrecisionReport) -> go.Figure:
     """Draw the measures of the log-probability error in nats: a row per variant, a mark per measure."""
-    rows = {name: variant.logprobs for name, variant in report.variants.items()}
     measures: tuple[dict[str, float | None], ...] = (
-        {name: row.mean for name, row in rows.items()},
-        {name: row.max for name, row in rows.items()},
-        {name: None if row.bias is None else abs(row.bias) for name, row in rows.items()},
+        {name: variant.summary.logprob_mean for name, variant in report.variants.items()},
+        {name: variant.summary.logprob_max for name, variant in report.variants.items()},
+        {name: None if (bias := variant.logprobs.bias) is None else abs(bias) for name, variant in report.variants.items()},
     )
     errors = dict(zip(DIFFERENCES, measures, strict=True))
-    return mark_rows(errors, list(rows), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
+    return mark_rows(errors, list(report.variants), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
 
 
 def _modules(report: PrecisionReport, kind: str) -> go.Figure:
     """Draw the median over layers of a module's rms_rel in percent, in which layers that overflow count as infinite."""
     errors: dict[str, dict[str, list[float]]] = {name: {} for name in report.variants}
+    modules: dict[str, None] = {}
     for name, variant in report.variants.items():
-        for row in variant.tensors:
-            if row.kind == kind and (error := percent(row)) is not None:
-                errors[name].setdefault(row.name, []).append(error)
-    medians = {name: {module: median(each) for module, each in rows.items()} for name, rows in errors.items()}
-    return _rows(medians, list(dict.fromkeys(row.name for each in report.variants.values() for row in each.tensors if row.kind == kind)))
+        for row in sorted((row for row in variant.tensors if row.kind == kind), key=lambda row: -1 if row.layer is None else row.layer):
+            modules.setdefault(module := _IN_LAYER.sub("", row.name) if kind == "parameter_grad" else row.name)
+            if (error := percent(row)) is not None:
+                errors[name].setdefault(module, []).append(error)
+    return _rows({name: {module: median(each) for module, each in rows.items()} for name, rows in errors.items()}, list(modules))
 
 
 def _rows(errors: Mapping[str, Mapping[str, float | None]], names: Sequence[str]) -> go.Figure:

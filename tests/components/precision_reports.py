@@ -31,21 +31,18 @@ def hostile_precision_report() -> PrecisionReport:
     over = found.reference.fp16_overflow
     assert over is not None
     reference = found.reference.model_copy(update={"headroom": levels, "fp16_overflow": over.model_copy(update={"name": nasty})})
-    assert found.fp16_passport is not None and found.fp16_passport.first_overflow is not None
+    assert found.fp16_passport.first_overflow is not None
     first = found.fp16_passport.first_overflow.model_copy(update={"module": nasty, "excerpt": nasty})
-    passport = found.fp16_passport.model_copy(update={"first_overflow": first, "statement": nasty})
-    said = {"statement": f"{nasty}. {nasty}.", "notes": (nasty,), "fp16_passport": passport}
-    return found.model_copy(update={"inputs": inputs, "variants": variants, "reference": reference, **said})
+    passport = found.fp16_passport.model_copy(update={"first_overflow": first})
+    return found.model_copy(update={"inputs": inputs, "variants": variants, "reference": reference, "fp16_passport": passport})
 
 
 def _renamed(variant: Any, nasty: str) -> Any:
     return variant.model_copy(
         update={
             "tensors": tuple(row.model_copy(update={"name": f"{row.name} {nasty}"}) for row in variant.tensors),
-            "parameter_kinds": tuple(row.model_copy(update={"kind": f"{row.kind} {nasty}"}) for row in variant.parameter_kinds),
             "overflow": variant.overflow and variant.overflow.model_copy(update={"name": nasty}),
             "attention": nasty,
-            "written": nasty,
         }
     )
 

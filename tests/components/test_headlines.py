@@ -19,7 +19,6 @@ from components.site.result_page import result_page
 from tests.components.conflict_reports import conflict_report, top_k
 from tests.components.exit_reports import exit_report
 from tests.components.html_text import text_of
-from tests.components.precision_reports import precision_report
 
 
 def passport(sample: str) -> DtypeReport:
@@ -55,7 +54,6 @@ CASES: dict[str, Callable[[], Any]] = {
     "dtype": lambda: passport("tiny-bf16-as-fp32"),
     "sparsity": lambda: difference("tiny-bf16", "tiny-tuned"),
     "conflict": conflict_report,
-    "precision": precision_report,
     "exit": exit_report,
     "parents": lambda: family("tiny-tuned", "tiny-bf16"),
     "check": lambda: checked("tiny-bf16-as-fp32"),
@@ -132,15 +130,3 @@ def test_a_top_k_run_leads_with_the_model_as_it_is() -> None:
     assert found.original is not None
     before, after = (f"{100 * (side.model.conflict_rate or 0):.3g}%" for side in (found.original, found))
     assert re.search(rf" in {before} of all combinations .*; {after} with top-k\.$", found.headline())
-
-
-def test_the_cheapest_fix_is_the_variant_with_the_fewest_parts_in_fp32() -> None:
-    report = precision_report()
-    step = report.next_step()
-    assert step is not None
-    better = [
-        (len(each.settings.fp32), each.summary.mid_max)
-        for each in report.variants.values()
-        if each.settings.fp32 and each.settings.dtype == "bf16" and not each.settings.autocast
-    ]
-    assert bool(better) == step.advice.startswith("Cheapest fix for bf16: keep ")

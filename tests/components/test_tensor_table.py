@@ -7,10 +7,11 @@ import pytest
 
 from analyzers.dtype_detection.columns import TENSORS
 from analyzers.dtype_detection.report import VERDICT_WORDS, Verdict
+from analyzers.precision_variants import PrecisionReport
 from analyzers.update_sparsity.columns import TENSORS as CHANGES
 from components.dtype.tables import representable
 from components.dtype.text import captions
-from components.precision.tables import LARGEST
+from components.results.answer import table as declared_table
 from components.results.tables import Sortable
 from tests.components.dtype_reports import hostile_report, report
 from tests.components.precision_reports import precision_report
@@ -45,7 +46,11 @@ def test_the_verdict_on_a_tensor_is_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("build", "of"),
-    [(lambda: Sortable(TENSORS, "m"), report), (lambda: LARGEST, precision_report), (lambda: Sortable(CHANGES, "m"), sparsity_report)],
+    [
+        (lambda: Sortable(TENSORS, "m"), report),
+        (lambda: declared_table(PrecisionReport, "tensors").table, precision_report),
+        (lambda: Sortable(CHANGES, "m"), sparsity_report),
+    ],
 )
 def test_no_number_and_no_role_is_cut_off(build: Callable[[], Sortable], of: Callable[[], Any]) -> None:
     table = build()

@@ -174,11 +174,6 @@ def test_precision_tells_what_merging_costs(tmp_path: Path) -> None:
     for name, error in errors.items():
         # The reference's fp32 attention may differ in its last bits, by 1e-6 nats; rounding to bf16 costs 1e-3 and more.
         assert found.variants[name].summary.logprob_mean == pytest.approx(error, rel=1e-2), name
-    merged, beside = (found.variants[name].summary.logprob_mean for name in errors)
-    assert (
-        f"Merged in bf16 (bf16_merged) the log-probabilities differ from fp32 by {merged:.2g} nats on average, unmerged "
-        f"(bf16_beside) by {beside:.2g}."
-    ) in found.statement
 
 
 def test_precision_of_every_variant_beside() -> None:
@@ -200,7 +195,7 @@ def test_conflict_and_exit(kind: str, tmp_path: Path) -> None:
     model = f"{tmp_path}/base+{tmp_path}/adapter"
     merged, beside = (report(kind, request(kind, model, adapter=adapter, dtype="float32")) for adapter in ("merged", "beside"))
     assert merged.id != beside.id
-    assert any("ran unmerged" in note for note in beside.notes)
+    assert any("ran unmerged" in str(note) for note in beside.notes)
     losses = [(one.loss, other.loss) for one, other in zip(merged.samples, beside.samples, strict=True)] if kind == "conflict" else []
     cosines = [(each.total_cosine, beside.methods[name].total_cosine) for name, each in merged.methods.items()] if kind == "exit" else []
     for one, other in [*losses, *cosines]:

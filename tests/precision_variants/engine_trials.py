@@ -590,12 +590,12 @@ class Outcome:
     @property
     def enough(self) -> bool:
         """Whether there are the tokens to decide."""
-        return self.engine.tokens >= ENOUGH and self.engine.sequences >= 8
+        return self.engine.compared >= ENOUGH and self.engine.sequences >= 8
 
     @property
     def kinds(self) -> list[str]:
         """The causes that explain the difference."""
-        return [cause.kind for cause in self.engine.causes if cause.explains != "part" or cause.kind == "forbidden"]
+        return [cause.cause for cause in self.engine.causes if cause.explains != "part" or cause.cause == "forbidden"]
 
     @property
     def right(self) -> bool:
@@ -606,7 +606,7 @@ class Outcome:
     @property
     def wrong(self) -> bool:
         """Whether it accuses an engine that is clean, or of another fault only."""
-        named = {cause.kind for cause in self.engine.causes}
+        named = {cause.cause for cause in self.engine.causes}
         if self.expected.kind is None:
             return bool(named) or self.engine.verdict == "beyond"
         return bool(named - {"other_weights"}) and self.expected.kind not in named
@@ -617,7 +617,7 @@ def outcome(name: str, subject: Callable[[str], Subject], seed: int, advised: bo
     expected = TRIALS[name]
     case = Case(name, subject(expected.models[seed % len(expected.models)]), seed)
     engine, again = expected.trial(case), None
-    if advised and engine.needed and (more := max(engine.needed / engine.tokens, 8 / engine.sequences)) * engine.sequences <= _MOST:
+    if advised and engine.needed and (more := max(engine.needed / engine.compared, 8 / engine.sequences)) * engine.sequences <= _MOST:
         larger = Case(f"{name} again", case.subject, seed, more * engine.sequences)
         again = Outcome(larger, expected.trial(larger), expected)
     return Outcome(case, engine, expected, again)
@@ -653,11 +653,11 @@ def main() -> None:
                 if options.write:
                     ratio = result.engine.ratio
                     facts = {"name": name, "seed": seed, "model": result.case.subject.name, "right": result.right, "wrong": result.wrong}
-                    facts |= {"sequences": result.engine.sequences, "tokens": result.engine.tokens, "verdict": result.engine.verdict}
+                    facts |= {"sequences": result.engine.sequences, "tokens": result.engine.compared, "verdict": result.engine.verdict}
                     facts |= {"ratio": [ratio.value, ratio.low, ratio.high], "drawn": result.case.said}
                     if (again := result.advised) is not None:
-                        facts["advised"] = [again.engine.tokens, again.engine.verdict, again.right, again.wrong]
-                    facts["causes"] = [(each.kind, each.what, each.explains, each.told_apart) for each in result.engine.causes]
+                        facts["advised"] = [again.engine.compared, again.engine.verdict, again.right, again.wrong]
+                    facts["causes"] = [(each.cause, each.value, each.explains, each.told_apart) for each in result.engine.causes]
                     with options.write.open("a") as file:
                         file.write(json.dumps(facts) + "\n")
             print_line(f"{name}: {', '.join(f'{key} {value:.3f}' for key, value in shares(made).items())}")

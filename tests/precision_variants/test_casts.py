@@ -183,7 +183,7 @@ def test_the_loss_scale_is_the_largest_that_keeps_gradients_finite(stretched: fl
             finite.append(exponent)
     assert finite == list(range(-10, finite[-1] + 1))
     assert found.loss_scale == 2.0 ** finite[-1]
-    assert found.trials >= 1 and all(row.nonfinite == 0 for row in found.tensors)
+    assert all(row.nonfinite == 0 for row in found.tensors)
     assert found.summary.parameters_bw is not None and found.summary.parameters_bw < 0.05
     row = found.headroom[2]
     assert row.backward is not None and math.log2(found.loss_scale) <= row.backward + 1e-9

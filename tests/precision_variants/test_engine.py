@@ -1,27 +1,25 @@
 """An engine's log-probabilities, made by transformers: clean ones are within bf16 rounding, each injected fault is named."""
 
-import base64
 import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
-from safetensors.torch import save, save_file
 
 import mantissa
 from analyzers.__main__ import main
-from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest
-from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
+from analyzers.precision_variants import PrecisionReport
+from analyzers.precision_variants.answers import engine_advice
 from analyzers.precision_variants.engine.causes import Tried, explaining
 from analyzers.precision_variants.engine.causes import judged as judge_causes
 from analyzers.precision_variants.engine.comparison import BAND, Units, needed
-from analyzers.precision_variants.engine.measurements import Ratio, RunDifference
+from analyzers.precision_variants.engine.measurements import CauseKind, Ratio, RunDifference
 from analyzers.precision_variants.engine.routing import told_apart
-from analyzers.precision_variants.engine.sentences import advice
+from analyzers.precision_variants.words import CAUSES
 from tests.cases import few
 from tests.precision_variants.engine_trials import TRIALS, Subject, chosen, logits, outcome, shares, subjects
 
@@ -68,69 +66,19 @@ def ask(*arguments: str, capsys: Any) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_command_reads_a_file_and_hidden_states(subject: Callable[[str], Subject], tmp_path: Path, capsys: Any) -> None:
-    ids = engine_file(tmp_path / "engine.jsonl", subject("tiny-bf16"))
-    hidden: dict[str, torch.Tensor] = {}
-    model = subject("tiny-bf16").engine(attention="eager")
-    hooks = [
-        layer.register_forward_hook(lambda module, given, result, at=at: hidden.update({f"model.layers.{at}": result[0].clone()}))
-        for at, layer in enumerate(model.model.layers)
-    ]
-    model(ids[:1])
-    for hook in hooks:
-        hook.remove()
-    hidden["model.layers.2"] = hidden["model.layers.2"] * 1.1
-    save_file({name: tensor.contiguous() for name, tensor in hidden.items()}, tmp_path / "hidden.safetensors")
-    asked = ("--logprobs", str(tmp_path / "engine.jsonl"), "--hidden-states", str(tmp_path / "hidden.safetensors"))
-    report = ask(*asked, capsys=capsys)
+def test_the_command_reads_a_file(subject: Callable[[str], Subject], tmp_path: Path, capsys: Any) -> None:
+    engine_file(tmp_path / "engine.jsonl", subject("tiny-bf16"))
+    report = ask("--logprobs", str(tmp_path / "engine.jsonl"), capsys=capsys)
     engine = report["engine"]
     assert (engine["form"], engine["verdict"], engine["causes"]) == ("plain", "within", [])
-    assert engine["tokens"] == sum(95 - at for at in range(8)) and engine["sequences"] == 8
+    assert engine["compared"] == sum(95 - at for at in range(8)) and engine["sequences"] == 8
     assert 0.8 < engine["ratio"]["low"] < engine["ratio"]["high"] <= engine["band"] == BAND
-    assert engine["worst"][0]["text"] and len(engine["worst"]) == 20
-    assert engine["first_deviating_layer"] == 2 and [row["layer"] for row in engine["layers"]] == [0, 1, 2, 3]
-    assert "leave the band first in the output of layer 2" in report["statement"]
-    assert any(
-        note.startswith("Within the band means up to 1.2 times bf16's own deviation (an interval over 8") for note in report["notes"]
-    )
-    url = "data:;base64," + base64.b64encode((tmp_path / "hidden.safetensors").read_bytes()).decode()
-    uploaded = mantissa.precision(
-        "sample:tiny-bf16", logprobs=tmp_path / "engine.jsonl", hidden_states=url, variants=("bf16",), sequence_length=16
-    )
-    assert uploaded.engine is not None and uploaded.engine.first_deviating_layer == 2
-    assert uploaded.request.hidden_states == "data:" and uploaded.id != report["id"]
+    differences = [abs(each["engine"] - each["reference"]) for each in engine["tokens"]]
+    assert len(differences) == 100 and differences == sorted(differences, reverse=True) and differences[0] == engine["difference"]["max"]
+    assert engine["tokens"][0]["text"] and engine["nearest"][0]["run"] in ("bf16", "bf16_fp32_residual")
+    assert (report["answer"]["code"], report["advice"]["code"]) == ("engine_within", "nothing")
     read = PrecisionReport.model_validate_json(json.dumps(report))
-    assert read.headline().startswith("The engine is within what bf16 rounding explains")
-    assert "Engine against fp32" in read.plots() and len(read.tables()["engine_worst"]) == 20
-    assert "vLLM" not in read.text() and "'" in read.text()
-    assert "Check the file of hidden states" in read.text()
-
-
-@pytest.mark.parametrize(
-    ("hidden", "sentence"),
-    [
-        ("data:;base64,AAAA", "The file of hidden states is not a safetensors file"),
-        ("data:;base64,%", "The file of hidden states is not a safetensors file"),
-        ("data:", "The file of hidden states is not a safetensors file"),
-        (save({"model.layers.0": torch.zeros(3, 4)}), "The file of hidden states holds hidden states of 3 tokens"),
-        (save({"model.layers.0": torch.zeros(2, dtype=torch.int8)}), "which is not a hidden state: its shape must be"),
-        (save({"lm_head": torch.zeros(2, 4)}), "The file of hidden states names no decoder layer"),
-        (save({"layers.7": torch.zeros(2, 64)}), "The hidden states are not this model's: layer 7 of width 64 does not exist."),
-        (save({"layers.0": torch.zeros(2, 63)}), "The hidden states are not this model's: layer 0 of width 63 does not exist."),
-    ],
-)
-def test_hidden_states_of_another_kind_are_refused(hidden: str | bytes, sentence: str) -> None:
-    url = hidden if isinstance(hidden, str) else "data:;base64," + base64.b64encode(hidden).decode()
-    rows = [{"token_ids": [5, 6], "logprobs": [-1.0]}]
-    with pytest.raises(InvalidData, match=sentence):
-        mantissa.precision("sample:tiny-bf16", logprobs=rows, hidden_states=url, variants=("bf16",), sequence_length=16)
-
-
-def test_a_path_of_hidden_states_is_for_local_runs_only() -> None:
-    rows = [{"token_ids": [5, 6], "logprobs": [-1.0]}]
-    request: Any = {"model": "sample:tiny-bf16", "logprobs": rows, "hidden_states": "/etc/passwd", "variants": ("bf16",)}
-    with pytest.raises(InvalidRequest, match="send the file as a data URL"):
-        list(analyze(PrecisionRequest(**request), Access()))
+    assert "Engine against fp32" in read.plots() and len(read.tables()["tokens"]) == 100
 
 
 def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject], tmp_path: Path) -> None:
@@ -140,7 +88,7 @@ def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject],
     report = mantissa.compare_runs(tmp_path / "a.jsonl", tmp_path / "b.jsonl", **asked)
     assert report.engine is not None and report.engine.against is not None
     assert (report.engine.verdict, report.engine.against.verdict) == ("within", "beyond")
-    assert "more than two bf16 runs" in report.headline() and "Judge the log-probabilities of the second run too" in report.text()
+    assert (report.answer.code, report.advice.code) == ("runs_beyond", "judge_other")
     rows = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
     again = [rows[0] | {"logprobs": [None, -math.inf, *rows[0]["logprobs"][2:]]}, *rows[1:]]
     engine = mantissa.compare_runs(rows, again, **asked).engine
@@ -171,8 +119,6 @@ def test_options_that_exclude_each_other_are_refused() -> None:
     rows = [{"token_ids": [1, 2], "logprobs": [-1.0]}]
     with pytest.raises(InvalidRequest, match="Logprobs have tokens of their own"):
         mantissa.precision("sample:tiny-bf16", logprobs=rows, text="a")
-    with pytest.raises(InvalidRequest, match=r"(?i)hidden_states needs logprobs of the same tokens"):
-        mantissa.precision("sample:tiny-bf16", hidden_states="hidden.safetensors")
 
 
 def test_flips_are_told_from_other_weights_by_the_tokens_before_the_first() -> None:
@@ -184,7 +130,7 @@ def test_flips_are_told_from_other_weights_by_the_tokens_before_the_first() -> N
 
     def kinds(e: Any, near: Any) -> list[str]:
         before = None if near is None else near.cumsum(1).ravel()
-        return [cause.kind for cause in told_apart(e.ravel(), b.ravel(), before, units)]
+        return [cause.cause for cause in told_apart(e.ravel(), b.ravel(), before, units)]
 
     assert kinds(flips, fragile) == ["routing", "other_weights"]
     assert kinds(2 * flips, fragile) == ["other_weights"]
@@ -196,12 +142,16 @@ def test_few_tokens_do_not_decide(subject: Callable[[str], Subject]) -> None:
     ids = subject("tiny-bf16").pool()[:1, :6]
     engine = subject("tiny-bf16").judge(ids, chosen(logits(subject("tiny-bf16").engine(), ids).float(), ids))
     assert engine.verdict == "undecided" and engine.ratio.low is None and engine.needed is None
-    assert advice(engine) == "Give log-probabilities of more tokens, in at least 8 sequences."
+    assert engine_advice(engine) == ("more_sequences", {})
     size = engine.ratio.model_copy(update={"value": 1.1, "low": 1.0, "high": 1.25})
-    more = "Give log-probabilities of about 31 tokens, 6.2 times as many"
-    assert advice(engine.model_copy(update={"ratio": size})).startswith(more)
+    more = ("more_tokens", {"needed": 31})
+    assert engine_advice(engine.model_copy(update={"ratio": size})) == more
     pair = RunDifference(tokens=5, difference=engine.difference, ratio=size, band=BAND, verdict="undecided")
-    assert advice(engine.model_copy(update={"verdict": "within", "against": pair})).startswith(more)
+    assert engine_advice(engine.model_copy(update={"verdict": "within", "against": pair})) == more
+
+
+def test_each_cause_has_a_phrase() -> None:
+    assert set(get_args(CauseKind)) == set(CAUSES.templates)
 
 
 @pytest.mark.parametrize("truth", [1.0, 1.35])

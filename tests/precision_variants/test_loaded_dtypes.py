@@ -63,13 +63,11 @@ def test_round_all_rounds_what_transformers_keeps() -> None:
     model = build(ARCHITECTURES["glm4_moe"], dtype=torch.float32)
     names = ["bf16", "bf16_fp32_router", "bf16_autocast", "mine: dtype=bf16, round=all"]
     report = mantissa.precision(model, token_ids=IDS, variants=names, attention="eager")
-    assert report.variants["mine"].written == "dtype=bf16, round=all"
     assert report.variants["mine"].summary != report.variants["bf16"].summary
-    both = "e_score_correction_bias and mlp.gate.weight"
-    assert [note for note in report.notes if "in fp32 when" in note] == [
-        f"transformers keeps mlp.gate.{both} in fp32 when it loads bf16, and so did bf16 and bf16_fp32_router.",
-        f"mine rounded every parameter to bf16; transformers keeps mlp.gate.{both} in fp32 when it loads bf16.",
-    ]
+    facts = {"names": ("mlp.gate.e_score_correction_bias", "mlp.gate.weight"), "dtype": "bf16"}
+    kept, rounded = (note for note in report.notes if "names" in note.values)
+    assert (kept.code, kept.values) == ("kept_fp32", facts | {"variants": ("bf16", "bf16_fp32_router")})
+    assert (rounded.code, rounded.values) == ("rounded_all", facts | {"variants": ("mine",)})
     anatomy = ModelParts.of(model)
     leaves = Weights(anatomy, parse_variant(names[-1])[1], STORED).leaves(anatomy.roles, False)
     assert {leaf.tensor.dtype for leaf in leaves} == {torch.bfloat16}
@@ -94,10 +92,10 @@ def test_implementations_that_disagree_each_have_their_own_reference() -> None:
     llama = mantissa.precision(build(ARCHITECTURES["llama"], "sdpa", torch.float32), token_ids=IDS, variants=names)
     for report in (falcon, llama):
         assert {variant.summary.logits for variant in report.variants.values()} == {0.0}
-        assert report.passes.reference == 2
-        assert "other is compared with an fp32 run of eager attention." in report.notes
-    said = [note for note in falcon.notes if note.startswith("In fp32, eager and sdpa attention of this model differ by up to ")]
-    assert len(said) == 1 and not any(note.startswith("In fp32") for note in llama.notes)
+        own = next(note.values for note in report.notes if note.code == "own_reference")
+        assert own == {"attention": "eager", "variants": ("other",)}
+    assert [note.code for note in falcon.notes].count("functions_differ") == 1
+    assert "functions_differ" not in [note.code for note in llama.notes]
 
 
 def test_a_multimodal_model_without_the_softcap_of_its_configuration() -> None:

@@ -1,7 +1,6 @@
 """Losses, their gradients and clipping, compared with the formulas of the papers in float64 under autograd."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +120,8 @@ def test_what_clipping_removes_is_reported() -> None:
     found = report("bf16", loss="gspo", advantages=(1.0, -1.0), clip_low=0, clip_high=0)
     share = found.variants["bf16"].clipped
     assert share is not None and found.reference.clipped == 0
-    assert (f"{100 * share:.2g}% in bf16" in found.statement) == (share > 0)
     rows = [row for row in found.variants["bf16"].tensors if row.kind == "logits_grad"]
-    assert (rows[0].high == 1.0) == (share > 0)
+    assert rows[0].rms_rel is not None and (rows[0].rms_rel > 0.3) == (share > 0)
 
 
 @pytest.mark.parametrize("loss", ["gspo", "grpo"])
@@ -166,21 +164,13 @@ def test_a_number_too_large_is_refused() -> None:
         parse_old_logprobs(f"[{'9' * 400}]")
 
 
-def test_the_command_reads_old_log_probabilities_and_prints_tensors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_reads_old_log_probabilities(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "old.jsonl"
     file.write_text("[-1.5, -2.5, -0.25]\n[-1, -1, -1]\n")
     asked = ["precision", MODEL, "--variants", "bf16", "--sequence-length", "4", "--loss", "grpo", "--old-logprobs", str(file)]
     assert main([*asked, "--clip-high", "0.28", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["request"]["old_logprobs"] == [[-1.5, -2.5, -0.25], [-1, -1, -1]] and printed["inputs"]["clip"] == [0.2, 0.28]
-    assert main([*asked, "--tensors"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("Variant  Tensor"))
-    rows = [re.split(r"\s{2,}", line.strip()) for line in lines[start + 1 :]]
-    tensors = printed["variants"]["bf16"]["tensors"]
-    assert [row[:2] for row in rows] == [["bf16", tensor["name"]] for tensor in tensors]
-    assert {row[2] for row in rows} >= {"hidden state", "parameter gradient", "log-probability"}
-    assert [row[4] for row in rows] == [" x ".join(map(str, tensor["shape"])) for tensor in tensors]
     file.write_text("[-1.5, oops]\n")
     assert main(asked) == 2
     assert "Line 1 of " in capsys.readouterr().err

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from analyzers.precision_variants.engine.comparison import BAND, Flags, Floats, Integers, Units
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Ratio
-from analyzers.terminal import plural
 
 GAIN = 1.05
 """A cause makes mean |e| at least this many times smaller, with 99% confidence: fitting to noise gains a few per mille."""
@@ -37,12 +36,12 @@ Change = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tried:
-    """A cause, and the differences that remain under it: e (n,), NaN where the cause says nothing. b (n,): the bf16 run's own deviation
-    under the cause, None if that is the same.
+    """A cause with its value (see `Cause`), and the differences that remain under it: e (n,), NaN where the cause says nothing. b (n,): the
+    bf16 run's own deviation under the cause, None if that is the same.
     """
 
-    kind: CauseKind
-    what: str
+    cause: CauseKind
+    value: int | float | str
     e: Floats
     b: Floats | None = None
 
@@ -88,29 +87,28 @@ class Logits:
         """Return e (m,) if the engine changed its logits so."""
         return self.engine - self.log_p(change(self.logits))
 
-    def tried(self, kind: CauseKind, what: str, change: Change, tokens: int) -> Tried:
+    def tried(self, cause: CauseKind, value: int | float | str, change: Change, tokens: int) -> Tried:
         """Return the cause over all tokens. tokens: n."""
         whole = np.full((2, tokens), np.nan)
         for row, values in zip(
             whole, (self.remaining(change), self.log_p(change(self.bf16)) - self.log_p(change(self.logits))), strict=True
         ):
             row[self.at] = torch.where(torch.isfinite(values), values, torch.nan).double().numpy()
-        return Tried(kind, what, *whole)
+        return Tried(cause, value, *whole)
 
 
 def changed_logits(known: Logits, tokens: int) -> Iterator[Tried]:
     """Yield the causes that change logits before log-probabilities are taken. tokens: n."""
     part = known.part()
     scale = _fit(lambda by: part.remaining(_divided(by)), np.geomspace(0.2, 5, 25))
-    yield known.tried("temperature", _temperature(scale), _divided(scale), tokens)
-    for what, _, change in _filters(known, 1.0):
-        yield known.tried("filter", what, change, tokens)
+    yield known.tried("temperature", scale, _divided(scale), tokens)
+    for name, value, _, change in _filters(known, 1.0):
+        yield known.tried("filter", f"{name}={value:.3g}", change, tokens)
     if len(known.banned):
-        what = f"{plural(len(known.banned), 'token')} of the vocabulary forbidden everywhere (a logit bias)"
-        yield known.tried("forbidden", what, _banned(known), tokens)
+        yield known.tried("forbidden", len(known.banned), _banned(known), tokens)
     for (name, penalty, grid), (_, on_part, _) in zip(_penalties(known), _penalties(part), strict=True):
         by = _fit(lambda by, on_part=on_part: part.remaining(on_part(by)), grid)  # type: ignore[misc]
-        yield known.tried("penalty", f"a {name} penalty of {by:.3g}", penalty(by), tokens)
+        yield known.tried("penalty", f"{name}={by:.3g}", penalty(by), tokens)
 
 
 def tempered_filters(known: Logits, tokens: int) -> Iterator[Tried]:
@@ -119,12 +117,12 @@ def tempered_filters(known: Logits, tokens: int) -> Iterator[Tried]:
     for name in _FILTERS:
 
         def remaining(scale: float, name: str = name) -> Tensor:
-            return next((e for what, e, _ in _filters(part, scale) if what.startswith(name)), torch.full_like(part.engine, torch.nan))
+            return next((e for other, _, e, _ in _filters(part, scale) if other == name), torch.full_like(part.engine, torch.nan))
 
         scale = _fit(remaining, np.geomspace(0.3, 2, 15))
-        for what, _, change in _filters(known, scale):
-            if what.startswith(name):
-                yield known.tried("filter", f"{_temperature(scale)}, then {what}", change, tokens)
+        for other, value, _, change in _filters(known, scale):
+            if other == name:
+                yield known.tried("filter", f"temperature={scale:.3g}, {name}={value:.3g}", change, tokens)
 
 
 def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[tuple[int, int]]) -> Iterator[Tried]:
@@ -139,21 +137,20 @@ def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[
             if last > first:
                 e[first:last] = theirs[first + by : last + by] - ours[first:last]
             moved.append(e)
-        where = "later" if by > 0 else "earlier"
         e = np.array([moved[index][position - 1] for index, position in at])
-        yield Tried("offset", f"log-probabilities {plural(abs(by), 'token')} {where} than their tokens", e)
+        yield Tried("offset", by, e)
 
 
 def rounded(engine: Floats) -> tuple[str, Callable[[Floats], Floats]] | None:
-    """Return the format to which all log-probabilities are rounded, in words and as a function; None if they have more digits."""
+    """Return the format to which all log-probabilities are rounded, by name and as a function; None if they have more digits."""
     values = engine[np.isfinite(engine) & (engine < 0)]
     if len(np.unique(values)) < _DIGITS:
         return None
     ways: list[tuple[str, Callable[[Floats], Floats]]] = [
-        ("log-probabilities rounded to bf16: head and softmax ran in it", lambda each: _cast(each, torch.bfloat16)),
-        ("log-probabilities rounded to fp16: head and softmax ran in it", lambda each: _cast(each, torch.float16)),
-        ("log-probabilities written with 1 decimal", lambda each: np.round(each, 1)),
-        ("log-probabilities written with 2 decimals", lambda each: np.round(each, 2)),
+        ("bf16", lambda each: _cast(each, torch.bfloat16)),
+        ("fp16", lambda each: _cast(each, torch.float16)),
+        ("1 decimal", lambda each: np.round(each, 1)),
+        ("2 decimals", lambda each: np.round(each, 2)),
     ]
     return next((way for way in ways if np.array_equal(way[1](values), values)), None)
 
@@ -162,23 +159,21 @@ def _cast(values: Floats, dtype: torch.dtype) -> Floats:
     return torch.from_numpy(values).to(dtype).double().numpy()
 
 
-def masked(engine: Floats, reference: Floats) -> tuple[str, Flags] | None:
-    """Return the tokens with the most frequent log-probability, in words and as flags; None if theirs in fp32 are alike too."""
+def masked(engine: Floats, reference: Floats) -> tuple[float, Flags] | None:
+    """Return the most frequent log-probability and the tokens that have it; None if theirs in fp32 are alike too."""
     values, counts = np.unique(engine[np.isfinite(engine)], return_counts=True)
     same = engine == values[counts.argmax()]
     if counts.max() < _MASKED or reference[same].std() <= _SPREAD:
         return None
-    tokens, value = plural(int(counts.max()), "token"), values[counts.argmax()]
-    return f"{tokens} with the log-probability {value:g}, to which fp32 gives very different ones: a mask or padding", same
+    return float(values[counts.argmax()]), same
 
 
 def forbidden(tokens: int, explains: Literal["all", "part"]) -> Cause:
     """Return the cause of tokens at minus infinity that nothing else explains. explains: "all" if the other tokens are within the band."""
-    what = f"{plural(tokens, 'token')} at minus infinity, which rounding never gives: masked by a grammar, a logit bias or another filter"
-    return Cause(kind="forbidden", what=what, explains=explains)
+    return Cause(cause="forbidden", value=tokens, explains=explains)
 
 
-OTHER_WEIGHTS = Cause(kind="other_weights", what="other weights (a stale sync) or what was not tried", explains="elimination")
+OTHER_WEIGHTS = Cause(cause="other_weights", explains="elimination")
 
 
 def judged(tried: Sequence[Tried], e: Floats, b: Floats, units: Units) -> list[tuple[Tried, Cause]]:
@@ -189,9 +184,8 @@ def judged(tried: Sequence[Tried], e: Floats, b: Floats, units: Units) -> list[t
         gain, low, high = units.quotient(e, each.e, known, _LEVEL)
         if gain is not None:
             left = units.ratio(each.e, b if each.b is None else each.b, known)
-            what, explains = each.what, explained(left)
-            cause = Cause(kind=each.kind, what=what, explains=explains, remaining=left, gain=gain, gain_low=low, gain_high=high)
-            causes.append((each, cause))
+            known_as = {"cause": each.cause, "value": each.value, "explains": explained(left)}
+            causes.append((each, Cause(**known_as, remaining=left, gain=gain, gain_low=low, gain_high=high)))
     return sorted(causes, key=lambda pair: (pair[1].remaining and pair[1].remaining.value) or 0.0)
 
 
@@ -205,7 +199,7 @@ def explaining(causes: Sequence[tuple[Tried, Cause]], units: Units) -> list[Caus
     fitted explains all or nothing.
     """
     better = [
-        (each, cause) for each, cause in causes if (cause.gain_low or 0) > GAIN and (cause.explains == "all" or cause.kind not in _FITS)
+        (each, cause) for each, cause in causes if (cause.gain_low or 0) > GAIN and (cause.explains == "all" or cause.cause not in _FITS)
     ]
     if not better or better[0][1].explains == "part":
         return [cause for _, cause in better[:1]]
@@ -228,10 +222,6 @@ def _divided(by: float) -> Change:
     return lambda logits: logits / by
 
 
-def _temperature(scale: float) -> str:
-    return f"a temperature of {scale:.3g} (or logits divided by it)"
-
-
 def _fit(remaining: Callable[[float], Tensor], grid: NDArray[np.float64]) -> float:
     """Return the number that makes mean |e| smallest: the best of the grid, refined between its neighbours."""
     best = float(grid[0])
@@ -247,20 +237,21 @@ def _fit(remaining: Callable[[float], Tensor], grid: NDArray[np.float64]) -> flo
     return best
 
 
-def _filters(known: Logits, scale: float) -> list[tuple[str, Tensor, Change]]:
-    """Return the top-k, top-p and min-p under which e is smallest, and this e (m,), each if it passes nearly the engine's tokens."""
+def _filters(known: Logits, scale: float) -> list[tuple[str, float, Tensor, Change]]:
+    """Return top_k, top_p and min_p by name, each with the value under which e is smallest, if it passes nearly the engine's tokens; this
+    e (m,); and the change by it.
+    """
     ordered = known.ordered / scale
     cumulative = torch.softmax(ordered, -1).cumsum(-1)
     e, forbidden = known.engine - known.log_p(known.logits / scale), torch.isneginf(known.engine)
-    found: list[tuple[str, Tensor, Change]] = []
+    found: list[tuple[str, float, Tensor, Change]] = []
     for name, (values, kept) in _FILTERS.items():
         passing = kept(ordered, values)
         agrees = ((known.rank[:, None] >= passing) != forbidden[:, None]).float().mean(0) <= _OUTSIDE
         if bool(agrees.any()):
             under = e[:, None] + cumulative.gather(-1, passing - 1).clamp(max=1).log()
             at = int(torch.where(agrees, under[~forbidden].abs().mean(0), torch.inf).argmin())
-            what = f"{name} {float(values[at]):.3g}"
-            found.append((what, under[:, at], _filtered(known, scale, kept, values[at : at + 1])))
+            found.append((name, float(values[at]), under[:, at], _filtered(known, scale, kept, values[at : at + 1])))
     return found
 
 
@@ -288,9 +279,9 @@ def _min_p(ordered: Tensor, values: Tensor) -> Tensor:
 
 
 _FILTERS: dict[str, tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]] = {
-    "top-k": (torch.arange(1, _TOP_K + 1), _top_k),
-    "top-p": (_TOP_P, _top_p),
-    "min-p": (_MIN_P, _min_p),
+    "top_k": (torch.arange(1, _TOP_K + 1), _top_k),
+    "top_p": (_TOP_P, _top_p),
+    "min_p": (_MIN_P, _min_p),
 }
 
 

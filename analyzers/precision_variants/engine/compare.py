@@ -4,7 +4,6 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,29 +12,23 @@ from analyzers.errors import InvalidData, InvalidRequest, MantissaError
 from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
-from analyzers.precision_variants.engine import causes, comparison, hidden, routing
+from analyzers.precision_variants.engine import causes, comparison, routing
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
-from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, RunDifference, TokenDifference, VariantRatio
+from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, NearRun, NotTried, RunDifference, TokenDifference
 from analyzers.precision_variants.engine.reading import EngineSequence
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, given_log_p, run
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.report import VariantProgress
 from analyzers.precision_variants.staged_pass import PassOptions
 from analyzers.precision_variants.variant_weights import STORED, Rounding
-from analyzers.precision_variants.variants import DEFAULT, PRESETS, Quantization, Settings, described
+from analyzers.precision_variants.variants import DEFAULT, PRESETS, Quantization, Settings
 
 LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
 """Tokens, spread over all, and bytes of fp32 logits of a run that are kept, to try causes on."""
-_WORST = 20
-_SHOWN = 1_000
-_QUANTIZED: dict[Any, str] = {
-    "int8": "int8 (a scale per row)",
-    "fp8": "fp8 (a scale per row)",
-    "fp8_tensor": "fp8 (a scale per matrix)",
-    "int4": "int4 (a scale per 128 values)",
-    "mxfp4": "MXFP4",
-}
+_WORST, _OTHERS = 20, 80
+_QUANTIZED: tuple[Quantization, ...] = ("int8", "fp8", "fp8_tensor", "int4", "mxfp4")
+_CACHE = "fp8_e4m3"
 # An engine that deviates less than this share of bf16's deviation, by its whole interval, is more precise. In trials the interval of no
 # clean file ended below 0.998 (200 files), and that of no file of a head in fp32 above 0.90 (30).
 _LESS = 0.95
@@ -48,8 +41,8 @@ class _Candidate:
     not.
     """
 
-    kind: CauseKind
-    what: str
+    cause: CauseKind
+    value: str = ""
     weights: Quantization | None = None
     attention: str | None = None
     added: tuple[int, ...] = ()
@@ -59,8 +52,7 @@ class _Candidate:
 @dataclass(frozen=True, eq=False)
 class EngineComparison:
     """An engine's sequences on one model. rows: their token ids; attention: of the reference; asked: settings and attention of the
-    requested variants; against: the log-probabilities of another run on the same tokens, or none;
-    hidden_states: path of a file, or none.
+    requested variants; against: the log-probabilities of another run on the same tokens, or none.
     """
 
     sequences: tuple[EngineSequence, ...]
@@ -69,7 +61,6 @@ class EngineComparison:
     attention: str
     asked: Mapping[str, tuple[Settings, str]]
     against: tuple[EngineSequence, ...] = ()
-    hidden_states: str | None = None
 
     @cached_property
     def variants(self) -> dict[str, tuple[Settings, str]]:
@@ -80,29 +71,24 @@ class EngineComparison:
         }
 
     @cached_property
-    def candidates(self) -> tuple[list[_Candidate], list[str]]:
-        """What is tried in runs, and what is not and why."""
-        found, missing = list[_Candidate](), list[str]()
+    def candidates(self) -> tuple[list[_Candidate], list[NotTried]]:
+        """What is tried in runs, and what is not: quantized weights without torchao, a cache where attention cannot be replaced."""
+        found, missing = list[_Candidate](), list[NotTried]()
         if find_spec("torchao") is not None:
-            found += [_Candidate("quantized", f"the layers' weights in {words}", weights) for weights, words in _QUANTIZED.items()]
+            found += [_Candidate("quantized", weights, weights) for weights in _QUANTIZED]
         else:
-            missing.append("quantized weights (torchao is not installed)")
+            missing.append(NotTried(cause="quantized", value=", ".join(_QUANTIZED)))
         if self.attention == "sdpa" and supports_fp8_cache(self.opened.outline):
-            found.append(_Candidate("kv_cache", "keys and values in an fp8 cache (E4M3, scale 1)", attention=FP8_CACHE))
+            found.append(_Candidate("kv_cache", _CACHE, attention=FP8_CACHE))
         else:
-            missing.append("an fp8 cache of keys and values (this model's attention cannot be replaced)")
+            missing.append(NotTried(cause="kv_cache", value=_CACHE))
         begin = getattr(text_config(self.opened.outline), "bos_token_id", None)
         fits = self.opened.context is None or max(map(len, self.rows)) < self.opened.context
         if isinstance(begin, int) and not any(row[0] == begin for row in self.rows) and fits:
-            found.append(_Candidate("context", "a beginning-of-text token before every sequence", added=(begin,)))
+            found.append(_Candidate("context", "added", added=(begin,)))
         elif isinstance(begin, int) and all(row[0] == begin and len(row) > 2 for row in self.rows):
-            found.append(_Candidate("context", "no beginning-of-text token before the sequences", dropped=1))
+            found.append(_Candidate("context", "dropped", dropped=1))
         return found, missing
-
-    @cached_property
-    def hidden(self) -> tuple[dict[int, torch.Tensor], int]:
-        """The engine's hidden states by layer, and of how many sequences. Raises as `read_hidden` does."""
-        return hidden.read_hidden(self.hidden_states, list(map(len, self.rows))) if self.hidden_states else ({}, 0)
 
     @property
     def runs(self) -> int:
@@ -158,12 +144,12 @@ class EngineComparison:
                 result = yield from self._candidate(measured, candidate, Settings(weights=candidate.weights))
                 narrow = yield from self._candidate(measured, candidate, Settings(dtype="bf16", weights=candidate.weights))
             except InvalidRequest:  # mxfp4 in rows that its blocks do not divide
-                missing.append(candidate.what)
-                yield measured.finished(candidate.what)
-                yield measured.finished(candidate.what)
+                missing.append(NotTried(cause=candidate.cause, value=candidate.value))
+                yield measured.finished(candidate.cause)
+                yield measured.finished(candidate.cause)
                 continue
             log_p = self._over(result.log_p)
-            tried.append(Tried(candidate.kind, candidate.what, engine - log_p, self._over(narrow.log_p) - log_p))
+            tried.append(Tried(candidate.cause, candidate.value, engine - log_p, self._over(narrow.log_p) - log_p))
             if not candidate.added and not candidate.dropped:
                 fragile += [result, narrow]
         known = self._logits(base, runs["bf16"], sampled, engine)
@@ -178,25 +164,28 @@ class EngineComparison:
         forced, others = self._others(engine, reference, e, deviations, units, vocabulary)
         verdict = comparison.verdict(size, bool(explaining) or forced or not finite.all())
         found = [*explaining, *others]
-        if not finite.all() and not any(cause.kind in ("filter", "forbidden") for cause in found):
+        if not finite.all() and not any(cause.cause in ("filter", "forbidden") for cause in found):
             found.append(causes.forbidden(int((~finite).sum()), causes.explained(size)))
         if verdict == "beyond" and not any(cause.explains == "all" for cause in found):
             left = [causes.OTHER_WEIGHTS] if base.experts[0] is None else self._routing(e, b, base, fragile, units)
             if left[0].explains == "elimination" and (open := causes.possible(judged)):
                 left = [*open, *(cause.model_copy(update={"told_apart": False}) for cause in left)]
             found += left
-        tokens = [self._token(at, engine, reference, b) for at in range(min(len(e), _SHOWN))]
-        worst = [
-            self._token(int(at), engine, reference, b) for at in np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")[:_WORST]
+        ordered = np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")
+        others = ordered[_WORST:]
+        evenly = np.unique(np.linspace(0, len(others) - 1, min(len(others), _OTHERS)).astype(np.int64))
+        tokens = [self._token(int(at), engine, reference, b) for at in (*ordered[:_WORST], *others[evenly])]
+        near = [
+            NearRun(run=name, difference=comparison.difference(d[finite]), ratio=units.ratio(e, d, finite))
+            for name, d in deviations.items()
+            if np.isfinite(d[finite]).all()
         ]
         kl, weights = comparison.divergence(e[finite])
         apart = runs["bf16"].rerouted(base)
-        layers, sequences = self.hidden
-        by_layer, first = hidden.deviations(layers, base.hidden, runs["bf16"].hidden, list(map(len, self.rows[:sequences])))
         return Engine(
             form=self.sequences[0].form,
             sequences=len(self.rows),
-            tokens=len(e),
+            compared=len(e),
             forbidden=int((~finite).sum()),
             difference=comparison.difference(e[finite]),
             bf16=comparison.difference(b[finite]),
@@ -207,24 +196,13 @@ class EngineComparison:
             needed=comparison.needed(size, len(e)) if verdict == "undecided" else None,
             kl=kl,
             importance_ratio=weights,
-            variants=tuple(
-                VariantRatio(
-                    variant=name,
-                    difference=comparison.difference(d[finite]),
-                    ratio=units.ratio(e, d, finite),
-                )
-                for name, d in deviations.items()
-                if np.isfinite(d[finite]).all()
-            ),
+            nearest=tuple(sorted(near, key=lambda each: abs(np.log(each.ratio.value or np.inf)))),
             rerouted=None if apart is None else int(self._over(_by_sequence(apart, self.rows)).sum()),
-            worst=tuple(worst),
-            shown=tuple(tokens),
+            tokens=tuple(tokens),
             causes=tuple(found),
-            tried=tuple(dict.fromkeys(_TRIED[each.kind] for each in tried)),
+            tried=tuple(dict.fromkeys(each.cause for each in tried)),
             not_tried=tuple(missing),
             on=len(sampled),
-            layers=by_layer,
-            first_deviating_layer=first,
             against=self._pair(engine, b, units) if self.against else None,
         )
 
@@ -239,9 +217,8 @@ class EngineComparison:
         rounding: Rounding = STORED,
     ) -> Generator[VariantProgress, None, EngineRun]:
         result: EngineRun | None = None
-        layers, sequences = self.hidden if asked else ({}, 0)
         options = PassOptions(settings, attention, rounding, kept=0)
-        for result in run(measured.anatomy, rows, options, name, asked, layers, sequences):
+        for result in run(measured.anatomy, rows, options, name, asked):
             if result is None:
                 yield measured.pulse(f"{name}, the engine's tokens")
         yield measured.finished(f"{name}, the engine's tokens")
@@ -252,7 +229,7 @@ class EngineComparison:
         """Run a candidate; log-probabilities of the tokens that the reference has."""
         rows = tuple((*candidate.added, *row[candidate.dropped :]) for row in self.rows)
         rounding = replace(STORED, before=torch.bfloat16) if candidate.weights else STORED
-        result = yield from self._run(measured, candidate.what, settings, candidate.attention or self.attention, rows, rounding=rounding)
+        result = yield from self._run(measured, candidate.cause, settings, candidate.attention or self.attention, rows, rounding=rounding)
         front = np.full(candidate.dropped, np.nan)
         result.log_p = [np.concatenate([front, each])[len(candidate.added) :] for each in result.log_p]
         return result
@@ -279,26 +256,23 @@ class EngineComparison:
         finite, b, found = np.isfinite(engine), deviations["bf16"], list[Cause]()
         forced = False
         if (rounding := causes.rounded(engine)) is not None:
-            what, to = rounding
+            value, to = rounding
             by = to(reference + b) - reference
             gain, low, high = units.quotient(by, b, finite, 0.99)
             remaining = units.ratio(e, by, finite)
             forced = low is not None and low > causes.GAIN
             explains = causes.explained(remaining)
-            found.append(Cause(kind="rounded", what=what, explains=explains, remaining=remaining, gain=gain, gain_low=low, gain_high=high))
+            gains = {"gain": gain, "gain_low": low, "gain_high": high}
+            found.append(Cause(cause="rounded", value=value, explains=explains, remaining=remaining, **gains))
         mean, theirs = float(reference[finite].mean()), float(engine[finite].mean())
         if mean < -np.log(vocabulary) and theirs > mean + _MEANINGLESS:
             forced = True
-            what = (
-                f"token ids of another tokenizer: for this model these tokens are less likely ({mean:.3g} nats on average) than tokens "
-                f"drawn at random ({-np.log(vocabulary):.3g})"
-            )
-            found.append(Cause(kind="tokens", what=what, explains="all"))
+            found.append(Cause(cause="tokens", value=mean, explains="all"))
         if (way := causes.masked(engine, reference)) is not None:
-            what, same = way
+            value, same = way
             forced = True
             remaining = units.ratio(e, b, finite & ~same)
-            found.append(Cause(kind="masked", what=what, explains=causes.explained(remaining), remaining=remaining))
+            found.append(Cause(cause="masked", value=value, explains=causes.explained(remaining), remaining=remaining))
         size = units.ratio(e, b, finite)
         if size.high is not None and size.high < _LESS:
             alike = [
@@ -309,13 +283,7 @@ class EngineComparison:
                 if each.low is not None and each.high is not None and each.low > 1 / BAND and each.high < BAND
             ]
             found += [
-                Cause(
-                    kind="higher_precision",
-                    what=f"more precision than bf16, as in {name} ({described(self.variants[name][0])})",
-                    explains="all",
-                    remaining=each,
-                    told_apart=len(alike) == 1,
-                )
+                Cause(cause="higher_precision", value=name, explains="all", remaining=each, told_apart=len(alike) == 1)
                 for name, each in alike
             ]
         return forced, found
@@ -376,18 +344,6 @@ class EngineComparison:
                 text = ""
             self._texts[token] = "" if "\N{REPLACEMENT CHARACTER}" in text else text
         return self._texts[token]
-
-
-_TRIED: dict[CauseKind, str] = {
-    "offset": "log-probabilities moved by 1 to 3 tokens",
-    "quantized": "weights in int8, int4, fp8 and MXFP4",
-    "kv_cache": "an fp8 cache",
-    "context": "a beginning-of-text token more or less",
-    "temperature": "a temperature",
-    "filter": "filters (top-k, top-p, min-p)",
-    "penalty": "penalties on repeated tokens",
-    "forbidden": "the forbidden tokens forbidden everywhere",
-}
 
 
 def _by_sequence(values: Floats, rows: Rows) -> list[Floats]:

@@ -1,11 +1,12 @@
-"""The parts of the report on an engine's log-probabilities. Field names are the JSON contract; fields may be added, never renamed.
+"""The parts of the report on an engine's log-probabilities. Field names are the JSON contract; a field with a title is a column of a table.
 
 e = log p of the engine - log p of the fp32 reference, in nats, for each token with a log-probability; b the same for the model's own bf16
 run.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from analyzers.core.rows import Rows, Shown
 from analyzers.records import Record
 
 Verdict = Literal["within", "beyond", "undecided"]
@@ -18,7 +19,7 @@ CauseKind = Literal[
 class Difference(Record):
     """Of |e| (or |b|): mean, median, 99th percentile and maximum, in nats."""
 
-    mean_abs: float
+    mean_abs: Annotated[float, Shown("Mean difference, nats", "magnitude")]
     p50: float
     p99: float
     max: float
@@ -29,9 +30,9 @@ class Ratio(Record):
     where there are fewer than 8 blocks of neighbouring tokens; null with fewer than 8 of either.
     """
 
-    value: float | None
-    low: float | None
-    high: float | None
+    value: Annotated[float | None, Shown("Ratio", "magnitude")]
+    low: Annotated[float | None, Shown("Low", "magnitude")]
+    high: Annotated[float | None, Shown("High", "magnitude")]
     over: str
     units: int
 
@@ -56,38 +57,47 @@ class TokenDifference(Record):
     """One token. sequence, position: from 0; text: decoded alone, "" without a tokenizer or
     for a part of a character; engine: null where it is minus infinity."""
 
-    sequence: int
-    position: int
-    token: int
-    text: str
-    engine: float | None
-    reference: float
-    bf16: float
+    sequence: Annotated[int, Shown("Sequence, from 0", "count")]
+    position: Annotated[int, Shown("Position, from 0", "count")]
+    token: Annotated[int, Shown("Token", str)]
+    text: Annotated[str, Shown("Text", repr)]
+    engine: Annotated[float | None, Shown("Engine", "magnitude")]
+    reference: Annotated[float, Shown("fp32", "magnitude")]
+    bf16: Annotated[float, Shown("bf16", "magnitude")]
 
 
-class VariantRatio(Record):
-    """A variant's own deviation d from the reference on the same tokens, and ratio = mean |e| / mean |d|."""
+class NearRun(Record):
+    """A run of ours. difference: its own deviation d from the reference on the same tokens; ratio = mean |e| / mean |d|."""
 
-    variant: str
+    run: Annotated[str, Shown("Run")]
     difference: Difference
     ratio: Ratio
 
 
 class Cause(Record):
-    """A cause. explains: "all" if what remains is within the band, "part" if it is not, "elimination" if nothing else was left. remaining:
+    """A cause. value: how much, or of what kind: 0.7 of a temperature, "top_k=20" of a filter, "int8" of weights; null where there is none.
+
+    explains: "all" if what remains is within the band, "part" if it is not, "elimination" if nothing else was left. remaining:
     mean |e| / mean |b| under the cause; gain: the factor by which the cause makes mean |e| smaller, low to high its 99%
     interval; null where nothing was fitted.
     told_apart: false if another cause listed explains as much; routing and other weights are then both left over.
     """
 
-    kind: CauseKind
-    what: str
+    cause: CauseKind
+    value: int | float | str | None = None
     explains: Literal["all", "part", "elimination"]
     remaining: Ratio | None = None
     gain: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None
     told_apart: bool = True
+
+
+class NotTried(Record):
+    """A cause that this model or machine cannot run, as in `Cause`."""
+
+    cause: CauseKind
+    value: str
 
 
 class RunDifference(Record):
@@ -103,29 +113,21 @@ class RunDifference(Record):
     verdict: Verdict
 
 
-class LayerDeviation(Record):
-    """rms(x - ref) / rms(ref) of a decoder layer's output, of the engine's and of the bf16 run's; layer -1 is the embedding output."""
-
-    layer: int
-    engine: float | None
-    bf16: float | None
-
-
 class Engine(Record):
     """The engine's log-probabilities compared with the reference and with this model's own bf16 run on the same tokens.
 
-    form: that of the file (`reading.FORMS`). tokens: those with a log-probability. forbidden: those at minus infinity, which are in no
+    form: that of the file (`reading.FORMS`). compared: tokens with a log-probability. forbidden: those at minus infinity, which are in no
     difference. verdict: "within" if ratio.high <= band, "beyond" if ratio.low > band, if a token is forbidden, or if a cause explains the
     difference better than rounding; else "undecided". needed: the number of tokens that would probably decide it, if the ratio stays; null
     if it is decided, has no interval, or would take more than 100 times as many. visible: the smallest independent deviation, in units of
-    bf16's, that the band shows.
-    causes: see `Cause`; tried: the names of all; on: the tokens on which causes that need logits were tried. shown: the first tokens, for
-    the plot. layers: empty without hidden states. first_deviating_layer: null if none deviates, or without hidden states.
+    bf16's, that the band shows. nearest: runs of ours, that of the nearest ratio to 1 first.
+    causes: see `Cause`; tried: their kinds; on: the tokens on which causes that need logits were tried. tokens: those that depart most,
+    then some of the others, evenly by size.
     """
 
     form: str
     sequences: int
-    tokens: int
+    compared: int
     forbidden: int
     difference: Difference
     bf16: Difference
@@ -136,14 +138,11 @@ class Engine(Record):
     needed: int | None = None
     kl: KL
     importance_ratio: ImportanceRatio
-    variants: tuple[VariantRatio, ...]
+    nearest: Annotated[tuple[NearRun, ...], Rows("The engine's difference from fp32 in units of each run's own")]
     rerouted: int | None
-    worst: tuple[TokenDifference, ...]
-    shown: tuple[TokenDifference, ...]
+    tokens: Annotated[tuple[TokenDifference, ...], Rows("Tokens with the largest differences, in log-probabilities")]
     causes: tuple[Cause, ...]
-    tried: tuple[str, ...]
-    not_tried: tuple[str, ...]
+    tried: tuple[CauseKind, ...]
+    not_tried: tuple[NotTried, ...]
     on: int
     against: RunDifference | None = None
-    layers: tuple[LayerDeviation, ...] = ()
-    first_deviating_layer: int | None = None

@@ -59,17 +59,12 @@ class EngineSequence(Record):
 
 def read_logprobs(path: str) -> tuple[EngineSequence, ...]:
     """Read a local file. Raises CheckpointNotFound, InvalidData, LimitExceeded."""
-    check_file(path, limits.ENGINE_BYTES)
-    return parse_logprobs(Path(path).read_bytes(), quoted(path))
-
-
-def check_file(path: str, most: int) -> None:
-    """Raise CheckpointNotFound, or InvalidData for a folder, or LimitExceeded for a file of more than ``most`` bytes."""
     files = LocalRepository(path).files
     if Path(path).is_dir():
         raise InvalidData(f"{quoted(path)} is a folder: name a file.")
-    if (size := max(files.values())) > most:
-        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {most:,}: give fewer sequences.")
+    if (size := max(files.values())) > limits.ENGINE_BYTES:
+        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.ENGINE_BYTES:,}: give fewer sequences.")
+    return parse_logprobs(Path(path).read_bytes(), quoted(path))
 
 
 def parse_logprobs(text: str | bytes, source: str = "the log-probabilities") -> tuple[EngineSequence, ...]:

@@ -12,7 +12,7 @@ FRAGILE = 0.25  # A run that sends a larger share of the tokens to other experts
 _TAIL = 0.99  # Differences count up to this quantile of bf16's: a flip that none of our runs shows is rare and large.
 
 _UNDECIDED = [
-    Cause(kind="routing", what="routing that flipped", explains="elimination", told_apart=False),
+    Cause(cause="routing", explains="elimination", told_apart=False),
     OTHER_WEIGHTS.model_copy(update={"told_apart": False}),
 ]
 

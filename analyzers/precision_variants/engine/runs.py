@@ -1,6 +1,6 @@
 """Runs the model on an engine's tokens, forward only: batches of sequences padded on the right, which causal attention never reaches."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -78,13 +78,12 @@ def padded(rows: Rows, indices: Sequence[int], device: str) -> Batch:
 @dataclass(slots=True)
 class EngineRun:
     """One run. log_p: of each token but the first, by sequence. experts: the experts of each of them (layers, tokens, k), sorted; None
-    without routers. logits: of the tokens asked for, by (sequence, token); hidden: hidden states asked for, by (layer, sequence).
+    without routers. logits: of the tokens asked for, by (sequence, token).
     """
 
     log_p: list[Floats]
     experts: list[Tensor | None]
     logits: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    hidden: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def rerouted(self, reference: "EngineRun") -> Floats | None:
         """Return whether a layer sends each token to other experts than in the reference, over all sequences (1 or 0)."""
@@ -104,11 +103,9 @@ def run(
     options: PassOptions,
     name: str,
     asked: Mapping[int, Sequence[int]] | None = None,
-    layers: Container[int] = (),
-    sequences: int = 0,
 ) -> Iterator[EngineRun | None]:
     """Run every batch. Yields None after each layer, at last the run. asked: the tokens whose logits are wanted, by sequence (token 1 is
-    the first that is predicted); layers: those whose hidden states are wanted, of the first ``sequences``.
+    the first that is predicted).
     """
     result = EngineRun([np.empty(0)] * len(rows), [None] * len(rows))
     device = str(cast(Any, anatomy.model).get_input_embeddings().weight.device)
@@ -116,13 +113,7 @@ def run(
         batch = padded(rows, indices, device)
         staged = StagedPass(anatomy, batch.token_ids, options)
         with explaining_failures(name):
-            for stage in staged.forward():
-                for captured in stage:
-                    if captured.kind == "hidden" and captured.layer in layers:
-                        assert captured.layer is not None
-                        for at, index in enumerate(indices):
-                            if index < sequences:
-                                result.hidden[captured.layer, index] = captured.tensor[at, : len(rows[index]) - 1].float().cpu()
+            for _ in staged.forward():
                 yield None
         log_p = staged.log_p.double().cpu().numpy()
         experts = torch.stack([staged.routing[layer].sort(-1).values.cpu() for layer in sorted(staged.routing)]) if staged.routing else None

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -17,14 +18,16 @@ from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPai
 from analyzers.language_models.builtin_text import builtin_pairs
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
+from tests.tokenizer_processes import open_kept
+from tests.words.hostile import HOSTILE
 
 PAIRS = tuple(TextPair(instruction=each.instruction, input=each.input, output=each.output) for each in builtin_pairs()[:48:6])
-HOSTILE = "<script>alert(1)</script>\x1b[31m\n::error::\u202e"
 
 
 def reports() -> dict[str, Report | MantissaError]:
     """Make the reports; the names say what is special about each."""
-    with torch.random.fork_rng([]):
+    with torch.random.fork_rng([]), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("analyzers.language_models.tokenizer.Bounded", open_kept)
         full = _analysed()
         return {
             "eight samples": full,

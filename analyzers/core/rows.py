@@ -104,10 +104,12 @@ def _record_in(annotation: Any) -> type[Record] | None:
 
 
 def _is_plain(annotation: Any) -> bool:
-    """Return whether a field holds a number, a text, or a tuple of these."""
+    """Return whether a field holds a number, a text, or a tuple of these, but no matrix."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is dict:
+        return False
+    if get_origin(annotation) is tuple and any(get_origin(kind) is tuple for kind in get_args(annotation)):
         return False
     kinds = [kind for kind in get_args(annotation) if kind not in (type(None), Ellipsis)] or [annotation]
     return all(_is_plain(kind) if get_args(kind) else kind in _PLAIN or isinstance(kind, str | int) for kind in kinds)

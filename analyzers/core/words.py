@@ -38,6 +38,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "count": formatting.count,
     "parameters": formatting.parameters,
     "share": _share,
+    "between": formatting.between,
     "size": formatting.size,
     "magnitude": formatting.magnitude,
     "duration": formatting.duration,

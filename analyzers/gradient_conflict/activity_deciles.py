@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from analyzers.gradient_conflict.rates import pair_share, share_interval
+from analyzers.gradient_conflict.rows import DecileRow
 from analyzers.gradient_conflict.sample_pairs import Pairs, pair_index
-from analyzers.gradient_conflict.summaries import DecileRow
 
 DECILES = 10
 

@@ -23,6 +23,7 @@ def analyze(
     """
     # Imported on call, so that forms and endpoints can read the request without torch.
     from analyzers.checkpoints import Access
+    from analyzers.gradient_conflict.measure import every_neuron
     from analyzers.gradient_conflict.pipeline import CHECKED, Pipeline, text_of
     from analyzers.language_models.length_groups import tokens
     from analyzers.language_models.lm_head import check_logits
@@ -44,16 +45,16 @@ def analyze(
             return
         model = opened.load()
         reading = perf_counter()
-        topk = None
         check_logits(model, pipeline.batch.token_ids[:1, :CHECKED])
-        original = yield from pipeline.measure(model, {}, 0)
+        original, losses = yield from pipeline.measure(model, {}, 0)
+        collected: dict[Any, Any] = {"original": original}
         if request.ffn == "topk":
-            topk = yield from pipeline.measure(model, dict.fromkeys(pipeline.converted, pipeline.mask), pipeline.layers + pipeline.measured)
+            masks = dict.fromkeys(pipeline.converted, pipeline.mask)
+            collected["topk"], losses = yield from pipeline.measure(model, masks, pipeline.layers + pipeline.measured)
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        report = pipeline.report(opened, text, original, topk, timing)
+        report = pipeline.report(opened, text, collected, losses, timing)
         if access.local:  # The rows of all units are for --csv only: a server would hold them for nothing.
-            sides = {request.ffn: topk or original} | ({"original": original} if topk is not None else {})
-            report.keep_neurons({ffn: side.collected.neurons for ffn, side in sides.items()})
+            report.keep_rows("neurons", lambda: every_neuron(collected))
         yield report

@@ -21,19 +21,20 @@ from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge, UnsupportedWeights
 from analyzers.formatting import size
 from analyzers.gradient_conflict.collect import Collector, Settings
-from analyzers.gradient_conflict.measure import chunk_bytes, layer_rates, measurement, units_of, work_of
-from analyzers.gradient_conflict.report import BATCHES, ConflictReport, DataFacts, MeasuredProgress, Sample
+from analyzers.gradient_conflict.measure import chunk_bytes, measurement, units_of
+from analyzers.gradient_conflict.report import BATCHES, ConflictReport, DataFacts, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, ConflictRequest
+from analyzers.gradient_conflict.rows import TAU
 from analyzers.gradient_conflict.sample_pairs import Thresholds
-from analyzers.gradient_conflict.sentences import notes_on_batches, statement
-from analyzers.gradient_conflict.summaries import TAU
+from analyzers.gradient_conflict.verdict import advice, answer, notes
+from analyzers.gradient_conflict.words import WORDS
 from analyzers.language_models.layer_capture import Block, LayerCapture
 from analyzers.language_models.memory_needs import available_bytes
 from analyzers.language_models.model_failures import explaining_failures
 from analyzers.language_models.unit_weights import UnitWeights, unit_weights
 
 Loss = Callable[[nn.Module, Any], Tensor]
-OPTIONS = ("gamma", "floor", "epsilon", "unit", "weights", "seed")
+OPTIONS = ("gamma", "epsilon", "unit", "weights", "seed")
 """Options of the request that apply to batches."""
 
 
@@ -72,7 +73,6 @@ def analyze_batches(
     settings = Settings(
         thresholds=Thresholds(request.gamma, TAU[dtype]),
         order=tuple(range(len(given))),
-        floor=request.floor,
         epsilon=request.epsilon,
         seed=request.seed,
         weights=request.weights,
@@ -84,18 +84,17 @@ def analyze_batches(
             before = len(collected.layers)
             collected.add(_capture(unit, gradients.pop(0), len(given)))
             if len(collected.layers) > before:
-                rates = layer_rates(collected.layers[:before])
-                yield MeasuredProgress(done=before, total=layers, unit="layers", note=f"gradients: layer {unit.layer}", rates=rates)
-        collected.finish()
-    rates = layer_rates(collected.layers)
-    yield MeasuredProgress(done=layers, total=layers, unit="layers", note="gradients: done", rates=rates)
-    result = measurement(collected, settings)
-    data = DataFacts(source=BATCHES, commit=None, samples=len(given), truncated=0, tokens=None, answer_tokens=None)
+                yield Progress(done=before, total=layers, unit="layers", note=f"gradients: layer {unit.layer}")
+    yield Progress(done=layers, total=layers, unit="layers", note="gradients: done")
+    found = measurement({"original": collected}, settings)
+    data = DataFacts(
+        source=BATCHES, commit=None, samples=len(given), truncated=0, tokens=None, answer_tokens=None, rows=None, template=None
+    )
     canonical = request.model_copy(update={"model": facts.ref, "data": BATCHES, "samples": len(given)})
     measured = units_of(request, collected, max((1 + unit.expert for unit in units if unit.expert is not None), default=None), None)
     # Neither the batches nor the loss has a name that an id could contain: the losses and cosines stand for them.
     content = canonical.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True)
-    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": result.model_dump(mode="json")["cosines"]["model"]}
+    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": found.model_dump(mode="json")["cosines"]["model"]}
     now = perf_counter()
     report = ConflictReport(
         id=content_id("conflict", ANALYSIS_VERSION, content),
@@ -110,19 +109,17 @@ def analyze_batches(
         samples=tuple(
             Sample(text="", token_ids=None, answer_start=None, truncated=False, loss=value, row=row) for row, value in enumerate(losses)
         ),
-        **dict(result),
-        original=None,
-        differences=(),
-        work=work_of([collected]),
-        statement=statement(request, result, None, measured, (), data),
+        **dict(found),
+        answer=answer(request, found, data, dtype),
+        advice=advice(found, data, facts.ref),
         notes=(
-            f"The weights measured are {sum(map(Tensor.numel, parameters)):,} of the model's {facts.parameters:,} parameters.",
-            *notes_on_batches(request, result, data, dtype, 1 + units[0].layer),
+            WORDS.note("batches", weights=sum(map(Tensor.numel, parameters)), parameters=facts.parameters, dtype=dtype),
+            *notes(request, found, dtype, 1 + units[0].layer),
         ),
         timing=Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None),
         environment=environment(device.type, ("numpy", "torch", "transformers", "pydantic")),
     )
-    report.keep_neurons({"original": collected.neurons})
+    report.keep_rows("neurons", collected.neurons.rows)
     yield report
 
 

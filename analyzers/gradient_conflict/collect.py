@@ -3,19 +3,16 @@
 Axes: n units of a chunk, S samples.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from analyzers import limits
 from analyzers.gradient_conflict.activity_deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Products, groups
 from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.random_batches import BatchSums, partitions
-from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.sample_pairs import FloatArray, Pairs, PairSums, Thresholds, packed
 from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
@@ -27,13 +24,12 @@ ALL = "all"
 class Settings:
     """Settings of a collection.
 
-    floor: smallest norm, in medians of the layer's norms; epsilon: smallest norm, absolute. order: a permutation of the samples, from which
-    halves and, with ``seed``, batches are drawn. weights: also measure individual weights. chunk_bytes: as in `grams.chunk_sizes`.
+    epsilon: smallest norm. order: a permutation of the samples, from which halves and, with ``seed``, batches are drawn. weights: also
+    measure individual weights. chunk_bytes: as in `grams.chunk_sizes`.
     """
 
     thresholds: Thresholds
     order: tuple[int, ...]
-    floor: float = 0.0
     epsilon: float = 0.0
     seed: int = 0
     weights: bool = True
@@ -87,7 +83,7 @@ class UnitSums:
 
 @dataclass(slots=True)
 class LayerSums:
-    """Sums of one layer. sums: by block, by pair of blocks (`COMBINED_BLOCKS`), and for all blocks together under `ALL`."""
+    """Sums of one layer. sums: by block, and for all blocks together under `ALL`."""
 
     layer: int
     neurons: int
@@ -105,57 +101,36 @@ class Collector:
 
     def __init__(self, samples: int, settings: Settings) -> None:
         self.layers: list[LayerSums] = []
-        self.flops = self.bytes = 0  # of the matrix products
-        self.blocks = 0  # computed
         self.batches = BatchSums(partitions(settings.order, settings.seed), settings.thresholds.gamma)
         self.deciles: Deciles | None = None
         self.neurons = NeuronTable(samples, settings.thresholds.gamma)
-        self._held: list[LayerCapture] = []
         self._samples = samples
         self._settings = settings
 
     def add(self, capture: LayerCapture) -> None:
-        """Add one FFN, expert or attention; call `finish` after the last one. Raises InvalidCheckpoint if the gradients are not finite."""
+        """Add one FFN, expert or attention. Raises InvalidCheckpoint if the gradients are not finite."""
         if not self.layers or self.layers[-1].layer != capture.layer:
-            self.finish()
             self.layers.append(LayerSums(capture.layer, 0, UnitSums.none(self._samples), WeightSums()))
-        if self._settings.floor:  # The floor depends on the median over the whole layer.
-            self._held.append(capture)
-        else:
-            self._add(capture, {})
-
-    def finish(self) -> None:
-        """Add the captures of the last layer, which a floor holds back until the layer is complete."""
-        floors = self._floors(self._held)
-        for capture in self._held:
-            self._add(capture, floors)
-        self._held.clear()
-
-    def _add(self, capture: LayerCapture, floors: Mapping[str, float]) -> None:
         if capture.activity is not None and self._samples >= 4:
             self.deciles = self.deciles or Deciles(self._settings.order, self._settings.thresholds.gamma)
             self.deciles.begin(capture.activity, capture.tokens)
         for group in groups(capture, self._samples):
             block = None if capture.of_neurons else group.blocks[0].name
             self.neurons.begin(capture.layer, capture.expert, block, capture.activity, capture.tokens)
-            self._add_group(group, self.layers[-1], floors)
+            self._add_group(group, self.layers[-1])
 
-    def _add_group(self, group: Group, layer: LayerSums, floors: Mapping[str, float]) -> None:
+    def _add_group(self, group: Group, layer: LayerSums) -> None:
         products = Products(group, self._settings.chunk_bytes)
-        self.flops += products.flops
-        self.bytes += products.bytes
-        self.blocks += len(group.blocks)
         for units in products.chunks:
-            self._add_chunk(products, units, group.scaling.exponent, layer, floors)
+            self._add_chunk(products, units, group.scaling.exponent, layer)
         layer.neurons += group.units
 
-    def _add_chunk(self, products: Products, units: slice, exponent: int, layer: LayerSums, floors: Mapping[str, float]) -> None:
-        settings, scale = self._settings, 2.0**exponent
+    def _add_chunk(self, products: Products, units: slice, exponent: int, layer: LayerSums) -> None:
+        settings = self._settings
         grams = products.grams(units, layer.weights if settings.weights else None)
-        pairs = {
-            name: Pairs(gram, self._samples, floors.get(name, 0.0) * scale, settings.epsilon * scale)
-            for name, gram in _combined(grams).items()
-        }
+        every = {name: packed(gram) for name, gram in grams.items()}
+        every[ALL] = sum(every.values(), torch.zeros(()))  # A Gram matrix of concatenated gradients is a sum.
+        pairs = {name: Pairs(gram, self._samples, settings.epsilon * 2.0**exponent) for name, gram in every.items()}
         for name, of_block in pairs.items():
             layer.add(name, PairSums.of(of_block, settings.thresholds, exponent))
         together = pairs[ALL]
@@ -164,23 +139,3 @@ class Collector:
         self.neurons.add(units, together)
         if self.deciles is not None:
             self.deciles.add(units, together)
-
-    def _floors(self, captures: Sequence[LayerCapture]) -> dict[str, float]:
-        """Return, by block, the smallest norm that counts in a layer: ``floor`` times the median nonzero norm. Takes a separate pass."""
-        norms: dict[str, list[FloatArray]] = {}
-        for group in (group for capture in captures for group in groups(capture, self._samples)):
-            products = Products(group, self._settings.chunk_bytes)
-            for units in products.chunks:
-                for name, gram in _combined(products.grams(units)).items():
-                    pairs = Pairs(gram, self._samples)
-                    counted = pairs.norms[pairs.counted].double().cpu().numpy()
-                    norms.setdefault(name, []).append(counted * 2.0**-group.scaling.exponent)
-        every = {name: np.concatenate(each) for name, each in norms.items()}
-        return {name: self._settings.floor * float(np.median(each)) for name, each in every.items() if each.size}
-
-
-def _combined(grams: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return `packed` Grams of each block, of pairs of blocks of a gated FFN, and of all: a Gram of concatenated gradients is a sum."""
-    single = {name: packed(gram) for name, gram in grams.items()}
-    two = {name: single[first] + single[second] for name, (first, second) in COMBINED_BLOCKS.items() if {first, second} < single.keys()}
-    return {**single, **two, ALL: sum(single.values(), torch.zeros(()))}

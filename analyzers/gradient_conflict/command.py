@@ -6,7 +6,6 @@ from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_fields, add_outputs, given_options, request_of, write_one
 from analyzers.errors import InvalidRequest
 from analyzers.gradient_conflict.analyze import analyze
-from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest
 
 
@@ -27,4 +26,4 @@ def run(options: argparse.Namespace) -> int:
     if idle is not None and options.ffn != "topk":
         raise InvalidRequest(f"--{idle.replace('_', '-')} concerns a top-k FFN only: add --ffn topk.")
     request = request_of(ConflictRequest, options)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.model, ConflictReport.lines)
+    return write_one(options, analyze(request, Access(token=True, local=True)), request.model)

@@ -8,7 +8,7 @@ Axes: T tokens, S samples, F units, n units of a chunk, d width.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -80,23 +80,12 @@ def chunk_sizes(group: Group, chunk_bytes: int) -> tuple[int, ...]:
 
 
 class Products:
-    """Computation of the Gram matrices of a group, in `chunk_sizes`. flops, bytes: work and memory traffic of its matrix products."""
+    """Computation of the Gram matrices of a group, in `chunk_sizes`."""
 
     def __init__(self, group: Group, chunk_bytes: int) -> None:
-        sizes = chunk_sizes(group, chunk_bytes)
-        self.chunks = _slices(sizes)
-        self.flops = self.bytes = 0
+        self.chunks = _slices(chunk_sizes(group, chunk_bytes))
         self._group = group
         self._rights = {key: scaled(right, group.scaling.rights.get(key, 0), group.dtype) for key, right in group.rights().items()}
-        for width in (block.right.shape[1] for block in group.blocks):
-            self._count(group.units, len(group.counts), width, len(group.counts))  # all products between the gradients of a unit
-            for units, count in product(sizes, group.counts):
-                self._count(1, units, count, width)
-
-    def _count(self, times: int, rows: int, inner: int, columns: int) -> None:
-        """Count ``times`` products (rows, inner) @ (inner, columns)."""
-        self.flops += times * 2 * rows * inner * columns
-        self.bytes += times * self._group.dtype.itemsize * (rows * inner + inner * columns + rows * columns)
 
     def grams(self, units: slice, weights: WeightSums | None = None) -> dict[str, Tensor]:
         """Return, by block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``, in float32 (float64 for captures in float64).

@@ -1,21 +1,34 @@
-"""Computes a `Measurement` from the sums over a model's layers, and the effect of a top-k FFN from two sets of sums."""
+"""Computes a `Measurement` from the sums over a model's layers, of one FFN or of the original and a top-k FFN."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from operator import add
-from typing import Any
+from operator import add, attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
 from analyzers import limits
-from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums
+from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
 from analyzers.gradient_conflict.rates import cosines, difference_interval, dominance, pair_share, rates, rounded, whole
-from analyzers.gradient_conflict.report import Difference, LayerRate, TopK, Units, Work
-from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS, ConflictRequest
+from analyzers.gradient_conflict.report import TopK, Units
+from analyzers.gradient_conflict.request import ConflictRequest
+from analyzers.gradient_conflict.rows import (
+    Cosines,
+    Difference,
+    Dominance,
+    LayerCosines,
+    LayerRow,
+    LayerWeights,
+    Measurement,
+    ModelRow,
+    NeuronRow,
+    Variant,
+    Weights,
+)
 from analyzers.gradient_conflict.sample_pairs import FloatArray, Thresholds
-from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
-from analyzers.gradient_conflict.weight_signs import WeightSums
+from analyzers.records import Record
 
+RowT = TypeVar("RowT", bound=Record)
 # A GPU needs larger chunks: with a CPU's, launching kernels would take longer than running them.
 _GPU_CHUNKS = 8
 
@@ -25,49 +38,50 @@ def chunk_bytes(device: str) -> int:
     return limits.GRAM_CHUNK_BYTES * (_GPU_CHUNKS if device == "cuda" else 1)
 
 
-def measurement(collected: Collector, settings: Settings) -> Measurement:
-    """Compute all results for one kind of FFN."""
-    layers, thresholds = collected.layers, settings.thresholds
-    model = model_sums(layers)
-    gram = model.sums[ALL].gram
+def measurement(collected: Mapping[Variant, Collector], settings: Settings) -> Measurement:
+    """Compute all results. collected: with the original FFN and then, if it was measured, with the top-k FFN."""
+    sides = [(ffn, side, model_sums(side.layers)) for ffn, side in collected.items()]
+    (_, original, unmodified), (_, requested, model) = sides[0], sides[-1]
+    topk, gram = len(sides) > 1, model.sums[ALL].gram
+
+    def merged(key: str, rows: Callable[[Collector, LayerSums], Iterable[RowT]]) -> tuple[RowT, ...]:
+        """Return the rows of both FFNs, ordered by ``key``."""
+        every = [row.model_copy(update={"ffn": ffn}) for ffn, side, sums in sides for row in rows(side, sums)]
+        return tuple(sorted(every, key=attrgetter(key)))
+
+    dominances = merged("sample", lambda side, sums: _dominance(sums).samples)
     return Measurement(
-        layers=tuple(LayerRow(layer=each.layer, **dict(_row(each, thresholds))) for each in layers),
-        model=_row(model, thresholds),
-        dominance=_dominance(gram, model.units),
-        batch_curve=collected.batches.rows(gram),
-        deciles=collected.deciles.rows() if collected.deciles is not None else (),
-        weights=_weights(layers, model.weights, len(gram)) if settings.weights else None,
-        cosines=_cosines(gram, layers),
-        neurons=collected.neurons.summary(),
+        model=_row(model, settings.thresholds),
+        original=_row(unmodified, settings.thresholds) if topk else None,
+        layers=merged("layer", lambda side, sums: (_layer_row(each, settings.thresholds) for each in side.layers)),
+        differences=_differences(requested.layers, original.layers) if topk else (),
+        dominance=_dominance(model).model_copy(update={"samples": dominances}),
+        batch_curve=merged("batch_size", lambda side, sums: side.batches.rows(sums.sums[ALL].gram)),
+        deciles=merged("decile", lambda side, sums: side.deciles.rows() if side.deciles is not None else ()),
+        weights=Weights(
+            **dict(model.weights.rates(len(gram))),
+            layers=merged("layer", lambda side, sums: (_layer_weights(each, len(gram)) for each in side.layers)),
+        )
+        if settings.weights
+        else None,
+        cosines=_cosines(gram, requested.layers),
+        neurons=merged("ffn", lambda side, sums: side.neurons.rows(listed=True)),
     )
 
 
-def layer_rates(layers: Sequence[LayerSums]) -> tuple[LayerRate, ...]:
-    """Return the layers' conflict rates, for progress."""
-    return tuple(LayerRate(layer=each.layer, conflict_rate=pair_share(each.sums[ALL].below, each.sums[ALL].valid)) for each in layers)
+def every_neuron(collected: Mapping[Variant, Collector]) -> list[NeuronRow]:
+    """Return the rows of all units, of each FFN."""
+    return [row.model_copy(update={"ffn": ffn}) for ffn, side in collected.items() for row in side.neurons.rows()]
 
 
 def units_of(request: ConflictRequest, collected: Collector, experts: int | None, topk: TopK | None) -> Units:
     """Describe the measured units. experts: number in a layer; topk: the requested top-k FFN, if any."""
-    names = (name for layer in collected.layers for name in layer.sums)
     return Units(
         variant=request.ffn,
         unit=request.unit,
-        blocks=tuple(dict.fromkeys(name for name in names if name in (*FFN_BLOCKS, *ATTENTION_BLOCKS))),
-        layers=len(collected.layers),
-        neurons=sum(layer.neurons for layer in collected.layers),
+        blocks=tuple(dict.fromkeys(name for layer in collected.layers for name in layer.sums if name != ALL)),
         experts=experts if request.unit == "ffn" else None,
         topk=topk,
-    )
-
-
-def work_of(collected: Sequence[Collector]) -> Work:
-    """Sum the work of several collections."""
-    return Work(
-        flops=sum(each.flops for each in collected),
-        bytes=sum(each.bytes for each in collected),
-        direct=sum(each.blocks for each in collected),
-        tokens=0,
     )
 
 
@@ -79,11 +93,13 @@ def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
     return LayerSums(-1, sum(layer.neurons for layer in layers), units, weights, sums)
 
 
-def differences(first: Sequence[LayerSums], second: Sequence[LayerSums]) -> tuple[Difference, ...]:
-    """Subtract ``second`` from ``first``, measured on the same samples: for the model (layer null), then layer by layer, the last first."""
-    sides: list[tuple[int | None, LayerSums, LayerSums]] = [(None, model_sums(first), model_sums(second))]
-    sides += [(one.layer, one, other) for one, other in zip(first, second, strict=True)]
-    return tuple(_difference(layer, one, other) for layer, one, other in sides)
+def _differences(first: Sequence[LayerSums], second: Sequence[LayerSums]) -> tuple[Difference, ...]:
+    """Subtract ``second`` from ``first``, measured on the same samples: for the model (layer null), then layer by layer."""
+    layers = sorted(zip(first, second, strict=True), key=lambda pair: pair[0].layer)
+    return (
+        _difference(None, model_sums(first), model_sums(second)),
+        *(_difference(one.layer, one, other) for one, other in layers),
+    )
 
 
 def _difference(layer: int | None, one: LayerSums, other: LayerSums) -> Difference:
@@ -119,28 +135,23 @@ def _row(sums: LayerSums, thresholds: Thresholds) -> ModelRow:
     )
 
 
-def _dominance(gram: FloatArray, units: UnitSums) -> Dominance:
-    leading = units.leading / units.live if units.live else np.full(len(gram), np.nan)
-    of_whole = whole(gram, Thresholds(0.0, 0.0))
-    return Dominance(
-        top_sample=int(np.argmax(np.diag(gram))) if of_whole.top_share is not None else None,
-        top_share=of_whole.top_share,
-        effective_samples=of_whole.effective_samples,
-        diversity=of_whole.diversity,
-        neuron_top_share=units.mean_top_share,
-        neuron_effective_samples=units.mean_effective,
-        samples=dominance(gram, leading),
-    )
+def _layer_row(sums: LayerSums, thresholds: Thresholds) -> LayerRow:
+    row = _row(sums, thresholds)
+    return LayerRow(layer=sums.layer, **dict(row))
 
 
-def _weights(layers: Sequence[LayerSums], model: WeightSums, samples: int) -> Weights:
-    each = tuple(LayerWeights(layer=layer.layer, **dict(layer.weights.rates(samples))) for layer in layers)
-    return Weights(**dict(model.rates(samples)), layers=each)
+def _dominance(model: LayerSums) -> Dominance:
+    gram, units = model.sums[ALL].gram, model.units
+    return dominance(gram, units.leading / units.live if units.live else np.full(len(gram), np.nan))
+
+
+def _layer_weights(sums: LayerSums, samples: int) -> LayerWeights:
+    return LayerWeights(layer=sums.layer, **dict(sums.weights.rates(samples)))
 
 
 def _cosines(gram: FloatArray, layers: Sequence[LayerSums]) -> Cosines:
     few = len(layers) * gram.size <= limits.REPORT_COSINES
+    each = {sums.layer: rounded(cosines(sums.sums[ALL].gram), 6) for sums in layers} if few else {}
     return Cosines(
-        model=rounded(cosines(gram), 6),
-        layers=tuple(LayerCosines(layer=each.layer, values=rounded(cosines(each.sums[ALL].gram), 6)) for each in layers) if few else (),
+        model=rounded(cosines(gram), 6), layers=tuple(LayerCosines(layer=layer, values=values) for layer, values in sorted(each.items()))
     )

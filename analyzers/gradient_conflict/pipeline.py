@@ -9,15 +9,16 @@ from torch import nn
 
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access
+from analyzers.core.notes import as_notes
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import Collector, Settings
-from analyzers.gradient_conflict.measure import chunk_bytes, differences, layer_rates, measurement, units_of, work_of
-from analyzers.gradient_conflict.report import ConflictReport, DataFacts, MeasuredProgress, Sample
+from analyzers.gradient_conflict.measure import chunk_bytes, measurement, units_of
+from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, TOPK_OPTIONS, ConflictRequest
+from analyzers.gradient_conflict.rows import TAU, Variant
 from analyzers.gradient_conflict.sample_pairs import Thresholds
-from analyzers.gradient_conflict.sentences import notes, statement
-from analyzers.gradient_conflict.summaries import TAU
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
+from analyzers.gradient_conflict.verdict import advice, answer, notes
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.capture import Run, run
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
@@ -25,19 +26,14 @@ from analyzers.language_models.instruction_data import Instructions, chosen_pair
 from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.layer_hooks import Mask
 from analyzers.language_models.load import OpenModel
+from analyzers.language_models.model_request import sample_notes
 from analyzers.language_models.prompt_templates import Template, resolved
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.thread_calls import call_in_thread
 
 CHECKED = 16  # Tokens on which the logits computed for the loss are compared with the model's own.
 
-_OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    collected: Collector
-    losses: tuple[float, ...]
+_OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,6 @@ class Pipeline:
         settings = Settings(
             thresholds=Thresholds(request.gamma, TAU[opened.dtype]),
             order=order(encoded, request.seed),
-            floor=request.floor,
             epsilon=request.epsilon,
             seed=request.seed,
             weights=request.weights,
@@ -94,8 +89,10 @@ class Pipeline:
         whole = opened.offloaded and not request.checkpointing
         return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask, checkpointing, whole)
 
-    def measure(self, model: nn.Module, masks: Mapping[int, Mask], done: int) -> Generator[Progress, None, _Measured]:
-        """Run one forward and one backward pass. done: layers of earlier passes, counted in both directions."""
+    def measure(
+        self, model: nn.Module, masks: Mapping[int, Mask], done: int
+    ) -> Generator[Progress, None, tuple[Collector, tuple[float, ...]]]:
+        """Run one forward and one backward pass; return the sums and the losses. done: layers of earlier passes, in both directions."""
         request = self.request
         total = (self.layers + self.measured) * (1 if request.ffn == "original" else 2)
         what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
@@ -116,19 +113,15 @@ class Pipeline:
             note = f"{what}: layer {capture.layer}"
             del capture  # Frees it before the next layer runs.
             if len(collected.layers) > before:
-                rates = layer_rates(collected.layers[:before])
-                yield MeasuredProgress(done=done + before, total=total, unit="layers", note=note, rates=rates)
-        collected.finish()
-        rates = layer_rates(collected.layers)
-        yield MeasuredProgress(done=done + len(rates), total=total, unit="layers", note=f"{what}: done", rates=rates)
-        return _Measured(collected, tuple(passed.losses.double().tolist()))
+                yield Progress(done=done + before, total=total, unit="layers", note=note)
+        yield Progress(done=done + len(collected.layers), total=total, unit="layers", note=f"{what}: done")
+        return collected, tuple(passed.losses.double().tolist())
 
-    def report(self, opened: OpenModel, text: Instructions, original: _Measured, topk: _Measured | None, timing: Timing) -> ConflictReport:
-        """Build the report."""
-        request, requested = self.request, topk or original
-        results = measurement(requested.collected, self.settings)
-        topk_ffn = described(request, self.converted, self.mask) if request.ffn == "topk" else None
-        units = units_of(request, requested.collected, self.experts, topk_ffn)
+    def report(
+        self, opened: OpenModel, text: Instructions, collected: Mapping[Variant, Collector], losses: Sequence[float], timing: Timing
+    ) -> ConflictReport:
+        """Build the report. collected: as in `measurement`; losses: with the requested FFN."""
+        request, found = self.request, measurement(collected, self.settings)
         data = DataFacts(
             source=text.source,
             commit=text.commit,
@@ -139,28 +132,26 @@ class Pipeline:
             rows=text.total,
             template=self.template,
         )
-        unchanged = measurement(original.collected, self.settings) if topk is not None else None
-        of_topk = differences(topk.collected.layers, original.collected.layers) if topk is not None else ()
+        longest = min(request.max_length, opened.context or request.max_length)
+        remarks = [text.note] if text.note else []
+        remarks += [*sample_notes(data.source, data.samples, data.truncated, request.samples, longest), *opened.notes()]
         return ConflictReport(
             id=content_id("conflict", ANALYSIS_VERSION, self._resolved(opened, text)),
             analysis_version=ANALYSIS_VERSION,
             request=request.canonical(opened, None if request.pairs or request.token_ids else text.source),
             checkpoint=opened.facts,
             data=data,
-            ffn=units,
+            ffn=units_of(request, collected["original"], self.experts, described(request, self.converted, self.mask)),
             dtype=opened.dtype,
             attention=opened.attention,
             tau=self.settings.thresholds.tau,
             samples=tuple(
-                Sample(row=row, loss=loss, **asdict(encoded))
-                for row, encoded, loss in zip(text.rows, self.encoded, requested.losses, strict=True)
+                Sample(row=row, loss=loss, **asdict(encoded)) for row, encoded, loss in zip(text.rows, self.encoded, losses, strict=True)
             ),
-            **dict(results),
-            original=unchanged,
-            differences=of_topk,
-            work=work_of([each.collected for each in (original, topk) if each is not None]),
-            statement=statement(request, results, unchanged, units, of_topk, data),
-            notes=tuple(filter(None, (text.note, *notes(request, results, data, opened, self.layers, self.checkpointing)))),
+            **dict(found),
+            answer=answer(request, found, data, opened.dtype),
+            advice=advice(found, data, opened.facts.ref),
+            notes=(*notes(request, found, opened.dtype, self.layers), *as_notes(remarks)),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )

@@ -12,13 +12,10 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from analyzers.gradient_conflict.request import ConflictRequest
+from analyzers.core.rows import Shown
 from analyzers.records import Record
-
-if TYPE_CHECKING:
-    from analyzers.gradient_conflict.report import ConflictReport
 
 SOURCE = "https://github.com/ZeroYuHuang/DynamicK-Tuning"
 SETTING: Mapping[str, Any] = {
@@ -41,9 +38,9 @@ _TABLE = Path(__file__).parent / "reference" / "gradient_conflict_llama2_7b_topk
 class PublishedRow(Record):
     """The published figures of one layer; a similarity that is NaN in the source is null."""
 
-    layer: int
-    magnitude_similarity: float | None
-    conflict_rate: float
+    layer: Annotated[int, Shown("Layer", "count")]
+    conflict_rate: Annotated[float, Shown("Conflict as published", "share")]
+    magnitude_similarity: Annotated[float | None, Shown("Norm similarity as published", "magnitude")]
 
 
 @cache
@@ -59,33 +56,3 @@ def published() -> tuple[PublishedRow, ...]:
             for row in csv.DictReader(file)
             for similarity in [float(row["gradient_magnitude_similarity"])]
         )
-
-
-def departures(report: "ConflictReport") -> tuple[str, ...]:
-    """Name the differences between a run and the published one; empty if the figures are comparable.
-
-    Settings that cannot change the published figures are ignored: gamma, floor, weights, attention, device, checkpointing.
-    """
-    data, ffn, request = report.data, report.ffn, report.request
-    topk = None if ffn.topk is None else (ffn.topk.select, ffn.topk.share_of_width, ffn.topk.layers)
-    same = {
-        "the model": report.checkpoint.ref in MIRRORS,
-        "the unit": ffn.unit == "ffn",
-        "the top-k FFN": topk == (_default("select"), _default("topk"), (len(published()) - 1,)),
-        "the data": data.source.removeprefix("datasets/") == SETTING["data"],
-        "the samples": (data.samples, request.choice, request.seed) == (SETTING["samples"], SETTING["choice"], SETTING["seed"]),
-        "the template": data.template == SETTING["template"],
-        "the length of samples": not data.truncated,
-        "the loss": request.loss == _default("loss"),
-        "the dtype": report.dtype == SETTING["dtype"],
-    }
-    return tuple(name for name, as_published in same.items() if not as_published)
-
-
-def comparable(report: "ConflictReport") -> bool:
-    """Tell whether a run has the published setting."""
-    return not departures(report)
-
-
-def _default(name: str) -> Any:
-    return ConflictRequest.model_fields[name].default

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from analyzers.gradient_conflict.gradient_scaling import LARGEST
 from analyzers.gradient_conflict.rates import clipped
+from analyzers.gradient_conflict.rows import BatchRow
 from analyzers.gradient_conflict.sample_pairs import FloatArray, Pairs, packed
-from analyzers.gradient_conflict.summaries import BatchRow
 
 DRAWS = 4
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from analyzers.gradient_conflict.gradient_scaling import LARGEST
+from analyzers.gradient_conflict.rows import Dominance, Rates, SampleDominance, Undecided, Whole
 from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, Pairs, PairSums, Thresholds, packed
-from analyzers.gradient_conflict.summaries import Rates, SampleDominance, Undecided, Whole
 from analyzers.numerics import student_t
 from analyzers.records import Interval
 
@@ -85,8 +85,7 @@ def rates(sums: PairSums) -> Rates:
 
 def undecided(low: FloatArray, high: FloatArray, valid: FloatArray) -> Undecided:
     """Return the shares of ``valid`` with a cosine below gamma - tau (``low``) and below gamma + tau (``high``); all three (P,)."""
-    below, above = pair_share(low, valid), pair_share(high, valid)
-    return Undecided(low=below, high=above, share=None if below is None or above is None else above - below)
+    return Undecided(low=pair_share(low, valid), high=pair_share(high, valid))
 
 
 def clipped(cosine: float | None) -> float | None:
@@ -113,13 +112,10 @@ def whole(gram: FloatArray, thresholds: Thresholds) -> Whole:
     largest = np.diag(gram).max()
     scaled = torch.from_numpy(gram * (4.0**LARGEST / largest) if largest > 0 else gram)
     of_pairs = rates(PairSums.of(Pairs(packed(scaled[None]), len(gram)), thresholds))
-    top, effective = concentration(np.diag(gram))
     return Whole(
         **of_pairs.model_dump(include=set(Whole.model_fields)),
         noise_scale=noise_scale(gram),
-        top_share=top,
-        effective_samples=effective,
-        diversity=_quotient(np.trace(gram), gram.sum()),
+        effective_samples=concentration(np.diag(gram))[1],
     )
 
 
@@ -157,7 +153,7 @@ def concentration(squares: FloatArray) -> tuple[float | None, float | None]:
     return float(shares.max()), float(1 / np.square(shares).sum())
 
 
-def dominance(gram: FloatArray, leading: FloatArray) -> tuple[SampleDominance, ...]:
+def dominance(gram: FloatArray, leading: FloatArray) -> Dominance:
     """Compute the dominance of each sample. leading: (S,), share of the units in which its norm is the largest, NaN without units."""
     squares, total = np.diag(gram), gram.sum()
     rows = []
@@ -174,7 +170,14 @@ def dominance(gram: FloatArray, leading: FloatArray) -> tuple[SampleDominance, .
                 neurons_led=float(leading[sample]) if np.isfinite(leading[sample]) else None,
             )
         )
-    return tuple(rows)
+    top_share, effective = concentration(squares)
+    return Dominance(
+        top_sample=None if top_share is None else int(np.argmax(squares)),
+        top_share=top_share,
+        effective_samples=effective,
+        diversity=_quotient(np.trace(gram), total),
+        samples=tuple(rows),
+    )
 
 
 def _valid(gram: FloatArray) -> "np.ndarray[tuple[int, int], np.dtype[np.bool_]]":

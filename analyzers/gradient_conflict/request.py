@@ -1,4 +1,4 @@
-"""The request of gradient conflict. Field names are the JSON contract; fields may be added, never renamed."""
+"""The request of gradient conflict. Field names are the JSON contract."""
 
 import json
 import re
@@ -16,11 +16,9 @@ from analyzers.records import Record
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 3
+ANALYSIS_VERSION = 4
 
 FFN_BLOCKS = ("gate", "up", "down")
-COMBINED_BLOCKS = {"gate_up": ("gate", "up"), "gate_down": ("gate", "down"), "up_down": ("up", "down")}
-"""Pairs of blocks of a gated FFN whose gradients are concatenated, by the report's field. Without a gate, up and down are everything."""
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
 """Fields of the request that only a top-k FFN uses."""
 ATTENTION_BLOCKS = ("q", "q_a", "q_b", "g", "k", "v", "kv_a", "kv_b", "o")
@@ -81,9 +79,6 @@ class ConflictRequest(ModelRequest):
     )
     gamma: Annotated[float, Option("Conflict below")] = Field(
         default=0.0, ge=-1, le=1, description="A pair of samples conflicts if its cosine is below this."
-    )
-    floor: Annotated[float, Option("Smallest gradient norm")] = Field(
-        default=0.0, ge=0, le=1e6, description="Exclude gradients with a norm below this many times the layer's median nonzero norm."
     )
     epsilon: Annotated[float, Option("Gradient norm above")] = Field(
         default=0.0, ge=0, le=1e30, description="Exclude gradients whose norm is not above this."

@@ -35,12 +35,11 @@ def packed(gram: Tensor) -> Tensor:
 class Pairs:
     """The pairs of samples in the units of a chunk. gram: (S + P, n), as returned by `packed`.
 
-    A norm counts if it is above ``epsilon`` and at least ``floor``, a pair if both of its norms do.
+    A norm counts if it is above ``epsilon``, a pair if both of its norms do.
     """
 
-    def __init__(self, gram: Tensor, samples: int, floor: float = 0.0, epsilon: float = 0.0) -> None:
-        most = torch.finfo(gram.dtype).max
-        self.gram, self.floor, self.epsilon = gram, min(floor, most), min(epsilon, most)
+    def __init__(self, gram: Tensor, samples: int, epsilon: float = 0.0) -> None:
+        self.gram, self.epsilon = gram, min(epsilon, torch.finfo(gram.dtype).max)
         self.squares, self.products = gram[:samples], gram[samples:]
         self._first, self._second = pair_index(samples, gram.device)
 
@@ -52,11 +51,11 @@ class Pairs:
     @cached_property
     def counted(self) -> Tensor:
         """Mask of the norms that count, (S, n)."""
-        return (self.squares > SMALLEST_SQUARE) & (self.norms >= self.floor) & (self.norms > self.epsilon)
+        return (self.squares > SMALLEST_SQUARE) & (self.norms > self.epsilon)
 
     def of_all(self) -> "Pairs":
-        """Return the pairs without floor and epsilon, in which every nonzero norm counts."""
-        return Pairs(self.gram, len(self.squares)) if self.floor or self.epsilon else self
+        """Return the pairs without epsilon, in which every nonzero norm counts."""
+        return Pairs(self.gram, len(self.squares)) if self.epsilon else self
 
     @cached_property
     def valid(self) -> Tensor:
@@ -104,7 +103,7 @@ class PairSums:
     """Sums over units, (P,) each unless stated otherwise. units: their number. gram: (S, S), symmetric, the sum of the Gram matrices.
 
     valid: units in which the pair counts; below, below_low, below_high: those with a cosine below gamma, gamma - tau, gamma + tau; cosine,
-    similarity: sums over them. zeros: number of (unit, sample) without a gradient. Ignoring floor and epsilon: valid_of_all: units in which
+    similarity: sums over them. zeros: number of (unit, sample) without a gradient. Ignoring epsilon: valid_of_all: units in which
     both gradients are nonzero; historic: those with cos < 0; similarity_of_all: sum over valid_of_all.
     """
 

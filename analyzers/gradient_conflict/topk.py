@@ -75,7 +75,9 @@ def converted(request: ConflictRequest, layers: int) -> tuple[int, ...]:
     return tuple(range(int(first), int(last or first) + 1))
 
 
-def described(request: ConflictRequest, layers: tuple[int, ...], mask: TopKMask) -> TopK:
-    """Describe the top-k FFN for the report, after the run."""
+def described(request: ConflictRequest, layers: tuple[int, ...], mask: TopKMask) -> TopK | None:
+    """Describe the top-k FFN for the report, after the run; None for the original FFN."""
+    if request.ffn == "original":
+        return None
     width = request.topk if request.topk_share is None else None
     return TopK(select=request.select, share_of_width=width, share_of_sum=request.topk_share, layers=layers, kept=mask.kept)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from analyzers.gradient_conflict.rows import WeightRates
 from analyzers.gradient_conflict.sample_pairs import FloatArray
-from analyzers.gradient_conflict.summaries import WeightRates
 
 # Histogram bins of mean^2 / variance are its leading bits as a float32: sign, exponent and 5 bits of the mantissa, so 3 % wide.
 _DROPPED = 18

@@ -98,8 +98,7 @@ def _parsed(text: str, where: str) -> Any:
     try:
         return parse_json(text)
     except InvalidJson as error:
-        why = str(error).partition(" (")[0]
-        raise InvalidData(f"{where[:1].upper()}{where[1:]} {why}: check its quotes, commas and braces.") from None
+        raise InvalidData(f"{where[:1].upper()}{where[1:]} {error}: check its quotes, commas and braces.") from None
 
 
 def _columns(line: str, where: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from analyzers import limits
 from analyzers.gradient_conflict.published import SOURCE
-from analyzers.gradient_conflict.summaries import TAU
+from analyzers.gradient_conflict.rows import TAU
 from components.text import render
 
 

@@ -4,31 +4,12 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Progress
 from analyzers.gradient_conflict import ConflictRequest
 from components.conflict.form import PAIRS
 from components.conflict.result import RESULT
 from components.forms.fields import QUIET, Fields, build_model_fields, build_rows, build_text
 from components.forms.form import DATASET
 from components.running.analysis_page import AnalysisPage
-from components.running.progress import Meter, listed
-from components.text import numbers
-
-_MOST = 48
-
-
-class LayerMeter(Meter):
-    """A meter with a bar for each layer measured so far, the model's last layer first; at most the latest 48."""
-
-    def found(self, progress: Progress) -> str:
-        """Return the bars as HTML."""
-        from analyzers.gradient_conflict.report import MeasuredProgress
-
-        if not isinstance(progress, MeasuredProgress) or not progress.rates:
-            return ""
-        rows = [(str(each.layer), numbers.share(each.conflict_rate), each.conflict_rate or 0.0) for each in progress.rates[-_MOST:]]
-        return listed("In conflict, by layer", rows, "m-bars m-measured")
-
 
 _PAIRS = {
     "label": "Pairs",
@@ -55,7 +36,7 @@ def _gradients() -> dict[str, Any]:
         topk = build_rows(ConflictRequest, ("topk", "topk_layers", "topk_share"), ("select",))
     ffn = compared["ffn"]
     ffn.change(lambda ffn: gr.update(visible=ffn == "topk"), ffn, topk_fields, queue=False, **QUIET)
-    rest = build_rows(ConflictRequest, ("loss", "gamma", "floor", "epsilon"), ("dtype", "attention", "seed"), ("checkpointing", "weights"))
+    rest = build_rows(ConflictRequest, ("loss", "gamma", "epsilon"), ("dtype", "attention", "seed"), ("checkpointing", "weights"))
     return compared | topk | rest
 
 
@@ -85,6 +66,5 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
-    meter=LayerMeter,
     missing={"pairs": "The pairs of this analysis were too long for a link: paste them again, then press Measure."},
 )

@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from analyzers.gradient_conflict.columns import excerpts, unit_name
-from analyzers.gradient_conflict.report import ConflictReport
+from analyzers.gradient_conflict.report import ConflictReport, excerpts
 from analyzers.records import Interval
-from components.conflict.text import sides
 from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
-from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, text
+from components.plots.style import COLOURS, LIMIT, exactly, label, layout, legend, text
 from components.text import numbers
 
 CHANCE = "dashed: unrelated gradients, about 50%"
@@ -37,7 +35,7 @@ def rates(report: ConflictReport) -> go.Figure:
 
     hover = "layer %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}<br>%{customdata[2]} pairs"
     hover += "<br>rate as published %{customdata[3]}"
-    figure = _rates(_by_layer(report, "conflict_rate", "interval", details), hover, _has_chance(report))
+    figure = _rates(_curves(report, report.layers, "layer", "conflict_rate", "interval", details), hover, _has_chance(report))
     return _layer_axis(figure, report)
 
 
@@ -50,16 +48,18 @@ def similarity(report: ConflictReport) -> go.Figure:
         return [numbers.magnitude(row.magnitude_similarity), interval]
 
     hover = "layer %{x}<br>similarity %{customdata[0]}<br>95%: %{customdata[1]}"
-    figure = _figure(_by_layer(report, "magnitude_similarity", "magnitude_interval", details), hover, "gradient-norm similarity")
+    figure = _figure(
+        _curves(report, report.layers, "layer", "magnitude_similarity", "magnitude_interval", details), hover, "gradient-norm similarity"
+    )
     return _layer_axis(figure, report)
 
 
 def batches(report: ConflictReport) -> go.Figure:
     """Draw the conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
-    ticks = [1, *(row.batch_size for row in report.batch_curve)]
+    ticks = sorted({1, *(row.batch_size for row in report.batch_curve)})
     curves = []
-    for name, found in sides(report):
-        model, rows = found.model, found.batch_curve
+    for ffn, name in _sides(report).items():
+        model, rows = report.unmodified if ffn == "original" else report.model, [row for row in report.batch_curve if row.ffn == ffn]
         unit = [(model.conflict_rate, model.mean_cosine), *((row.conflict_rate, row.mean_cosine) for row in rows)]
         whole = [(model.whole.conflict_rate, model.whole.mean_cosine)]
         whole += [(row.whole_conflict_rate, row.whole_mean_cosine) for row in rows]
@@ -73,30 +73,25 @@ def batches(report: ConflictReport) -> go.Figure:
 
 def deciles(report: ConflictReport) -> go.Figure:
     """Draw the conflict rate of each decile of the neurons by activity, least active first."""
+
+    def details(row: Any) -> list[str]:
+        return [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
+
     hover = "decile %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}"
     hover += "<br>%{customdata[2]} neurons, mean |activation| %{customdata[3]}"
-    curves = []
-    for name, found in sides(report):
-        rows = found.deciles
-        details = [
-            [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
-            for row in rows
-        ]
-        values, intervals = [row.conflict_rate for row in rows], [row.interval for row in rows]
-        curves.append(Curve(name, [row.decile for row in rows], values, details, intervals))
-    figure = _rates(curves, hover, _has_chance(report))
+    figure = _rates(_curves(report, report.deciles, "decile", "conflict_rate", "interval", details), hover, _has_chance(report))
     return figure.update_xaxes(title="decile of the neurons by activation", dtick=1, range=[0.6, 10.4])
 
 
 def published(report: ConflictReport) -> go.Figure:
-    """Draw the published conflict rates, and those of this run if it has the published setting."""
-    from analyzers.gradient_conflict.published import comparable
+    """Draw the published conflict rates, and those of this run, which has the published setting."""
     from analyzers.gradient_conflict.published import published as rows_of
 
-    sources: dict[str, list[Any]] = {"published": [(row.layer, row.conflict_rate, row.magnitude_similarity) for row in rows_of()]}
-    if comparable(report):
-        ours = sorted(report.layers, key=lambda row: row.layer)
-        sources["this run"] = [(row.layer, row.conflict_rate_historic, row.magnitude_similarity_historic) for row in ours]
+    ours = [row for row in report.layers if row.ffn == report.ffn.variant]
+    sources: dict[str, list[Any]] = {
+        "published": [(row.layer, row.conflict_rate, row.magnitude_similarity) for row in rows_of()],
+        "this run": [(row.layer, row.conflict_rate_historic, row.magnitude_similarity_historic) for row in ours],
+    }
     curves = []
     for name, rows in sources.items():
         details = [[exactly(rate), numbers.magnitude(alike)] for _, rate, alike in rows]
@@ -106,13 +101,22 @@ def published(report: ConflictReport) -> go.Figure:
     return figure.update_xaxes(title="layer", nticks=8)
 
 
-def _by_layer(report: ConflictReport, field: str, interval: str, details: Callable[[Any], list[str]]) -> list[Curve]:
-    """Return the curves of a field of each layer with its interval."""
+def _sides(report: ConflictReport) -> dict[str, str]:
+    """Return the FFNs measured with their names in a legend; one alone is named after its units."""
+    if report.original is not None:
+        return {"topk": "top-k FFN", "original": "original FFN"}
+    return {"original": "neurons" if report.ffn.unit == "ffn" else "rows of attention projections"}
+
+
+def _curves(
+    report: ConflictReport, rows: Sequence[Any], x: str, field: str, interval: str, details: Callable[[Any], list[str]]
+) -> list[Curve]:
+    """Return a curve of a field with its interval for each FFN. x: the field on the other axis."""
     curves = []
-    for name, found in sides(report):
-        rows = sorted(found.layers, key=lambda row: row.layer)
-        values, intervals = ([getattr(row, each) for row in rows] for each in (field, interval))
-        curves.append(Curve(name, [row.layer for row in rows], values, list(map(details, rows)), intervals))
+    for ffn, name in _sides(report).items():
+        drawn = [row for row in rows if row.ffn == ffn]
+        xs, values, intervals = ([getattr(row, each) for row in drawn] for each in (x, field, interval))
+        curves.append(Curve(name, xs, values, list(map(details, drawn)), intervals))
     return curves
 
 
@@ -158,8 +162,6 @@ DIVERGING = (
 _LINE = 40
 # Most samples for which cells are large enough for gaps between them.
 _GAPS = 32
-# Pixels for the menu above the colour bar.
-_MENU = 48
 
 
 def cosines(report: ConflictReport) -> go.Figure:
@@ -171,27 +173,9 @@ def cosines(report: ConflictReport) -> go.Figure:
     return figure
 
 
-def neurons(report: ConflictReport) -> go.Figure:
-    """Draw the (S, S) cosines between samples of the most and the least conflicted neurons, shown one at a time."""
-    neurons_shown = report.neurons
-    if neurons_shown is None or not neurons_shown.cosines:
-        raise ValueError("the report has no cosines of neurons")
-    rates = {unit_name(row): row.conflict_rate for row in (*neurons_shown.most, *neurons_shown.least)}
-    figure = _heat_map(neurons_shown.cosines[0].values, _names(report))
-    buttons: list[dict[str, Any]] = []
-    for each in neurons_shown.cosines:
-        rate = rates.get(unit_name(each))
-        label = unit_name(each) + ("" if rate is None else f": {numbers.share(rate)} in conflict")
-        buttons.append({"label": label, "method": "restyle", "args": [{"z": [_without_diagonal(each.values)]}]})
-    menu = {"buttons": buttons, "direction": "down", "showactive": True, "bgcolor": "rgba(0,0,0,0)", "bordercolor": GREY}
-    menu |= {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 44, "l": 0, "r": 0, "t": 0}}
-    figure.update_layout(updatemenus=[menu], height=figure.layout.height + _MENU, margin_t=figure.layout.margin.t + _MENU)
-    return figure
-
-
 def dominance(report: ConflictReport) -> go.Figure:
     """Draw a bar per sample, its share of the sum of |g|^2, and a line at equal shares."""
-    rows = report.dominance.samples
+    rows = [row for row in report.dominance.samples if row.ffn == report.ffn.variant]
     details = [
         [
             name,

@@ -56,7 +56,7 @@ def verdicts(report: Report) -> list[Verdict]:
 
 def table(report: type[Report], key: str) -> Rows[Any]:
     """Return a declared table of a class of reports, with sorting and search."""
-    return Rows(Sortable(_declared(report, key), f"m-{key.replace('_', '-')}"))
+    return Rows(Sortable(_declared(report, key), f"m-{key.replace('_', '-')}-table"))  # a field of the form may have the key as its name
 
 
 def short_table(report: type[Report], key: str) -> Piece[Any]:

@@ -68,7 +68,7 @@ def _ours(checkpointing: bool, weights: bool) -> Callable[[Any, list[Encoded]], 
         for capture in run(model, collate(samples, model.device), ffn_layers(model), checkpointing=checkpointing):
             collected.add(capture)
             del capture
-        measurement(collected, settings)
+        measurement({"original": collected}, settings)
         sums = model_sums(collected.layers).sums[ALL]
         return float(sums.below.sum() / sums.valid.sum())
 

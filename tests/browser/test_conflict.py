@@ -13,7 +13,7 @@ from tests.browser.conftest import OpenPage, program
 from tests.browser.visitor_steps import drawn_in, field, fits, hover, json_of, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
-TABS = ("Samples", "Neurons", "Batches", "Activation", "Weights", "Published", "Share")
+TABS = ("Samples", "Batches", "Neurons", "Weights", "Share")
 
 
 @pytest.mark.exhaustive
@@ -23,28 +23,22 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, MODEL)
     expect(page.locator("#m-result .m-answer")).to_contain_text(
-        re.compile(r" conflict in \d\d(\.\d)?% of all combinations \(95% interval ")
+        re.compile(r" conflict in \d\d(\.\d)?% \(\d.* of [\d,]+ cases")
     )
     number = page.locator("#m-result .m-answer").inner_text()
     expect(page.locator("#m-result .m-tile")).to_have_count(4)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
-    expect(page.locator("#m-layers-table").get_by_role("gridcell", name="gate", exact=True).first).to_be_visible()
+    expect(page.locator("#m-blocks-table").get_by_role("gridcell", name="gate", exact=True).first).to_be_visible()
     heat_map = drawn_in(page, "Samples").first
     expect(page.locator("#m-samples-table").get_by_role("gridcell", name="What is 17 plus 26? 43").first).to_be_visible()
     hover(page, heat_map, 0.6, 0.5)
     expect(heat_map.locator(".hoverlayer")).to_contain_text(re.compile(r"\d+: .+\d+: .+cosine"))
-    one_neuron = drawn_in(page, "Neurons").first
-    expect(page.locator("#m-neurons-table").get_by_role("gridcell", name=re.compile(r"Layer \d, neuron \d+")).first).to_be_visible()
-    one_neuron.locator(".updatemenu-header").click()
-    second = one_neuron.locator(".updatemenu-dropdown-button").nth(1)
-    label = second.text_content() or ""
-    assert label.startswith("Layer ") and label.endswith("in conflict")
-    second.click()
-    expect(one_neuron.locator(".updatemenu-header")).to_contain_text(label)
+    drawn_in(page, "Neurons")
+    expect(page.locator("#m-neurons-table").get_by_role("gridcell", name="original", exact=True).first).to_be_visible()
     fits(page, TABS, dark=False)
     shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"mantissa conflict {MODEL}")
     report = ConflictReport.model_validate_json(json_of(page, "sample-tiny-bf16-conflict.json"))
-    assert f" conflict in {100 * (report.model.conflict_rate or 0):.3g}% of " in number
+    assert f" conflict in {100 * (report.model.conflict_rate or 0):.3g}% (" in number
     assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == number
 
 
@@ -79,8 +73,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
     expect(page.locator("#m-topk")).to_be_hidden()
     field(page, "m-samples").press("Enter")
     shown(page, MODEL)
-    expect(page.locator("#m-result .m-head")).to_contain_text("2 samples of pairs given")
-    expect(page.get_by_role("tab", name="Activation")).to_have_count(0)
+    expect(page.locator("#m-result .m-tiles")).to_contain_text("2 samples of the given pairs")
 
 
 @pytest.mark.exhaustive

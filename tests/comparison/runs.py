@@ -36,7 +36,7 @@ RUNS: dict[str, str] = {
     "sparsity-hub-exact": "sparsity org/large org/large-tuned --exact",
     "conflict": "conflict sample:tiny-bf16 --samples 16 --choice first",
     "conflict-topk": "conflict sample:tiny-fp32 --samples 8 --choice first --ffn topk --topk-layers all",
-    "conflict-attention": "conflict sample:tiny-fp32 --samples 8 --choice first --unit attention --floor 0.1 --gamma 0.1",
+    "conflict-attention": "conflict sample:tiny-fp32 --samples 8 --choice first --unit attention --gamma 0.1",
     "conflict-checkpointing": "conflict sample:tiny-tuned --samples 8 --choice first --checkpointing --no-weights --loss sum",
     "precision": "precision sample:tiny-bf16 --sequence-length 64",
     "precision-gspo": "precision sample:tiny-fp32 --variants bf16,fp16 --loss gspo --sequence-length 64 --inside",

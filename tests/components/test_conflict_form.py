@@ -45,13 +45,13 @@ def test_every_field_reaches_the_request() -> None:
     asked = {
         "model": " org/name@main ", "data": DATASET, "samples": " 12 ", "max_length": "64", "choice": "first", "template": "alpaca",
         "pairs": "not read", "dataset": "org/data", "unit": "ffn", "ffn": "topk", "topk": "25%", "topk_layers": "1-2", "topk_share": "0.9",
-        "select": "abs-product", "loss": "sum", "gamma": "-0.1", "floor": "0.5", "epsilon": "1e-6", "dtype": "bfloat16",
+        "select": "abs-product", "loss": "sum", "gamma": "-0.1", "epsilon": "1e-6", "dtype": "bfloat16",
         "attention": "eager", "seed": "7", "checkpointing": True, "weights": False,
     }  # fmt: skip
     assert request(asked) == ConflictRequest(
         model="org/name@main", data="org/data", samples=12, max_length=64, choice="first", template="alpaca", ffn="topk",
         topk=0.25, topk_layers="1-2", topk_share=0.9,
-        select="abs-product", loss="sum", gamma=-0.1, floor=0.5, epsilon=1e-6, dtype="bfloat16", attention="eager", seed=7,
+        select="abs-product", loss="sum", gamma=-0.1, epsilon=1e-6, dtype="bfloat16", attention="eager", seed=7,
         checkpointing=True, weights=False,
     )  # fmt: skip
 

@@ -10,10 +10,9 @@ from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.report import Sample
 from components.conflict import plots
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
-from tests.components.dtype_reports import of_model
 from tests.gradient_conflict.test_published import as_published
 
-ALL = (plots.rates, plots.similarity, plots.cosines, plots.dominance, plots.neurons, plots.batches, plots.deciles, plots.published)
+ALL = (plots.rates, plots.similarity, plots.cosines, plots.dominance, plots.batches, plots.deciles, plots.published)
 
 
 def _of(report: ConflictReport, cosines: Any, samples: tuple[Sample, ...]) -> ConflictReport:
@@ -31,8 +30,8 @@ def test_rates_and_similarities_are_drawn_by_layer_with_their_intervals_top_k_be
         figure: Any = draw(found)
         assert [trace.name for trace in figure.data] == ["top-k FFN", "original FFN"]
         assert figure.layout.showlegend
-        for trace, side in zip(figure.data, (found, found.original), strict=True):
-            rows = {row.layer: row for row in side.layers}
+        for trace, ffn in zip(figure.data, ("topk", "original"), strict=True):
+            rows = {row.layer: row for row in found.layers if row.ffn == ffn}
             assert list(trace.x) == [0, 1, 2, 3]
             for place, layer in enumerate(trace.x):
                 value, between = getattr(rows[layer], name), getattr(rows[layer], interval)
@@ -103,22 +102,23 @@ def test_batches_begin_with_single_samples_and_deciles_with_the_least_active() -
     assert [list(trace.x) for trace in figure.data] == [[1, 2, 4]] * 4
     assert found.model.conflict_rate is not None and found.original is not None
     assert figure.data[0].y[0] == pytest.approx(100 * found.model.conflict_rate)
-    assert figure.data[3].y[1] == pytest.approx(100 * (found.original.batch_curve[0].whole_conflict_rate or 0))
+    first = next(row for row in found.batch_curve if row.ffn == "original")
+    assert figure.data[3].y[1] == pytest.approx(100 * (first.whole_conflict_rate or 0))
     assert [trace.name for trace in plots.batches(conflict_report()).data] == ["neurons", "whole gradient"]
     (deciles, _) = plots.deciles(found).data
     assert list(deciles.x) == list(range(1, 11))
-    assert list(deciles.y) == pytest.approx([100 * (row.conflict_rate or 0) for row in found.deciles])
+    assert list(deciles.y) == pytest.approx([100 * (row.conflict_rate or 0) for row in found.deciles if row.ffn == "topk"])
 
 
-def test_a_run_of_the_published_model_stands_beside_it_and_no_other_does() -> None:
-    (theirs,) = plots.published(top_k()).data
+def test_a_run_of_the_published_model_is_drawn_next_to_it() -> None:
+    found = as_published()
+    figure: Any = plots.published(found)
+    theirs, ours = figure.data
+    assert [theirs.name, ours.name] == ["published", "this run"]
     assert list(theirs.y) == pytest.approx([100 * row.conflict_rate for row in published()])
-    both: Any = plots.published(as_published()).data
-    assert [trace.name for trace in both] == ["published", "this run"]
-    ours = {row.layer: row.conflict_rate_historic for row in as_published().layers}
-    assert list(both[1].y) == pytest.approx([100 * (ours[layer] or 0) for layer in both[1].x])
-    attention = of_model("org/Llama-2-7b-hf", conflict_report(unit="attention"))
-    assert len(plots.published(attention).data) == 1
+    rates = {row.layer: row.conflict_rate_historic for row in found.layers if row.ffn == "topk"}
+    assert list(ours.y) == pytest.approx([100 * (rates[layer] or 0) for layer in ours.x])
+    assert "Published conflict rates" in found.plots() and "Published conflict rates" not in top_k().plots()
 
 
 @pytest.mark.parametrize("samples", [2, 3])
@@ -135,17 +135,3 @@ def test_sample_texts_in_figures_are_text_and_short() -> None:
         assert "<img" not in drawn and "\\u202e" not in drawn and "\u202e" not in drawn
         assert "x" * 100 not in drawn
     assert "&lt;img" in json.dumps(plots.cosines(hostile).to_plotly_json(), default=list)
-
-
-def test_one_neuron_is_chosen_from_a_menu() -> None:
-    found = conflict_report()
-    assert found.neurons is not None
-    figure: Any = plots.neurons(found)
-    buttons = figure.layout.updatemenus[0].buttons
-    assert len(buttons) == len(found.neurons.cosines) == 16
-    first, last = found.neurons.most[0], found.neurons.cosines[-1]
-    assert buttons[0].label == f"Layer {first.layer}, neuron {first.neuron}: {100 * (first.conflict_rate or 0):.3g}% in conflict"
-    (shown,) = buttons[-1].args[0]["z"]
-    for row, (values, expected) in enumerate(zip(shown, last.values, strict=True)):
-        assert [None if column == row else value for column, value in enumerate(expected)] == list(values)
-    assert [list(line) for line in figure.data[0].z] == [list(line) for line in buttons[0].args[0]["z"][0]]

@@ -16,7 +16,6 @@ from components.results.html_documents import document
 from components.site import addresses
 from components.site.methods_page import content
 from components.site.result_page import result_page
-from tests.components.conflict_reports import conflict_report, top_k
 from tests.components.exit_reports import exit_report
 from tests.components.html_text import text_of
 
@@ -53,7 +52,6 @@ def checked(model: str, base: str = "") -> CheckReport:
 CASES: dict[str, Callable[[], Any]] = {
     "dtype": lambda: passport("tiny-bf16-as-fp32"),
     "sparsity": lambda: difference("tiny-bf16", "tiny-tuned"),
-    "conflict": conflict_report,
     "exit": exit_report,
     "parents": lambda: family("tiny-tuned", "tiny-bf16"),
     "check": lambda: checked("tiny-bf16-as-fp32"),
@@ -125,8 +123,3 @@ def test_a_sample_of_the_bytes_promises_no_more_than_it_saw() -> None:
     assert "Every value read from the fp32 file is a bf16 value: saving it as bf16 should lose nothing." in sampled.headline()
 
 
-def test_a_top_k_run_leads_with_the_model_as_it_is() -> None:
-    found = top_k()
-    assert found.original is not None
-    before, after = (f"{100 * (side.model.conflict_rate or 0):.3g}%" for side in (found.original, found))
-    assert re.search(rf" in {before} of all combinations .*; {after} with top-k\.$", found.headline())

@@ -13,9 +13,8 @@ from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.measure import measurement
 from analyzers.gradient_conflict.random_batches import DRAWS, BatchSums, partitions
 from analyzers.gradient_conflict.rates import cosines, dominance, noise_scale, whole
-from analyzers.gradient_conflict.request import COMBINED_BLOCKS
+from analyzers.gradient_conflict.rows import WeightRates
 from analyzers.gradient_conflict.sample_pairs import Pairs, Thresholds, packed
-from analyzers.gradient_conflict.summaries import WeightRates
 from analyzers.gradient_conflict.weight_signs import WeightSums
 
 from .captures import FloatArray, capture, cosine, gradients, times, together
@@ -36,12 +35,12 @@ def test_the_whole_gradient(vectors: FloatArray) -> None:
     found = whole(vectors @ vectors.T, Thresholds(0.0, 0.05))
     pairs = [cosine(vectors[i], vectors[j]) for i, j in combinations(range(SAMPLES), 2)]
     squares, total = np.square(vectors).sum(1), np.square(vectors.sum(0)).sum()
-    assert found.pairs == len(pairs)
     assert found.conflict_rate == pytest.approx(np.mean(np.array(pairs) < 0))
     assert found.mean_cosine == pytest.approx(np.mean(pairs))
-    assert found.top_share == pytest.approx(squares.max() / squares.sum())
-    assert found.effective_samples == pytest.approx(squares.sum() ** 2 / np.square(squares).sum())
-    assert found.diversity == pytest.approx(squares.sum() / total)
+    dominating = dominance(vectors @ vectors.T, np.full(SAMPLES, 1 / SAMPLES))
+    assert (dominating.top_sample, dominating.top_share) == (4, pytest.approx(squares.max() / squares.sum()))
+    assert found.effective_samples == dominating.effective_samples == pytest.approx(squares.sum() ** 2 / np.square(squares).sum())
+    assert dominating.diversity == pytest.approx(squares.sum() / total)
     covariance = np.cov(vectors.T)
     signal = np.square(vectors.mean(0)).sum() - np.trace(covariance) / SAMPLES
     assert found.noise_scale == pytest.approx(np.trace(covariance) / signal)
@@ -58,7 +57,7 @@ def test_noise_scale_of_a_known_signal_and_of_none() -> None:
 
 def test_dominance_of_samples(vectors: FloatArray) -> None:
     mean = vectors.mean(0)
-    for row in dominance(vectors @ vectors.T, np.full(SAMPLES, 1 / SAMPLES)):
+    for row in dominance(vectors @ vectors.T, np.full(SAMPLES, 1 / SAMPLES)).samples:
         others = np.delete(vectors, row.sample, 0).mean(0)
         assert row.norm == pytest.approx(np.linalg.norm(vectors[row.sample]))
         assert row.leave_one_out_cosine == pytest.approx(cosine(mean, others))
@@ -70,9 +69,9 @@ def test_a_sample_without_a_gradient_has_no_cosines(vectors: FloatArray) -> None
     vectors[2] = 0
     values = cosines(vectors @ vectors.T)
     assert np.isnan(values[2]).all() and np.isnan(values[:, 2]).all() and np.isfinite(np.delete(np.delete(values, 2, 0), 2, 1)).all()
-    assert dominance(vectors @ vectors.T, np.zeros(SAMPLES))[2].cosine_to_rest is None
+    assert dominance(vectors @ vectors.T, np.zeros(SAMPLES)).samples[2].cosine_to_rest is None
     nothing = whole(np.zeros((3, 3)), Thresholds(0.0, 0.0))
-    assert (nothing.pairs, nothing.conflict_rate, nothing.top_share, nothing.noise_scale) == (0, None, None, None)
+    assert (nothing.conflict_rate, nothing.effective_samples, nothing.noise_scale) == (None, None, None)
 
 
 def weigh(gradient: FloatArray, chunks: int = 1) -> WeightRates:
@@ -184,29 +183,27 @@ def collected(settings: Settings, factor: float = 1.0) -> Collector:
     for layer in (2, 1):
         found.add(times(capture(layer=layer, seed=layer), factor))
     found.add(times(capture(layer=1, seed=9), factor))  # a second expert of that layer
-    found.finish()
     return found
 
 
 def test_layers_and_experts_add_up() -> None:
     settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3))
     found = collected(settings)
-    report = measurement(found, settings)
-    assert [(row.layer, row.neurons) for row in report.layers] == [(2, 7), (1, 14)]
+    report = measurement({"original": found}, settings)
+    assert [(row.layer, row.neurons) for row in report.layers] == [(1, 14), (2, 7)]
     assert report.model.neurons == 21
     each = [gradients(capture(seed=seed), 4) for seed in (1, 9)]
     units = np.concatenate([together(one) for one in each], axis=1)
     gram = np.einsum("snd,rnd->sr", units, units)
     np.testing.assert_allclose(found.layers[1].sums[ALL].gram, gram, rtol=1e-5)
     flat = units.reshape(4, -1)
-    assert report.layers[1].whole.mean_cosine == pytest.approx(
+    assert report.layers[0].whole.mean_cosine == pytest.approx(
         np.mean([cosine(flat[i], flat[j]) for i, j in combinations(range(4), 2)]), abs=1e-5
     )
-    blocks = {"gate": ("gate",), "up": ("up",), "down": ("down",)} | COMBINED_BLOCKS
-    for name, parts in blocks.items():
-        block = np.concatenate([together({part: one[part] for part in parts}) for one in each], axis=1)
+    for name, rates in report.layers[0].blocks.items():
+        block = np.concatenate([one[name] for one in each], axis=1)
         rate = np.mean([cosine(block[i, n], block[j, n]) < 0 for n in range(14) for i, j in combinations(range(4), 2)])
-        assert getattr(report.layers[1], name).conflict_rate == pytest.approx(rate)
+        assert rates.conflict_rate == pytest.approx(rate)
     squares = np.square(units).sum(2)
     leading = np.bincount(squares.argmax(0), minlength=4)
     np.testing.assert_array_equal(found.layers[1].units.leading, leading)
@@ -216,27 +213,10 @@ def test_layers_and_experts_add_up() -> None:
 def test_chunks_do_not_matter() -> None:
     whole = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), weights=False)
     parts = Settings(whole.thresholds, whole.order, weights=False, chunk_bytes=1)
-    expected, found = measurement(collected(whole), whole), measurement(collected(parts), parts)
+    expected, found = (measurement({"original": collected(each)}, each) for each in (whole, parts))
     assert found.model.conflict_rate == expected.model.conflict_rate
     assert found.model.mean_cosine == pytest.approx(expected.model.mean_cosine, abs=1e-6)
     assert found.batch_curve[0].mean_cosine == pytest.approx(expected.batch_curve[0].mean_cosine, abs=1e-6)
-
-
-def test_the_floor_is_in_medians_of_all_norms_of_the_layer() -> None:
-    settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2), floor=1.0)
-    experts = [capture((3, 5, 4), 7), times(capture((2, 6, 3), 8, seed=1), 3)]
-    found = Collector(3, settings)
-    for each in (*experts, capture((3, 5, 4), 7, layer=1)):
-        found.add(each)
-    found.finish()
-    explicit = [gradients(one, 3) for one in experts]
-    for name in ("gate", "up", "down", *COMBINED_BLOCKS, ALL):
-        parts = COMBINED_BLOCKS.get(name, ("gate", "up", "down") if name == ALL else (name,))
-        norms = np.concatenate([np.linalg.norm(together({part: one[part] for part in parts}), axis=2) for one in explicit], axis=1)
-        assert norms.size % 2  # so that one of them is the median, and counts
-        above = norms >= np.median(norms)
-        pairs = sum(int(above[i, n] and above[j, n]) for n in range(15) for i, j in combinations(range(3), 2))
-        assert found.layers[0].sums[name].valid.sum() == pairs
 
 
 @pytest.mark.parametrize("power", [-60, 0, 60])
@@ -249,29 +229,27 @@ def test_epsilon_is_a_norm_of_the_gradients_as_they_are(power: int) -> None:
     settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), epsilon=epsilon * 2.0**power)
     found = Collector(4, settings)
     found.add(times(capture(), 2.0**power))
-    found.finish()
     pairs = sum(int(above[i, n] and above[j, n]) for n in range(7) for i, j in combinations(range(4), 2))
     assert 0 < found.layers[0].sums[ALL].valid.sum() == pairs < 42
     assert found.batches.sums[2][0] == len(partitions((0, 1, 2, 3), 0)[2]) * 7
 
 
-def test_without_a_gate_no_two_blocks_are_left_to_combine() -> None:
+def test_without_a_gate_there_are_two_blocks() -> None:
     gated = capture()
     settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3))
     found = Collector(4, settings)
     found.add(replace(gated, blocks=gated.blocks[1:]))
-    found.finish()
     assert found.layers[0].sums.keys() == {"up", "down", ALL}
-    row = measurement(found, settings).layers[0]
-    assert row.up is not None and row.gate is None and row.up_down is None
+    row = measurement({"original": found}, settings).layers[0]
+    assert row.blocks.keys() == {"up", "down"}
 
 
 @pytest.mark.parametrize("power", [-90, -55, 60, 90])
 @pytest.mark.parametrize("weights", [True, False])
 def test_the_size_of_the_loss_changes_no_rate(power: int, weights: bool) -> None:
-    settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), floor=0.5, weights=weights)
+    settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), weights=weights)
     expected, found = (collected(settings, factor) for factor in (1.0, 2.0**power))
-    said, other = (measurement(each, settings).model_dump() for each in (expected, found))
+    said, other = (measurement({"original": each}, settings).model_dump() for each in (expected, found))
     for row, same in zip(other["dominance"]["samples"], said["dominance"]["samples"], strict=True):
         assert row["norm"] == same["norm"] * 2.0**power > 0
         row["norm"] = same["norm"]

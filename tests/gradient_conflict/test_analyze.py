@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from random import Random
@@ -25,9 +25,7 @@ from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError, ModelTooLarge
 from analyzers.formatting import size
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
-from analyzers.gradient_conflict.report import MeasuredProgress
-from analyzers.gradient_conflict.request import COMBINED_BLOCKS
-from analyzers.gradient_conflict.summaries import LayerRow, Measurement
+from analyzers.gradient_conflict.rows import LayerRow, ModelRow
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.length_groups import length_groups, padded
 from analyzers.language_models.load import open_model
@@ -63,8 +61,9 @@ def report(request: ConflictRequest, access: Access | None = None) -> ConflictRe
     return last
 
 
-def measured(found: Measurement) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in Measurement.model_fields}
+def rows_of(found: ConflictReport, ffn: str) -> list[LayerRow]:
+    """Return the layers with one FFN."""
+    return [row for row in found.layers if row.ffn == ffn]
 
 
 def explicit(found: ConflictReport, loss: str = "mean", topk: int | None = None) -> dict[str, FloatArray]:
@@ -101,17 +100,16 @@ def explicit(found: ConflictReport, loss: str = "mean", topk: int | None = None)
 def test_the_report_is_what_gradients_in_float64_say(analysed: Analysed, loss: str) -> None:
     found = analysed(loss=loss) if loss == "sum" else analysed()
     blocks = explicit(found, loss)
-    for name, parts in {**COMBINED_BLOCKS, "all": ("gate", "up", "down")}.items():
-        blocks[name] = np.concatenate([blocks[part] for part in parts], axis=3)
+    blocks["all"] = np.concatenate(list(blocks.values()), axis=3)
     samples = len(PAIRS)
-    assert found.ffn.blocks == ("gate", "up", "down") and found.ffn.layers == 4 and found.ffn.neurons == 640
+    assert found.ffn.blocks == ("gate", "up", "down") and len(found.layers) == 4 and found.model.neurons == 640
     for row in found.layers:
         for name in blocks:
             gradient = blocks[name][row.layer]
             norms = np.linalg.norm(gradient, axis=2)
             pairs = list(combinations(range(samples), 2))
             cosines = np.array([np.einsum("nd,nd->n", gradient[i], gradient[j]) / (norms[i] * norms[j]) for i, j in pairs])
-            rates = row if name == "all" else getattr(row, name)
+            rates = row if name == "all" else row.blocks[name]
             low, high = rates.undecided.low, rates.undecided.high
             assert low is not None and high is not None and low <= (cosines < 0).mean() <= high
             assert rates.conflict_rate == pytest.approx((cosines < 0).mean(), abs=2 / cosines.size)
@@ -134,21 +132,21 @@ def test_the_historic_rates_are_those_of_the_published_rule(analysed: Analysed) 
     """Of a top-k FFN in the last layer, as in the published run, and of the original beside it."""
     found = analysed(ffn="topk")
     assert found.original is not None
-    for side, topk in ((found, 20), (found.original, None)):
+    for ffn, topk in (("topk", 20), ("original", None)):
         blocks = explicit(found.model_copy(update={"samples": analysed().samples}) if topk is None else found, topk=topk)
         neurons = np.concatenate(list(blocks.values()), axis=3).swapaxes(1, 2)  # (layers, units, S, width)
-        for row in side.layers:
+        for row in rows_of(found, ffn):
             rate, similarity = published_rule(neurons[row.layer])
             assert row.conflict_rate_historic == pytest.approx(rate, abs=1e-4)
             assert row.magnitude_similarity_historic == (None if math.isnan(similarity) else pytest.approx(similarity, abs=1e-5))
-    last = found.layers[0]
-    assert last.magnitude_similarity_historic is None and last.pairs < 0.6 * found.original.layers[0].pairs  # many gradients are zero
+    before, last = found.layers[-2:]
+    assert last.magnitude_similarity_historic is None and last.pairs < 0.6 * before.pairs  # many gradients are zero
 
 
-def test_the_last_layer_comes_first_and_progress_is_in_layers() -> None:
+def test_layers_are_in_order_and_progress_is_in_layers() -> None:
     *steps, last = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False))
     assert isinstance(last, ConflictReport)
-    assert [row.layer for row in last.layers] == [3, 2, 1, 0]
+    assert [row.layer for row in last.layers] == [0, 1, 2, 3]
     layers = [step for step in steps if isinstance(step, Progress) and step.unit == "layers" and step.total]
     assert [step.done for step in layers] == [0, 1, 2, 3, 4, 5, 6, 7, 8] and {step.total for step in layers} == {8}
     assert [step.note for step in layers[:4]] == [f"gradients: forward, layer {layer}" for layer in range(4)]
@@ -170,27 +168,15 @@ def test_activations_are_recomputed_where_there_is_no_room_to_keep_them(analysed
         shapes = padded(length_groups(opened.outline, lengths, "cpu"), lengths)
         beside = weight_bytes(opened.outline, torch.float32) + 3 * limits.GRAM_CHUNK_BYTES
         kept, recomputed = (beside + activation_bytes(opened.outline, torch.float32, shapes, each) for each in (False, True))
-    said = "Activations were recomputed in the backward pass"
-    for free, short in ((kept, False), (kept - 1, True), (recomputed, True)):
+    for free in (kept, kept - 1, recomputed):
         monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device, free=free: [free])
         other = report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS))
         assert other.id == found.id and not other.request.checkpointing
         assert other.model.mean_cosine == pytest.approx(found.model.mean_cosine, abs=1e-6)
-        assert any(said in note for note in other.notes) == short
-    assert not any(said in note for note in analysed(checkpointing=True).notes)
     monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [recomputed - 1])
     for asked in (False, True):
         with pytest.raises(ModelTooLarge, match=f"needs {re.escape(size(recomputed))} of memory to run and this machine has"):
             report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=asked, offload="never"))
-
-
-def test_progress_has_the_rates_of_the_layers_so_far() -> None:
-    *steps, last = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:4], weights=False, ffn="topk", topk_layers="all"))
-    assert isinstance(last, ConflictReport) and last.original is not None
-    measured = [step for step in steps if isinstance(step, MeasuredProgress)]
-    assert [len(step.rates) for step in measured] == [0, 1, 2, 3, 4] * 2
-    for found, step in ((last.original, measured[4]), (last, measured[9])):
-        assert [(each.layer, each.conflict_rate) for each in step.rates] == [(row.layer, row.conflict_rate) for row in found.layers]
 
 
 def test_more_than_may_be_run_is_refused_before_the_model_is_loaded() -> None:
@@ -249,14 +235,12 @@ def test_the_order_of_the_samples_changes_only_their_numbers(analysed: Analysed)
     )
 
 
-def assert_alike(found: Measurement, other: Measurement) -> None:
+def assert_alike(found: Sequence[ModelRow], other: Sequence[ModelRow]) -> None:
     """The same but for the order of additions."""
-    assert len(found.layers) == len(other.layers)
-    for first, second in zip([found.model, *found.layers], [other.model, *other.layers], strict=True):
+    for first, second in zip(found, other, strict=True):
         assert first.pairs == second.pairs and first.mean_cosine == pytest.approx(second.mean_cosine, abs=1e-6)
         assert first.conflict_rate == pytest.approx(second.conflict_rate, abs=1e-3)
         assert first.whole.noise_scale == pytest.approx(second.whole.noise_scale, rel=1e-4)
-    np.testing.assert_allclose(np.array(found.cosines.model, float), np.array(other.cosines.model, float), atol=1e-5)
 
 
 @pytest.mark.parametrize("change", [{"checkpointing": True}, {"attention": "eager"}])
@@ -269,8 +253,11 @@ def test_how_it_is_computed_does_not_matter(analysed: Analysed, change: dict[str
 
 def test_top_k_of_the_whole_width_is_the_original(analysed: Analysed) -> None:
     found = analysed(ffn="topk", topk=1.0, topk_layers="all")
-    assert found.original is not None and measured(found) == measured(found.original)
-    assert_alike(found.original, analysed())
+    assert found.original == found.model
+    for rows in (found.layers, found.batch_curve, found.deciles, found.neurons):
+        original, topk = ([row.model_dump(exclude={"ffn"}) for row in rows if row.ffn == ffn] for ffn in ("original", "topk"))  # type: ignore[attr-defined]
+        assert original == topk != []
+    assert_alike([found.original, *rows_of(found, "original")], [analysed().model, *analysed().layers])
     assert {row.conflict_rate for row in found.differences} == {0.0}
     assert found.ffn.topk is not None and found.ffn.topk.kept == 1
 
@@ -278,13 +265,13 @@ def test_top_k_of_the_whole_width_is_the_original(analysed: Analysed) -> None:
 def test_top_k_in_the_last_layer_stands_beside_the_original(analysed: Analysed) -> None:
     found, original = analysed(ffn="topk"), analysed()
     assert found.original is not None
-    assert_alike(found.original, original)
+    assert_alike([found.original, *rows_of(found, "original")], [original.model, *original.layers])
     assert found.ffn.topk is not None and (found.ffn.topk.layers, found.ffn.topk.kept) == ((3,), 20 / 160)
-    last, before = found.layers[0], original.layers[0]
+    last, before = found.layers[-1], original.layers[-1]
     assert last.pairs < before.pairs  # a neuron that a sample never keeps has no gradient in it
     assert last.magnitude_similarity_historic is None
     by_layer = {row.layer: row for row in found.differences}
-    for row, other in zip([found.model, *found.layers], [original.model, *original.layers], strict=True):
+    for row, other in zip([found.model, *rows_of(found, "topk")], [original.model, *original.layers], strict=True):
         difference = by_layer[row.layer if isinstance(row, LayerRow) else None]
         assert row.conflict_rate is not None and other.conflict_rate is not None and difference.conflict_rate is not None
         assert difference.conflict_rate == pytest.approx(row.conflict_rate - other.conflict_rate)
@@ -305,10 +292,9 @@ def test_top_k_by_share_keeps_what_it_needs(analysed: Analysed, monkeypatch: pyt
 
 def test_attention_projections_are_units_too(analysed: Analysed) -> None:
     found = analysed(unit="attention")
-    assert found.ffn.blocks == ("q", "k", "v", "o") and found.ffn.neurons == 4 * (64 + 32 + 32 + 64)
+    assert found.ffn.blocks == ("q", "k", "v", "o") and found.model.neurons == 4 * (64 + 32 + 32 + 64)
     row = found.layers[0]
-    assert row.gate is None and row.v is not None and row.o is not None and row.q is not None and row.k is not None
-    assert row.pairs == row.q.pairs + row.k.pairs + row.v.pairs + row.o.pairs
+    assert list(row.blocks) == ["q", "k", "v", "o"] and row.pairs == sum(rates.pairs for rates in row.blocks.values())
     assert found.deciles == ()
 
 
@@ -319,7 +305,7 @@ def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
         vocabulary = json.loads(files()["config.json"])["vocab_size"]
         build(ARCHITECTURES["lfm2"], "sdpa", torch.float32, vocab_size=vocabulary, layer_types=kinds).save_pretrained(folder)  # type: ignore[operator]
         access, asked = Access(local=True), {"model": folder, "pairs": PAIRS}
-        assert [row.layer for row in report(ConflictRequest.model_validate(asked), access).layers] == [1, 0]
+        assert [row.layer for row in report(ConflictRequest.model_validate(asked), access).layers] == [0, 1]
         request = ConflictRequest.model_validate({**asked, "unit": "attention"})
         if "full_attention" not in kinds:
             with pytest.raises(InvalidRequest, match="No layer of this model has attention projections: choose the unit ffn"):
@@ -327,8 +313,8 @@ def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
             continue
         *steps, found = analyze(request, access)
         assert isinstance(found, ConflictReport) and [row.layer for row in found.layers] == [1]
-        assert "1 of 2 layers are excluded: they have no attention." in found.notes
-        assert [step.done for step in steps if isinstance(step, MeasuredProgress)][-1] == steps[-1].total == 3  # type: ignore[union-attr]
+        assert {note.code: note.values for note in found.notes}["without-attention"] == {"layers": 1}
+        assert steps[-1].done == steps[-1].total == 3  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -349,7 +335,8 @@ def test_experts_that_receive_no_tokens_are_dead(weights: bool, tmp_path: Path) 
 def test_narrow_arithmetic_is_said_to_leave_more_open(analysed: Analysed, dtype: str) -> None:
     found, exact = analysed(dtype=dtype), analysed()
     assert found.tau > exact.tau and found.id != exact.id
-    assert found.model.undecided.share > exact.model.undecided.share  # type: ignore[operator]
+    width, exact_width = (each.model.undecided.high - each.model.undecided.low for each in (found, exact))  # type: ignore[operator]
+    assert width > exact_width
     assert found.model.undecided.low <= exact.model.conflict_rate <= found.model.undecided.high  # type: ignore[operator]
 
 
@@ -357,25 +344,18 @@ def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
     long = (*PAIRS[:3], TextPair(instruction="Count.", output="one two three " * 3000))
     found = analysed(pairs=long, max_length=40, weights=False)
     assert found.data.truncated >= 1 and found.samples[3].truncated and len(found.samples[3].token_ids or ()) == 40
-    assert any("truncated to 40 tokens" in note for note in found.notes)
+    (note,) = (note for note in found.notes if note.code == "truncated")
+    assert note.values == {"longest": 40, "truncated": found.data.truncated, "samples": 4}
 
 
-def test_a_floor_is_for_single_samples_and_that_is_said(analysed: Analysed) -> None:
-    plain, floored = analysed(), analysed(floor=1.5)
-    assert floored.model.pairs < plain.model.pairs
-    assert floored.batch_curve == plain.batch_curve != ()
-    note = "The floor applies to single samples; averages over batches count whatever their norm."
-    assert note in floored.notes and note not in plain.notes
-
-
-def test_epsilon_leaves_out_short_gradients_and_that_is_said(analysed: Analysed) -> None:
+def test_epsilon_leaves_out_short_gradients_of_single_samples(analysed: Analysed) -> None:
     plain = analysed()
     usual = np.median([row.norm for row in plain.dominance.samples]) / math.sqrt(plain.model.neurons)
     cut, none = analysed(epsilon=float(usual)), analysed(epsilon=1e3)
     assert 0 < cut.model.pairs < plain.model.pairs and cut.id != plain.id
     assert cut.model.conflict_rate_historic == plain.model.conflict_rate_historic
-    assert "The epsilon applies to single samples; averages over batches count whatever their norm." in cut.notes
-    assert none.statement == "No two samples have a gradient longer than 1000 in the same unit: there is nothing to compare."
+    assert cut.batch_curve == plain.batch_curve != ()  # averages count whatever their norm
+    assert none.answer.code == "nothing" and none.model.conflict_rate is None
 
 
 def test_identical_samples_never_conflict() -> None:
@@ -390,14 +370,14 @@ def test_tables_and_text_hold_the_same_numbers(analysed: Analysed) -> None:
     for found in (analysed(), analysed(ffn="topk"), analysed(unit="attention")):
         tables = found.tables()
         sides = 1 if found.original is None else 2
-        assert len(tables["summary"]) == 1 and tables["summary"]["conflict_rate"][0] == found.model.conflict_rate
+        assert len(tables["summary"]) == 1 and tables["summary"]["model_conflict_rate"][0] == found.model.conflict_rate
         assert len(tables["layers"]) == sides * 5 and len(tables["samples"]) == sides * len(PAIRS)
-        assert len(tables["blocks"]) == sides * 5 * (len(found.ffn.blocks) + (3 if found.ffn.unit == "ffn" else 0))
-        assert len(tables["cosines"]) == sides * len(PAIRS) * (len(PAIRS) - 1) // 2
-        assert tables["published"].empty
+        assert len(tables["blocks"]) == sides * 5 * len(found.ffn.blocks)
+        assert len(tables["cosines"]) == len(PAIRS) * (len(PAIRS) - 1) // 2
+        assert len(tables["weights"]) == 1 + sides * 4 and len(tables["batch_curve"]) == sides * 2
+        assert tables["published"].empty and len(tables["differences"]) == (sides - 1) * 5
         said = found.text()
-        assert all(line in said for line in found.answer_lines()) and found.id in said and "nan" not in said.lower()
-        assert all(note in said for note in found.notes)
+        assert found.headline() in said and "nan" not in said.lower()
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -422,7 +402,7 @@ def test_closing_it_ends_the_forward_pass_at_the_next_layer(checkpointing: bool,
 
 def test_closing_it_ends_the_work() -> None:
     steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS))
-    while not (isinstance(step := next(steps), MeasuredProgress) and step.rates):
+    while not (isinstance(step := next(steps), Progress) and step.note == "gradients: layer 2"):
         pass
     steps.close()  # type: ignore[attr-defined]
     with pytest.raises(StopIteration):

@@ -106,7 +106,7 @@ def test_a_language_model_gives_what_autograd_gives() -> None:
     names = [{block: f"model.layers.{layer}.mlp.{block}_proj.weight" for block in ("gate", "up", "down")} for layer in range(LAYERS)]
     report = mantissa.conflict(tiny_llama(), batches=rows(), loss=tokens_loss)
     check_against(report, by_autograd(tiny_llama(), tokens_loss, rows(), names))
-    assert report.ffn.blocks == ("gate", "up", "down") and [row.layer for row in report.layers] == [1, 0]
+    assert report.ffn.blocks == ("gate", "up", "down") and [row.layer for row in report.layers] == [0, 1]
 
 
 def test_plain_modules_give_what_autograd_gives() -> None:
@@ -124,10 +124,10 @@ def test_plain_modules_give_what_autograd_gives() -> None:
         sum(each[0].size for each in by_autograd(model, plain_loss, plain_data(), names)),
         sum(map(Tensor.numel, model.parameters())),
     )
-    assert report.notes[0] == f"The weights measured are {measured} of the model's {of_all} parameters."
+    assert report.notes[0].values == {"weights": measured, "parameters": of_all, "dtype": "float32"}
 
 
-@pytest.mark.parametrize("options", [{}, {"unit": "attention"}, {"gamma": 0.2, "floor": 0.5, "weights": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"unit": "attention"}, {"gamma": 0.2, "weights": False}], ids=str)
 def test_one_sample_per_batch_gives_the_figures_of_the_tokens(options: dict[str, Any]) -> None:
     by_tokens = mantissa.conflict(tiny_llama(), token_ids=rows(), **options)
     by_batches = mantissa.conflict(tiny_llama(), batches=rows(), loss=tokens_loss, **options)
@@ -223,13 +223,10 @@ def test_a_report_of_batches_names_no_tokens(capsys: pytest.CaptureFixture[str])
     report = mantissa.conflict(tiny_llama(torch.bfloat16), batches=rows(), loss=tokens_loss, progress=True)
     assert (report.data.source, report.data.samples, report.data.tokens, report.dtype) == ("batches", 6, None, "bfloat16")
     assert report.request.samples == 6 and all(each.token_ids is None for each in report.samples)
-    assert "the gradients of two batches in the same neuron conflict in" in report.headline()
-    assert "24 neurons" not in report.text() and "6 batches of the caller, bfloat16" in report.text()
     read = mantissa.read_report(report.model_dump_json())
     assert read.model_dump() == report.model_dump() and read.text() == report.text()
     assert report.tables()["samples"]["tokens"].isna().all()
-    page = report.to_html()
-    assert "6 batches of the caller" in page and "Deciles" not in page
+    assert report.to_html() and report.deciles == ()
     assert "conflict" in capsys.readouterr().err
 
 
@@ -267,7 +264,7 @@ def endless() -> Iterator[Any]:
             "batches must be iterable, such as a list or a DataLoader, not of the type int",
         ),
         ({"loss": plain_loss, "batches": endless()}, InvalidData, r"give from 2 to 256 of them, not more"),
-        ({"loss": plain_loss, "ffn": "topk"}, InvalidRequest, "ffn does not apply to batches: leave it out. gamma, floor,"),
+        ({"loss": plain_loss, "ffn": "topk"}, InvalidRequest, "ffn does not apply to batches: leave it out. gamma, epsilon,"),
         ({"loss": plain_loss, "token_ids": [[1, 2], [3, 4]]}, InvalidRequest, "token_ids does not apply to batches"),
         ({"loss": plain_loss, "unit": "attention"}, UnknownArchitecture, "choose the unit ffn"),
         ({"loss": plain_loss, "model": Outside()}, UnknownArchitecture, "No feed-forward blocks were found: a model must be"),

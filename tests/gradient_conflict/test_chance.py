@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from analyzers.gradient_conflict.rates import share_interval
-from analyzers.gradient_conflict.sentences import beyond_chance
+from analyzers.gradient_conflict.rows import Undecided
+from analyzers.gradient_conflict.verdict import against_chance, beyond_chance
+from analyzers.records import Interval
+from tests.components.conflict_reports import conflict_report
 
 RUNS = 200
 
@@ -39,3 +42,27 @@ def test_gradients_with_a_common_part_conflict_less() -> None:
 def test_opposed_groups_conflict_more_only_beyond_what_one_direction_explains() -> None:
     """Three samples at 120 degrees conflict in all pairs; two opposed groups of four in 16 of 28, the most along one direction."""
     assert beyond_chance(0.9, 1.0, 8) == "more" and beyond_chance(16 / 28, 16 / 28, 8) == ""
+
+
+@pytest.mark.parametrize(
+    ("interval", "undecided", "verdict"),
+    [
+        ((0.42, 0.55), (0.48, 0.49), "chance"),
+        ((0.505, 0.56), (0.48, 0.49), "chance"),  # 8 samples along one direction: 57%
+        ((0.6, 0.7), (0.64, 0.66), "more"),
+        ((0.58, 0.7), (0.4, 0.65), "undecided"),
+        ((0.2, 0.4), (0.29, 0.31), "less"),
+        ((0.2, 0.4), (0.29, 0.45), "undecided"),
+        (None, (0.29, 0.31), "few"),
+    ],
+)
+def test_a_verdict_that_rounding_could_reverse_is_none(
+    interval: tuple[float, float] | None, undecided: tuple[float, float], verdict: str
+) -> None:
+    found = conflict_report()
+    rate = sum(interval or undecided) / 2
+    ends = None if interval is None else Interval(estimate=rate, low=interval[0], high=interval[1])
+    bounds = Undecided(low=undecided[0], high=undecided[1])
+    model = found.model.model_copy(update={"conflict_rate": rate, "interval": ends, "undecided": bounds})
+    assert against_chance(found.model_copy(update={"model": model}), 8) == verdict
+    assert against_chance(found.model_copy(update={"model": model}), 4) == "few"

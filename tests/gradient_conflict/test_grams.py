@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
-from analyzers.gradient_conflict.grams import Group, Products
+from analyzers.gradient_conflict.grams import Group
 from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
@@ -107,32 +105,6 @@ def test_columns_of_fused_projections_are_taken_as_they_are(dtype: torch.dtype) 
     for (_, one), (_, other) in zip(neuron_grams(Group(blocks, (3, 5, 1, 4))), neuron_grams(group(plain, 4)), strict=True):
         for name in one:
             np.testing.assert_allclose(one[name], other[name], rtol=1e-12)
-
-
-class CountedBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """What matrix products read and write."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.mm.out, torch.ops.aten.bmm.out):
-            self.total += sum(each.numel() * each.itemsize for each in (*args[:2], result))
-        return result
-
-
-@pytest.mark.parametrize("counts", COUNTS)
-@pytest.mark.parametrize("chunk_bytes", [3000, 1 << 20])
-def test_flops_and_bytes_are_those_of_the_products_that_run(counts: tuple[int, ...], chunk_bytes: int) -> None:
-    each = group(capture(counts, dtype=torch.float64), len(counts))
-    with FlopCounterMode(display=False) as flops, CountedBytes() as nbytes:
-        products = Products(each, chunk_bytes)
-        for units in products.chunks:
-            products.grams(units)
-    assert products.flops == flops.get_total_flops() > 0
-    assert products.bytes == nbytes.total > 0
 
 
 def test_a_chunk_stays_within_its_bytes() -> None:

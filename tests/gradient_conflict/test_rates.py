@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from analyzers.gradient_conflict.rates import difference_interval, rates, share_interval
+from analyzers.gradient_conflict.rows import Rates
 from analyzers.gradient_conflict.sample_pairs import Pairs, PairSums, Thresholds, packed
-from analyzers.gradient_conflict.summaries import Rates
 
 from .captures import FloatArray, cosine
 
@@ -28,23 +28,23 @@ def vectors() -> FloatArray:
     return found
 
 
-def sums(vectors: FloatArray, gamma: float = 0.0, tau: float = 0.1, floor: float = 0.0, epsilon: float = 0.0) -> PairSums:
+def sums(vectors: FloatArray, gamma: float = 0.0, tau: float = 0.1, epsilon: float = 0.0) -> PairSums:
     """In two chunks."""
     grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
-    first, second = (PairSums.of(Pairs(packed(gram), SAMPLES, floor, epsilon), Thresholds(gamma, tau)) for gram in (grams[:15], grams[15:]))
+    first, second = (PairSums.of(Pairs(packed(gram), SAMPLES, epsilon), Thresholds(gamma, tau)) for gram in (grams[:15], grams[15:]))
     return first + second
 
 
-def counted(vectors: FloatArray, floor: float = 0.0) -> list[tuple[FloatArray, FloatArray]]:
+def counted(vectors: FloatArray, epsilon: float = 0.0) -> list[tuple[FloatArray, FloatArray]]:
     """All pairs of all units that count."""
     pairs = [(unit[i], unit[j]) for unit in vectors for i, j in combinations(range(SAMPLES), 2)]
-    return [(g, h) for g, h in pairs if min(np.linalg.norm(g), np.linalg.norm(h)) > floor]
+    return [(g, h) for g, h in pairs if min(np.linalg.norm(g), np.linalg.norm(h)) > epsilon]
 
 
 @pytest.mark.parametrize("gamma", [0.0, -0.3, 0.4, 1.0])
-@pytest.mark.parametrize(("floor", "epsilon"), [(0.0, 0.0), (0.05, 0.0), (0.0, 0.05), (0.01, 0.05), (1e-3, 1e-4)])
-def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, floor: float, epsilon: float) -> None:
-    pairs, found = counted(vectors, max(floor, epsilon)), rates(sums(vectors, gamma, 0.1, floor, epsilon))
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 1e-3])
+def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, epsilon: float) -> None:
+    pairs, found = counted(vectors, epsilon), rates(sums(vectors, gamma, 0.1, epsilon))
     cosines = np.array([cosine(g, h) for g, h in pairs])
     norms = np.array([(np.linalg.norm(g), np.linalg.norm(h)) for g, h in pairs])
     assert found.pairs == len(pairs)
@@ -68,26 +68,26 @@ def published_rule(vectors: FloatArray) -> tuple[float, float]:
 
 
 def test_the_historic_rate_is_that_of_the_published_rule(vectors: FloatArray) -> None:
-    """With gradients that are zero in most units and samples too, as in a top-k layer; gamma, floor and epsilon change nothing."""
+    """With gradients that are zero in most units and samples too, as in a top-k layer; gamma and epsilon change nothing."""
     sparse = vectors * (np.random.default_rng(4).random((UNITS, SAMPLES, 1)) < 0.3)
     for gradients in (vectors, sparse):
         expected, similarity = published_rule(gradients)
         assert math.isnan(similarity)
-        for gamma, floor, epsilon in ((0.0, 0.0, 0.0), (0.5, 0.0, 0.0), (0.0, 0.05, 0.0), (-0.3, 1.0, 0.0), (0.0, 0.0, 0.5)):
-            found = rates(sums(gradients, gamma, 0.1, floor, epsilon))
+        for gamma, epsilon in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.05), (-0.3, 1.0), (0.0, 0.5)):
+            found = rates(sums(gradients, gamma, 0.1, epsilon))
             assert found.conflict_rate_historic == pytest.approx(expected, abs=1e-12)
             assert found.magnitude_similarity_historic is None
     alive = vectors[10:]
-    for floor in (0.0, 0.05):
-        found = rates(sums(alive, floor=floor))
+    for epsilon in (0.0, 0.05):
+        found = rates(sums(alive, epsilon=epsilon))
         assert (found.conflict_rate_historic, found.magnitude_similarity_historic) == pytest.approx(published_rule(alive), abs=1e-9)
     assert rates(sums(np.zeros_like(vectors))).conflict_rate_historic is None
 
 
-def test_a_norm_of_epsilon_does_not_count_and_one_of_the_floor_does() -> None:
+def test_a_norm_of_epsilon_does_not_count() -> None:
     gram = torch.diag(torch.tensor([1.0, 4.0, 9.0, 9.0]))[None]
-    for floor, epsilon, samples in ((2.0, 0.0, 3), (0.0, 2.0, 2), (0.0, 1e300, 0), (1e300, 0.0, 0)):
-        found = PairSums.of(Pairs(packed(gram), 4, floor, epsilon), Thresholds(0.0, 0.0))
+    for epsilon, samples in ((1.5, 3), (2.0, 2), (1e300, 0)):
+        found = PairSums.of(Pairs(packed(gram), 4, epsilon), Thresholds(0.0, 0.0))
         assert rates(found).pairs == samples * (samples - 1) // 2 and found.zeros == 0
 
 
@@ -142,11 +142,11 @@ def test_no_rate_exceeds_one_and_none_is_nan_in_float32(vectors: FloatArray, sca
         assert found.undecided.low <= found.conflict_rate <= found.undecided.high
 
 
-@pytest.mark.parametrize("floor", [0.0, 2.0])
+@pytest.mark.parametrize("epsilon", [0.0, 2.0])
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5])
-def test_sums_in_float32_are_those_in_float64(vectors: FloatArray, gamma: float, floor: float) -> None:
+def test_sums_in_float32_are_those_in_float64(vectors: FloatArray, gamma: float, epsilon: float) -> None:
     grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
-    found, expected = (PairSums.of(Pairs(packed(gram), SAMPLES, floor), Thresholds(gamma, 0.1)) for gram in (grams.float(), grams))
+    found, expected = (PairSums.of(Pairs(packed(gram), SAMPLES, epsilon), Thresholds(gamma, 0.1)) for gram in (grams.float(), grams))
     assert found.units == expected.units and found.zeros == expected.zeros > 0
     for name in ("valid", "below", "below_low", "below_high", "valid_of_all", "historic"):
         assert np.array_equal(getattr(found, name), getattr(expected, name))

@@ -22,5 +22,5 @@ if __name__ == "__main__":
         resource.setrlimit(resource.RLIMIT_AS, (taken + limit if limit else hardest, hardest))
         started = time.perf_counter()
         found = report(kind, request(kind, folder, **json.loads(options)))
-        results.append({"notes": list(map(str, found.notes)), "seconds": time.perf_counter() - started, "values": lasting(found)})
+        results.append({"notes": [note.code for note in found.notes], "seconds": time.perf_counter() - started, "values": lasting(found)})
     print(json.dumps(results))

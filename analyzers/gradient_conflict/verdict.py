@@ -1,0 +1,92 @@
+"""Decides the answer of gradient conflict, the advice, and the notes that change how its numbers are to be read."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from analyzers.core.notes import Advice, Note
+from analyzers.gradient_conflict.report import DataFacts
+from analyzers.gradient_conflict.request import ConflictRequest
+from analyzers.gradient_conflict.rows import Measurement
+from analyzers.gradient_conflict.words import WORDS, nouns
+
+# An effective sample size below this share of the samples is dominance of a few.
+_DOMINATED = 0.5
+_HALF = 0.5
+# With fewer samples an interval of the jackknife excludes the rate of unrelated gradients in more than 5% of cases.
+_FEWEST = 5
+# A rate is not to be trusted if more than this share of its pairs is numerically undecided.
+TRUSTED = 0.1
+
+
+def answer(request: ConflictRequest, found: Measurement, data: DataFacts, dtype: str) -> Note:
+    """Return what a top-k FFN changes or, without one, how the conflict rate compares with that of unrelated gradients."""
+    model = found.model
+    unit = "neuron" if request.unit == "ffn" else "attention row"
+    _, many = nouns(data.tokens is None)
+    rate: Any = model.interval or model.conflict_rate
+    if rate is None or found.unmodified.conflict_rate is None:
+        return WORDS.note("nothing", unit=unit, many=many, epsilon=request.epsilon)
+    if found.original is not None:
+        before: Any = found.original.interval or found.original.conflict_rate
+        return WORDS.note(_change(found), unit=unit, many=many, before=before, after=rate)
+    if request.gamma:
+        return WORDS.note("below-gamma", unit=unit, many=many, rate=rate, pairs=model.pairs, gamma=request.gamma)
+    code = against_chance(found, data.samples)
+    if code == "undecided":
+        low, high = model.undecided.low, model.undecided.high
+        return WORDS.note(code, unit=unit, many=many, pairs=model.pairs, low=low, high=high, dtype=dtype)
+    return WORDS.note(code, unit=unit, rate=rate, pairs=model.pairs, many=many)
+
+
+def _change(found: Measurement) -> Literal["topk-more", "topk-less", "topk-same"]:
+    interval = found.differences[0].interval
+    if interval is None or interval.low <= 0 <= interval.high:
+        return "topk-same"
+    return "topk-more" if interval.low > 0 else "topk-less"
+
+
+def against_chance(found: Measurement, samples: int) -> Literal["more", "less", "chance", "undecided", "few"]:
+    """Compare the conflict rate with that of unrelated gradients; a verdict that numerically undecided pairs could reverse is none."""
+    model = found.model
+    rate, interval, bounds = model.conflict_rate, model.interval, model.undecided
+    if rate is None or interval is None or samples < _FEWEST:
+        return "few"
+    verdict = beyond_chance(interval.low, interval.high, samples)
+    below, above = (0.0 if bound is None else bound - rate for bound in (bounds.low, bounds.high))
+    if verdict and beyond_chance(interval.low + below, interval.high + above, samples) != verdict:
+        return "undecided"
+    return verdict or "chance"
+
+
+def beyond_chance(low: float, high: float, samples: int) -> Literal["more", "less", ""]:
+    """Compare an interval of the conflict rate with that of unrelated gradients, which conflict in half of the pairs.
+
+    Where the gradients of all units lie along one direction, S samples conflict in up to S / (2 (S - 1)) of their pairs whatever they have
+    in common, so that only an interval above that is more than chance.
+    """
+    return "more" if low > samples / (2 * (samples - 1)) else "less" if high < _HALF else ""
+
+
+def advice(found: Measurement, data: DataFacts, model: str) -> Advice:
+    """Return what to change in training of the unmodified model; next comes the rounding error of the same gradients."""
+    effective, scale = found.unmodified.whole.effective_samples, found.unmodified.whole.noise_scale
+    one, many = nouns(data.tokens is None)
+    if effective is not None and effective < _DOMINATED * data.samples:
+        return WORDS.advice("clip", "precision", model, one=one, many=many, effective=effective, samples=data.samples)
+    if scale is None:
+        return WORDS.advice("measure-more", "precision", model, many=many)
+    if scale < 1:
+        return WORDS.advice("small-batches", "precision", model, scale=max(scale, 0.0), many=many)
+    return WORDS.advice("average", "precision", model, scale=math.ceil(scale), many=many)
+
+
+def notes(request: ConflictRequest, found: Measurement, dtype: str, layers: int) -> Iterator[Note]:
+    """Yield what changes how the numbers are to be read. layers: number in the model."""
+    low, high = found.model.undecided.low, found.model.undecided.high
+    if low is not None and high is not None and high - low > TRUSTED:
+        yield WORDS.note("rounding", low=low, high=high, gamma=request.gamma, dtype=dtype)
+    if dtype == "float16":
+        yield WORDS.note("float16")
+    if left_out := layers - len({row.layer for row in found.layers}):
+        yield WORDS.note("without-attention", layers=left_out)

@@ -124,7 +124,7 @@ def _named_in(line: str) -> str:
     named = dict.fromkeys(words) or dict.fromkeys(match[1] for match in _QUOTED.finditer(line))
     if len(named) != 1:
         return line
-    (name,) = named
+    name = str(next(iter(named)))
     revision = _AT.search(line)
     at = "" if revision is None or revision[1] == "None" else f"@{revision[1]}"
     if is_address(name):

@@ -1,7 +1,5 @@
 """Notes: facts worth telling, as a code with values, and the one sentence that the code's template makes of them."""
 
-from collections.abc import Iterable
-
 from pydantic import Field
 
 from analyzers.records import Interval, Record
@@ -44,8 +42,3 @@ class Tile(Record):
     kind: str
     detail: str = ""
     whole: bool = False
-
-
-def as_notes(said: "Iterable[Note | str]") -> tuple[Note, ...]:
-    """Return notes; a remark of a reader that is still a sentence gets the code "file"."""
-    return tuple(each if isinstance(each, Note) else Note(code="file", text=each) for each in said)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analyzers.core.notes import Advice, Note, as_notes
+from analyzers.core.notes import Advice, Note
 from analyzers.exit_feedback.measurements import CostRow, Exact, Head, Inputs, Method
 from analyzers.exit_feedback.report import closest
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
@@ -55,7 +55,7 @@ def notes(
 ) -> Iterator[Note]:
     """Yield what limits the answer."""
     longest = min(request.sequence_length, opened.context or request.sequence_length)
-    yield from as_notes(sample_notes(inputs.source, inputs.samples, inputs.truncated, request.samples, longest))
+    yield from sample_notes(inputs.source, inputs.samples, inputs.truncated, request.samples, longest)
     if inputs.measured < inputs.answer_tokens:
         yield WORDS.note("measured-part", measured=inputs.measured, answers=inputs.answer_tokens)
     if head.padded:
@@ -69,4 +69,4 @@ def notes(
         yield WORDS.note("narrow", dtype=opened.dtype)
     if any(method in RANDOM for method in request.methods) and request.seeds < 2:
         yield WORDS.note("one-seed")
-    yield from as_notes(opened.notes())
+    yield from opened.notes()

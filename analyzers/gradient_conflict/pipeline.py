@@ -9,7 +9,6 @@ from torch import nn
 
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access
-from analyzers.core.notes import as_notes
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import Collector, Settings
 from analyzers.gradient_conflict.measure import chunk_bytes, measurement, units_of
@@ -29,6 +28,7 @@ from analyzers.language_models.load import OpenModel
 from analyzers.language_models.model_request import sample_notes
 from analyzers.language_models.prompt_templates import Template, resolved
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.language_models.words import WORDS as REMARKS
 from analyzers.thread_calls import call_in_thread
 
 CHECKED = 16  # Tokens on which the logits computed for the loss are compared with the model's own.
@@ -133,7 +133,7 @@ class Pipeline:
             template=self.template,
         )
         longest = min(request.max_length, opened.context or request.max_length)
-        remarks = [text.note] if text.note else []
+        remarks = [REMARKS.note("limited-rows", rows=text.total)] if text.limited else []
         remarks += [*sample_notes(data.source, data.samples, data.truncated, request.samples, longest), *opened.notes()]
         return ConflictReport(
             id=content_id("conflict", ANALYSIS_VERSION, self._resolved(opened, text)),
@@ -151,7 +151,7 @@ class Pipeline:
             **dict(found),
             answer=answer(request, found, data, opened.dtype),
             advice=advice(found, data, opened.facts.ref),
-            notes=(*notes(request, found, opened.dtype, self.layers), *as_notes(remarks)),
+            notes=(*notes(request, found, opened.dtype, self.layers), *remarks),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )

@@ -32,7 +32,7 @@ class Instructions:
     """Pairs and their source. source: "builtin", a file name or a dataset id; commit: the dataset's commit, otherwise `digest`.
 
     rows: row index of each pair, counted from 0 across all files read. total: number of rows to choose from, None if the first rows were
-    taken without counting the rest. note: what limited the choice, "" if nothing.
+    taken without counting the rest. limited: whether they were chosen from a part of the data.
     """
 
     pairs: tuple[Pair, ...]
@@ -40,7 +40,7 @@ class Instructions:
     commit: str | None
     rows: tuple[int, ...] = ()
     total: int | None = None
-    note: str = ""
+    limited: bool = False
 
 
 def instruction_pairs(
@@ -112,7 +112,7 @@ def _read(repository: Repository, limit: int, choice: RowSelection, seed: int) -
     else:
         chosen = read_chosen(repository, _files(repository.files), _COLUMNS, limit, seed)
         pairs = tuple(pair_of(value, where) for where, value in chosen.values)
-        found = Instructions(pairs, repository.ref, repository.commit, chosen.rows, chosen.total, chosen.note)
+        found = Instructions(pairs, repository.ref, repository.commit, chosen.rows, chosen.total, chosen.limited)
     if not pairs:
         raise InvalidData(f"There are no rows in {quoted(repository.ref)}; {_NEEDED}.")
     return found

@@ -26,13 +26,13 @@ _PARQUET_FILES = 64
 class SelectedRows:
     """The chosen rows. values: (source location, value) of each; rows: their indices, counted from 0 across all files, ascending.
 
-    total: number of rows chosen from. note: what limited the choice, "" if nothing.
+    total: number of rows chosen from. limited: whether rows were chosen from a part of the data.
     """
 
     values: tuple[tuple[str, Any], ...]
     rows: tuple[int, ...]
     total: int
-    note: str
+    limited: bool
 
 
 def chosen_rows(total: int, samples: int, choice: RowSelection, seed: int) -> list[int]:
@@ -67,7 +67,7 @@ def _of_json(repository: Repository, paths: Sequence[str], samples: int, seed: i
     ends = list(accumulate(each.rows for each in read))
     rows = chosen_rows(ends[-1], samples, "random", seed)
     values = [value for each, end in zip(read, ends, strict=True) for value in each.read(_inside(rows, end - each.rows, end))]
-    return SelectedRows(tuple(values), tuple(rows), ends[-1], "" if whole else _note(ends[-1]))
+    return SelectedRows(tuple(values), tuple(rows), ends[-1], not whole)
 
 
 def _of_parquet(repository: Repository, paths: Sequence[str], columns: Collection[str], samples: int, seed: int) -> SelectedRows:
@@ -92,7 +92,7 @@ def _of_parquet(repository: Repository, paths: Sequence[str], columns: Collectio
         raise InvalidData(f"{quoted(repository.ref)} has Parquet files with fewer rows than their footers say.")
     total = sum(span.rows for span in among)
     limited = len(among) < len(spans) or len(paths) > _PARQUET_FILES
-    return SelectedRows(tuple(values), tuple(chosen), total, _note(total) if limited else "")
+    return SelectedRows(tuple(values), tuple(chosen), total, limited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,3 @@ def _within_budget(spans: Sequence[_Span], seed: int) -> list[_Span]:
 def _inside(rows: Sequence[int], start: int, end: int) -> list[int]:
     """Return the indices in [start, end), relative to ``start``."""
     return [row - start for row in rows if start <= row < end]
-
-
-def _note(total: int) -> str:
-    return (
-        f"The samples were chosen from {total:,} rows, not from all of the data: at most {limits.DATASET_BYTES:,} bytes "
-        f"(MANTISSA_DATASET_BYTES) and {_PARQUET_FILES} Parquet files are read for a random choice."
-    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from analyzers.core.notes import Advice, Note, as_notes
+from analyzers.core.notes import Advice, Note
 from analyzers.precision_variants.engine.comparison import needed
 from analyzers.precision_variants.engine.measurements import CauseKind, Engine, Ratio
 from analyzers.precision_variants.fp16_passport import Fp16Passport
@@ -154,7 +154,7 @@ def notes(
         yield WORDS.note("short", sequences=inputs.sequences, length=inputs.length)
     if opened.attention != request.attention:
         yield WORDS.note("attention", asked=request.attention, attention=opened.attention)
-    yield from as_notes(opened.notes())
+    yield from opened.notes()
     yield from _settings_notes(variants, opened.device, "router" in run.anatomy.roles.values())
     yield from _in_fp32(variants, run)
     for attention, nats in run.disagreements.items():

@@ -213,7 +213,7 @@ def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:
         return
     from tqdm import tqdm
 
-    yield from drawn(items, tqdm(unit="B", unit_scale=True, leave=False, file=sys.stderr), name)
+    yield from drawn(items, tqdm(unit="B", unit_scale=True, desc=printable(name[:40]), leave=False, file=sys.stderr))
 
 
 def write(

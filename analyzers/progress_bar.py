@@ -5,22 +5,20 @@ from contextlib import closing
 from typing import Any
 
 from analyzers.base import Progress
-from analyzers.terminal import printable
 
 COMPILING = "compiling once"
 """The note of progress while loops are compiled: see `numerics.compilation`."""
 
 
-def drawn(items: Iterator[Any], bar: Any, name: str) -> Iterator[Any]:
-    """Yield ``items``, and draw their progress with ``bar``, which begins with ``name`` and says when loops are compiled."""
+def drawn(items: Iterator[Any], bar: Any) -> Iterator[Any]:
+    """Yield ``items``, and draw their progress with ``bar``, a new one, which also says when loops are compiled."""
     from analyzers.numerics.compilation import on_compiling
 
-    name = printable(name[:40])
-    bar.set_description(name)
-    with closing(items), bar, on_compiling(lambda: bar.set_description(f"{name}, {COMPILING}")):  # type: ignore[type-var]
+    name = bar.desc
+    with closing(items), bar, on_compiling(lambda: bar.set_description_str(f"{name}, {COMPILING}")):  # type: ignore[type-var]
         for item in items:
             if isinstance(item, Progress):
-                bar.set_description(name, refresh=False)
+                bar.set_description_str(name, refresh=False)
                 bar.unit = "B" if item.unit == "bytes" else f" {item.unit}"
                 bar.total = item.total or None
                 bar.update(item.done - bar.n)

@@ -37,7 +37,7 @@ ANALYZER_PARTS = {
     "markdown": {"terminal"},
     "thread_calls": set[str](),
     "atomic_files": {"terminal"},
-    "progress_bar": {"base", "numerics", "terminal"},
+    "progress_bar": {"base", "numerics"},
     "command_line": {"base", "errors", "formatting", "limits", "options", "pasted_text", "progress_bar", "tables", "terminal"},
     "numerics": {"errors", "limits"},
     "checkpoints": {

@@ -144,11 +144,11 @@ def _shown(outcomes: Iterable[Outcome | None], missing: int, before: int) -> Ite
     done, errors, due, total = before, 0, time.monotonic() + _LINE_SECONDS, missing + before
     terminal = sys.stderr.isatty()
     bar = tqdm(total=total, initial=before, unit="checkpoint", leave=False, file=sys.stderr, disable=not terminal)
-    with bar, on_compiling(lambda: bar.set_description(COMPILING)):
+    with bar, on_compiling(lambda: bar.set_description_str(COMPILING)):
         for outcome in outcomes:
             if outcome is not None:
                 done, errors = done + 1, errors + bool(outcome.error)
-                bar.set_description("", refresh=False)
+                bar.set_description_str("", refresh=False)
                 bar.set_postfix(errors=errors, refresh=False)
                 bar.update()
                 yield outcome

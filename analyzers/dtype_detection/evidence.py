@@ -53,12 +53,13 @@ PROOF_LAST_BIT = 1 / 3
 
 # Exponent of the step of fp16's subnormals
 FP16_GRID = -24
+
 FEW_SUBNORMALS = "passes, as all values of 11 significant bits do from 2^-14 on: too few are smaller"
 
 # Rounding to bf16 keeps 8 of the 11 bits of fp16, and its ties to even make 9 of 16 values even, whatever their size. Of fixed point with a
-# step of 2^-24, which sums in fp32 and torch's uniform numbers leave, nearly half are even from 2^-10 on. Of sums and means of bf16 values
-# the more are even the smaller they are, most near 2^-14. So below and above 2^-10 the surplus must be fp16's, 1 in 8, but for a third of it
-# or 6 standard deviations; above, it must be as many from 0.
+# step of 2^-24, which sums in fp32 and torch's uniform numbers leave, nearly half are even from 2^-10 on. Of sums of bf16 values more are
+# even, up to nearly all of those that cancellation leaves near 2^-14. So below and above 2^-10 the surplus of even values must be fp16's,
+# 1 in 8, to within a third of it or 6 standard deviations; above 2^-10 it must also be 6 standard deviations from 0.
 _EVEN_FROM = (-14, -10)
 _EVEN_SURPLUS = 1 / 8
 _EVEN_DEVIATIONS = 6
@@ -161,8 +162,8 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
 def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.float64]:
     """Compute -log2 of the probability that each different value passes by accident: (nulls, values), a row for each null hypothesis.
 
-    The first is the coarsest grid that holds all values that pass. The second, for fp16 in wider formats, is floats: one that is as small as
-    fp16's subnormals needs a finer step half of the time at least. Values of both signs pass together, as do on a scaled grid those of one
+    The first is the coarsest grid that holds all values that pass. The second, for fp16 in wider formats, is floats of as many bits: half of
+    those below 2^-14, at least, need a finer step than fp16 has. Values of both signs pass together, as do on a scaled grid those of one
     significand (10 bits of it in fp16, else 7 and the plane).
     """
     index = values.index[_masks(test, values.dtype).informative[values.index]]

@@ -24,7 +24,7 @@ from analyzers.dtype_detection.evidence import (
 from analyzers.dtype_detection.report import VERDICT_WORDS, Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.grids import TensorGrid, describe
-from analyzers.numerics import FP16, BitHistogram, bins
+from analyzers.numerics import BitHistogram, bins
 from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
 
 FORMAT_OF = {
@@ -47,7 +47,8 @@ _FIXED_POINT = "passes, as integers and fixed point do, which most runs of 128 h
 _REPEATED = "passes, but within each tensor too few different values do"
 _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
 
-# Values outside rows exact in fp16 that have as few bits, at most: more than that are in all rows of sums of bf16 values, and of tf32.
+# Largest share of the values outside exact rows that may have as few bits as fp16 keeps. Sums of bf16 values, and tf32, have as few in most
+# places, so that some of their rows are exact in fp16 by accident.
 _FEW_BITS_ELSEWHERE = 1 / 8
 
 # A few dull runs, such as those of biases, say nothing about the rest.
@@ -61,8 +62,8 @@ _UNSURE = {
     "fp8_runs": "its runs of 128 have no more significands than fp8 leaves, but are within reach of integers with scales too",
 }
 _ELEVEN_BITS = (
-    "its values have at most 11 significant bits, as those of fp16, of tf32 and of means of a few bf16 values do, and too few are below 2^-14, "
-    "where fp16 has fewer"
+    "its values have at most 11 significant bits, as those of fp16, of tf32 and of means of a few bf16 values do, and too few of them are "
+    "below 2^-14, where fp16 has fewer"
 )
 
 
@@ -87,8 +88,8 @@ def judge(
     """Judge the values of one dtype.
 
     values: their histogram; runs: (RUN_COUNTS,), see `numerics.few_significands`; exact_rows: ancestor -> number of rows exact in it, each
-    of ``row`` values, which are fossils if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may have its own grid, so the
-    odds are no better than the product of theirs.
+    of ``row`` values, which are fossils if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may
+    have its own grid, so the odds are no better than the product of theirs.
     """
     dtype, of_runs = values.dtype, runs.tolist()
     informative, counts = count_tested(values)
@@ -171,7 +172,7 @@ def grid_evidence(grids: Sequence[TensorGrid], stored: str) -> Evidence:
 
 
 def _is_wider(values: BitHistogram, exact: int) -> bool:
-    """Return whether few values have as few bits as fp16 keeps, besides those in rows of ``exact`` values in a narrower format."""
+    """Return whether values have more bits than fp16 keeps, except for the ``exact`` ones, which are in rows of a narrower format."""
     table = bins(values.dtype)
     few, others = values.count(table.exact["tf32"]) - exact, values.count(table.finite_nonzero) - exact
     return few <= _FEW_BITS_ELSEWHERE * others
@@ -354,7 +355,7 @@ def _statement(
     if verdict == "undecided" and stored not in TESTS:
         return f"No narrower format is tested for {here} values."
     unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
-    if verdict == "undecided" and any(e.conclusion == FEW_SUBNORMALS for e in found):
+    if verdict == "undecided" and any(e.conclusion == FEW_SUBNORMALS and e.stored == stored for e in found):
         return f"What preceded {here} is undecided: {_ELEVEN_BITS}."
     if verdict == "undecided" and unsure:
         return f"What preceded {FORMAT_OF[unsure.stored]} is undecided: {_UNSURE[unsure.test]}."

@@ -24,9 +24,8 @@ def reads(source: str) -> Iterator[int]:
     """Yield the lines that compare, search or cut a sentence."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in METHODS and holds_words(node.func.value):
-                yield node.lineno
-            elif node.func.attr in PATTERNS and any(holds_words(argument) for argument in node.args):
+            texts = [node.func.value] if node.func.attr in METHODS else node.args if node.func.attr in PATTERNS else []
+            if any(map(holds_words, texts)):
                 yield node.lineno
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
             left, right = node.left, node.comparators[0]

@@ -22,7 +22,6 @@ REQUEST_VALUES = 100_000  # Most lists, objects, texts and commas in a request, 
 # Most characters of an identifier that a client chooses, such as a session's: Gradio keeps some as long as it runs. Its own have 32.
 IDENTIFIER_LENGTH = 64
 API = "/gradio_api/"
-_MCP = f"{API}mcp"
 # Their addresses contain paths of files, whose parts are longer than identifiers.
 _FILES = (f"{API}file=", f"{API}file/", f"{API}proxy=")
 # The fields of Gradio's requests that hold one, and those of MCP, which repeats them in each message of an answer.
@@ -80,7 +79,7 @@ def check_message(path: str, body: bytes) -> Refusal | None:
         return None
     message = _parsed(body)
     if message is None:
-        return None if path.startswith(_MCP) else Refusal(422, NOT_A_CALL)  # the MCP server has answers of its own
+        return Refusal(422, NOT_A_CALL)
     return None if _has_identifiers(message) else Refusal(422, NOT_AN_IDENTIFIER)
 
 

@@ -26,6 +26,7 @@ from components.api.call_checks import API, NOT_A_CALL, TOO_MANY_VALUES, Refusal
 from components.running.jobs import sentence
 from components.running.queue_limits import UnreadResults, reading
 from components.running.resource_exhaustion import is_exhausted
+from components.server.compression import LEVEL
 from components.server.page_cache import PageCache
 from components.site.identity import COOKIE, client_of, new_secret, with_client
 from components.site.library_files import TYPES
@@ -44,8 +45,6 @@ _OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf
 _FIELDS = 1_000  # most fields in the query of a page that others may frame
 _ANY_FRAME = "*"
 _BODY_BYTES_PER_SECOND = 100_000
-# Level of gzip: the first page shrinks from 517 to 59 kB in 3 ms; at level 9 to 53 kB in 8 ms.
-_LEVEL = 4
 # Streams of events must arrive at once, and these are compressed already.
 _NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, TYPES["parquet"], "application/octet-stream")
 # A longer body waits for its turn; meanwhile uvicorn keeps this much of it.
@@ -60,7 +59,7 @@ _TOO_MANY_LONG = f"At most {_LONG_REQUESTS} long requests are read at once: try 
 
 def middleware(app: gr.Blocks) -> list[Middleware]:
     """Return the middleware for the server that Gradio makes of ``app``: `Front`, and compression of everything that is text."""
-    return [Middleware(GZipMiddleware, compresslevel=_LEVEL, exclude_content_types=_NOT_COMPRESSED), Middleware(Front, blocks=app)]
+    return [Middleware(GZipMiddleware, compresslevel=LEVEL, exclude_content_types=_NOT_COMPRESSED), Middleware(Front, blocks=app)]
 
 
 def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception], Response | Awaitable[Response]]]:

@@ -8,7 +8,6 @@ replaced in each response.
 """
 
 import asyncio
-import gzip
 from functools import lru_cache
 from urllib.parse import urlencode
 
@@ -20,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from components.api.call_checks import API
 from components.appearance.theme import EARLY_STYLE
+from components.server.compression import compress, compressed_answer
 from components.site import link_previews
 
 _HOST = b"mantissa.invalid"
@@ -29,8 +29,7 @@ _INFO = f"{API}info"
 _DESCRIPTIONS = {"/config": (_PAGE,), _INFO: (_PAGE, _ALL), f"{API}openapi.json": (_ALL,)}
 # Calls with values by name. Gradio looks them up in _INFO, and keeps the host of whoever needs it first for everybody.
 _NAMED_CALLS = f"{API}call/v2/"
-# Most descriptions that are kept compressed, for one host each: compressing the configuration takes 13 ms, at this level.
-_COMPRESSED, _LEVEL = 16, 4
+_COMPRESSED = 16  # Most descriptions that are kept compressed, for one host each.
 
 
 class PageCache:
@@ -108,18 +107,12 @@ async def _answer(app: ASGIApp, scope: Scope) -> tuple[int, bytes]:
 
 
 async def _description(content: bytes, request: Request) -> Response:
-    headers, host = {"Vary": "Accept-Encoding"}, _host(request)
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        headers["Content-Encoding"] = "gzip"
-        content = await run_in_threadpool(_compressed, content, host)
-    else:
-        content = content.replace(_HOST, host)
-    return Response(content, media_type="application/json", headers=headers)
+    return compressed_answer(request, await run_in_threadpool(_compressed, content, _host(request)), "application/json")
 
 
 @lru_cache(_COMPRESSED)
 def _compressed(content: bytes, host: bytes) -> bytes:
-    return gzip.compress(content.replace(_HOST, host), _LEVEL, mtime=0)
+    return compress(content.replace(_HOST, host))
 
 
 def _host(request: Request) -> bytes:

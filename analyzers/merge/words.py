@@ -5,7 +5,7 @@ from analyzers.core.words import Words
 WORDS = Words(
     {
         "merged": "{out}: {bytes:size} in {to}, {tensors:#tensor}. Read back and compared with the sum in fp32, rounded once.",
-        "unchanged": "{tensors:#tensor} that the adapter changes nothing in.",
+        "unchanged": "Changed in nothing by the adapter: {tensors:#tensor}.",
         "lost": (
             "In {to}, {changed_share:share} of {touched:#updated weight} differ from the base's; {lost_norm:share} of the update's norm is "
             "lost."

@@ -289,8 +289,8 @@ def test_files_of_a_quantized_model_are_judged(tmp_path: Path) -> None:
         "buffer": packed,
         "undecoded": packed,
     }
-    assert {each.why for each in account.left_out} == {"stored in blocks or integers that are not decoded"} and not report.whole
-    assert " of the bytes of the weights." in report.headline() and any("was not judged: config.json says" in note for note in report.notes)
+    assert {each.code for each in account.left_out} == {"undecoded"} and not report.whole
+    assert " of the weights; left out: " in report.headline() and any("was not judged: config.json says" in note for note in report.notes)
 
 
 def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:

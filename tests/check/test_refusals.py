@@ -147,7 +147,7 @@ FILES = {
     "sft": 'Rename "model.sft" to "model.safetensors".',
     "no-index": 'Without "model.safetensors.index.json" the 2 shards are not found',
     "null-metadata": 'add "metadata": {} to the index.',
-    "wrapped": "transformers does not look inside that entry: it loads without an error, and initialises all parameters at random.",
+    "wrapped": "transformers does not look there: it loads without an error, and initialises all parameters at random.",
     "without-config": "config.json is not in the files",
     "latin-1": '"config.json" is not UTF-8, and transformers refuses to read it',
 }

@@ -1,15 +1,16 @@
 """What reports say in words: numbers with their nouns, which values were asked, and no two sentences that contradict each other."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
 
+from analyzers.checkpoints.words import WORDS
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from analyzers.errors import NoWeights, UnsupportedWeights
 from tests.dtype_detection.checkpoints import from_fp8, normal, write
@@ -97,11 +98,11 @@ def test_reports_from_before_evidence_named_its_dtype_are_read(tmp_path: Path) -
 def test_scales_that_do_not_fit_are_no_weights_and_no_contradiction(tmp_path: Path) -> None:
     weight = normal(200, 200).to(E4M3)
     report = exact(write(tmp_path, {"a.weight": weight, "a.weight_scale_inv": torch.full((3, 7), 999.0)}))
-    assert report.notes == (
-        '"a.weight" has scales that do not fit it in shape or dtype: these are not applied.',
-        "Described by stored values, since no matching scales were found: 1 tensor (F8_E4M3).",
-        "Not parameters, and excluded from all statistics: 1 tensor of scales.",
-    )
+    values: dict[str, dict[str, Any]] = {
+        "misfit-scales": {"tensors": 1, "name": "a.weight"},
+        "unscaled": {"tensors": 1, "dtypes": ("F8_E4M3",)},
+    }
+    assert report.notes == tuple(WORDS.text(code, found) for code, found in values.items())
     assert report.extremes.abs_max == float(weight.float().abs().max()) and report.selected_parameters == 200 * 200
 
 
@@ -111,7 +112,7 @@ def test_empty_tensors(tmp_path: Path) -> None:
     with pytest.raises(NoWeights, match="holds no values: all of its 2 tensors are empty"):
         exact(write(tmp_path / "two", {"a.weight": torch.zeros(0, 64), "b.weight": torch.zeros(0)}))
     (tmp_path / "two" / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt").write_bytes(bytes(8))
-    with pytest.raises(NoWeights, match=r"are empty\. Not read: .* partitions of DeepSpeed ZeRO: join them with 'python zero_to_fp32\.py"):
+    with pytest.raises(NoWeights, match=r'are empty\. Not read: "bf16_zero_pp_rank_0_mp_rank_00_optim_states\.pt"\.$'):
         exact(tmp_path / "two")
     integers = {"a.weight": torch.zeros(0, 64), "b.weight_packed": torch.zeros(8, dtype=torch.int32)}
     with pytest.raises(UnsupportedWeights, match=r"its parameters are I32\.$"):
@@ -129,19 +130,16 @@ def test_a_matrix_of_int8_is_a_weight(tmp_path: Path) -> None:
         exact(write(tmp_path / "all", {"layers.0.fc": codes}))
     report = exact(write(tmp_path / "few", {"layers.0.fc": codes, "up.weight": normal(96, 96)}))
     assert report.buffers == () and report.checkpoint.quantization == "integer" and report.lineage.verdict == "native"
-    assert any("Not plain floats, and excluded from all statistics: 1 tensor (I8; 30.8% of the elements)" in note for note in report.notes)
+    assert [part.code for part in report.coverage[0].left_out] == ["undecoded"]
     assert report.fp16_risk.level == "fits"
     assert report.fp16_risk.reasons[0] == "The check excludes 1 tensor (I8; 30.8% of the elements), whose values are not decoded."
 
 
 def test_an_adapter_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "adapter_model.safetensors").write_bytes(save({"base_model.model.q_proj.lora_A.weight": normal(4, 64)}))
-    report = exact(tmp_path)
-    assert "This is an adapter (LoRA or the like): all results are about its own parameters" in report.notes[0]
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base\x1b[31m"}))
-    assert 'an adapter (LoRA or the like) of "org/base<U+001B>[31m", as its adapter_config.json says: ' in exact(tmp_path).notes[0]
+    assert exact(tmp_path).notes[0] == WORDS.text("adapter", {})
     (tmp_path / "model.safetensors").write_bytes(save({"model.layers.0.mlp.up_proj.weight": normal(64, 64)}))
-    assert not any("adapter (" in note for note in exact(tmp_path).notes)
+    assert WORDS.text("adapter", {}) not in exact(tmp_path).notes
 
 
 def test_computed_weights_are_not_called_stored() -> None:
@@ -156,7 +154,7 @@ def test_an_adapter_beside_weights_is_said_to_be_one(tmp_path: Path) -> None:
     query = "model.layers.0.self_attn.q_proj"
     lora = {f"{query}.lora_A.default.weight": normal(4, 64), f"{query}.lora_B.default.weight": normal(64, 4)}
     (note,) = exact(write(tmp_path, weights | lora)).notes
-    assert note.startswith('2 tensors belong to an adapter (LoRA or the like) that is not merged, from "model.layers.0')
+    assert note == WORDS.text("unmerged-adapter", {"tensors": 2, "name": f"{query}.lora_A.default.weight"})
     assert not exact(write(tmp_path / "plain", weights)).notes
 
 

@@ -12,11 +12,10 @@ from analyzers.checkpoints import Access
 from analyzers.core.notes import as_notes
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import Collector, Settings
-from analyzers.gradient_conflict.measure import chunk_bytes, measurement, units_of
+from analyzers.gradient_conflict.measure import measurement, settings_of, units_of
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, TOPK_OPTIONS, ConflictRequest
-from analyzers.gradient_conflict.rows import TAU, Variant
-from analyzers.gradient_conflict.sample_pairs import Thresholds
+from analyzers.gradient_conflict.rows import Variant
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
 from analyzers.gradient_conflict.verdict import advice, answer, notes
 from analyzers.language_models.builtin_text import Pair
@@ -74,14 +73,7 @@ class Pipeline:
         if not measured:
             raise InvalidRequest("No layer of this model has attention projections: choose the unit ffn.")
         experts = max((1 + ffn.expert for ffn in ffns if ffn.expert is not None), default=None)
-        settings = Settings(
-            thresholds=Thresholds(request.gamma, TAU[opened.dtype]),
-            order=order(encoded, request.seed),
-            epsilon=request.epsilon,
-            seed=request.seed,
-            weights=request.weights,
-            chunk_bytes=chunk_bytes(opened.runs_on),
-        )
+        settings = settings_of(request, opened.dtype, order(encoded, request.seed), opened.runs_on)
         chosen = converted(request, layers) if request.ffn == "topk" else ()
         batch = collate(encoded, opened.device)
         mask = TopKMask(request.select, request.topk, request.topk_share, Places(batch).real(batch.token_ids.device))
@@ -133,8 +125,7 @@ class Pipeline:
             template=self.template,
         )
         longest = min(request.max_length, opened.context or request.max_length)
-        remarks = [text.note] if text.note else []
-        remarks += [*sample_notes(data.source, data.samples, data.truncated, request.samples, longest), *opened.notes()]
+        remarks = (*sample_notes(data.source, data.samples, data.truncated, request.samples, longest), *opened.notes())
         return ConflictReport(
             id=content_id("conflict", ANALYSIS_VERSION, self._resolved(opened, text)),
             analysis_version=ANALYSIS_VERSION,
@@ -151,7 +142,7 @@ class Pipeline:
             **dict(found),
             answer=answer(request, found, data, opened.dtype),
             advice=advice(found, data, opened.facts.ref),
-            notes=(*notes(request, found, opened.dtype, self.layers), *as_notes(remarks)),
+            notes=(*notes(request, found, opened.dtype, self.layers), *as_notes(filter(None, [text.note])), *remarks),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )

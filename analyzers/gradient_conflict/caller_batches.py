@@ -20,12 +20,11 @@ from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge, UnsupportedWeights
 from analyzers.formatting import size
-from analyzers.gradient_conflict.collect import Collector, Settings
-from analyzers.gradient_conflict.measure import chunk_bytes, measurement, units_of
+from analyzers.gradient_conflict.collect import Collector
+from analyzers.gradient_conflict.measure import measurement, settings_of, units_of
 from analyzers.gradient_conflict.report import BATCHES, ConflictReport, DataFacts, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, ConflictRequest
 from analyzers.gradient_conflict.rows import TAU
-from analyzers.gradient_conflict.sample_pairs import Thresholds
 from analyzers.gradient_conflict.verdict import advice, answer, notes
 from analyzers.gradient_conflict.words import WORDS
 from analyzers.language_models.layer_capture import Block, LayerCapture
@@ -70,14 +69,7 @@ def analyze_batches(
     for number, batch in enumerate(given):
         yield Progress(done=number, total=len(given), unit="batches", note=f"gradients: batch {number}")
         losses.append(_add(model, batch, loss, parameters, units, gradients, number, request.seed))
-    settings = Settings(
-        thresholds=Thresholds(request.gamma, TAU[dtype]),
-        order=tuple(range(len(given))),
-        epsilon=request.epsilon,
-        seed=request.seed,
-        weights=request.weights,
-        chunk_bytes=chunk_bytes(device.type),
-    )
+    settings = settings_of(request, dtype, tuple(range(len(given))), device.type)
     collected, layers = Collector(len(given), settings), len({unit.layer for unit in units})
     with explaining_failures():
         for unit in units:
@@ -87,9 +79,7 @@ def analyze_batches(
                 yield Progress(done=before, total=layers, unit="layers", note=f"gradients: layer {unit.layer}")
     yield Progress(done=layers, total=layers, unit="layers", note="gradients: done")
     found = measurement({"original": collected}, settings)
-    data = DataFacts(
-        source=BATCHES, commit=None, samples=len(given), truncated=0, tokens=None, answer_tokens=None, rows=None, template=None
-    )
+    data = DataFacts(source=BATCHES, samples=len(given))
     canonical = request.model_copy(update={"model": facts.ref, "data": BATCHES, "samples": len(given)})
     measured = units_of(request, collected, max((1 + unit.expert for unit in units if unit.expert is not None), default=None), None)
     # Neither the batches nor the loss has a name that an id could contain: the losses and cosines stand for them.
@@ -106,9 +96,7 @@ def analyze_batches(
         dtype=dtype,
         attention=getattr(getattr(model, "config", None), "_attn_implementation", None),
         tau=settings.thresholds.tau,
-        samples=tuple(
-            Sample(text="", token_ids=None, answer_start=None, truncated=False, loss=value, row=row) for row, value in enumerate(losses)
-        ),
+        samples=tuple(Sample(loss=value, row=row) for row, value in enumerate(losses)),
         **dict(found),
         answer=answer(request, found, data, dtype),
         advice=advice(found, data, facts.ref),
@@ -160,8 +148,8 @@ def _add(
     with _measuring(model, parameters, seed + number):
         value = _own_loss(model, batch, number) if loss is None else loss(model, batch)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a value of the type {type(value).__name__}"
-            raise InvalidRequest(f"The loss must be a scalar tensor, and that of batch {number} is {what}.")
+            shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+            raise InvalidRequest(f"The loss of batch {number} must be a scalar tensor, not {type(value).__name__}{shape}.")
         none = f"The loss of batch {number} has no gradient in the weights that are measured: it must be computed with the given model."
         if not value.requires_grad:
             raise InvalidRequest(none)
@@ -180,15 +168,11 @@ def _add(
 
 
 def _own_loss(model: nn.Module, batch: Any, number: int) -> Any:
-    if not isinstance(batch, Mapping):
-        raise InvalidRequest(
-            f"Batch {number} is of the type {type(batch).__name__}, and only a mapping can do without a loss: pass loss=, a function of "
-            "model and batch."
-        )
-    value = getattr(model(**batch), "loss", None)
+    value = getattr(model(**batch), "loss", None) if isinstance(batch, Mapping) else None
     if value is None:
         raise InvalidRequest(
-            f"The model returns no loss for batch {number}: add labels to it, or pass loss=, a function of model and batch."
+            f"The model returns no loss for batch {number}, of the type {type(batch).__name__}: pass a mapping with labels, or loss=, a "
+            "function of model and batch."
         )
     return value
 

@@ -13,6 +13,7 @@ from analyzers.gradient_conflict.rates import cosines, difference_interval, domi
 from analyzers.gradient_conflict.report import TopK, Units
 from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.gradient_conflict.rows import (
+    TAU,
     Cosines,
     Difference,
     Dominance,
@@ -36,6 +37,18 @@ _GPU_CHUNKS = 8
 def chunk_bytes(device: str) -> int:
     """Return the bytes of per-sample gradients to hold at a time on ``device``, "cpu" or "cuda"."""
     return limits.GRAM_CHUNK_BYTES * (_GPU_CHUNKS if device == "cuda" else 1)
+
+
+def settings_of(request: ConflictRequest, dtype: str, order: tuple[int, ...], device: str) -> Settings:
+    """Return the settings of a collection. dtype: in which the gradients are computed; order: of the samples; device: "cpu" or "cuda"."""
+    return Settings(
+        thresholds=Thresholds(request.gamma, TAU[dtype]),
+        order=order,
+        epsilon=request.epsilon,
+        seed=request.seed,
+        weights=request.weights,
+        chunk_bytes=chunk_bytes(device),
+    )
 
 
 def measurement(collected: Mapping[Variant, Collector], settings: Settings) -> Measurement:

@@ -11,11 +11,10 @@ from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import Collector, Settings
-from analyzers.gradient_conflict.measure import chunk_bytes, measurement, units_of
+from analyzers.gradient_conflict.measure import measurement, settings_of, units_of
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, TOPK_OPTIONS, ConflictRequest
-from analyzers.gradient_conflict.rows import TAU, Variant
-from analyzers.gradient_conflict.sample_pairs import Thresholds
+from analyzers.gradient_conflict.rows import Variant
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
 from analyzers.gradient_conflict.verdict import advice, answer, notes
 from analyzers.language_models.builtin_text import Pair
@@ -74,14 +73,7 @@ class Pipeline:
         if not measured:
             raise InvalidRequest("No layer of this model has attention projections: choose the unit ffn.")
         experts = max((1 + ffn.expert for ffn in ffns if ffn.expert is not None), default=None)
-        settings = Settings(
-            thresholds=Thresholds(request.gamma, TAU[opened.dtype]),
-            order=order(encoded, request.seed),
-            epsilon=request.epsilon,
-            seed=request.seed,
-            weights=request.weights,
-            chunk_bytes=chunk_bytes(opened.runs_on),
-        )
+        settings = settings_of(request, opened.dtype, order(encoded, request.seed), opened.runs_on)
         chosen = converted(request, layers) if request.ffn == "topk" else ()
         batch = collate(encoded, opened.device)
         mask = TopKMask(request.select, request.topk, request.topk_share, Places(batch).real(batch.token_ids.device))

@@ -60,9 +60,17 @@ class BatchSums:
         for size in self.partitions:
             conflict, cosine = _means(self.sums.get(size))
             whole_conflict, whole_cosine = _means(of_whole.sums.get(size))
-            rates = {"conflict_rate": conflict, "mean_cosine": cosine}
-            rates |= {"whole_conflict_rate": whole_conflict, "whole_mean_cosine": whole_cosine}
-            rows.append(BatchRow(batch_size=size, batches=len(whole) // size, draws=DRAWS, **rates))
+            rows.append(
+                BatchRow(
+                    batch_size=size,
+                    batches=len(whole) // size,
+                    draws=DRAWS,
+                    conflict_rate=conflict,
+                    mean_cosine=cosine,
+                    whole_conflict_rate=whole_conflict,
+                    whole_mean_cosine=whole_cosine,
+                )
+            )
         return tuple(rows)
 
 

@@ -36,10 +36,10 @@ class Sample(Record):
     row.
     """
 
-    text: str
-    token_ids: tuple[int, ...] | None
-    answer_start: int | None
-    truncated: Annotated[bool, Shown("Truncated", "yes")]
+    text: str = ""
+    token_ids: tuple[int, ...] | None = None
+    answer_start: int | None = None
+    truncated: Annotated[bool, Shown("Truncated", "yes")] = False
     loss: Annotated[float, Shown("Loss", "magnitude")]
     row: Annotated[int | None, Shown("Row", "count")]
 
@@ -53,13 +53,13 @@ class DataFacts(Record):
     """
 
     source: str
-    commit: str | None
+    commit: str | None = None
     samples: int
-    truncated: int
-    tokens: int | None
-    answer_tokens: int | None
-    rows: int | None
-    template: Template | None
+    truncated: int = 0
+    tokens: int | None = None
+    answer_tokens: int | None = None
+    rows: int | None = None
+    template: Template | None = None
 
 
 class TopK(Record):

@@ -40,10 +40,14 @@ class ConflictRequest(ModelRequest):
         default=(), description='Your own samples instead of data: a list of objects with "instruction", "output" and optionally "input".'
     )
     samples: int = Field(
-        default=50, strict=True, description=f"Number of samples of the data or of the given pairs, from 2 to {limits.CONFLICT_SAMPLES}."
+        default=50,
+        ge=2,
+        le=limits.CONFLICT_SAMPLES,
+        strict=True,
+        description=f"Number of samples of the data or of the given pairs, from 2 to {limits.CONFLICT_SAMPLES}.",
     )
     max_length: Annotated[int, Option("Longest sample")] = Field(
-        default=512, strict=True, description="Truncate samples to this many tokens."
+        default=512, ge=8, le=limits.CONFLICT_TOKENS, strict=True, description="Truncate samples to this many tokens."
     )
     unit: Annotated[
         Literal["ffn", "attention"],
@@ -109,20 +113,6 @@ class ConflictRequest(ModelRequest):
         description="Prompt template: plain; alpaca (Stanford Alpaca); alpaca-input, its form with an input for every sample; chat, the "
         "tokenizer's own; auto: chat if the tokenizer has a chat template, else plain.",
     )
-
-    @field_validator("samples")
-    @classmethod
-    def _samples_in_range(cls, samples: int) -> int:
-        if not 2 <= samples <= limits.CONFLICT_SAMPLES:
-            raise ValueError(f"conflict is between samples: from 2 to {limits.CONFLICT_SAMPLES} of them, not {samples:,}")
-        return samples
-
-    @field_validator("max_length")
-    @classmethod
-    def _length_in_range(cls, length: int) -> int:
-        if not 8 <= length <= limits.CONFLICT_TOKENS:
-            raise ValueError(f"a sample may have 8 to {limits.CONFLICT_TOKENS:,} tokens, not {length:,}")
-        return length
 
     @field_validator("pairs")
     @classmethod

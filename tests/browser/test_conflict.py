@@ -22,9 +22,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Gradient conflict").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, MODEL)
-    expect(page.locator("#m-result .m-answer")).to_contain_text(
-        re.compile(r" conflict in \d\d(\.\d)?% \(\d.* of [\d,]+ cases")
-    )
+    expect(page.locator("#m-result .m-answer")).to_contain_text(re.compile(r" conflict in \d\d(\.\d)?% \(\d.* of [\d,]+ cases"))
     number = page.locator("#m-result .m-answer").inner_text()
     expect(page.locator("#m-result .m-tile")).to_have_count(4)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)

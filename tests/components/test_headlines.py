@@ -121,5 +121,3 @@ def test_a_sample_of_the_bytes_promises_no_more_than_it_saw() -> None:
     report = passport("tiny-bf16-as-fp32")
     sampled = report.model_copy(update={"extremes": report.extremes.model_copy(update={"exact": False})})
     assert "Every value read from the fp32 file is a bf16 value: saving it as bf16 should lose nothing." in sampled.headline()
-
-

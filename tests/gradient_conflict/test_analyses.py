@@ -38,7 +38,7 @@ def test_the_whole_gradient(vectors: FloatArray) -> None:
     assert found.conflict_rate == pytest.approx(np.mean(np.array(pairs) < 0))
     assert found.mean_cosine == pytest.approx(np.mean(pairs))
     dominating = dominance(vectors @ vectors.T, np.full(SAMPLES, 1 / SAMPLES))
-    assert (dominating.top_sample, dominating.top_share) == (4, pytest.approx(squares.max() / squares.sum()))
+    assert dominating.top_sample == 4 and dominating.top_share == pytest.approx(squares.max() / squares.sum())
     assert found.effective_samples == dominating.effective_samples == pytest.approx(squares.sum() ** 2 / np.square(squares).sum())
     assert dominating.diversity == pytest.approx(squares.sum() / total)
     covariance = np.cov(vectors.T)

@@ -246,12 +246,12 @@ def endless() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("options", "kind", "sentence"),
     [
-        ({"loss": lambda model, batch: 1.5}, InvalidRequest, "that of batch 0 is a value of the type float."),
-        ({"loss": lambda model, batch: model(batch[0])}, InvalidRequest, r"that of batch 0 is a tensor of shape \(3, 3\)."),
+        ({"loss": lambda model, batch: 1.5}, InvalidRequest, "The loss of batch 0 must be a scalar tensor, not float."),
+        ({"loss": lambda model, batch: model(batch[0])}, InvalidRequest, r"must be a scalar tensor, not Tensor of shape \(3, 3\)."),
         ({"loss": lambda model, batch: torch.tensor(1.5)}, InvalidRequest, "The loss of batch 0 has no gradient in the weights"),
         ({"loss": lambda model, batch: model.scale.sum()}, InvalidRequest, "The loss of batch 0 has no gradient in the weights"),
         ({"loss": lambda model, batch: plain_loss(model, batch) / 0}, InvalidData, "The loss of batch 0 is inf: without a finite loss"),
-        ({}, InvalidRequest, "Batch 0 is of the type tuple, and only a mapping can do without a loss"),
+        ({}, InvalidRequest, "no loss for batch 0, of the type tuple: pass a mapping"),
         ({"loss": "mean"}, InvalidRequest, "With batches, loss is a function of model and batch"),
         (
             {"loss": plain_loss, "batches": plain_data()[:1]},
@@ -279,7 +279,7 @@ def test_what_does_not_fit_is_one_sentence(options: dict[str, Any], kind: type[M
 
 
 def test_a_model_that_returns_no_loss_is_asked_for_one() -> None:
-    with pytest.raises(InvalidRequest, match="The model returns no loss for batch 0: add labels to it"):
+    with pytest.raises(InvalidRequest, match="The model returns no loss for batch 0, of the type dict: pass a mapping with labels"):
         mantissa.conflict(tiny_llama(), batches=[{"input_ids": torch.tensor([row])} for row in rows()])
 
 

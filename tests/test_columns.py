@@ -9,57 +9,41 @@ import pytest
 
 from analyzers import ANALYZERS
 from analyzers.columns import Column, Table
-from analyzers.formatting import count, size
+from analyzers.core.report import Report
+from analyzers.core.rows import tables
+from analyzers.formatting import count
 from analyzers.records import Interval
 from analyzers.tables import write_csv
-from components.results.layout import Piece
+from components.results.layout import Rows
 from components.results.tables import Sortable, listed
 from tests.components.conflict_reports import conflict_report
 from tests.components.exit_reports import exit_report
-from tests.components.html_text import rows_of, text_of
-from tests.toy import ENTRY, ToyReport, ToyRequest, analyze, columns
+from tests.toy import ENTRY, ToyReport, ToyRequest, analyze
 from tests.toy.result import RESULT
 
 
-@pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> ToyReport:
-    monkeypatch.setitem(ANALYZERS, "toy", ENTRY)
-    (made,) = (item for item in analyze(ToyRequest(model="sample:tiny-bf16")) if isinstance(item, ToyReport))
-    return made
-
-
 def test_a_column_declared_in_one_place_is_on_the_page_in_a_terminal_in_files_and_in_documents(
-    report: ToyReport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    shown = size(report.checkpoint.bytes)
-    assert shown not in report.text()
-    monkeypatch.setattr(columns, "COLUMNS", [*columns.COLUMNS, Column("bytes", "Size", size, "checkpoint.bytes")])
-    (page,) = (part.html(report) for tab in RESULT.tabs for part in tab.parts if isinstance(part, Piece))
-    assert "Size" in text_of(page) and rows_of(page) == [[report.checkpoint.ref, "38", shown]]
-    heading, row = report.lines()[-2:]
-    assert heading.endswith("Size") and row.endswith(shown)
-    for document in (report.to_html(), report._repr_html_()):
-        assert "Size" in document and shown in document
+    monkeypatch.setitem(ANALYZERS, "toy", ENTRY)
+    (report,) = (item for item in analyze(ToyRequest(model="sample:tiny-bf16")) if isinstance(item, ToyReport))
+    row = report.tensors[0]
+    (shown,) = (part for tab in RESULT.tabs for part in tab.parts if isinstance(part, Rows))
+    assert shown.table.value(report)["data"][0] == [row.name, row.elements] and shown.table.value(report)["headers"] == ["Name", "Elements"]
+    assert any(line.endswith("Elements") for line in report.lines(full=True))
+    assert "Elements" in report.to_html() and f"{row.elements:,}" in report.to_html()
     write_csv([report], tmp_path)
-    with (tmp_path / "summary.csv").open(newline="") as file:
-        assert list(csv.DictReader(file)) == [{"model": report.checkpoint.ref, "tensors": "38", "bytes": str(report.checkpoint.bytes)}]
-    assert report.tables()["summary"].to_dict("records")[0]["bytes"] == report.checkpoint.bytes
-
-
-def test_files_in_an_order_of_their_own_have_what_is_added(report: ToyReport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ordered = replace(columns.COUNT, files=("tensors", "model"))
-    monkeypatch.setattr(columns, "COLUMNS", [*columns.COLUMNS, Column("half", "Half", count, lambda row: row.tensors // 2)])
-    monkeypatch.setattr(columns, "TABLES", (ordered,))
-    write_csv([report], tmp_path)
-    assert "Half" in report.to_html() and (tmp_path / "summary.csv").read_text().startswith("tensors,model,half\n38,")
-    assert "Half" in listed(ordered, report) and "Half" in ordered.lines(report)[0]
-    monkeypatch.setattr(columns, "COLUMNS", [*columns.COLUMNS, Column("note", "Note", value="tensors", only="people")])
-    assert "Note" in listed(ordered, report) and "Note" in ordered.lines(report)[0] and "note" not in ordered.frame(report)
+    with (tmp_path / "tensors.csv").open(newline="") as file:
+        first = next(csv.DictReader(file))
+    assert (first["name"], first["elements"]) == (row.name, str(row.elements))
+    assert len(report.tables()["tensors"]) == len(report.tensors) == report.counted
 
 
 def test_files_of_every_analyzer_have_every_column_that_is_not_only_for_people() -> None:
     for analyzer in ANALYZERS.values():
-        for table in import_module(f"{analyzer.package}.columns").TABLES:
+        kind = analyzer.report_model()
+        declared = [*tables(kind), *kind.DERIVED] if issubclass(kind, Report) else import_module(f"{analyzer.package}.columns").TABLES
+        for table in declared:
             if not callable(table.columns):
                 held = set(replace(table, rows=lambda report: []).frame(None))
                 assert {column.key for column in table.columns if column.only} == {column.key for column in table.columns} - held, table.key
@@ -104,9 +88,7 @@ def test_a_table_of_numbers_keeps_its_columns_on_a_phone_and_one_of_words_has_ca
 
 
 def test_no_two_columns_of_a_table_have_the_same_title() -> None:
-    reports = (conflict_report(), exit_report())
-    for found in reports:
-        for name, table in vars(import_module(f"{ANALYZERS[found.analyzer].package}.columns")).items():
-            if isinstance(table, Table) and table.columns:
-                titles = [column.title for column in table.shown(found, "page")]
-                assert len(titles) == len(set(titles)), name
+    for report in (conflict_report(), exit_report()):
+        for table in report.declared_tables():
+            titles = [column.title for column in table.shown(report, "page")]
+            assert len(titles) == len(set(titles)), table.key

@@ -3,9 +3,9 @@
 from functools import cache
 from typing import Any
 
-from analyzers.core.notes import as_notes
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.words import WORDS as REMARKS
 from tests.components.dtype_reports import HOSTILE, of_model
 
 PAIRS = tuple(TextPair(instruction=each.instruction, input=each.input, output=each.output) for each in builtin_pairs()[:48:6])
@@ -27,7 +27,14 @@ def hostile_conflict_report() -> ConflictReport:
     nasty = f"{HOSTILE}\u202e{'x' * 5_000}"
     samples = tuple(each.model_copy(update={"text": f"Say it.\n{number} {nasty}"}) for number, each in enumerate(found.samples))
     data = found.data.model_copy(update={"source": HOSTILE, "commit": HOSTILE})
-    return found.model_copy(update={"samples": samples, "data": data, "notes": as_notes((HOSTILE,)), "dtype": HOSTILE})
+    return found.model_copy(
+        update={
+            "samples": samples,
+            "data": data,
+            "notes": (REMARKS.note("few-samples", source=HOSTILE, samples=1, requested=2),),
+            "dtype": HOSTILE,
+        }
+    )
 
 
 @cache

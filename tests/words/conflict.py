@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import mantissa
 from analyzers.checkpoints import Access
-from analyzers.core.notes import as_notes
 from analyzers.core.report import Report
 from analyzers.errors import MantissaError
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.words import WORDS as REMARKS
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
 from tests.tokenizer_processes import open_kept
@@ -54,15 +54,14 @@ def hostile(report: ConflictReport) -> ConflictReport:
             "checkpoint": report.checkpoint.model_copy(update={"ref": HOSTILE}),
             "data": report.data.model_copy(update={"source": HOSTILE}),
             "samples": samples,
-            "notes": as_notes([f"{HOSTILE} has 8 samples."]),
+            "notes": (REMARKS.note("few-samples", source=HOSTILE, samples=8, requested=50),),
         }
     )
 
 
 def _analysed(**asked: Any) -> ConflictReport:
-    request = ConflictRequest(
-        model="sample:tiny-bf16", **{"pairs": PAIRS, "samples": len(asked.get("pairs", PAIRS)), "weights": False} | asked
-    )
+    given: dict[str, Any] = {"pairs": PAIRS, "samples": len(asked.get("pairs", PAIRS)), "weights": False} | asked
+    request = ConflictRequest(model="sample:tiny-bf16", **given)
     return _last(analyze(request))
 
 
@@ -104,7 +103,7 @@ def _network(width: int, hidden: int, activation: nn.Module) -> nn.Module:
 
 
 def _along(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    return (model(batch[0]) * batch[1]).sum()
+    return torch.sum(model(batch[0]) * batch[1])
 
 
 def _error() -> MantissaError:

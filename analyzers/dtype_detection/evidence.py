@@ -162,8 +162,8 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
 def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.float64]:
     """Compute -log2 of the probability that each different value passes by accident: (nulls, values), a row for each null hypothesis.
 
-    The first is the coarsest grid that holds all values that pass. The second, for fp16 in wider formats, is floats of as many bits: half of
-    those below 2^-14, at least, need a finer step than fp16 has. Values of both signs pass together, as do on a scaled grid those of one
+    The first is the coarsest grid that holds all values that pass. The second, for fp16 in wider formats, is floats of as many bits: below
+    2^-14 at least half of them need a finer step than fp16 has. Values of both signs pass together, as do on a scaled grid those of one
     significand (10 bits of it in fp16, else 7 and the plane).
     """
     index = values.index[_masks(test, values.dtype).informative[values.index]]
@@ -221,7 +221,7 @@ def _rounded_from_fp16(values: BitHistogram) -> bool:
     for surplus, number in ((even_near - odd_near, even_near + odd_near), (even - odd, even + odd)):
         if abs(surplus - _EVEN_SURPLUS * number) > max(_EVEN_SURPLUS / 3 * number, _EVEN_DEVIATIONS * number**0.5):
             return False
-    return even - odd > _EVEN_DEVIATIONS * (even + odd) ** 0.5
+    return bool(even - odd > _EVEN_DEVIATIONS * (even + odd) ** 0.5)
 
 
 @cache

@@ -144,7 +144,7 @@ def _left_out(parts: Sequence[tuple[Class, Tensor, int]], covered: Class, omitte
         for (code, role), each in groups.items()
     ]
     beside: list[LeftOut] = []
-    for what, tensors, parameters, _, weights in omitted[: limits.REPORT_TENSORS]:
+    for what, tensors, parameters, weights in omitted[: limits.REPORT_TENSORS]:
         row = LeftOut(what=what, tensors=tensors, parameters=parameters, code="undecoded" if weights else "beside")
         (rows if weights else beside).append(row)
     return [*sorted(rows, key=lambda row: (-(row.parameters or 0), -row.tensors, row.what)), *beside]

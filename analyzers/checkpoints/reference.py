@@ -177,9 +177,8 @@ def _sample(text: str) -> Reference:
 
 def _hub(text: str) -> Reference:
     name, at, revision = text.partition("@")
-    problem = _problem(name)
-    if problem is not None:
-        _refuse(text, problem)
+    if not _is_id(name):
+        _refuse(text, "is not a model id: give org/name, of letters, digits, '-', '_' and '.', or a local path that starts with ./ or /")
     if not at:
         return Reference("hub", name)
     bad = not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or "/." in revision
@@ -188,33 +187,11 @@ def _hub(text: str) -> Reference:
     return Reference("hub", name, revision)
 
 
-def _problem(name: str) -> str | None:
-    """Return why ``name`` is not a repository id, by the rules of the Hub itself; None if it is one."""
-    if not name.isprintable():
-        return "holds control characters or unusual spaces: type the id, org/name, by hand"
-    if " " in name:
-        return "holds a space, and model ids have none: give org/name, several with commas between them"
-    if not name.isascii():
-        odd = next(c for c in name if not c.isascii())
-        return f"contains {odd} (U+{ord(odd):04X}), but a model id, org/name, is made of letters A-Z, digits, '-', '_' and '.'"
-    if "\\" in name:
-        return "holds a backslash: model ids are written org/name, local paths ./folder or /folder"
-    if "+" in name:
-        return "holds '+' with no reference after it: give an adapter as org/name, or a local one as ./folder, as in BASE+./folder"
+def _is_id(name: str) -> bool:
+    """Return whether ``name`` is a repository id, by the rules of the Hub itself."""
     parts = name.split("/")
-    if len(parts) > 2:
-        return "has too many '/': a model id is org/name (local paths start with ./ or /)"
-    if ".." in name or "--" in name:
-        return "contains '..' or '--', which a model id cannot: give org/name"
-    if name.endswith(".git"):
-        return "ends in .git: give the id without it, org/name"
-    if any(len(part) > 96 for part in parts):
-        return "is longer than any model id: at most 96 characters on either side of the '/'"
-    if name.lower().startswith("sample:"):
-        return f"is not a model id; names of built-in samples are in lower case: {name.lower()}"
-    if not all(_WORD.fullmatch(part) for part in parts):
-        return "is not a model id: give org/name, both made of letters, digits, '-', '_' and '.', neither starting nor ending in '-' or '.'"
-    return None
+    odd = ".." in name or "--" in name or name.endswith(".git") or name.lower().startswith("sample:")
+    return len(parts) <= 2 and not odd and all(len(part) <= 96 and _WORD.fullmatch(part) for part in parts)
 
 
 def _refuse(text: str, reason: str) -> NoReturn:

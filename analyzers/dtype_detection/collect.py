@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from analyzers.checkpoints import Checkpoint, Plan, Span, Tensor, select
-from analyzers.checkpoints.quantization.description import describe_quantization, storage_note
+from analyzers.checkpoints.quantization.description import storage_note
 from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
 from analyzers.dtype_detection.count import Counted
@@ -59,7 +59,7 @@ class Chosen:
         if method is not None and not request.include and _of_integers(method, parameters):
             still = ", or with dtype only the tensors that are still floats (an include filter, for example: embed|norm)" if floats else ""
             raise UnsupportedWeights(
-                f"{checkpoint.ref} holds {describe_quantization(method, checkpoint.config)}. The bits of integers say nothing about "
+                f"{checkpoint.ref} holds {method} weights. The bits of integers say nothing about "
                 f"training: inspect the original model{still}."
             )
         if not parameters:

@@ -115,7 +115,7 @@ def check_supported(checkpoint: Checkpoint, verb: str) -> None:
         raise NothingToShrink(WORDS.note("quantized", method=checkpoint.quantization))
     part = next((part for part in checkpoint.omitted if part.weights), None)
     if part is not None:
-        raise UnsupportedWeights(f"{part.what} cannot be read, and would be lost: {part.why}.")
+        raise UnsupportedWeights(f"{quoted(part.what)} cannot be read, and would be lost.")
     view = next((tensor for tensor in checkpoint.tensors if tensor.strides is not None), None)
     if view is not None:
         raise UnsupportedWeights(

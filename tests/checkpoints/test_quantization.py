@@ -1,8 +1,8 @@
-"""How weights are quantized, by their tensors and configuration, and what is said of it."""
+"""How weights are quantized, by their tensors and configuration."""
 
 import pytest
 
-from analyzers.checkpoints.quantization.description import describe_quantization, quantization
+from analyzers.checkpoints.quantization.description import quantization
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.roles import is_buffer
 
@@ -50,5 +50,3 @@ def tensors(dtypes: dict[str, str]) -> list[Tensor]:
 def test_compressed_tensors_are_not_always_packed() -> None:
     stored = tensors({"a.weight": "I8", "a.weight_scale": "BF16"})
     assert quantization(stored, {"quantization_config": {"quant_method": "compressed-tensors"}}) == "compressed-tensors"
-    said = "compressed-tensors weights, stored as int8 (weight) or packed into int32 (weight_packed), with scales (weight_scale)"
-    assert describe_quantization("compressed-tensors", None) == said

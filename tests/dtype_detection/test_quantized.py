@@ -151,31 +151,31 @@ INTEGERS = {
     "gptq": (
         {"a.qweight": torch.zeros(32, 64, dtype=torch.int32), "a.qzeros": torch.zeros(2, 8, dtype=torch.int32),
          "a.scales": positive(2, 64).half(), "a.g_idx": torch.zeros(256, dtype=torch.int32)},
-        {"quant_method": "gptq", "bits": 4, "group_size": 128}, ["gptq", "4 bits", "groups of 128", "qweight"],
+        {"quant_method": "gptq", "bits": 4, "group_size": 128}, "gptq",
     ),
     "awq": (
         {"a.qweight": torch.zeros(256, 8, dtype=torch.int32), "a.qzeros": torch.zeros(2, 8, dtype=torch.int32),
          "a.scales": positive(2, 64)},
-        {"quant_method": "awq", "w_bit": 4, "q_group_size": 64}, ["awq", "4 bits", "groups of 64"],
+        {"quant_method": "awq", "w_bit": 4, "q_group_size": 64}, "awq",
     ),
     "bitsandbytes": (
         {"a.weight": nbytes(2048, 1), "a.weight.absmax": nbytes(64), "a.weight.quant_map": positive(16),
          "a.weight.quant_state.bitsandbytes__nf4": nbytes(90)},
-        {"quant_method": "bitsandbytes", "load_in_4bit": True}, ["bitsandbytes-4bit", "4 bits", "table of 16"],
+        {"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes-4bit",
     ),
     "int8": (
-        {"a.weight": nbytes(8, 8).view(torch.int8), "a.SCB": positive(8)}, None, ["bitsandbytes-8bit", "8 bits", "SCB"],
+        {"a.weight": nbytes(8, 8).view(torch.int8), "a.SCB": positive(8)}, None, "bitsandbytes-8bit",
     ),
     "compressed-tensors": (
         {"a.weight_packed": torch.zeros(8, 8, dtype=torch.int32), "a.weight_scale": positive(8, 2),
          "a.weight_shape": torch.tensor([8, 64])},
         {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 32}}}},
-        ["compressed-tensors", "4 bits", "groups of 32"],
+        "compressed-tensors",
     ),
-    "hqq": ({"a.W_q": nbytes(8, 8), "a.scale": positive(8, 1), "a.zero": positive(8, 1)}, None, ["hqq", "W_q"]),
+    "hqq": ({"a.W_q": nbytes(8, 8), "a.scale": positive(8, 1), "a.zero": positive(8, 1)}, None, "hqq"),
     "aqlm": (
         {"a.codes": torch.zeros(8, 8, 2, dtype=torch.int16), "a.codebooks": positive(2, 16, 1, 8).half(), "a.scales": positive(8, 1, 1, 1)},
-        {"quant_method": "aqlm", "nbits_per_codebook": 16}, ["aqlm", "16 bits", "codebooks"],
+        {"quant_method": "aqlm", "nbits_per_codebook": 16}, "aqlm",
     ),
 }  # fmt: skip
 
@@ -187,7 +187,7 @@ def test_integers_are_refused_by_name(name: str, tmp_path: Path) -> None:
     folder = write(tmp_path, tensors, {"quantization_config": settings} if settings else {})
     with pytest.raises(UnsupportedWeights) as error:
         exact(folder)
-    assert all(text in str(error.value) for text in (*said, "include")), str(error.value)
+    assert f"holds {said} weights" in str(error.value) and "include" in str(error.value)
     report = exact(folder, include="norm|qweight|W_q|codes$|packed|weight$")
     assert [row.name for row in report.tensors] == ["model.norm.weight"]
     notes = {row.dtype: row.note for row in report.storage}
@@ -199,7 +199,7 @@ def test_integers_are_refused_by_name(name: str, tmp_path: Path) -> None:
     [None, [], "gptq", {"bits": "4"}, {"bits": 10**30, "group_size": -1}, {"config_groups": {"a": 1}, "weight_quant_params": []}],
 )
 def test_hostile_settings_do_not_matter(settings: object, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedWeights, match="gptq weights, packed"):
+    with pytest.raises(UnsupportedWeights, match="gptq weights"):
         exact(write(tmp_path, INTEGERS["gptq"][0], {"quantization_config": settings}))
 
 

@@ -21,25 +21,18 @@ FILE = "adapter_config.json"
 _LARGEST_RANK = 1 << 16
 _MOST_PATTERNS, _LONGEST_PATTERN = 20_000, 1_000
 _PATTERN_SECONDS = 2  # Longest time that the patterns of one configuration may take over all modules.
-# Methods of peft other than LoRA, by their ``peft_type``, in the words of their papers.
-_METHODS = {
-    "ADALORA": "AdaLoRA", "LOHA": "LoHa", "LOKR": "LoKr", "IA3": "IA3", "VERA": "VeRA", "OFT": "OFT", "BOFT": "BOFT", "HRA": "HRA",
-    "PROMPT_TUNING": "prompt tuning", "P_TUNING": "P-tuning", "PREFIX_TUNING": "prefix tuning", "TRAINABLE_TOKENS": "trainable tokens",
-    "FOURIERFT": "FourierFT", "VBLORA": "VB-LoRA", "XLORA": "X-LoRA", "POLY": "Poly", "BONE": "Bone", "LN_TUNING": "LN tuning",
-}  # fmt: skip
 # Settings with which the merged weights are not W + s B A.
-_VARIANTS = {
-    "alora_invocation_tokens": "aLoRA (active only after certain tokens)", "use_qalora": "QALoRA", "use_bdlora": "BD-LoRA",
-    "arrow_config": "Arrow (a router over adapters)", "kasa_config": "KaSA", "velora_config": "VeLoRA", "monteclora_config": "MonteCLoRA",
-    "layer_replication": "layer replication", "trainable_token_indices": "trainable tokens", "megatron_config": "Megatron layers",
-}  # fmt: skip
+_VARIANTS = (
+    "alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config", "kasa_config", "velora_config", "monteclora_config",
+    "layer_replication", "trainable_token_indices", "megatron_config",
+)  # fmt: skip
 # Settings that decide how weights change; null is the default of each.
 _FLAGS = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias", "use_qalora")
 _TEXTS = ("peft_type", "bias", "revision")
 _LISTS = ("target_parameters", "modules_to_save")
 _CHOICES = ("exclude_modules", "layers_to_transform", "target_parameters")  # which of the target modules have matrices
 # Initializations that also change the weights of the base: the adapter is a change of weights that are stored nowhere.
-_CHANGED_BASES = {"pissa": "PiSSA", "olora": "OLoRA", "corda": "CorDA", "loftq": "LoftQ", "lora_ga": "LoRA-GA", "mica": "MiCA"}
+_CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga", "mica")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,21 +207,14 @@ def _are_names(value: object) -> bool:
 
 def _refuse_methods(content: Mapping[str, Any]) -> None:
     method = content.get("peft_type") or "LORA"
-    if method != "LORA":
-        name = _METHODS.get(method, quoted(method))
-        raise UnsupportedWeights(f"This adapter uses {name}, which is not supported: LoRA, rsLoRA and DoRA are.")
-    for key, name in _VARIANTS.items():
-        if content.get(key):
-            raise UnsupportedWeights(f"This adapter uses {name}, which is not supported: LoRA, rsLoRA and DoRA are.")
+    unknown = method if method != "LORA" else next((key for key in _VARIANTS if content.get(key)), None)
+    if unknown:
+        raise UnsupportedWeights(f"This adapter uses {quoted(unknown)}, which is not supported: LoRA, rsLoRA and DoRA are.")
     start = content.get("init_lora_weights")
-    start = start.lower() if isinstance(start, str) else ""
-    changed = next((words for key, words in _CHANGED_BASES.items() if start.startswith(key)), None)
-    if changed:
-        instead = "save it with peft's path_initial_model_for_weight_conversion, which makes it a plain LoRA"
-        if changed == "LoftQ":
-            instead = "merge it with peft into that base"
+    if isinstance(start, str) and start.lower().startswith(_CHANGED_BASES):
         raise UnsupportedWeights(
-            f"This adapter was initialized with {changed}, which also changes weights of its base that are not stored: {instead}."
+            f"This adapter was initialized with {quoted(start)}, which also changes weights of its base that are not stored: save it with "
+            "peft's path_initial_model_for_weight_conversion, which makes it a plain LoRA."
         )
 
 

@@ -13,7 +13,6 @@ from analyzers.checkpoints.adapters.ties import untie
 from analyzers.checkpoints.adapters.updates import Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
 from analyzers.checkpoints.local import is_local
-from analyzers.checkpoints.quantization.description import describe_quantization
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
 from analyzers.checkpoints.tensor import Tensor
@@ -235,7 +234,7 @@ def _check(adapter: Adapter, found: Changes, base: Checkpoint, weight: float, ad
     """Raise UnsupportedWeights if a merge is not defined, or has no effect."""
     packed = next((update for update in found.updates if not update.source.has_values), None)
     if packed is not None or (base.quantization is not None and not found.updates):
-        kind = describe_quantization(base.quantization, base.config) if base.quantization else "integers"
+        kind = f"{base.quantization} weights" if base.quantization else "integers"
         raise UnsupportedWeights(
             f"The base holds {kind}, which are not decoded: merge the adapter into the model from which the base was quantized."
         )

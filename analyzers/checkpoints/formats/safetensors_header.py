@@ -55,14 +55,12 @@ class HeaderTensor(NamedTuple):
 class Omitted(NamedTuple):
     """Tensors of a file that are not read.
 
-    what: names them; parameters: None if unknown; why: a clause that follows ``what``; weights: False for tensors that are no weights, such
-    as an optimizer's.
+    what: names them; parameters: None if unknown; weights: False for tensors that are no weights, such as an optimizer's.
     """
 
     what: str
     tensors: int
     parameters: int | None
-    why: str
     weights: bool = True
 
 

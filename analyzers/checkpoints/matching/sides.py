@@ -11,7 +11,6 @@ from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, i
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.in_memory import MemoryRepository
 from analyzers.checkpoints.local import is_local
-from analyzers.checkpoints.quantization.description import describe_quantization
 from analyzers.checkpoints.reading.read_once import read_once
 from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
@@ -141,7 +140,7 @@ def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
     few = checkpoint.quantization == "integer" and unread < _FEW * checkpoint.parameters
     if checkpoint.quantization is not None and unread and not (filtered or few):
         raise UnsupportedWeights(
-            f"{name}: {checkpoint.ref} holds {describe_quantization(checkpoint.quantization, checkpoint.config)}, which cannot be "
+            f"{name}: {checkpoint.ref} holds {checkpoint.quantization} weights, which cannot be "
             "compared weight by weight: compare the original models, or choose the tensors that are still floats with an include filter "
             "(for example: embed|norm)."
         )

@@ -1,8 +1,8 @@
-"""Detects how weights are quantized, and describes the method and the resulting tensors in words."""
+"""Detects how weights are quantized, and describes the resulting tensors in words."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
@@ -13,16 +13,6 @@ _NARROW = INTEGER_DTYPES | {dtype for dtype, bits in DTYPE_BITS.items() if bits 
 _METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 # Methods that the tensors alone cannot tell apart: the configuration decides.
 _SHARED = ("gptq", "awq", "integer", "fp8", "low-bit")
-
-_MEANINGS = {
-    "gptq": "packed into int32 (qweight), with packed zero points (qzeros) and scales per group",
-    "awq": "packed into int32 (qweight), with packed zero points (qzeros) and scales per group",
-    "bitsandbytes-4bit": "indices into a table of 16 values, two per byte, with a scale per block (absmax)",
-    "bitsandbytes-8bit": "stored as int8 with a scale per row (SCB)",
-    "compressed-tensors": "stored as int8 (weight) or packed into int32 (weight_packed), with scales (weight_scale)",
-    "hqq": "packed codes (W_q), with a scale and a zero point per group",
-    "aqlm": "indices (codes) into learned codebooks",
-}
 
 # Meaning of integer tensors in a quantized model, by the last component of their names.
 _INTEGERS = {
@@ -80,35 +70,6 @@ def _by_tensors(tensors: Sequence[Tensor]) -> str | None:
     if weights & {"F4", "F6_E2M3", "F6_E3M2"}:
         return "low-bit"
     return "integer" if weights & INTEGER_DTYPES - {"BOOL"} else None
-
-
-def describe_quantization(method: str, config: Mapping[str, Any] | None) -> str:
-    """Describe the method with bits and group size, if config.json states them, and the meaning of its integers."""
-    details = [text for text in (_bits(method, config), _group(config)) if text]
-    shown = method + (f" weights of {' in '.join(details)}" if details else " weights")
-    return f"{shown}, {_MEANINGS[method]}" if method in _MEANINGS else shown
-
-
-def _bits(method: str, config: Mapping[str, Any] | None) -> str:
-    stated = next(_numbers(config, ("bits", "w_bit", "num_bits", "nbits", "nbits_per_codebook")), None)
-    if stated is None and method.startswith("bitsandbytes-"):
-        stated = int(method.removeprefix("bitsandbytes-").removesuffix("bit"))
-    return f"{stated} bits" if stated is not None else ""
-
-
-def _group(config: Mapping[str, Any] | None) -> str:
-    stated = next(_numbers(config, ("group_size", "q_group_size", "in_group_size")), None)
-    return f"groups of {stated:,}" if stated is not None else ""
-
-
-def _numbers(config: Mapping[str, Any] | None, names: Sequence[str]) -> Iterator[int]:
-    """Yield small integers stored under ``names`` in the settings, either at the top level or per part of the model."""
-    settings = _settings(config)
-    groups = settings.get("config_groups")
-    nested = [group.get("weights") for group in list(groups.values())[:1] if isinstance(group, dict)] if isinstance(groups, dict) else []
-    for place in (settings, *nested, settings.get("weight_quant_params")):
-        if isinstance(place, dict):
-            yield from (place[name] for name in names if type(place.get(name)) is int and 0 < place[name] <= 1 << 20)
 
 
 def _settings(config: Mapping[str, Any] | None) -> Mapping[str, Any]:

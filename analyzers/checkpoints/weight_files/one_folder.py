@@ -50,7 +50,7 @@ def select_folder(
     indexes = without_variants([name for name in names if is_index(name) and name.removesuffix(INDEX).endswith(endings)])
     weights = without_variants([name for name in names if name.endswith(endings) and is_weights(before + name)])
     if main in weights:
-        notes.extend(_other_set(main, weights, indexes, before, names, endings, files, read_small))
+        notes.extend(_other_set(main, weights, indexes, before, endings, files, read_small))
         return WeightSet(folder, ((before + main,),), prefix=prefix)
     if (single := f"{_DIFFUSERS}{main.rpartition('.')[2]}") in weights:  # diffusers loads this file alone
         return WeightSet(folder, ((before + single,),), prefix=prefix)
@@ -60,7 +60,7 @@ def select_folder(
     if not indexes:
         groups = tuple(tuple(before + name for name in group) for group in complete_groups(weights))
         return WeightSet(folder, groups, prefix=prefix)
-    index = read_index(before + indexes[0], names, endings, files, read_small)
+    index = read_index(before + indexes[0], endings, files, read_small)
     return WeightSet(folder, (index.shards,), index.weight_map, index.total_size, prefix)
 
 
@@ -77,7 +77,6 @@ def _other_set(
     weights: Sequence[str],
     indexes: Sequence[str],
     before: str,
-    names: Sequence[str],
     endings: tuple[str, ...],
     files: Mapping[str, int],
     read_small: Callable[[str], bytes],
@@ -87,7 +86,7 @@ def _other_set(
     shards = next(iter(complete_sets(weights)), ())
     if index in indexes:
         try:
-            shards = read_index(before + index, names, endings, files, read_small).shards
+            shards = read_index(before + index, endings, files, read_small).shards
         except (InvalidCheckpoint, LimitExceeded):
             yield WORDS.note("stale-index", path=path, index=before + index)
             return

@@ -1,12 +1,12 @@
 """Groups weight files that belong together: the shards that an index names, and files numbered "part k of n"."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from analyzers import limits
-from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.weight_files.file_names import is_weights, missing_parts, numbered_shards, renumbered, without_variants
+from analyzers.checkpoints.reference import quoted, quoted_names
+from analyzers.checkpoints.weight_files.file_names import missing_parts, numbered_shards, renumbered
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
 from analyzers.terminal import plural
 from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
@@ -55,13 +55,10 @@ def complete_sets(names: Iterable[str]) -> list[tuple[str, ...]]:
     ]
 
 
-def read_index(
-    path: str, names: Collection[str], endings: tuple[str, ...], files: Mapping[str, int], read_small: Callable[[str], bytes]
-) -> Index:
+def read_index(path: str, endings: tuple[str, ...], files: Mapping[str, int], read_small: Callable[[str], bytes]) -> Index:
     """Read an index of shards; each shard is in ``files`` and ends with one of ``endings``.
 
-    names: the files in the folder of the index, without the folder.
-    Raises InvalidCheckpoint for a damaged or stale index and for missing shards, LimitExceeded.
+    Raises InvalidCheckpoint for a damaged index and for missing shards, LimitExceeded.
     """
     if files[path] > limits.INDEX_BYTES:
         raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,}.")
@@ -84,23 +81,8 @@ def read_index(
     prefix = path[: path.rfind("/") + 1]
     missing = [shard for shard in shards if prefix + shard not in files]
     if missing:
-        raise InvalidCheckpoint(_incomplete(path, missing, [name for name in names if name.endswith(endings) and is_weights(name)]))
+        raise InvalidCheckpoint(f"{quoted(path, 200)} names {quoted_names(missing)}, which cannot be found: complete the files.")
     return Index({name: prefix + shard for name, shard in weight_map.items()}, _total_size(index))
-
-
-def _incomplete(path: str, missing: list[str], names: list[str]) -> str:
-    """Explain why an index cannot be followed. missing: files that it names; names: the weight files in its folder."""
-    more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-    found = next(iter(complete_sets(without_variants(names))), ())
-    if not found:
-        are = "are" if more else "is"
-        return f"{quoted(path, 200)} names {quoted(missing[0], 200)}{more}, which {are} missing: the set that it describes is incomplete."
-    others = len(found) - 1
-    whole = f" and its {plural(others, 'other shard')} are a complete model" if others else " is a complete model"
-    lost = f"{more}, which are missing" if more else ", which is missing"
-    return (
-        f"The index is stale: it names {quoted(missing[0], 200)}{lost}, while {quoted(found[0], 200)}{whole}: delete or rebuild the index."
-    )
 
 
 def _total_size(index: Mapping[str, Any]) -> float | None:

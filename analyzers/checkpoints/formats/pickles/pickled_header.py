@@ -7,7 +7,6 @@ from analyzers.checkpoints.formats.pickles.faults import Damaged, Excess, Refuse
 from analyzers.checkpoints.formats.pickles.objects import DTYPES, Stored
 from analyzers.checkpoints.formats.pickles.state_dict import weights
 from analyzers.checkpoints.formats.pickles.torch_save import read_legacy, read_zip
-from analyzers.checkpoints.formats.pickles.truncated_zip import cut_zip
 from analyzers.checkpoints.formats.pickles.weights_only import as_state_dict, why_no_state_dict
 from analyzers.checkpoints.formats.pickles.zip_archive import LOCAL
 from analyzers.checkpoints.formats.read_cache import ReadCache
@@ -21,15 +20,10 @@ from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeight
 _VIEWS = 8  # Times the size of the file: tensors may share bytes, and a small file could stand for years of reading.
 _FIRST_READ = 64 << 10
 _SPARE_BYTES = 64 << 20  # views may cover this many bytes, even in a small file
-_TAR_MAGIC = slice(257, 262)
 
-# First bytes of files that torch.save did not write, and what these files are.
+# First bytes of what is often found in place of weights.
 _OTHERS = (
     (b"version https://git-lfs", "is a Git LFS pointer in place of the weights: fetch them with 'git lfs pull'."),
-    (b"\x93NUMPY", "is a NumPy array: save the state_dict of a model, best as safetensors."),
-    (b"\x89HDF", "is an HDF5 file, as Keras writes: save the state_dict of a PyTorch model, best as safetensors."),
-    (b"\x1f\x8b", "is compressed with gzip: decompress it first."),
-    (b"GGUF", "is a GGUF file, which torch.save did not write."),
     (b"<", "is a web page or another text in place of the weights: download it again."),
 )
 
@@ -49,7 +43,7 @@ def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
     try:
         return _read(file, checked)
     except Damaged as error:
-        raise cut_zip(file) or InvalidCheckpoint(f"{path} is damaged: {error}.") from None
+        raise InvalidCheckpoint(f"{path} is cut off or damaged: {error}. Upload or download it again.") from None
     except Refused as error:
         raise UnsupportedWeights(f"{path} {error}") from None
     except Excess as error:
@@ -62,10 +56,6 @@ def _read(file: RangeFile, checked: int | None) -> Header:
     for first, what in _OTHERS:
         if beginning.startswith(first):
             raise Refused(what)
-    if beginning[_TAR_MAGIC] == b"ustar":
-        raise Refused("is a tar archive, as torch 0.1 wrote: load it with an old torch and save it again, best as safetensors.")
-    if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") < file.size:
-        raise Refused("is a safetensors file, which torch.save did not write.")
     contents = read_zip(pieces, checked) if beginning.startswith(LOCAL) else read_legacy(pieces, checked)
     root = as_state_dict(contents.root)
     found, omitted, notes, opaque = weights(root, contents.foreign, contents.storages)

@@ -10,7 +10,7 @@ from analyzers.checkpoints.formats.pickles.faults import RESAVE, Damaged, Excess
 from analyzers.checkpoints.formats.pickles.nested_tensors import NestedTensors, elements
 from analyzers.checkpoints.formats.pickles.objects import DTYPES, Entries, Foreign, Stored, Unknown
 from analyzers.checkpoints.formats.safetensors_header import Omitted
-from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.reference import quoted, quoted_names
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.notes import Note
 
@@ -30,7 +30,6 @@ _BESIDE = frozenset({
 _AVERAGES = ("ema", "ema_state_dict", "model_ema", "state_dict_ema")
 # Words in keys of copies of a model, or of training state, next to a wrapper.
 _COPIES = re.compile(r"(?:^|_)(?:ema|swa|teacher|shadow|averaged?|best|last|optim\w*|sched\w*)(?:_|$)")
-_NAMED = 3
 _PARTS = 8  # members of a tuple key that are named
 _LARGEST = 1 << 63  # largest number that may be a key
 _MOST_NAMES, _NAME_LENGTH = 100, 200  # unknown classes that are listed, and characters of a name
@@ -68,21 +67,19 @@ def weights(root: Any, foreign: Mapping[str, int], storages: Mapping[str, int]) 
             raise Refused(f"holds an object of {quoted(root.name, 200)}, which was not loaded, and no state dict: {RESAVE}.")
         raise Refused("holds no state dict (a mapping from names to tensors): save model.state_dict(), best as safetensors.")
     notes: list[Note] = []
-    chosen, rest, wrapper = _unwrapped(root, below, notes)
+    chosen, rest = _unwrapped(root, below, notes)
     found: dict[str, Stored] = {}
-    faulty: dict[str, tuple[str, list[int | None]]] = {}
+    faulty: dict[str, Stored | Foreign] = {}
     for name, tensor in _named(_flat(chosen, below), notes):
-        fault = _fault(tensor)
-        if fault is not None:
-            faulty.setdefault(fault, (name, []))[1].append(elements(tensor))
+        if _fault(tensor) is not None:
+            faulty[name] = tensor
         elif type(tensor) is Stored:
             found[name] = tensor
     opaque = Counter(foreign) - below.opened
     if faulty and not found:
-        raise Refused(f"holds {next(iter(faulty))}.")
+        raise Refused(f"holds {_fault(next(iter(faulty.values())))}.")
     if opaque and not found:
-        raise Refused(f"holds no tensors but in values of unknown types ({_listed([*opaque])}), which were not loaded: {RESAVE}.")
-    omitted = _rows((_listed([name], len(sizes)), fault, sizes) for fault, (name, sizes) in faulty.items())
+        raise Refused(f"holds no tensors but in values of unknown types ({quoted_names([*opaque])}), which were not loaded: {RESAVE}.")
     names = tuple(name[:_NAME_LENGTH] for name in [*opaque][:_MOST_NAMES])
     if opaque:
         notes.append(WORDS.note("opaque", values=opaque.total(), classes=names))
@@ -90,9 +87,11 @@ def weights(root: Any, foreign: Mapping[str, int], storages: Mapping[str, int]) 
     if hidden:
         notes.append(WORDS.note("hidden", storages=len(hidden), bytes=sum(hidden)))
     below.sizes([value for _, value in chosen])  # count the weights, also if other values refer to them
-    why = f"next to the weights{f' in {quoted(wrapper)}' if wrapper else ''} of the same file"
-    beside = _rows((quoted(_text(key)), why, sizes) for key, value in rest if (sizes := below.sizes([value])))
-    omitted += [row._replace(weights=False) for row in beside]
+    omitted = [_row(next(iter(faulty)), [elements(each) for each in faulty.values()])] if faulty else []
+    beside = [(_text(key), sizes) for key, value in rest if (sizes := below.sizes([value]))]
+    omitted += [_row(name, sizes, weights=False) for name, sizes in beside[:_MOST_ROWS]]
+    if others := [size for _, sizes in beside[_MOST_ROWS:] for size in sizes]:
+        omitted.append(_row("other tensors", others, weights=False))
     return Weights(found, tuple(omitted), notes, names)
 
 
@@ -107,18 +106,9 @@ def _fault(tensor: Stored | Foreign) -> str | None:
     return None
 
 
-def _rows(parts: Iterable[tuple[str, str, list[int | None]]]) -> list[Omitted]:
-    """Return a row for each of ``parts`` (what, why, elements of each tensor); the last row covers all beyond _MOST_ROWS."""
-    rows: list[Omitted] = []
-    for number, (what, why, sizes) in enumerate(parts):
-        known = None if None in sizes else sum(size or 0 for size in sizes)
-        if number < _MOST_ROWS:
-            rows.append(Omitted(what, len(sizes), known, why))
-            continue
-        last = rows[-1]
-        total = None if known is None or last.parameters is None else known + last.parameters
-        rows[-1] = Omitted("other tensors", last.tensors + len(sizes), total, "for other reasons" if last.why != why else why)
-    return rows
+def _row(name: str, sizes: list[int | None], weights: bool = True) -> Omitted:
+    """Describe tensors that are not read, by the name of the first and the elements of each, None if unknown."""
+    return Omitted(name[:_NAME_LENGTH], len(sizes), None if None in sizes else sum(size or 0 for size in sizes), weights)
 
 
 def _named(flat: Iterable[tuple[str, Any]], notes: list[Note]) -> Iterator[tuple[str, Any]]:
@@ -145,17 +135,17 @@ def _named(flat: Iterable[tuple[str, Any]], notes: list[Note]) -> Iterator[tuple
 Pairs = list[tuple[Any, Any]]
 
 
-def _unwrapped(root: Any, below: NestedTensors, notes: list[Note]) -> tuple[Pairs, Pairs, str]:
-    """Return the entries of the state dict, the entries next to it, and the key that it is under, if any.
+def _unwrapped(root: Any, below: NestedTensors, notes: list[Note]) -> tuple[Pairs, Pairs]:
+    """Return the entries of the state dict, and those next to it.
 
     The state dict's entries are the children of ``root``, of the wrapper in it, or of a wrapper that is that wrapper's only entry. In a
     module, a child called "model" is an ordinary child and no wrapper.
     """
-    container, outermost, beside, within = root, True, Pairs(), ""
+    container, outermost, beside = root, True, Pairs()
     while True:
         pairs = below.children(container)
         if type(container) is Foreign and container.entries is None:
-            return pairs, beside, within
+            return pairs, beside
         named = {key: value for key, value in pairs if type(key) is str}
         wrapper = next((name for name in _WRAPPERS if below.containers.is_mapping(named.get(name))), None)
         chosen = [(key, value) for key, value in pairs if not _is_beside(key, wrapper)]
@@ -165,12 +155,11 @@ def _unwrapped(root: Any, below: NestedTensors, notes: list[Note]) -> tuple[Pair
         if wrapper and (all(key in _WRAPPERS for key, _ in model) if outermost else len(pairs) == 1):
             rest = [(key, value) for key, value in pairs if key != wrapper]
             notes.append(WORDS.note("nested", key=wrapper))
-            container, outermost, beside, within = named[wrapper], False, [*beside, *rest], wrapper
+            container, outermost, beside = named[wrapper], False, [*beside, *rest]
             continue
         if outermost and chosen and len(chosen) < len(pairs):
-            rest = [(key, value) for key, value in pairs if _is_beside(key, wrapper)]
-            return chosen, rest, within
-        return pairs, beside, within
+            return chosen, [(key, value) for key, value in pairs if _is_beside(key, wrapper)]
+        return pairs, beside
 
 
 def _is_beside(key: Any, wrapper: str | None) -> bool:
@@ -184,12 +173,6 @@ def _is_beside(key: Any, wrapper: str | None) -> bool:
 def _is_single(value: Any) -> bool:
     """Return whether ``value`` is a tensor with one element, such as a step counter."""
     return type(value) is Stored and all(length == 1 for length in value.shape)
-
-
-def _listed(names: list[str], count: int = 0) -> str:
-    """List the first of ``names`` and how many more there are, out of ``count`` if that is larger than their number."""
-    more = max(len(names), count) - min(len(names), _NAMED)
-    return ", ".join(quoted(name) for name in names[:_NAMED]) + (f" and {more:,} more" if more else "")
 
 
 def _flat(pairs: Pairs, below: NestedTensors) -> Iterator[tuple[str, Any]]:

@@ -35,7 +35,7 @@ def reports() -> dict[str, PrecisionReport | MantissaError]:
 
 
 def _runs() -> dict[str, PrecisionReport | MantissaError]:
-    sample = partial(mantissa.precision, "sample:tiny-bf16", **SHORT)
+    sample: Any = partial(mantissa.precision, "sample:tiny-bf16", **SHORT)
     tiny = partial(build, dtype=torch.float32)
     found: dict[str, PrecisionReport | MantissaError] = {
         "the default variants of a sample": sample(),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from analyzers.core.notes import Advice, Note
+from analyzers.numerics.formats import FP16_OVERFLOW
 from analyzers.precision_variants.engine.comparison import needed
 from analyzers.precision_variants.engine.measurements import CauseKind, Engine, Ratio
 from analyzers.precision_variants.fp16_passport import Fp16Passport
@@ -27,10 +28,9 @@ def answer(reference: Reference, variants: Mapping[str, Variant], passport: Fp16
     """Return the verdict: of an engine or two, else an overflow wherever it is known, else the closest variant."""
     if engine is not None:
         return _of_runs(engine) if engine.against is not None else _of_engine(engine)
-    if passport.verdict == "overflows":
-        first = passport.first_overflow or passport.weights
-        if first.value is not None and (passport.first_overflow is not None or (first.margin_bits or 0) < 0):
-            return WORDS.note("fp16_overflows", module=first.module, value=abs(first.value))
+    largest = passport.first_overflow or passport.weights
+    if passport.verdict == "overflows" and largest.value is not None and abs(largest.value) >= FP16_OVERFLOW:
+        return WORDS.note("fp16_overflows", module=largest.module, value=abs(largest.value))
     over = {name: first for name, variant in variants.items() if (first := variant.overflow or variant.overflow_bw) is not None}
     if over:
         return WORDS.note("not_finite", variants=tuple(over), where=next(iter(over.values())).where(reference.layers))

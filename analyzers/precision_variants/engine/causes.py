@@ -184,8 +184,8 @@ def judged(tried: Sequence[Tried], e: Floats, b: Floats, units: Units) -> list[t
         gain, low, high = units.quotient(e, each.e, known, _LEVEL)
         if gain is not None:
             left = units.ratio(each.e, b if each.b is None else each.b, known)
-            known_as = {"cause": each.cause, "value": each.value, "explains": explained(left)}
-            causes.append((each, Cause(**known_as, remaining=left, gain=gain, gain_low=low, gain_high=high)))
+            cause = Cause(cause=each.cause, value=each.value, explains=explained(left), remaining=left)
+            causes.append((each, cause.model_copy(update={"gain": gain, "gain_low": low, "gain_high": high})))
     return sorted(causes, key=lambda pair: (pair[1].remaining and pair[1].remaining.value) or 0.0)
 
 

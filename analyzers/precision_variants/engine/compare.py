@@ -172,9 +172,9 @@ class EngineComparison:
                 left = [*open, *(cause.model_copy(update={"told_apart": False}) for cause in left)]
             found += left
         ordered = np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")
-        others = ordered[_WORST:]
-        evenly = np.unique(np.linspace(0, len(others) - 1, min(len(others), _OTHERS)).astype(np.int64))
-        tokens = [self._token(int(at), engine, reference, b) for at in (*ordered[:_WORST], *others[evenly])]
+        rest = ordered[_WORST:]
+        evenly = np.unique(np.linspace(0, len(rest) - 1, min(len(rest), _OTHERS)).astype(np.int64))
+        tokens = [self._token(int(at), engine, reference, b) for at in (*ordered[:_WORST], *rest[evenly])]
         near = [
             NearRun(run=name, difference=comparison.difference(d[finite]), ratio=units.ratio(e, d, finite))
             for name, d in deviations.items()
@@ -262,17 +262,17 @@ class EngineComparison:
             remaining = units.ratio(e, by, finite)
             forced = low is not None and low > causes.GAIN
             explains = causes.explained(remaining)
-            gains = {"gain": gain, "gain_low": low, "gain_high": high}
-            found.append(Cause(cause="rounded", value=value, explains=explains, remaining=remaining, **gains))
+            cause = Cause(cause="rounded", value=value, explains=explains, remaining=remaining)
+            found.append(cause.model_copy(update={"gain": gain, "gain_low": low, "gain_high": high}))
         mean, theirs = float(reference[finite].mean()), float(engine[finite].mean())
         if mean < -np.log(vocabulary) and theirs > mean + _MEANINGLESS:
             forced = True
             found.append(Cause(cause="tokens", value=mean, explains="all"))
         if (way := causes.masked(engine, reference)) is not None:
-            value, same = way
+            written, same = way
             forced = True
             remaining = units.ratio(e, b, finite & ~same)
-            found.append(Cause(cause="masked", value=value, explains=causes.explained(remaining), remaining=remaining))
+            found.append(Cause(cause="masked", value=written, explains=causes.explained(remaining), remaining=remaining))
         size = units.ratio(e, b, finite)
         if size.high is not None and size.high < _LESS:
             alike = [

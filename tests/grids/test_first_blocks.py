@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-
 from typing import Any
 
 import pytest

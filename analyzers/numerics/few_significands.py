@@ -96,12 +96,16 @@ def _survey(
     top, every_bit = (1 << exponent) - 1, (1 << (mantissa + exponent)) - 1
     per_row = (row + RUN - 1) // RUN
     seen = np.zeros(128, dtype=np.int64)  # the last run, from 1 on, in which a significand occurs
-    found, run = np.int64(0), np.int64(0)
+    zero: Any = np.int64(0)
+    found, run = zero, zero
     for number in range(begin, codes.size // row * per_row, stride):
         run += 1
         start = number // per_row * row + number % per_row * RUN
         size = min(RUN, row - number % per_row * RUN)
-        normal, significands, highest, lowest = np.int64(0), np.int64(0), np.int64(0), top
+        normal: Any = np.int64(0)
+        significands: Any = np.int64(0)
+        highest: Any = np.int64(0)
+        lowest: Any = top
         for i in range(size):
             magnitude = np.int64(codes[start + i]) & every_bit
             few[found, i] = magnitude
@@ -212,7 +216,7 @@ def _kind(run: NDArray[np.int64], size: int, mantissa: int, top: int, own: NDArr
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _equal_steps(fractions: NDArray[np.int64], known: int, mantissa: int) -> bool:
+def _equal_steps(fractions: NDArray[np.int64], known: Any, mantissa: int) -> bool:
     """Return whether one scale turns all significands into multiples of 1/8 from 1 to 2, the first exactly, the others up to rounding.
 
     fractions: those of significands 1 to ``known``.
@@ -247,7 +251,8 @@ def _fit_e2m1(run: NDArray[np.int64], start: int, end: int, mantissa: int, top: 
     t, 2 t, 4 t and 8 t have one significand, 3 t, 6 t and 12 t another, which is 3/2 of it or, where that reaches 2, 3/4.
     """
     one = 1 << mantissa
-    fractions = a = b = a_low = a_high = b_low = b_high = np.int64(0)
+    zero: Any = np.int64(0)
+    fractions = a = b = a_low = a_high = b_low = b_high = zero
     special = False
     for i in range(start, end):
         magnitude = run[i]
@@ -287,6 +292,6 @@ def _fit_e2m1(run: NDArray[np.int64], start: int, end: int, mantissa: int, top: 
 
 
 @njit(nogil=True, cache=True)
-def _near(one: int, other: int) -> bool:
+def _near(one: Any, other: Any) -> bool:
     """Return whether two multiples of significands are equal up to rounding to bf16, possibly via fp32."""
-    return abs(one - other) <= (other >> 7) + (other >> 9)
+    return bool(abs(one - other) <= (other >> 7) + (other >> 9))

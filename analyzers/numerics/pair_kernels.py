@@ -104,7 +104,7 @@ def _measure(
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _sum(
-    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], scale: float, sums: NDArray[np.float64], first: int
+    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], scale: float, sums: NDArray[np.float64], first: Any
 ) -> None:  # fmt: skip
     """Add x * scale and its square, each ``times`` times, to the columns of ``sums`` from ``first`` on, and the largest x."""
     total = square = total_moved = square_moved = 0.0
@@ -181,7 +181,7 @@ def count_values(
 
 @njit(nogil=True, cache=True)
 def _read(
-    base: NDArray[np.uint32], tuned: NDArray[np.uint32], w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], size: int
+    base: NDArray[np.uint32], tuned: NDArray[np.uint32], w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], size: Any
 ) -> None:  # fmt: skip
     """Set ``w``, ``v`` and ``steps`` to those of the first ``size`` pairs of fp32 patterns."""
     for i in range(size):
@@ -241,7 +241,7 @@ def count_pairs(
                     counts[NONFINITE] += 1
         if not differing:
             continue
-        found = np.int64(0)
+        found: Any = np.int64(0)
         if joint.size and largest < _INFINITY:
             found = _count_near(base[start:stop], tuned[start:stop], joint, index)
         elif differing < (stop - start) // 2:

@@ -62,7 +62,7 @@ def test_an_answer_takes_at_most_20_ms(served: App, address: str) -> None:
         before = served.process.cpu_times()
         assert {answered(number) for number in range(TIMES)} == {first}
         after = served.process.cpu_times()
-        return (after.user + after.system - before.user - before.system) / TIMES
+        return float(after.user + after.system - before.user - before.system) / TIMES
 
     first = answered(-1)
     assert first == (404 if path.startswith("/nothing") else 200)

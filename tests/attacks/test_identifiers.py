@@ -15,7 +15,12 @@ LONGEST = 64
 # Replaced by an identifier.
 CHOSEN = "CHOSEN"
 CALL = {"data": SEARCH}
-MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "consensus", "arguments": {"model": "org/name"}}}
+MESSAGE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "consensus", "arguments": {"model": "org/name"}},
+}
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "call, session": ("call/find_models", CALL | {"session_hash": CHOSEN}),
     "call, event": ("call/find_models", CALL | {"event_id": CHOSEN}),

@@ -28,7 +28,7 @@ class Doubler:
     async def _made(self) -> FastAPI:
         """Return the app, made while an event loop runs, since elsewhere Gradio leaves one open."""
         with Pages() as self.pages:
-            gr.api(self.double, api_name="double")
+            gr.api(self.double, api_name="double")  # type: ignore[attr-defined]
         queue_limits.limit_queue(self.pages)
         return mounted(self.pages, app_kwargs={"middleware": middleware(self.pages)})
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,7 +68,12 @@ def quick(folder: Path, on_grid: str, monkeypatch: pytest.MonkeyPatch) -> tuple[
                 integers(values, 4, 32, False, torch.float32) if part == on_grid else values
             ).bfloat16()
     searched, search = list[object](), count._search
-    monkeypatch.setattr(count, "_search", lambda *part: (searched.append(part), search(*part)))
+
+    def noted(*part: Any) -> None:
+        searched.append(part)
+        search(*part)
+
+    monkeypatch.setattr(count, "_search", noted)
     report = inspect(write(folder, tensors), budget=1_500_000)
     return report, len(searched)
 

@@ -60,9 +60,9 @@ def hostile(report: ConflictReport) -> ConflictReport:
 
 
 def _analysed(**asked: Any) -> ConflictReport:
-    given: dict[str, Any] = {"pairs": PAIRS, "samples": len(asked.get("pairs", PAIRS)), "weights": False} | asked
-    request = ConflictRequest(model="sample:tiny-bf16", **given)
-    return _last(analyze(request))
+    pairs = asked.pop("pairs", PAIRS)
+    asked = {"pairs": pairs, "samples": len(pairs), "weights": False} | asked
+    return _last(analyze(ConflictRequest(model="sample:tiny-bf16", **asked)))
 
 
 def _last(items: Iterator[Any]) -> ConflictReport:
@@ -103,7 +103,8 @@ def _network(width: int, hidden: int, activation: nn.Module) -> nn.Module:
 
 
 def _along(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    return torch.sum(model(batch[0]) * batch[1])
+    output: Tensor = model(batch[0])
+    return (output * batch[1]).sum()
 
 
 def _error() -> MantissaError:

@@ -254,10 +254,10 @@ def result_json(request: Request) -> Response:
 
 async def result_file(request: Request) -> Response:
     """Serve a stored report as the file that its page offers for download."""
-    identifier, ending = request.path_params["id"], request.url.path.rpartition(".")[2]
-    known = await run_in_threadpool(_stored_row, identifier)
+    ending = request.url.path.rpartition(".")[2]
+    found = await run_in_threadpool(_stored_row, request.path_params["id"])
     async with _drawing:
-        file = await run_in_threadpool(_file, identifier, ending) if known is not None else None
+        file = await run_in_threadpool(_file, found.id, found.created, ending) if found is not None else None
     if file is None:
         return _missing()
     headers = {
@@ -271,8 +271,8 @@ async def result_file(request: Request) -> Response:
 
 
 @lru_cache(_FILES)
-def _file(identifier: str, ending: str) -> File | None:
-    """Make a file of a stored report, HTML compressed; None if there is none (see `_drawn`)."""
+def _file(identifier: str, made: str, ending: str) -> File | None:
+    """Make a file of a stored report, HTML compressed; None if there is none (see `_drawn`). made: when it was stored."""
     file = _drawn(identifier, partial(file_of, ending=ending))
     return file._replace(content=compress(file.content)) if file is not None and ending == "html" else file
 

@@ -193,6 +193,14 @@ def test_a_pickle_that_transformers_finds_comes_before_safetensors_that_it_does_
     assert _selected(f"config.json {other}").paths == (other,)
 
 
+def test_a_stale_index_names_the_set_that_is_complete(tmp_path: Path) -> None:
+    for number, name in enumerate(_PAIR):
+        _save(tmp_path / name, f"layers.{number}.weight")
+    (tmp_path / _INDEX).write_text(json.dumps(_index_of({f"x{at}": f"model-{at:05d}-of-00004.safetensors" for at in range(1, 5)})))
+    with pytest.raises(InvalidCheckpoint, match=f'and 1 more, which cannot be found: "{_PAIR[0]}" and "{_PAIR[1]}" are a complete model'):
+        _open(tmp_path)
+
+
 # Components.
 
 

@@ -193,16 +193,12 @@ def test_a_pickle_that_transformers_finds_comes_before_safetensors_that_it_does_
     assert _selected(f"config.json {other}").paths == (other,)
 
 
-def test_a_stale_index_names_the_set_that_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stale_index_names_the_set_that_is_complete(tmp_path: Path) -> None:
     for number, name in enumerate(_PAIR):
         _save(tmp_path / name, f"layers.{number}.weight")
     (tmp_path / _INDEX).write_text(json.dumps(_index_of({f"x{at}": f"model-{at:05d}-of-00004.safetensors" for at in range(1, 5)})))
-    said = (
-        'The index is stale: it names "model-00001-of-00004.safetensors" and 3 more, which are missing, while '
-        '"model-00001-of-00002.safetensors" and its 1 other shard are a complete model: delete or rebuild the index.'
-    )
-    assert main(["dtype", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"error: {said}\n"
+    with pytest.raises(InvalidCheckpoint, match=f'and 1 more, which cannot be found: "{_PAIR[0]}" and "{_PAIR[1]}" are a complete model'):
+        _open(tmp_path)
 
 
 # Components.
@@ -381,20 +377,13 @@ def test_a_cut_file_says_how_many_bytes_are_missing(name: str, tmp_path: Path) -
         _open(tmp_path)
 
 
-def test_a_cut_pickle_says_how_many_bytes_are_missing_at_least(tmp_path: Path) -> None:
+def test_a_cut_pickle_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "pytorch_model.bin"
     torch.save({"a": torch.ones(10_000), "b": torch.ones(50, 50)}, file)
     data = file.read_bytes()
-    file.write_bytes(data[:30_000])
-    with pytest.raises(
-        InvalidCheckpoint,
-        match=r'^"pytorch_model\.bin" is cut off: its zip directory is missing, and its tensors need at '
-        r"least 50,\d{3} bytes and 30,000 are there: at least 20,\d{3} are missing",
-    ):
-        _open(tmp_path)
-    for length in (10, 29, 100, len(data) - 1):
+    for length in (10, 29, 100, 30_000, len(data) - 1):
         file.write_bytes(data[:length])
-        with pytest.raises(InvalidCheckpoint, match=r"is cut off after .* the zip directory at its end is missing"):
+        with pytest.raises(InvalidCheckpoint, match=r'^"pytorch_model\.bin" is cut off or damaged'):
             _open(tmp_path)
 
 

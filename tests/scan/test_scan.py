@@ -62,7 +62,7 @@ def test_rows_are_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     rows, tensors = table(tmp_path / "out"), table(tmp_path / "out", "tensors")
     assert rows["asked"].tolist() == [str(each) for each in asked] and rows["line"].tolist() == list(range(1, 8))
     assert rows["status"].tolist() == ["ok"] * 4 + ["error", "ok", "error"]
-    assert "holds a space" in rows["message"][4] and "no built-in sample" in rows["message"][6]
+    assert "is not a model id" in rows["message"][4] and "no built-in sample" in rows["message"][6]
     for position in (0, 1, 2, 3, 5):
         row, report = rows.loc[position], exact(asked[position])
         stored = json.loads(str(row["report"]))

@@ -6,7 +6,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted, quoted_names
-from analyzers.checkpoints.weight_files.file_names import missing_parts, numbered_shards, renumbered
+from analyzers.checkpoints.weight_files.file_names import is_weights, missing_parts, numbered_shards, renumbered, without_variants
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
 from analyzers.terminal import plural
 from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
@@ -81,7 +81,10 @@ def read_index(path: str, endings: tuple[str, ...], files: Mapping[str, int], re
     prefix = path[: path.rfind("/") + 1]
     missing = [shard for shard in shards if prefix + shard not in files]
     if missing:
-        raise InvalidCheckpoint(f"{quoted(path, 200)} names {quoted_names(missing)}, which cannot be found: complete the files.")
+        names = [name.removeprefix(prefix) for name in files if name.startswith(prefix) and name.endswith(endings) and is_weights(name)]
+        whole = next(iter(complete_sets(without_variants([name for name in names if "/" not in name]))), ())
+        instead = f"{quoted_names(whole)} are a complete model: delete or rebuild the index" if whole else "complete the files"
+        raise InvalidCheckpoint(f"{quoted(path, 200)} names {quoted_names(missing)}, which cannot be found: {instead}.")
     return Index({name: prefix + shard for name, shard in weight_map.items()}, _total_size(index))
 
 

@@ -59,7 +59,7 @@ def _refusal(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"peft_type": "LOHA"}, "LoHa"),
+        ({"peft_type": "LOHA"}, "LOHA"),
         ({"peft_type": "IA3"}, "IA3"),
         ({"peft_type": "<script>"}, '"<script>"'),
         ({"r": 0}, "a rank is a whole number from 1"),
@@ -81,9 +81,9 @@ def _refusal(folder: Path) -> str:
         ({"target_parameters": {"x": 1}}, "where a list of names is expected"),
         ({"target_parameters": [1]}, "where a list of names is expected"),
         ({"r": 3}, "have rank 2, and adapter_config.json states 3"),
-        ({"trainable_token_indices": [1]}, "trainable tokens"),
-        ({"layer_replication": [[0, 1]]}, "layer replication"),
-        ({"init_lora_weights": "pissa_niter_16"}, "PiSSA"),
+        ({"trainable_token_indices": [1]}, "trainable_token_indices"),
+        ({"layer_replication": [[0, 1]]}, "layer_replication"),
+        ({"init_lora_weights": "pissa_niter_16"}, "pissa_niter_16"),
         ({"use_dora": True}, "magnitudes are missing"),
     ],
 )

@@ -24,7 +24,7 @@ CHUNK = 4 << 20  # bytes
 
 def main(model: str, mode: str) -> None:
     """Measure one mode on one model of bf16 values: quick beside NumPy's histogram of each sampled block, exact beside a compiled loop."""
-    request, access = DtypeRequest(model=model, mode=mode), Access(local=True)
+    request, access = DtypeRequest.model_validate({"model": model, "mode": mode}), Access(local=True)
     report = _report(request, access)  # loads compiled loops, and opens connections
     seconds = _processor_seconds(lambda: _report(request, access))
     if mode == "quick":
@@ -74,7 +74,7 @@ def _count(patterns: NDArray[np.uint16], counts: NDArray[np.int64]) -> None:
 def _count_file(path: Path, counts: NDArray[np.int64]) -> None:
     buffer = np.empty(CHUNK // 2, np.uint16)
     with path.open("rb", buffering=0) as file:
-        while size := file.readinto(buffer):
+        while size := file.readinto(buffer.data):
             _count(buffer[: size // 2], counts)
 
 

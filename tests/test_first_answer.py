@@ -24,9 +24,9 @@ from tests.cases import few
 ROOT = Path(__file__).parents[1]
 
 
-def _loop(codes: Any, counts: Any) -> int:
+def _loop(codes: Any, counts: Any) -> Any:
     """Count patterns, as plainly as can be: what compiling a loop costs on this machine."""
-    largest = 0
+    largest: Any = 0
     for i in range(codes.size):
         code = np.int64(codes[i])
         if code & 1:

@@ -1,7 +1,10 @@
 """Removes structure that repeats throughout a table of signs: two models may share it because both began with the same table."""
 
+from typing import Any
+
 import numpy as np
 
+from analyzers.numerics.piece_kernels import FEWEST_ROWS, SMOOTH
 from analyzers.parents.rounding import Floats
 
 # Components count if their energy exceeds the largest of noise by this factor. The mean that was removed from the rows is not one.
@@ -9,6 +12,44 @@ _ABOVE_NOISE = 1.2
 # Fourier components of a row or a column stand out at this many times the mean energy, which 0.03% of noise reaches. Shorter axes are not
 # searched.
 _PEAK, _SHORTEST = 8.0, 16
+
+
+def signs(values: Floats, width: int) -> Floats:
+    """Return (n,) the signs of ``values``, in rows of ``width``, after centring by row and column, then centred in the same way.
+
+    Features that unrelated matrices share (non-negative values, large channels, rows of different norms, a diagonal) affect the means, or a
+    few large values; signs contain neither. 0 where a value is 0, and in rows of a single value, since masks are shared too.
+    """
+    table = values[: values.size // width * width].reshape(-1, width) if values.size >= width else values.reshape(1, -1)
+    mask = (table != 0) & (table.max(axis=1, keepdims=True) > table.min(axis=1, keepdims=True))
+    result = np.zeros(values.size)
+    result[: table.size] = (_centred(np.sign(_centred(table, np.ones_like(table))) * mask, mask) * mask).ravel()
+    return result
+
+
+def _centred(table: Floats, mask: Any) -> Floats:
+    """Subtract from ``table`` its means of rows and columns over ``mask``; from a single row, only its own mean."""
+    rows = table.sum(axis=1, keepdims=True) / np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    centred: Floats = table - rows
+    if len(table) > 1:
+        centred += table.sum() / max(mask.sum(), 1) - table.sum(axis=0) / np.maximum(mask.sum(axis=0), 1)
+    return centred
+
+
+def structured_sums(values: Floats, width: int) -> Floats:
+    """Return (m, 5) the sums of `STRUCTURED` of the first of ``values``, (1 + m, n) in rows of ``width``, with each other one."""
+    (s, rest), *others = (without_structure(signs(each, width), width) for each in values)
+    return np.array(
+        [(s @ (s * (t != 0)), (rest * other).sum(), t @ (t * (s != 0)), np.square(rest * other).sum(), s @ t) for t, other in others]
+    )
+
+
+def is_smooth(directions: Floats, rows: int) -> bool:
+    """Return whether each of ``rows`` rows of centred signs resembles the next."""
+    if rows < FEWEST_ROWS:
+        return False
+    table = directions[: directions.size // rows * rows].reshape(rows, -1)
+    return bool((table[1:] * table[:-1]).sum() > SMOOTH * (table[1:] ** 2).sum())
 
 
 def without_structure(signs: Floats, width: int) -> tuple[Floats, Floats]:

@@ -19,7 +19,7 @@ pip_install := $(python) -m pip install --quiet --disable-pip-version-check --no
 # On all cores, where pip would use one; left to the first import, what a compiler warns of would be an error of the tests. Without
 # the packages of which few files are ever imported.
 compile := $(python) -W ignore -m compileall -qq -j 0 -x '/(models|tests|testing|_inductor|onnx)/|/site-packages/(dask|distributed|mypyc?|networkx|pip|plotly|pygments|setuptools|sympy)/' .venv/lib
-kernels := $(python) -W ignore -m analyzers.numerics
+kernels := echo 'Compiling once' && $(python) -W ignore -m analyzers.numerics
 checksum = $(shell cat $(1) | cksum | cut -d ' ' -f 1)
 app_stamp := .venv/app-$(call checksum,requirements.txt)
 tests_stamp := .venv/tests-$(call checksum,requirements.txt tests/requirements.txt)

@@ -21,10 +21,11 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
-from analyzers.base import PASTED, Progress, Report, Request, request_error
+from analyzers.base import PASTED, Report, Request, request_error
 from analyzers.errors import InvalidRequest
 from analyzers.options import describe, is_list, is_subject, offered, option_of, parse
 from analyzers.pasted_text import on_hub
+from analyzers.progress_bar import drawn
 from analyzers.terminal import fitted, joined, print_line, printable, printable_json, terminal_width
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -206,19 +207,13 @@ def _write_in(folder: Path) -> None:
 
 def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:
     """Yield ``items``, showing their progress on a terminal."""
-    with closing(items):  # type: ignore[type-var]
-        if not sys.stderr.isatty():
+    if not sys.stderr.isatty():
+        with closing(items):  # type: ignore[type-var]
             yield from items
-            return
-        from tqdm import tqdm
+        return
+    from tqdm import tqdm
 
-        with tqdm(unit="B", unit_scale=True, desc=printable(name[:40]), leave=False, file=sys.stderr) as bar:
-            for item in items:
-                if isinstance(item, Progress):
-                    bar.unit = "B" if item.unit == "bytes" else f" {item.unit}"
-                    bar.total = item.total or None
-                    bar.update(item.done - bar.n)
-                yield item
+    yield from drawn(items, tqdm(unit="B", unit_scale=True, desc=printable(name[:40]), leave=False, file=sys.stderr))
 
 
 def write(

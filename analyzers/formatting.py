@@ -124,7 +124,7 @@ def shape(axes: Sequence[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a time span: ``40 ms``, ``2.8 s``, ``4 min 10 s``, ``1 h 5 min``."""
+    """Format a time span: ``40 ms``, ``2.8 s``, ``8 min``, ``4 min 10 s``, ``1 h 5 min``."""
     if seconds < 0.1:
         return f"{max(1, round(seconds * 1000))} ms"
     if seconds < 9.95:
@@ -132,9 +132,9 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    large, small = divmod(whole, 60) if whole < 3600 else divmod(whole // 60, 60)
+    units = ("min", "s") if whole < 3600 else ("h", "min")
+    return f"{large} {units[0]}" + (f" {small} {units[1]}" if small else "")
 
 
 def day(stamp: str) -> str:

@@ -88,7 +88,16 @@ def test_magnitude(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "1 ms"), (0.04, "40 ms"), (2.84, "2.8 s"), (9.96, "10 s"), (59.7, "1 min 0 s"), (250, "4 min 10 s"), (3900, "1 h 5 min")],
+    [
+        (0.0, "1 ms"),
+        (0.04, "40 ms"),
+        (2.84, "2.8 s"),
+        (9.96, "10 s"),
+        (59.7, "1 min"),
+        (480, "8 min"),
+        (250, "4 min 10 s"),
+        (3900, "1 h 5 min"),
+    ],
 )
 def test_duration(seconds: float, text: str) -> None:
     assert numbers.duration(seconds) == text

@@ -37,7 +37,8 @@ ANALYZER_PARTS = {
     "markdown": {"terminal"},
     "thread_calls": set[str](),
     "atomic_files": {"terminal"},
-    "command_line": {"base", "errors", "formatting", "limits", "options", "pasted_text", "tables", "terminal"},
+    "progress_bar": {"base", "numerics"},
+    "command_line": {"base", "errors", "formatting", "limits", "options", "pasted_text", "progress_bar", "tables", "terminal"},
     "numerics": {"errors", "limits"},
     "checkpoints": {
         "base",
@@ -82,6 +83,7 @@ _FOR_TOOLS = {
     "numerics",
     "command_line",
     "pasted_text",
+    "progress_bar",
     "untrusted_json",
     "terminal",
     "atomic_files",

@@ -29,7 +29,8 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
     """
     # Layers repeat the same names: without digits only a few dozen are distinct.
     roles: dict[str, str] = {}
-    numbers = {path: number for number, path in enumerate(weights.paths)}
+    paths = weights.paths
+    numbers, stems = {path: number for number, path in enumerate(paths)}, [stem(file_name(path)) for path in paths]
     tensors, replaced = [], dict[str, str]()
     for chosen in weights.sets:
         places = [[numbers[path] for path in group] for group in chosen.groups]
@@ -37,12 +38,12 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
         again = {name for name, count in Counter(chain.from_iterable(last)).items() if count > 1}
         apart = bool(again)
         if apart:
-            alike = [weights.paths[group[0]] for group, held in zip(places, last, strict=True) if again & held.keys()]
+            alike = [paths[group[0]] for group, held in zip(places, last, strict=True) if again & held.keys()]
             notes.append(
                 f"{some_files(alike)} hold tensors of the same names, as several models do: they were read together, their parameters add "
                 "up, and names begin with the file. If they are several models, read one alone."
             )
-        _compare_index(chosen, places, headers, weights.paths, notes)
+        _compare_index(chosen, places, headers, paths, notes)
         for place, loaded in ((place, held) for group, held in zip(places, last, strict=True) for place in group):
             for note in headers[place].notes:
                 if note not in notes:
@@ -54,12 +55,12 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
                 buffer = is_buffer(name, shape, dtype)
                 nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
                 found = roles[pattern], layer(name)
-                names = [f"{stem(file_name(weights.paths[at]))}/{name}" for at in (place, loaded[name])]
+                names = [f"{stems[at]}/{name}" for at in (place, loaded[name])]
                 full = chosen.prefix + (names[0] if apart or loaded[name] != place else name)
                 if loaded[name] != place:
                     replaced[full] = chosen.prefix + (names[1] if apart else name)
                     if len(replaced) <= _NAMED_TIES:
-                        notes.append(_replaced_note(name, weights.paths[place], weights.paths[loaded[name]], chosen))
+                        notes.append(_replaced_note(name, paths[place], paths[loaded[name]], chosen))
                 tensors.append(Tensor(full, dtype, shape, place, start, nbytes, *found, buffer, strides=strides))
     if len(replaced) > _NAMED_TIES:
         notes.append(f"The same holds of {plural(len(replaced) - _NAMED_TIES, 'more tensor')} in several shards.")

@@ -1,7 +1,7 @@
 """Detects dtypes: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from time import perf_counter
@@ -61,6 +61,8 @@ from analyzers.dtype_detection.statistics import (  # fmt: skip
 from analyzers.dtype_detection.stored_codes import with_saved_bytes
 from analyzers.dtype_detection.trainability import entropy, movable
 from analyzers.dtype_detection.training_precision import infer_training
+from analyzers.grids.counts import promising
+from analyzers.grids.first_blocks import first_blocks
 from analyzers.numerics import BitHistogram
 from analyzers.numerics.device import Device, choose_device
 
@@ -156,25 +158,38 @@ class Inspection:
         """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
         found = Collector(self._plan, self._chosen.floats, part, parts)
         quick = not self._plan.exact
-        counted_on = "cpu" if self._left_on else self._device
-        count = SpanCounter(counted_on, every_run=quick)
         total = self.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
+        yield Progress(done=0, total=total, unit="bytes", note="reading weights")
+        for dtype in {span.tensor.counted_as for span in found.spans} if quick else ():
+            share_counts(BitHistogram(dtype))  # makes its tables once, which all threads would make at the same time, with 40 MB each
+        if quick:
+            first, others = first_blocks(found.spans, self._request.seed)
+            on_grids = yield from self._count_into(found, first, total, grids=True)
+            yield from self._count_into(found, others, total, grids=on_grids)
+        else:
+            yield from self._count_into(found, found.spans, total, grids=True)
+        yield found.partial
+
+    def _count_into(self, found: Collector, spans: Sequence[Span], total: int, grids: bool) -> Generator[Progress, None, bool]:
+        """Count spans; yields progress. grids: whether to search them for grids. Returns whether any of them may be on one."""
+        counted_on = "cpu" if self._left_on else self._device
+        count, quick = SpanCounter(counted_on, every_run=not self._plan.exact, grids=grids), not self._plan.exact
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
             counted = count(span, chunks)
             return counted, share_counts(counted.histogram) if quick else None
 
-        yield Progress(done=0, total=total, unit="bytes", note="reading weights")
-        for dtype in {span.tensor.counted_as for span in found.spans} if quick else ():
-            share_counts(BitHistogram(dtype))  # makes its tables once, which all threads would make at the same time, with 40 MB each
-        partial, reading = found.partial, perf_counter()
-        with closing(stream([self._checkpoint], found.spans, work, (), self._left_on, counted_on)) as steps:  # type: ignore[type-var]
+        partial, reading, on_grids = found.partial, perf_counter(), False
+        nbytes, requests, seconds = partial.nbytes, partial.requests, partial.seconds
+        with closing(stream([self._checkpoint], spans, work, (), self._left_on, counted_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
+                    on_grids |= promising(step.result[0].grids)
                     found.add(step.span, *step.result)
-                partial.nbytes, partial.requests, partial.seconds = step.bytes_read, step.requests, perf_counter() - reading
-                yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading weights")
-        yield partial
+                partial.nbytes, partial.requests = nbytes + step.bytes_read, requests + step.requests
+                partial.seconds = seconds + perf_counter() - reading
+                yield Progress(done=partial.nbytes, total=total, unit="bytes", note="reading weights")
+        return on_grids
 
     def quantize(self, partial: Partial) -> Generator[Progress, None, None]:
         """Read the matrices again and round them to the requested formats, after everything was counted into ``partial``."""

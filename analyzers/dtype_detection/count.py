@@ -70,30 +70,34 @@ class Counted:
 
 
 class SpanCounter:
-    """The work of a stream: counts a span chunk by chunk. Several threads may call it; each has its own tables."""
+    """The work of a stream: counts a span chunk by chunk. Several threads may call it; each has its own tables.
 
-    def __init__(self, device: str, every_run: bool) -> None:
+    grids: whether spans are searched for grids.
+    """
+
+    def __init__(self, device: str, every_run: bool, grids: bool = True) -> None:
         self._device = device
         self._every_run = every_run
+        self._grids = grids
         self._mine = threading.local()
 
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Count all of ``span``."""
         counted = Counted(BitHistogram(span.tensor.counted_as), span.count)
         accumulator = None
-        grids = GridSearch(span.tensor)
+        grids = GridSearch(span.tensor) if self._grids else None
         for chunk in chunks:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as, self._device if span.count >= _FEW else "cpu")
             accumulator.update(chunk.codes)
             if span.tensor.dtype in _FORMATS:
                 self._runs(span, chunk, counted)
                 self._rows(span.tensor, chunk, counted)
-            if not grids.done:
+            if grids is not None and not grids.done:
                 _search(grids, span.tensor, chunk)
-            if grids.found and counted.window is None:
+                counted.grids = grids.found
+            if counted.grids and counted.window is None:
                 first = chunk.codes[:_WINDOW]
                 counted.window = chunk.start, first.copy() if isinstance(first, np.ndarray) else _read(first)
-        counted.grids = grids.found
         if accumulator:
             counted.histogram = accumulator.take()
         return counted

@@ -4,6 +4,10 @@ A value that every format holds (zero, a power of two) proves nothing and is lef
 passed through a format. If there is none, the proof is as good as the odds that all *different* values pass by accident. The null
 hypothesis knows the values' own grid, the coarsest one that holds them all: on integers a number below 256 is exact in bf16 regardless of
 its history, and one between 2^(7+b) and 2^(8+b) is exact with probability 2^-b.
+
+fp16 has a second null hypothesis. Values of at most 11 significant bits need not be fp16: tf32 and means of a few bf16 values have as many,
+and small values of sums are on coarse fixed grids by themselves. Only fp16 has both, 11 bits down to 2^-14 and multiples of 2^-24 below,
+so its proof has to beat each: on the values above as if they were fixed point, on those below as if they were floats.
 """
 
 from collections.abc import Sequence
@@ -36,9 +40,11 @@ from analyzers.numerics.few_significands import (
 )
 from analyzers.numerics.formats import FP32
 
-# A proof needs odds below 10^-9, so that none of a million tensors passes by accident, and 8 different values.
+# A proof needs odds below 10^-9, so that none of a million tensors passes by accident, and 8 different values; fp16, of whose shape several
+# binades must tell, needs 100.
 PROOF_LOG10 = -9.0
 PROOF_DISTINCT = 8
+PROOF_DISTINCT_OF_FP16 = 100
 
 # The ancestor's last mantissa bit must be in use in at least this many binades, and in this share of the values: half of the ancestor's
 # values use it, but at most a quarter of 8-bit integers, whatever the scales of their rows.
@@ -48,11 +54,14 @@ PROOF_LAST_BIT = 1 / 3
 # Exponent of the step of fp16's subnormals
 FP16_GRID = -24
 
-# Fixed point with a step of 2^-24, which sums in fp32 and torch's uniform numbers leave, has these multiples too. But rounding to bf16
-# keeps 8 of the 11 bits of fp16, and its ties to even make 9 of 16 values even, whatever their size; for fixed point this holds only near
-# 2^-14. From here on half of its values are even but for one in 250. A third of fp16's surplus is required, and 6 standard deviations.
-_EVEN_FROM = -10
-_EVEN_SURPLUS = 1 / 24
+FEW_SUBNORMALS = "passes, as all values of 11 significant bits do from 2^-14 on: too few are smaller"
+
+# Rounding to bf16 keeps 8 of the 11 bits of fp16, and its ties to even make 9 of 16 values even, whatever their size. Of fixed point with a
+# step of 2^-24, which sums in fp32 and torch's uniform numbers leave, nearly half are even from 2^-10 on. Of sums of bf16 values more are
+# even, up to nearly all of those that cancellation leaves near 2^-14. So below and above 2^-10 the surplus of even values must be fp16's,
+# 1 in 8, to within a third of it or 6 standard deviations; above 2^-10 it must also be 6 standard deviations from 0.
+_EVEN_FROM = (-14, -10)
+_EVEN_SURPLUS = 1 / 8
 _EVEN_DEVIATIONS = 6
 
 # Telling runs of 128 neighbours that prove a scaled fp8 grid. Native values give one such run with odds below 10^-28. The worst case among
@@ -90,6 +99,9 @@ _BF16_IN_FP32 = Test("bf16_exact", "bf16", "Low 16 bits zero?", "finite_nonzero"
 _FP16_IN_FP32 = Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-13)
 _GRID_QUESTION = "On fp16's grid: below 2^-17 multiples of 2^-24, none beyond its range?"
 
+# Asked of values that are all bf16
+FP16_IN_BF16 = Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1 / 3)
+
 # The share expected by chance is that of values spread evenly within each power of two, as weights near zero are.
 TESTS: dict[str, tuple[Test, ...]] = {
     "F64": (
@@ -97,13 +109,10 @@ TESTS: dict[str, tuple[Test, ...]] = {
         Test("bf16_exact", "bf16", "Exact in bf16?", "finite_nonzero", "bf16", 2.0**-45),
         Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-42),
     ),
-    "F32": (_BF16_IN_FP32, _FP16_IN_FP32, Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1e-5)),
+    "F32": (_BF16_IN_FP32, _FP16_IN_FP32, FP16_IN_BF16),
     "F16": (Test("bf16_exact", "bf16", "Low 3 mantissa bits zero on normals?", "normal", "bf16", 0.125),),
-    "BF16": (Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1 / 3),),
+    "BF16": (FP16_IN_BF16,),
 }
-
-# fp32 that holds bf16 values throughout is tested like bf16, with bf16's odds.
-GRID_OF_BF16_VALUES = TESTS["BF16"][0]
 
 
 def count_tested(values: BitHistogram) -> tuple[int, dict[str, tuple[int, int]]]:
@@ -127,18 +136,21 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
     """
     tested, exceptions = counts
     bits = _bits(test, values, scaled_grid)
-    distinct, odds = int(np.count_nonzero(bits)), -float(bits.sum()) * log10(2)
+    distinct, (on_grid, *others) = int(np.count_nonzero(bits.any(axis=0))), [-float(each) * log10(2) for each in bits.sum(axis=1)]
+    odds = max([on_grid, *others])
     share = (tested - exceptions) / tested if tested else None
     enough = exceptions == 0 and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10
     proven = enough and _floating(test, values, scaled_grid)
     if proven:
         conclusion = f"was {test.format} before"
     elif exceptions and share is not None and _is_far_above(share, test.chance) and _is_far_above(share, _chance_on_grid(test, values)):
-        conclusion = f"{formatting.share(share)} of the values are as if from {test.format}, far more than by chance"
+        conclusion = f"{formatting.share(share)} of the values are exact in {test.format}, far more than by chance"
     elif exceptions:
         conclusion = f"not from {test.format}"
-    elif enough or (tested and not distinct):
+    elif enough or (tested and not on_grid):
         conclusion = "passes, as values on an integer grid may"
+    elif others and on_grid <= PROOF_LOG10:
+        conclusion = FEW_SUBNORMALS
     elif tested:
         conclusion = "too few different values to tell"
     else:
@@ -148,22 +160,26 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
 
 
 def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.float64]:
-    """Compute -log2 of the probability that each different value passes by accident, given the coarsest grid that holds all that pass.
+    """Compute -log2 of the probability that each different value passes by accident: (nulls, values), a row for each null hypothesis.
 
-    Values of both signs pass together, as do on a scaled grid those of one significand (10 bits of it in fp16, else 7 and the plane).
+    The first is the coarsest grid that holds all values that pass. The second, for fp16 in wider formats, is floats of as many bits: below
+    2^-14 at least half of them need a finer step than fp16 has. Values of both signs pass together, as do on a scaled grid those of one
+    significand (10 bits of it in fp16, else 7 and the plane).
     """
     index = values.index[_masks(test, values.dtype).informative[values.index]]
-    most = -log2(test.chance)
     if index.size == 0:
-        return np.zeros(0)
-    if test.name == "fp16_grid":
-        bits = np.full(index.size, most if _on_fp16_grid(test, values) else 0.0)
+        return np.zeros((1, 0))
+    if test is FP16_IN_BF16:
+        nulls = [np.full(index.size, float(_rounded_from_fp16(values)))]
+    elif test.format == "fp16":
+        nulls = [_bits_on_grid(test, values.dtype, index), _subnormal(values.dtype)[index].astype(np.float64)]
     else:
-        bits = _bits_on_grid(test, values.dtype, index)
+        nulls = [_bits_on_grid(test, values.dtype, index)]
     keep = (0x3FF if values.dtype == "F16" else ~0xFF80) if scaled_grid else ~0x8000
     _, group = np.unique(index & keep, return_inverse=True)
-    largest = np.zeros(int(group.max()) + 1)
-    np.maximum.at(largest, group, bits)
+    largest = np.zeros((len(nulls), int(group.max()) + 1))
+    for row, bits in zip(largest, nulls, strict=True):
+        np.maximum.at(row, group, bits)
     return largest
 
 
@@ -199,46 +215,47 @@ def _lowest_bits(dtype: str) -> NDArray[np.int16]:
     return np.where(unknown, table.exponent - 11, lowest).astype(np.int16)
 
 
-def _on_fp16_grid(test: Test, values: BitHistogram) -> bool:
-    """Return whether small multiples of 2^-24 among ``values`` must be those of fp16's subnormals, not of a coarser or longer grid."""
-    masks = _masks(test, values.dtype)
-    if test is not GRID_OF_BF16_VALUES:
-        return values.count(masks.last_bit) > 0 and values.count(masks.lattice) > 0
-    even, odd = values.count_each(_by_last_bit(values.dtype))
-    surplus = even - odd
-    return values.count(masks.last_bit) > 0 and surplus >= max(_EVEN_SURPLUS * (even + odd), _EVEN_DEVIATIONS * (even + odd) ** 0.5)
+def _rounded_from_fp16(values: BitHistogram) -> bool:
+    """Return whether as many of the bf16 ``values`` are even as rounding fp16 leaves, at all magnitudes. See `_EVEN_FROM`."""
+    even_near, odd_near, even, odd = values.count_each(_by_last_bit(values.dtype))
+    for surplus, number in ((even_near - odd_near, even_near + odd_near), (even - odd, even + odd)):
+        if abs(surplus - _EVEN_SURPLUS * number) > max(_EVEN_SURPLUS / 3 * number, _EVEN_DEVIATIONS * number**0.5):
+            return False
+    return bool(even - odd > _EVEN_DEVIATIONS * (even + odd) ** 0.5)
 
 
 @cache
 def _by_last_bit(dtype: str) -> BinGroups:
-    """Group the bins of bf16 values from 2^`_EVEN_FROM` on, except powers of two, by their last bit: even and odd."""
+    """Group the bins of bf16 values, except powers of two, by magnitude and last bit: even and odd below 2^-10, even and odd above."""
     table, odd = bins(dtype), np.arange(bin_count(dtype)) & 1 == 1
-    large = table.finite_nonzero & ~table.one_bit & (table.exponent >= _EVEN_FROM)
-    return BinGroups.of([large & ~odd, large & odd])
+    several_bits = table.finite_nonzero & ~table.one_bit
+    near, far = (several_bits & (table.exponent >= least) for least in _EVEN_FROM)
+    return BinGroups.of([near & ~far & ~odd, near & ~far & odd, far & ~odd, far & odd])
 
 
 def _floating(test: Test, values: BitHistogram, scaled_grid: bool) -> bool:
     """Return whether values that pass ``test`` are spread like those of a float format, unlike integers or fixed point."""
     masks = _masks(test, values.dtype)
-    if test.name == "fp16_grid":
-        return True
-    used = values.count(masks.last_bit)
-    return values.binades(masks.last_bit) >= PROOF_BINADES and (scaled_grid or used >= PROOF_LAST_BIT * values.count(masks.lattice))
+    if any(values.binades(last_bit) < PROOF_BINADES for last_bit in masks.last_bits):
+        return False
+    if test.format == "fp16" and values.distinct(masks.lattice) < PROOF_DISTINCT_OF_FP16:
+        return False
+    return scaled_grid or values.count(masks.last_bits[0]) >= PROOF_LAST_BIT * values.count(masks.lattice)
 
 
 @dataclass(frozen=True, slots=True)
 class _Masks:
-    """Bins that a test applies to, bins that fail it, bins whose passing is informative, and bins that use the ancestor's last bit.
+    """Bins that a test applies to, bins that fail it, and bins whose passing is informative.
 
-    lattice: bins that hold that bit, in use or not. For the grid of fp16's subnormals last_bit has the odd multiples, and lattice the
-    values just above that grid that are on no such grid.
+    lattice: bins of several bits that are normal in the test's format; last_bits: those of them that need the last mantissa bit, and for
+    fp16 the informative odd multiples of its smallest step.
     """
 
     tested: NDArray[np.bool_]
     exceptions: NDArray[np.bool_]
     informative: NDArray[np.bool_]
-    last_bit: NDArray[np.bool_]
     lattice: NDArray[np.bool_]
+    last_bits: tuple[NDArray[np.bool_], ...]
 
 
 @cache  # a checkpoint may have 90,000 tensors, and an fp32 histogram has 330,000 bins
@@ -246,25 +263,31 @@ def _masks(test: Test, dtype: str) -> _Masks:
     table = bins(dtype)
     domain: NDArray[np.bool_] = getattr(table, test.domain)
     passing = domain & table.exact[test.exact]
-    tested = domain & ~(passing & table.one_bit)
-    exceptions = domain & ~table.exact[test.exact]
-    if test.name == "fp16_grid":
-        above = table.finite_nonzero & ~domain & (table.exponent < -13) & ~table.exact["fp16_grid"]
-        odd = passing & ~table.one_bit & (_lowest_bits(dtype) == FP16_GRID)
-        return _Masks(tested | table.beyond_fp16, exceptions | table.beyond_fp16, passing & ~table.one_bit, odd, above)
-    lattice = passing & ~table.one_bit
-    if test.format == "fp16":
-        lattice = lattice & (np.abs(table.value) >= FP16.smallest_normal)
-    return _Masks(tested, exceptions, passing & ~table.one_bit, lattice & _last_bit(test, dtype), lattice)
+    tested, exceptions, informative = domain & ~(passing & table.one_bit), domain & ~passing, passing & ~table.one_bit
+    if test is FP16_IN_BF16:
+        tested, exceptions = tested | table.beyond_fp16, exceptions | table.beyond_fp16
+    if test.format != "fp16":
+        return _Masks(tested, exceptions, informative, informative, (informative & _last_bit(test, dtype),))
+    lattice = table.exact["fp16"] & ~table.one_bit & ~_subnormal(dtype)
+    odd_steps = informative & _subnormal(dtype) & (_lowest_bits(dtype) == FP16_GRID)
+    return _Masks(tested, exceptions, informative, lattice, (lattice & _last_bit(test, dtype), odd_steps))
+
+
+def _subnormal(dtype: str) -> NDArray[np.bool_]:
+    """Return the bins of values that are subnormal in fp16."""
+    table = bins(dtype)
+    return np.asarray(table.finite_nonzero & (np.abs(table.value) < FP16.smallest_normal))
 
 
 def _last_bit(test: Test, dtype: str) -> NDArray[np.bool_]:
-    """Return the bins of values that need every mantissa bit of the ancestor if they are normal in it."""
+    """Return the bins of values that need every mantissa bit of the ancestor, or of bf16 if they are bf16, and are normal in it."""
     index = np.arange(bin_count(dtype))
     if dtype == "F16":
         return np.asarray(index & 0xF == 8)
+    if dtype == "BF16":
+        return np.asarray(index & 1 == 1)
     plane, high_half = index >> 16, index & 0xFFFF
-    if test.format == "bf16":
+    if test.format == "bf16" or test is FP16_IN_BF16:
         return np.asarray((plane == 4) & (high_half & 1 == 1))
     return np.asarray(plane == (1 if test.format == "fp16" else 0))
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from analyzers import formatting
 from analyzers.dtype_detection.evidence import (
-    GRID_OF_BF16_VALUES,
+    FEW_SUBNORMALS,
+    FP16_IN_BF16,
     PROOF_LOG10,
     TESTS,
     block_evidence,
@@ -23,7 +24,7 @@ from analyzers.dtype_detection.evidence import (
 from analyzers.dtype_detection.report import VERDICT_WORDS, Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.grids import TensorGrid, describe
-from analyzers.numerics import FP16, BitHistogram, bins
+from analyzers.numerics import BitHistogram, bins
 from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
 
 FORMAT_OF = {
@@ -43,9 +44,12 @@ _TEST_FOR: dict[Verdict, str] = {
 }  # fmt: skip
 _CASTS = ("fp32", "fp16", "bf16")
 _FIXED_POINT = "passes, as integers and fixed point do, which most runs of 128 hold"
-_SUBNORMAL = "passes, as integers times 2^-24 do: no value is a normal one of fp16"
 _REPEATED = "passes, but within each tensor too few different values do"
 _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
+
+# Largest share of the values outside exact rows that may have as few bits as fp16 keeps. Sums of bf16 values, and tf32, have as few in most
+# places, so that some of their rows are exact in fp16 by accident.
+_FEW_BITS_ELSEWHERE = 1 / 8
 
 # A few dull runs, such as those of biases, say nothing about the rest.
 _DULL_RUNS = 4
@@ -57,6 +61,10 @@ _UNSURE = {
     "smallest value of that grid to its largest",
     "fp8_runs": "its runs of 128 have no more significands than fp8 leaves, but are within reach of integers with scales too",
 }
+_ELEVEN_BITS = (
+    "its values have at most 11 significant bits, as those of fp16, of tf32 and of means of a few bf16 values do, and too few of them are "
+    "below 2^-14, where fp16 has fewer"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +79,17 @@ class Judgement:
 
 
 def judge(
-    values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, int] | None = None, parts: Sequence[Judgement] | None = None
+    values: BitHistogram,
+    runs: NDArray[np.int64],
+    exact_rows: dict[str, int] | None = None,
+    row: int = 0,
+    parts: Sequence[Judgement] | None = None,
 ) -> Judgement:
     """Judge the values of one dtype.
 
-    values: their histogram; runs: (RUN_COUNTS,), see `numerics.few_significands`; exact_rows: ancestor -> number of rows exact in it, which
-    are fossils if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may have its own grid, so the
-    odds are no better than the product of theirs.
+    values: their histogram; runs: (RUN_COUNTS,), see `numerics.few_significands`; exact_rows: ancestor -> number of rows exact in it, each
+    of ``row`` values, which are fossils if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may
+    have its own grid, so the odds are no better than the product of theirs.
     """
     dtype, of_runs = values.dtype, runs.tolist()
     informative, counts = count_tested(values)
@@ -85,8 +97,8 @@ def judge(
     narrow = {e.test: e for e in (run_evidence(of_runs, dtype), block_evidence(of_runs, dtype)) if e and informative}
     grid = any(e.proven for e in narrow.values())
     found = {test.name: evidence(test, values, counts[test.name], grid) for test in TESTS.get(dtype, ())}
-    if dtype == "F32" and found["bf16_exact"].proven:
-        found["fp16_grid"] = evidence(GRID_OF_BF16_VALUES, values, counts["fp16_grid"], grid)
+    if dtype == "F32" and not found["bf16_exact"].proven:
+        del found[FP16_IN_BF16.name]
     counted = sum(of_runs[MANY : TELLING_8 + 1])
     for name, proof in found.items():
         odds = None if parts is None else sum(e.log10_chance for part in parts for e in part.evidence if e.test == name)
@@ -95,8 +107,6 @@ def judge(
             doubt = _FEW_LEVELS
         elif name in _FIXED and 2 * of_runs[_FIXED[name]] > counted:
             doubt = _FIXED_POINT
-        elif name == "fp16_grid" and not _above_subnormals(values):
-            doubt = _SUBNORMAL
         elif odds is not None and odds > PROOF_LOG10:
             doubt = _REPEATED
         if proof.proven and doubt:
@@ -107,8 +117,10 @@ def judge(
     if verdict == "native" and of_runs[MANY] == 0 and sum(of_runs[DULL : TELLING_8 + 1]) > _DULL_RUNS:
         verdict = "undecided"  # no run looks native, but these tests do not identify the quantization
     fossils = 0
-    if verdict in ("native", "fp16-ancestor"):
-        rows = {name: count for name, count in (exact_rows or {}).items() if count and (name == "bf16" or _keeps_fp16_grid(values))}
+    if verdict == "native":
+        rows = {name: count for name, count in (exact_rows or {}).items() if count}
+        if "fp16" in rows and not _is_wider(values, sum(rows.values()) * row):
+            del rows["fp16"]
         fossils = sum(rows.values())
         if fossils:
             verdict = "mixed"
@@ -159,23 +171,11 @@ def grid_evidence(grids: Sequence[TensorGrid], stored: str) -> Evidence:
     )
 
 
-def _above_subnormals(values: BitHistogram) -> bool:
-    """Return whether any value is a normal one of fp16. Integers times 2^-24 have fp16's grid too, if all are subnormal."""
+def _is_wider(values: BitHistogram, exact: int) -> bool:
+    """Return whether values have more bits than fp16 keeps, except for the ``exact`` ones, which are in rows of a narrower format."""
     table = bins(values.dtype)
-    return bool(values.count(table.finite_nonzero & (np.abs(table.value) >= FP16.smallest_normal)))
-
-
-def _keeps_fp16_grid(values: BitHistogram) -> bool:
-    """Return whether small values of as few bits as fp16 keeps are on its grid.
-
-    If not, the values are tf32, whose rows without small values look like fp16. By chance one of 2^13 fp32 values has as few bits, and of
-    such tf32 values fewer than half are on the grid.
-    """
-    table = bins(values.dtype)
-    small = table.finite_nonzero & (np.abs(table.value) < FP16.smallest_normal)
-    few_bits = small & table.exact["tf32"] & ~table.exact["bf16"]
-    grid, off = (values.count(few_bits & mask) for mask in (table.exact["fp16_grid"], ~table.exact["fp16_grid"]))
-    return off <= grid / 8 + values.count(small) * 2.0**-12
+    few, others = values.count(table.exact["tf32"]) - exact, values.count(table.finite_nonzero) - exact
+    return few <= _FEW_BITS_ELSEWHERE * others
 
 
 def _qualify(found: dict[str, Evidence]) -> None:
@@ -355,6 +355,8 @@ def _statement(
     if verdict == "undecided" and stored not in TESTS:
         return f"No narrower format is tested for {here} values."
     unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
+    if verdict == "undecided" and any(e.conclusion == FEW_SUBNORMALS and e.stored == stored for e in found):
+        return f"What preceded {here} is undecided: {_ELEVEN_BITS}."
     if verdict == "undecided" and unsure:
         return f"What preceded {FORMAT_OF[unsure.stored]} is undecided: {_UNSURE[unsure.test]}."
     if verdict == "undecided" and any(part.verdict != "undecided" for part in parts):

@@ -153,7 +153,7 @@ def _which(report: "DtypeReport") -> str:
         or _ancestor(report) not in _TORCH
     ):
         return "All"
-    return "The smallest" if lineage.verdict == "fp16-ancestor" and lineage.stored != "BF16" else "Nearly all"
+    return "Nearly all"
 
 
 def _bounded(report: "DtypeReport") -> str:

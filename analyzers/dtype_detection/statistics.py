@@ -9,7 +9,7 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 
 from analyzers.base import finite
-from analyzers.checkpoints import Tensor
+from analyzers.checkpoints import Tensor, row_length
 from analyzers.dtype_detection.count import Counted, Window
 from analyzers.dtype_detection.lineage import Judgement, judge, with_grid
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
@@ -131,7 +131,7 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     """Compute statistics and lineage of one tensor."""
     values = counted.histogram
     # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
-    judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows)
+    judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows, row_length(tensor))
     if counted.grids:
         judgement = with_grid(judgement, tensor.dtype, grid_of(counted.grids, counted.values, tensor.elements, tensor.shape))
     window = counted.window if judgement.grid else None

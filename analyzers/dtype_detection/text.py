@@ -9,7 +9,7 @@ from analyzers.dtype_detection.columns import EVIDENCE, GRIDS, MODELS, QUANTIZAT
 from analyzers.dtype_detection.report import DtypeReport
 from analyzers.dtype_detection.sentences import SOURCES, claimed, fp16_answer, lineage_answer, stored_dtypes, training_answer
 from analyzers.dtype_detection.trainability import step_name
-from analyzers.formatting import magnitude, plural, share, size
+from analyzers.formatting import duration, magnitude, plural, share, size
 from analyzers.terminal import columns
 
 
@@ -45,7 +45,7 @@ def one(report: DtypeReport) -> list[str]:
     least = "" if extremes.exact else " (seen in the sample)"
     lines = [
         f"{checkpoint.ref} @ {checkpoint.short_commit()}: {plural(checkpoint.parameters, 'parameter')}, {size(checkpoint.bytes)} in "
-        f"{plural(checkpoint.files, 'file')}; read {read} in {report.timing.seconds:.2g} s",
+        f"{plural(checkpoint.files, 'file')}; read {read} in {duration(report.timing.seconds)}",
         "",
         *report.answer_lines(),
         "",

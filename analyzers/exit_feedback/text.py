@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from analyzers.exit_feedback.columns import BY_LAYER, COST, ENERGY, SEEDS, SIGNALS, SWEPT
+from analyzers.formatting import duration
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ def one(report: "ExitReport") -> list[str]:
     lines = [
         f"{report.checkpoint.ref} @ {report.checkpoint.short_commit()}: head {head.vocabulary:,} x {head.width:,}, "
         f"{plural(inputs.measured, 'token')} of {plural(inputs.samples, 'sample')} ({inputs.source}), {report.dtype}; "
-        f"{report.timing.seconds:.3g} s",
+        f"{duration(report.timing.seconds)}",
         "",
         *report.answer_lines(),
         *filter(None, [report.cost.statement]),

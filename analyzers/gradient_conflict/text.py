@@ -3,6 +3,7 @@
 from typing import Any
 
 from analyzers.columns import Table
+from analyzers.formatting import duration
 from analyzers.gradient_conflict.columns import BATCHES, DECILES, DIFFERENCES, LAYERS, NEURONS, RAN_SAMPLES, WEIGHTS
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.sentences import described
@@ -18,7 +19,7 @@ def one(report: ConflictReport) -> list[str]:
     units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
     lines = [
         f"{report.checkpoint.ref} @ {report.checkpoint.short_commit()}: {plural(ffn.neurons, *units)} in {plural(ffn.layers, 'layer')}, "
-        f"{described(data)}, {report.dtype}; {report.timing.seconds:.3g} s",
+        f"{described(data)}, {report.dtype}; {duration(report.timing.seconds)}",
         "",
         *report.answer_lines(),
         "",

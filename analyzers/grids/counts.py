@@ -71,6 +71,11 @@ def together(parts: Sequence[Grids]) -> Grids:
     return whole
 
 
+def promising(grids: Grids) -> bool:
+    """Return whether there is evidence for any of the grids."""
+    return any(counts.decades for key, counts in grids.items() if key != ZEROS)
+
+
 def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
     """Return rows and columns of a tensor: the last axis of matrices, stacked or not; all but the first of convolutions."""
     rows = prod(shape[:-1]) if len(shape) < 4 else shape[0]

@@ -1,7 +1,8 @@
 """Tests every grid on the tiles of a span: on a few at first, which rejects native values, then on all."""
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
 from analyzers.grids.claims import contenders, needed
-from analyzers.grids.code_books import BOOKS, INTEGERS, TENSOR, CodeBook, Tile
+from analyzers.grids.code_books import BOOKS, COLUMN, INTEGERS, TENSOR, CodeBook, Tile
 from analyzers.grids.counts import ZEROS, GridCounts, Grids, Key, by_key, matrix
 from analyzers.grids.levels import Fitted, Values, nearest_levels
 from analyzers.grids.shared_scales import Larger, as_pairs, as_single, count_pairs, count_single, larger_tiles
@@ -25,11 +26,17 @@ _PROMISING = 3.0
 # Values that show the resolution that is in use, and the fewest of them that are not 0
 _LOOKED_AT, _TELLING = 4096, 64
 
+# Fewest columns in which the smallest tiles are looked at
+_FEW_COLUMNS = 64
+
 # Significant bits of E4M3, the most of a float
 _FLOAT_BITS = 4
 
 # Neighbours are alike if they differ by less than this share of what values differ that are so many apart (mean of square roots).
 _FAR, _SMOOTH = 17, 0.6
+
+# Fewest rows of a chunk in which whole columns are tested: fewer values than the smallest groups have are on a grid by chance
+_FEWEST_ROWS = 16
 
 # Values of which the smallest tiles are compared where larger ones explain all
 _COMPARED = 1 << 16
@@ -54,6 +61,11 @@ class Stored(NamedTuple):
     step: float
     least: int = -1000
 
+    def measured(self, codes: Codes) -> "Stored":
+        """Return the resolution that values of this dtype use."""
+        bits, step = _resolution(_some(codes), self.mantissa, self.exponent)
+        return self._replace(bits=bits, step=step)
+
 
 class GridSearch:
     """Tests the grids on one span of a tensor, chunk by chunk. found: the counts of all that native values do not pass."""
@@ -61,17 +73,16 @@ class GridSearch:
     def __init__(self, tensor: Tensor) -> None:
         self._shape = matrix(tensor.shape)
         self._dtype = tensor.dtype
-        self._tiles: dict[int, dict[Tile, int]] = {}  # that may share a scale, and the bits that a few of them take
+        self._undecided = {number for number, book in enumerate(BOOKS) if any(tile.fits(self._shape) for tile in book.tiles)}
+        self._tiles: dict[int, dict[Tile, int]] = {}  # of the others: that may share a scale, and the bits that a few of them take
         self._weak: set[Key] = set()  # hold for some tiles that tell too little: counted, but no evidence
         self.found: Grids = {}
-        # Of fewer values than `_is_smooth` needs, a ramp would be taken for integers.
-        enough = tensor.elements >= 2 * _FAR and len(tensor.shape) > 1 and min(self._shape) > 1
-        self._possible = enough and tensor.dtype in _FIELDS and tensor.scale is None
+        self._possible = may_be_on_grid(tensor)
 
     @property
     def done(self) -> bool:
         """True if nothing will be found."""
-        return not self._possible or (len(self._tiles) == len(BOOKS) and not any(self._tiles.values()))
+        return not self._possible or not (self._undecided or any(self._tiles.values()))
 
     def add(self, codes: Codes, start: int) -> None:
         """Test a chunk: patterns from element ``start`` of the tensor on."""
@@ -82,11 +93,18 @@ class GridSearch:
         if not (some << 1).any() and not (codes << 1).any():  # without the sign
             self.found.setdefault(ZEROS, GridCounts()).values += codes.size
             return
-        if not self._tiles and self._is_smooth(codes, start):
-            self._tiles = {number: {} for number in range(len(BOOKS))}
+        stored, tiles = self._stored(codes), self._testable(codes, start)
+        looks = self._look([(number, tile) for number in tiles for tile in _smallest(tiles[number])], codes, start, stored, _FIRST, True)
+        if all(look.refuted for look in looks.values()):  # native values
+            self._decide({number: {} for number in tiles})
+        elif not self._tiles and self._is_smooth(codes, start):
+            self._decide({number: {} for number in self._undecided})
+        if self.done:
             return
-        codes, stored = self._resolved(codes)
-        self._sample([number for number in range(len(BOOKS)) if number not in self._tiles], codes, start, stored)
+        codes = narrowed(codes, self._dtype, stored.dtype)
+        stored = stored.measured(codes)
+        if not self._undecided.isdisjoint(tiles):
+            self._sample(tiles, looks, codes, start, stored)
         own = [(BOOKS[number].bits or max(tiles.values()), number) for number, tiles in self._tiles.items() if tiles]
         finest = [number for _, number in sorted(own)]
         for i, number in enumerate(finest):
@@ -105,7 +123,8 @@ class GridSearch:
     def nearest(self, key: Key, codes: Codes, start: int, source: Values) -> NDArray[np.int64]:
         """Count values of a chunk on a grid, and compare them with ``source``, as `nearest_levels` does."""
         book, at, counts = BOOKS[key[0]], 0, np.zeros(3, np.int64)
-        codes, stored = self._resolved(codes)
+        stored = self._stored(codes)
+        codes = narrowed(codes, self._dtype, stored.dtype)
         unused = np.zeros(GRID_COUNTS, np.int64), np.full(ANCHORS, -1, np.int64), np.zeros(ANCHORS)
         for fitted in self._fit(book, key[1], codes, start, stored, *unused):
             end = at + fitted.codes.size
@@ -113,14 +132,11 @@ class GridSearch:
             at = end
         return counts
 
-    def _resolved(self, codes: Codes) -> tuple[Codes, Stored]:
-        """Narrow patterns to the dtype that values were rounded to last, and measure the resolution in use."""
-        some = codes[:: codes.size // _LOOKED_AT | 1]
-        if np.count_nonzero(some) < _TELLING:
-            some = codes[np.flatnonzero(codes)[:_LOOKED_AT]]
-        dtype = _narrowest(some, self._dtype)
-        stored = _resolution(narrowed(some, self._dtype, dtype), dtype)
-        return narrowed(codes, self._dtype, dtype), stored._replace(least=-24) if self._dtype == "F16" else stored
+    def _stored(self, codes: Codes) -> Stored:
+        """Return the dtype that values were rounded to last."""
+        dtype = _narrowest(_some(codes), self._dtype)
+        mantissa, exponent = _FIELDS[dtype]
+        return Stored(dtype, mantissa, exponent, mantissa + 1, 0.0, -24 if self._dtype == "F16" else -1000)
 
     def _is_smooth(self, codes: Codes, start: int) -> bool:
         """Return whether neighbours are alike, as in ramps and sinusoids: these have equal steps, and no independent values."""
@@ -135,11 +151,8 @@ class GridSearch:
                     return True
         return False
 
-    def _sample(self, numbers: list[int], codes: Codes, start: int, stored: Stored) -> None:
-        """Decide from a few tiles which sizes of tiles may share a scale: first of the smallest, which hold if larger ones do."""
-        # native values fail at once
-        tiles = {number: tuple(tile for tile in BOOKS[number].tiles if tile.fits(self._shape)) for number in numbers}
-        looks = self._look([(number, tile) for number in numbers for tile in _smallest(tiles[number])], codes, start, stored, _FIRST)
+    def _sample(self, tiles: dict[int, tuple[Tile, ...]], looks: "Looks", codes: Codes, start: int, stored: Stored) -> None:
+        """Decide from a few of some tiles which sizes may share a scale. looks: at the smallest, which hold if larger ones do."""
         looks |= (again := self._look([key for key, look in looks.items() if not look.refuted], codes, start, stored, _SAMPLED))
         # few values: larger tiles may tell; and where one grid promises much, others may explain more
         some = any(look.promises and not look.refuted for look in again.values())
@@ -149,42 +162,45 @@ class GridSearch:
         alive = [key for key, look in again.items() if not look.counts[FAILED] or look.promises or (some and not look.refuted)]
         larger = [(number, tile) for number, small in alive for tile in tiles[number] if tile != small and tile.holds(small)]
         looks |= self._look(list(dict.fromkeys(larger)), codes, start, stored, _SAMPLED)
-        for number in numbers:
+        for number in tiles:
             own = {tile: looks[number, tile] for tile in tiles[number] if (number, tile) in looks}
             if any(look.counts[TESTED] for look in own.values()):  # otherwise zeros: ask the next chunk
-                self._tiles[number] = {
+                passed = {
                     tile: int(np.flatnonzero(look.counts[SPANS:SIGNED]).max(initial=0))
                     for tile, look in own.items()
                     if not look.counts[FAILED] or (not look.refuted and (some or look.promises))
                 }
+                self._decide({number: passed})
                 self._weak |= {(number, tile) for tile, look in own.items() if not (look.promises or BOOKS[number].powers)}
-        alive = [(number, tile) for number in numbers for tile in self._tiles.get(number, ())]
+        alive = [(number, tile) for number in tiles for tile in self._tiles.get(number, ())]
         if len(alive) > 1:
             looks = self._look(alive, codes, start, stored, _TRIED)
             self._weak -= {key for key, look in looks.items() if look.promises}
             evidence = {key: {} if key in self._weak else by_key(look.keys, look.decades) for key, look in looks.items()}
             self._keep({key: GridCounts(codes.size, look.counts, evidence[key]) for key, look in looks.items()})
 
-    def _look(self, keys: list[Key], codes: Codes, start: int, stored: Stored, most: int) -> dict[Key, "_Look"]:
-        """Test about ``most`` tiles of a chunk on each of some grids."""
+    def _decide(self, tiles: dict[int, dict[Tile, int]]) -> None:
+        self._tiles |= tiles
+        self._undecided -= tiles.keys()
+
+    def _testable(self, codes: Codes, start: int) -> dict[int, tuple[Tile, ...]]:
+        """Return the tiles of undecided code books that a chunk can have: without columns and blocks of which it has too few rows."""
+        rows, columns = max((part.shape for part, _ in _pieces(codes, start, self._shape[1])), key=prod)
+        testable = _tiles_within(self._shape, (rows, columns), codes.size)
+        return {number: testable[number] for number in sorted(self._undecided) if testable[number]}
+
+    def _look(self, keys: list[Key], codes: Codes, start: int, stored: Stored, most: int, wide: bool = False) -> "Looks":
+        """Test about ``most`` tiles of a chunk on each of some grids. wide: patterns are as read, of which a few columns are narrowed."""
         counts = np.zeros((len(keys), GRID_COUNTS), np.int64)
         anchors, decades = np.full((len(keys), ANCHORS), -1, np.int64), np.zeros((len(keys), ANCHORS))
         for flat in {tile.flat for _, tile in keys}:
             shape = self._viewed(flat)
             for part, first in _pieces(codes, start, shape[1]):
-                rows, steps = [], []
-                for i, (number, tile) in enumerate(keys):
-                    if tile.flat == flat:
-                        sides = tile.sides(shape)
-                        tiles = max(1, part.size // (min(sides[0], part.shape[0]) * min(sides[1], part.shape[1])))
-                        form, step = _form(BOOKS[number], tile, stored)
-                        # an odd stride: not the same columns of each row
-                        rows.append((i, *_PLACES[number], *shape, *sides, tile.cut, max(1, tiles // most) | 1, *form))
-                        steps.append(step)
-                tests = np.array(rows, np.int64)
-                grid_kernels.test_forms(
-                    part.reshape(-1), part.shape[1], np.array(first), tests, np.array(steps), _LEVELS, counts, anchors, decades
-                )
+                if wide and stored.dtype != self._dtype:
+                    few = part[:, : max(_FEW_COLUMNS, _LOOKED_AT // len(part))]
+                    part = narrowed(few.ravel(), self._dtype, stored.dtype).reshape(few.shape)
+                tests, steps = _tests(tuple(keys), flat, shape, part.shape, stored, most)
+                grid_kernels.test_forms(part.reshape(-1), part.shape[1], np.array(first), tests, steps, _LEVELS, counts, anchors, decades)
         return {key: _Look(counts[i], anchors[i], decades[i]) for i, key in enumerate(keys)}
 
     def _viewed(self, flat: bool) -> tuple[int, int]:
@@ -252,6 +268,13 @@ class GridSearch:
             yield fitted
 
 
+def may_be_on_grid(tensor: Tensor) -> bool:
+    """Return whether a tensor is a matrix of floats large enough to tell."""
+    # Of fewer values than `_is_smooth` needs, a ramp would be taken for integers.
+    enough = tensor.elements >= 2 * _FAR and len(tensor.shape) > 1 and min(matrix(tensor.shape)) > 1
+    return enough and tensor.dtype in _FIELDS and tensor.scale is None
+
+
 class _Look(NamedTuple):
     """What a few tiles show: what `test_tiles` has set."""
 
@@ -268,12 +291,44 @@ class _Look(NamedTuple):
         return float(np.maximum(self.decades - 1, 0.0).sum()) >= _PROMISING
 
 
+Looks = dict[Key, _Look]
+
+
 def _form(book: CodeBook, tile: Tile, stored: Stored) -> tuple[tuple[int, ...], float]:
     """Return what `test_tiles` needs to know of values and a grid: form and own_step."""
     plain = book.mantissa and not book.powers and stored.bits <= _FLOAT_BITS  # `count_finest` tells these from coarser grids
     bits, step = (stored.mantissa + 1, 0.0) if plain else (stored.bits, stored.step)
     levels = ALL_STEPS if book is INTEGERS else book.mantissa or TABLE
     return (stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR, levels, stored.least), step
+
+
+@lru_cache(1 << 8)
+def _tests(
+    keys: tuple[Key, ...], flat: bool, shape: tuple[int, int], part: tuple[int, int], stored: Stored, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the tests of `test_forms` on about ``most`` tiles of each of the grids that are ``flat`` or not, with their steps."""
+    rows, steps = [], []
+    for i, (number, tile) in enumerate(keys):
+        if tile.flat == flat:
+            sides = tile.sides(shape)
+            tiles = max(1, prod(part) // (min(sides[0], part[0]) * min(sides[1], part[1])))
+            form, step = _form(BOOKS[number], tile, stored)
+            # an odd stride: not the same columns of each row
+            rows.append((i, *_PLACES[number], *shape, *sides, tile.cut, max(1, tiles // most) | 1, *form))
+            steps.append(step)
+    return np.array(rows, np.int64), np.array(steps)
+
+
+@lru_cache(1 << 8)
+def _tiles_within(shape: tuple[int, int], part: tuple[int, int], size: int) -> tuple[tuple[Tile, ...], ...]:
+    """Return the tiles of each code book that a chunk of ``size`` elements with one large ``part`` of a matrix can have."""
+
+    def within(tile: Tile) -> bool:
+        if tile == COLUMN:
+            return part[0] >= min(_FEWEST_ROWS, shape[0])
+        return size >= tile.columns if tile.flat else tile.cut or (part[0] >= tile.rows and part[1] >= tile.columns)
+
+    return tuple(tuple(tile for tile in book.tiles if tile.fits(shape) and within(tile)) for book in BOOKS)
 
 
 @cache
@@ -320,10 +375,14 @@ def narrowed(codes: Codes, dtype: str, to: str) -> Codes:
 _FIELDS = {"F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
 
 
-def _resolution(codes: Codes, dtype: str) -> Stored:
+def _some(codes: Codes) -> Codes:
+    some = codes[:: codes.size // _LOOKED_AT | 1]
+    return some if np.count_nonzero(some) >= _TELLING else codes[np.flatnonzero(codes)[:_LOOKED_AT]]
+
+
+def _resolution(codes: Codes, mantissa: int, exponent: int) -> tuple[int, float]:
     """Measure the significant bits and the fixed-point step in use. A quarter of the values may have more, and one in a hundred a finer
     step: outliers must not make values of few bits look native."""
-    mantissa, exponent = _FIELDS[dtype]
     magnitudes = np.unique(codes).astype(np.int64) & ((1 << (mantissa + exponent)) - 1)
     stored = magnitudes >> mantissa
     magnitudes, stored = (
@@ -331,12 +390,12 @@ def _resolution(codes: Codes, dtype: str) -> Stored:
         stored[(magnitudes > 0) & (stored < (1 << exponent) - 1)],
     )
     if not magnitudes.size:
-        return Stored(dtype, mantissa, exponent, 1, 1.0)
+        return 1, 1.0
     whole = (magnitudes & ((1 << mantissa) - 1)) + np.where(stored > 0, 1 << mantissa, 0)
     lowest = np.frexp((whole & -whole).astype(np.float64))[1] - 1
     bits = np.frexp(whole.astype(np.float64))[1] - lowest
     steps = np.maximum(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa + lowest
-    return Stored(dtype, mantissa, exponent, _quantile(bits, 0.75), 2.0 ** _quantile(steps, 0.01))
+    return _quantile(bits, 0.75), 2.0 ** _quantile(steps, 0.01)
 
 
 def _quantile(values: NDArray[Any], share: float) -> int:

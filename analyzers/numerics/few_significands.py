@@ -65,7 +65,6 @@ VALUES_OF_A_BLOCK = 8
 _NOTHING = -1  # a block that cannot be tested
 
 
-@njit(nogil=True, cache=True)
 def runs_of_few_significands(
     codes: NDArray[Any], row: int, first: int, mantissa: int, exponent: int, stride: int, out: NDArray[np.int64]
 ) -> None:
@@ -76,98 +75,105 @@ def runs_of_few_significands(
     (RUN_COUNTS,) the counts to add to.
     """
     per_row = -(-row // RUN)
+    begin = -first * per_row % stride
+    examined = -(-max(codes.size // row * per_row - begin, 0) // stride)
+    few, sizes = np.empty((examined, RUN), dtype=np.int64), np.empty(examined, dtype=np.int64)
+    number = _survey(codes, row, begin, stride, mantissa, exponent, few, sizes, out)
+    if number:  # native values compile no more than the survey
+        _count(few[:number], sizes[:number], mantissa, (1 << exponent) - 1, out)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _survey(
+    codes: NDArray[Any], row: int, begin: int, stride: int, mantissa: int, exponent: int, few: NDArray[np.int64], sizes: NDArray[np.int64],
+    out: NDArray[np.int64],
+) -> int:  # fmt: skip
+    """Count runs of many significands, and of fixed point; copy the magnitudes of the others.
+
+    begin: number of the first run that is examined; few (runs, 128), sizes (runs,): the magnitudes in runs of at most 16 significands (in 7
+    bits), and how many they are. Returns the number of these runs.
+    """
     top, every_bit = (1 << exponent) - 1, (1 << (mantissa + exponent)) - 1
-    magnitudes = np.empty(RUN, dtype=np.int64)
-    for r in range(codes.size // row):
-        for k in range(-(first + r) * per_row % stride, per_row, stride):
-            start = r * row + k * RUN
-            size = min(RUN, row - k * RUN)
-            for i in range(size):
-                magnitudes[i] = np.int64(codes[start + i]) & every_bit
-            normal, many = _survey(magnitudes[:size], mantissa, top)
-            if many:
-                out[MANY] += 1
-                out[OFF_E2M1] += 1
-            elif normal >= NORMALS_OF_A_RUN:
-                _count(magnitudes[:size], mantissa, top, out)
-            if normal >= NORMALS_OF_A_RUN:
-                bits = _bits_in_use(magnitudes[:size], mantissa, top)
-                out[FIXED_BF16] += bits <= 8
-                out[FIXED_FP16] += bits <= 11
-                out[FIXED_FP32] += bits <= 24
-
-
-@njit(nogil=True, cache=True)
-def _bits_in_use(run: NDArray[np.int64], mantissa: int, top: int) -> int:
-    """Return the number of bits from the highest to the lowest in use among the normal values; stops beyond 24."""
-    highest, lowest = 0, top
-    for magnitude in run:
-        stored = magnitude >> mantissa
-        if stored == 0 or stored == top:
-            continue
-        whole = (magnitude & ((1 << mantissa) - 1)) | (1 << mantissa)
-        highest = max(highest, stored)
-        lowest = min(lowest, stored - mantissa + _bit_length(whole & -whole) - 1)
-        if highest - lowest >= 24:
-            break
-    return highest - lowest + 1
-
-
-@njit(nogil=True, cache=True)
-def _survey(run: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, bool]:
-    """Return the number of normal values, and whether there are too many significands (in 7 bits); stops as soon as there are."""
-    seen = np.zeros(128, dtype=np.bool_)
-    normal = significands = 0
-    for start in range(0, run.size, 32):
-        for magnitude in run[start : start + 32]:
+    per_row = (row + RUN - 1) // RUN
+    seen = np.zeros(128, dtype=np.int64)  # the last run, from 1 on, in which a significand occurs
+    zero: Any = np.int64(0)
+    found, run = zero, zero
+    for number in range(begin, codes.size // row * per_row, stride):
+        run += 1
+        start = number // per_row * row + number % per_row * RUN
+        size = min(RUN, row - number % per_row * RUN)
+        normal: Any = np.int64(0)
+        significands: Any = np.int64(0)
+        highest: Any = np.int64(0)
+        lowest: Any = top
+        for i in range(size):
+            magnitude = np.int64(codes[start + i]) & every_bit
+            few[found, i] = magnitude
             stored = magnitude >> mantissa
             if 0 < stored < top:
                 normal += 1
                 bits = (magnitude >> (mantissa - 7)) & 127
-                significands += not seen[bits]
-                seen[bits] = True
-        if normal >= NORMALS_OF_A_RUN and significands > SIGNIFICANDS_OF_FP4:
-            return normal, True
-    return normal, False
+                significands += seen[bits] != run
+                seen[bits] = run
+                if highest - lowest < 24:
+                    whole, unused = (magnitude & ((1 << mantissa) - 1)) | (1 << mantissa), np.int64(0)
+                    while whole & 1 == 0:
+                        whole, unused = whole >> 1, unused + 1
+                    highest, lowest = max(highest, stored), min(lowest, stored - mantissa + unused)
+                elif normal >= NORMALS_OF_A_RUN and significands > SIGNIFICANDS_OF_FP4:
+                    break  # nothing more to learn
+        if normal >= NORMALS_OF_A_RUN:
+            used = highest - lowest + 1
+            out[FIXED_BF16] += used <= 8
+            out[FIXED_FP16] += used <= 11
+            out[FIXED_FP32] += used <= 24
+            if significands > SIGNIFICANDS_OF_FP4:
+                out[MANY] += 1
+                out[OFF_E2M1] += 1
+            else:
+                sizes[found] = size
+                found += 1
+    return found
 
 
-@njit(nogil=True, cache=True)
-def _count(run: NDArray[np.int64], mantissa: int, top: int, out: NDArray[np.int64]) -> None:
-    """Count a run of at most 16 significands (in 7 bits), given by its magnitudes."""
+@njit(nogil=True, cache=True, error_model="numpy")
+def _count(runs: NDArray[np.int64], sizes: NDArray[np.int64], mantissa: int, top: int, out: NDArray[np.int64]) -> None:
+    """Count runs of at most 16 significands (in 7 bits), given by their magnitudes."""
     own = np.zeros(RUN // BLOCK, dtype=np.int64)
-    out[_kind(run, mantissa, top, own)] += 1
-    before_fits = True
-    for k in range(-(-run.size // BLOCK)):
-        start, end = k * BLOCK, min((k + 1) * BLOCK, run.size)
-        fit, scaled = OFF_E2M1, 0
-        if own[k] <= 2:
-            fit, scaled = _fit_e2m1(run[start:end], mantissa, top)
-        if fit != _NOTHING:
-            out[fit] += 1
-            out[SCALED] += scaled
-        fits = fit in (ON_E2M1, ALL_E2M1)
-        if k % 2 == 1 and fits and before_fits:
-            both, _ = _fit_e2m1(run[start - BLOCK : end], mantissa, top)
-            out[PAIR_OFF if both == OFF_E2M1 else PAIR_ON] += 1
-        before_fits = fits
+    for r in range(sizes.size):
+        run, size = runs[r], sizes[r]
+        out[_kind(run, size, mantissa, top, own)] += 1
+        before_fits = True
+        for k in range((size + BLOCK - 1) // BLOCK):
+            start, end = k * BLOCK, min((k + 1) * BLOCK, size)
+            fit, scaled = OFF_E2M1, 0
+            if own[k] <= 2:
+                fit, scaled = _fit_e2m1(run, start, end, mantissa, top)
+            if fit != _NOTHING:
+                out[fit] += 1
+                out[SCALED] += scaled
+            fits = fit in (ON_E2M1, ALL_E2M1)
+            if k % 2 == 1 and fits and before_fits:
+                both, _ = _fit_e2m1(run, start - BLOCK, end, mantissa, top)
+                out[PAIR_OFF if both == OFF_E2M1 else PAIR_ON] += 1
+            before_fits = fits
 
 
-@njit(nogil=True, cache=True)
-def _kind(run: NDArray[np.int64], mantissa: int, top: int, own: NDArray[np.int64]) -> int:
+@njit(nogil=True, cache=True, error_model="numpy")
+def _kind(run: NDArray[np.int64], size: int, mantissa: int, top: int, own: NDArray[np.int64]) -> int:
     """Return the kind of a run (one of the first six counts); also set own (blocks,) to the number of significands in each block.
 
     Significands are numbered from 1 in the order of their first occurrence, and distinguished by their first 7 bits.
     """
     numbers = np.zeros(128, dtype=np.int64)
     fractions = np.zeros(SIGNIFICANDS_OF_FP4 + 1, dtype=np.int64)
-    different = np.zeros((SIGNIFICANDS_OF_FP4 + 1, 16), dtype=np.bool_)  # by significand and exponent modulo 16
-    known = normal = asked = poor = rich = depth = depth_to_subnormal = 0
+    different = np.zeros(SIGNIFICANDS_OF_FP4 + 1, dtype=np.int64)  # bits of exponents modulo 16, by significand
+    known = normal = asked = poor = rich = depth = depth_to_subnormal = magnitudes = exponents = np.int64(0)
     alike = False
-    for start in range(0, run.size, BLOCK):
-        least = lowest = top
-        most = own_normal = 0
-        present = np.zeros(SIGNIFICANDS_OF_FP4 + 1, dtype=np.bool_)
-        for magnitude in run[start : start + BLOCK]:
+    for start in range(0, size, BLOCK):
+        least, lowest, most, own_normal, significands, present = top, top, np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        for i in range(start, min(start + BLOCK, size)):
+            magnitude = run[i]
             stored, bits = magnitude >> mantissa, magnitude & ((1 << mantissa) - 1)
             if stored == 0 and magnitude >= EXACT_SUBNORMAL:
                 lowest = min(lowest, _bit_length(magnitude) - mantissa)
@@ -178,49 +184,53 @@ def _kind(run: NDArray[np.int64], mantissa: int, top: int, own: NDArray[np.int64
                 known += 1
                 numbers[slot] = known
                 fractions[known] = bits
-            number = numbers[slot]
+            number, exponent = numbers[slot], 1 << (stored & 15)
             alike |= fractions[number] != bits
             own_normal += 1
             least, most = min(least, stored), max(most, stored)
-            present[number] = True
-            different[number, stored & 15] = True
-        own[start // BLOCK] = np.count_nonzero(present)
+            significands += present >> number & 1 == 0
+            present |= 1 << number
+            magnitudes += different[number] & exponent == 0
+            different[number] |= exponent
+            exponents |= exponent
+        own[start // BLOCK] = significands
         normal += own_normal
         if own_normal > 0:
             depth = max(depth, most - least)
             depth_to_subnormal = max(depth_to_subnormal, most - min(least, lowest))
         if own_normal >= VALUES_OF_A_BLOCK:
             asked += 1
-            poor += own[start // BLOCK] < 3
-            rich += own[start // BLOCK] > 4
+            poor += significands < 3
+            rich += significands > 4
     if known > SIGNIFICANDS_OF_FP8 or alike:
         return MANY
-    exponents: Any = 0
-    for exponent in range(16):
-        exponents += different[:, exponent].any()
     need = MAGNITUDES_OF_A_RUN if normal == RUN else MAGNITUDES_OF_A_SHORT_RUN
-    if known < 3 or np.count_nonzero(different) < need or exponents < EXPONENTS_OF_A_RUN:
-        return DULL
-    if not _equal_steps(fractions[1 : known + 1], mantissa):
+    of_exponents = np.int64(0)
+    for exponent in range(16):
+        of_exponents += exponents >> exponent & 1
+    if known < 3 or magnitudes < need or of_exponents < EXPONENTS_OF_A_RUN or not _equal_steps(fractions, known, mantissa):
         return DULL
     if known <= 4:
         return TELLING_4 if asked > 0 and poor == 0 and depth_to_subnormal >= DEEP_4 else FEW_4
     return TELLING_8 if rich > 0 and poor == 0 and depth >= DEEP_8 else FEW_8
 
 
-@njit(nogil=True, cache=True)
-def _equal_steps(fractions: NDArray[np.int64], mantissa: int) -> bool:
-    """Return whether one scale turns all significands into multiples of 1/8 from 1 to 2, the first exactly, the others up to rounding."""
+@njit(nogil=True, cache=True, error_model="numpy")
+def _equal_steps(fractions: NDArray[np.int64], known: Any, mantissa: int) -> bool:
+    """Return whether one scale turns all significands into multiples of 1/8 from 1 to 2, the first exactly, the others up to rounding.
+
+    fractions: those of significands 1 to ``known``.
+    """
+    first = (1 << mantissa) + fractions[1]
     for eighths in range(8, 16):
-        fits = 0
-        for fraction in fractions:
-            steps = ((1 << mantissa) + fraction) * eighths
-            first = (1 << mantissa) + fractions[0]
+        fits = True
+        for number in range(1, known + 1):
+            steps = ((1 << mantissa) + fractions[number]) * eighths
             near = False
             for other in range(8, 16):
                 near |= _near(steps, first * other) or _near(2 * steps, first * other) or _near(steps, 2 * first * other)
-            fits += near
-        if fits == fractions.size:
+            fits &= near
+        if fits:
             return True
     return False
 
@@ -235,15 +245,17 @@ def _bit_length(word: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _fit_e2m1(block: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, int]:
-    """Return how magnitudes fit E2M1 times one t (-1 if that cannot be tested), and whether t is not a power of two.
+def _fit_e2m1(run: NDArray[np.int64], start: int, end: int, mantissa: int, top: int) -> tuple[int, int]:
+    """Return how magnitudes of a run fit E2M1 times one t (-1 if that cannot be tested), and whether t is not a power of two.
 
     t, 2 t, 4 t and 8 t have one significand, 3 t, 6 t and 12 t another, which is 3/2 of it or, where that reaches 2, 3/4.
     """
     one = 1 << mantissa
-    fractions = a = b = a_low = a_high = b_low = b_high = 0
+    zero: Any = np.int64(0)
+    fractions = a = b = a_low = a_high = b_low = b_high = zero
     special = False
-    for magnitude in block:
+    for i in range(start, end):
+        magnitude = run[i]
         if magnitude == 0:
             continue
         stored, bits = magnitude >> mantissa, magnitude & (one - 1)
@@ -280,6 +292,6 @@ def _fit_e2m1(block: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, i
 
 
 @njit(nogil=True, cache=True)
-def _near(one: int, other: int) -> bool:
+def _near(one: Any, other: Any) -> bool:
     """Return whether two multiples of significands are equal up to rounding to bf16, possibly via fp32."""
-    return abs(one - other) <= (other >> 7) + (other >> 9)
+    return bool(abs(one - other) <= (other >> 7) + (other >> 9))

@@ -104,9 +104,9 @@ def _measure(
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _sum(
-    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], scale: float, sums: NDArray[np.float64]
+    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], scale: float, sums: NDArray[np.float64], first: Any
 ) -> None:  # fmt: skip
-    """Add x * scale and its square, each ``times`` times, to the columns of ``sums``, and the largest x."""
+    """Add x * scale and its square, each ``times`` times, to the columns of ``sums`` from ``first`` on, and the largest x."""
     total = square = total_moved = square_moved = 0.0
     for i in range(x.size):
         moved = steps[i] != 0
@@ -116,17 +116,17 @@ def _sum(
         total_moved += once if moved else 0.0
         square += 0.0 if moved else once * scaled
         square_moved += once * scaled if moved else 0.0
-    sums[0, TOTAL] += total
-    sums[1, TOTAL] += total_moved
-    sums[0, SQUARE] += square
-    sums[1, SQUARE] += square_moved
+    sums[0, first + TOTAL] += total
+    sums[1, first + TOTAL] += total_moved
+    sums[0, first + SQUARE] += square
+    sums[1, first + SQUARE] += square_moved
     largest, largest_moved = np.int64(0), np.int64(0)
     for i in range(x.size):  # integers, which are ordered like the floats of their bits, are compared faster
         bits = np.float64(x[i]).view(np.int64)
         largest = max(largest, np.int64(0) if steps[i] != 0 else bits)
         largest_moved = max(largest_moved, bits if steps[i] != 0 else np.int64(0))
-    sums[0, LARGEST] = max(sums[0, LARGEST], np.int64(largest).view(np.float64))
-    sums[1, LARGEST] = max(sums[1, LARGEST], np.int64(largest_moved).view(np.float64))
+    sums[0, first + LARGEST] = max(sums[0, first + LARGEST], np.int64(largest).view(np.float64))
+    sums[1, first + LARGEST] = max(sums[1, first + LARGEST], np.int64(largest_moved).view(np.float64))
 
 
 @njit(nogil=True, cache=True)
@@ -169,8 +169,8 @@ def count_values(
         some = slice(0, w[part].size)
         x, y, n = updates[some], shares[some], counted[some]
         _measure(w[part], v[part], steps[part], times[part], eta, counts, x, y)
-        _sum(x, steps[part], times[part], scale, sums)
-        _sum(y, steps[part], times[part], 1.0, sums[:, RELATIVE:])
+        _sum(x, steps[part], times[part], scale, sums, np.int64(0))
+        _sum(y, steps[part], times[part], 1.0, sums, np.int64(RELATIVE))
         if absolute.size:
             for i in range(n.size):
                 n[i] = times[start + i] if x[i] > 0 else 0
@@ -181,13 +181,12 @@ def count_values(
 
 @njit(nogil=True, cache=True)
 def _read(
-    base: NDArray[Any], tuned: NDArray[Any], shift: int, w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64]
+    base: NDArray[np.uint32], tuned: NDArray[np.uint32], w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], size: Any
 ) -> None:  # fmt: skip
-    """Set ``w``, ``v`` and ``steps`` to those of pairs of patterns."""
-    for i in range(base.size):
-        before, after = np.uint32(base[i]) << np.uint32(shift), np.uint32(tuned[i]) << np.uint32(shift)
-        w[i], v[i] = np.uint32(before).view(np.float32), np.uint32(after).view(np.float32)
-        steps[i] = abs(_bf16_place(before) - _bf16_place(after))
+    """Set ``w``, ``v`` and ``steps`` to those of the first ``size`` pairs of fp32 patterns."""
+    for i in range(size):
+        w[i], v[i] = np.uint32(base[i]).view(np.float32), np.uint32(tuned[i]).view(np.float32)
+        steps[i] = abs(_bf16_place(np.int64(base[i])) - _bf16_place(np.int64(tuned[i])))
 
 
 @njit(nogil=True, cache=True)
@@ -221,10 +220,11 @@ def count_pairs(
     added to it, all others to the arrays after it, as by `count_values`. changed: (n,) whether patterns differ, or empty; set to whether
     the bf16 values of pairs differ.
     """
-    index, every, once = np.empty(BLOCK, dtype=np.int64), np.arange(BLOCK), np.ones(BLOCK, dtype=np.int64)
-    steps = np.empty(BLOCK, dtype=np.int64)
+    index, once, steps = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64)
     w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)
-    before, after = np.empty(BLOCK, dtype=base.dtype), np.empty(BLOCK, dtype=tuned.dtype)
+    before, after = np.empty(BLOCK, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint32)
+    for i in range(BLOCK):
+        once[i] = 1
     squares = 0.0
     for start in range(0, base.size, BLOCK):
         stop = min(start + BLOCK, base.size)
@@ -241,26 +241,26 @@ def count_pairs(
                     counts[NONFINITE] += 1
         if not differing:
             continue
-        near = joint.size and largest < _INFINITY
-        if near or differing < (stop - start) // 2:
-            found = 0
-            if near:
-                found = _count_near(base[start:stop], tuned[start:stop], joint, index)
-            else:
-                for i in range(stop - start):  # branch-free: a branch would often be mispredicted
-                    index[found] = i
-                    found += base[start + i] != tuned[start + i]
-            if not found:  # the case of most blocks, whose pairs are all near
-                continue
-            some, at = slice(0, found), index[:found]
-            for i in range(found):
-                before[i], after[i] = base[start + at[i]], tuned[start + at[i]]
-            _read(before[some], after[some], shift, w_values[some], v_values[some], steps[some])
+        found: Any = np.int64(0)
+        if joint.size and largest < _INFINITY:
+            found = _count_near(base[start:stop], tuned[start:stop], joint, index)
+        elif differing < (stop - start) // 2:
+            for i in range(stop - start):  # branch-free: a branch would often be mispredicted
+                index[found] = i
+                found += base[start + i] != tuned[start + i]
         else:
-            some, at = slice(0, stop - start), every[: stop - start]
-            _read(base[start:stop], tuned[start:stop], shift, w_values[some], v_values[some], steps[some])
+            found = stop - start
+            for i in range(found):
+                index[i] = i
+        if not found:  # the case of most blocks, whose pairs are all near
+            continue
+        for i in range(found):
+            before[i] = np.uint32(base[start + index[i]]) << np.uint32(shift)
+            after[i] = np.uint32(tuned[start + index[i]]) << np.uint32(shift)
+        _read(before, after, w_values, v_values, steps, found)
         if changed.size:
-            for i in range(at.size):
-                changed[start + at[i]] = steps[i] != 0
+            for i in range(found):
+                changed[start + index[i]] = steps[i] != 0
+        some = slice(0, found)
         count_values(w_values[some], v_values[some], steps[some], once[some], eta, 1.0, counts, sums, absolute, relative, step_counts)
     return squares

@@ -20,10 +20,9 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, i
     bf16 = fp16 = 0
     for start in range(0, codes.size, row):
         values = codes[start : start + row]
-        if _exact_in_bf16(values):
-            bf16 += _is_informative(values, 23, 8, need, 0, 16)
-        elif _exact_in_fp16(values):
-            fp16 += _is_informative(values, 23, 8, need, 0xFFFF, 13)
+        narrow = _exact_in_bf16(values)
+        if (narrow or _exact_in_fp16(values)) and _is_informative(values, 23, 8, need, 0 if narrow else 0xFFFF, 16 if narrow else 13):
+            bf16, fp16 = bf16 + narrow, fp16 + (not narrow)
     return bf16, fp16
 
 

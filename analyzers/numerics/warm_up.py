@@ -6,9 +6,10 @@ from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
-from analyzers.numerics.float_grid_kernels import count_finest
+from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
 from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_forms, test_tiles
 from analyzers.numerics.grid_scales import fit_scales
+from analyzers.numerics.pair_kernels import bin_of
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
 from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
@@ -21,9 +22,11 @@ def warm_up() -> None:
     for dtype, codes in zeros.items():
         Accumulator(dtype).update(codes)
         if codes.itemsize > 1:
-            runs_of_few_significands(codes, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
+            ones = np.full_like(codes, 127 << 7)  # a run of few significands: native values take half of the loops
+            runs_of_few_significands(ones, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
     for dtype in ("BF16", "F32", "F64"):
         PairCounter(dtype, dtype, 0.5, PairTables()).update(zeros[dtype], zeros[dtype])
+    bin_of(1.0)
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
     for dtype in ("BF16", "F32"):
         side = np.ones(2, np.int64)
@@ -31,6 +34,8 @@ def warm_up() -> None:
         form = np.array([7, 8, 8, 0, 1, 0, 0, 0, -1000], np.int64)
         test_tiles(zeros[dtype], 16, side, side, side, True, 1, form, 0.0, np.ones((2, 2)), counts, keys, decades, np.zeros((512, 5)))
         test_forms(zeros[dtype], 16, side, np.ones((0, 16), np.int64), np.ones(0), np.ones(0), counts[None], keys[None], decades[None])
+        numbers, finest = np.zeros(16, np.int64), (np.zeros((16, 16), np.int16), np.zeros((16, 16), np.int8))
+        finest_levels(zeros[dtype].reshape(16, 16), numbers, numbers, np.zeros((1, 5)), 7, 8, 1, *finest)
     count_finest(np.zeros(256, np.int16), np.zeros(256, np.int8), 16, np.zeros((1, 2), np.int64))
     one, matrix = np.float32(1), np.zeros((1, 256), np.float32)
     update_lost(matrix, matrix, 0, 7, -126, np.inf, (one, one))

@@ -1,7 +1,7 @@
 """The report as text for a terminal."""
 
 from analyzers.coverage_tables import coverage_lines
-from analyzers.formatting import magnitude, plural, share, size
+from analyzers.formatting import duration, magnitude, plural, share, size
 from analyzers.parents.columns import CANDIDATES, CONVERSION, PARENTS
 from analyzers.parents.conversion_text import damage_first, faithful_sentence, layer_runs
 from analyzers.parents.report import FAITHFUL, ParentsReport
@@ -14,7 +14,7 @@ def one(report: ParentsReport) -> list[str]:
     """Return the lines of a report: answer, evidence, candidates, weights, moved layers, the conversion of each tensor, and notes."""
     side = report.checkpoint
     lines = [
-        f"{side.ref} @ {side.short_commit()}; read {size(report.bytes_read)} in {report.timing.seconds:.2g} s",
+        f"{side.ref} @ {side.short_commit()}; read {size(report.bytes_read)} in {duration(report.timing.seconds)}",
         "",
         f"Verdict: {report.verdict}",
         *report.answer_lines(),

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.formatting import duration
 from analyzers.precision_variants.columns import BACKWARD, CAUSES, ENGINE, FORWARD, HEADROOM, LAYERS, SETTINGS, TENSORS, WORST, of_reference
 from analyzers.terminal import plural
 
@@ -15,7 +16,7 @@ def one(report: "PrecisionReport") -> list[str]:
     tokens = f"{plural(inputs.sequences, 'sequence')} of {plural(inputs.length, 'token')} ({inputs.source})"
     lines = [
         f"{report.checkpoint.ref} @ {report.checkpoint.short_commit()}: {plural(reference.layers, 'layer')}, {reference.weights} weights, "
-        f"{tokens}, {report.request.loss}; {report.timing.seconds:.3g} s",
+        f"{tokens}, {report.request.loss}; {duration(report.timing.seconds)}",
         "",
         *report.answer_lines(),
         *(["", report.fp16_passport.statement] if report.fp16_passport is not None else []),

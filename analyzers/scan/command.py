@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from analyzers.base import WeightsRequest, request_error
 from analyzers.command_line import SAMPLING, Parser, add_fields, given_options, print_json, print_lines
 from analyzers.errors import InvalidRequest
+from analyzers.formatting import duration
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _text(summary: "Summary") -> list[str]:
     else:
         before = f", {summary.done_before:,} were done before" if summary.done_before else ""
         by = f" by {summary.processes:,} processes" if summary.processes > 1 else ""
-        lines.append(f"{plural(summary.scanned, 'checkpoint')} scanned in {summary.seconds:,.1f} s{by}{before}.")
+        lines.append(f"{plural(summary.scanned, 'checkpoint')} scanned in {duration(summary.seconds)}{by}{before}.")
     failed = sum(summary.errors.values())
     kinds = f" ({', '.join(f'{number:,} {kind}' for kind, number in summary.errors.items())})" if failed else ""
     lines.append(f"{summary.checkpoints:,} in the list: {summary.ok:,} ok, {plural(failed, 'error')}{kinds}.")

@@ -13,7 +13,9 @@ from analyzers import limits
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.errors import InvalidRequest
+from analyzers.numerics.compilation import on_compiling
 from analyzers.numerics.device import choose_device
+from analyzers.progress_bar import COMPILING
 from analyzers.scan.cluster import scan_on_cluster
 from analyzers.scan.journal import Journal, Outcome
 from analyzers.scan.listing import Listed, read_list
@@ -141,10 +143,12 @@ def _shown(outcomes: Iterable[Outcome | None], missing: int, before: int) -> Ite
 
     done, errors, due, total = before, 0, time.monotonic() + _LINE_SECONDS, missing + before
     terminal = sys.stderr.isatty()
-    with tqdm(total=total, initial=before, unit="checkpoint", leave=False, file=sys.stderr, disable=not terminal) as bar:
+    bar = tqdm(total=total, initial=before, unit="checkpoint", leave=False, file=sys.stderr, disable=not terminal)
+    with bar, on_compiling(lambda: bar.set_description_str(COMPILING)):
         for outcome in outcomes:
             if outcome is not None:
                 done, errors = done + 1, errors + bool(outcome.error)
+                bar.set_description_str("", refresh=False)
                 bar.set_postfix(errors=errors, refresh=False)
                 bar.update()
                 yield outcome

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from analyzers.coverage_tables import coverage_lines
-from analyzers.formatting import magnitude, plural, shape, share, size
+from analyzers.formatting import duration, magnitude, plural, shape, share, size
 from analyzers.terminal import columns
 from analyzers.update_sparsity.adapters.columns import LOSERS, MODULES, OVERLAP, SURVIVAL
 from analyzers.update_sparsity.columns import BY_LAYER, BY_ROLE, ENERGY, MAGNITUDES, ROLE_SPREAD, SPECTRAL, TENSORS, TRAJECTORY, ULPS
@@ -22,7 +22,7 @@ def one(report: SparsityReport) -> list[str]:
     between = f" ({share(interval.low)} to {share(interval.high)} with 95% confidence)" if interval else ""
     total = report.base.bytes + sum(side.bytes for side in report.tuned)
     again = ", parts of it twice," if report.bytes_read > total else ""
-    read = f"read {size(report.bytes_read)} of {size(total)}{again} in {report.timing.seconds:.2g} s"
+    read = f"read {size(report.bytes_read)} of {size(total)}{again} in {duration(report.timing.seconds)}"
     lines = [
         f"{report.base.ref} @ {report.base.short_commit()} -> {report.tuned[-1].ref} @ {report.tuned[-1].short_commit()}; {read}",
         "",

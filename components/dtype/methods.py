@@ -6,7 +6,15 @@ from typing import Any
 
 from analyzers import numerics
 from analyzers.dtype_detection.classifier import CONFIDENT, Fit, fitted
-from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS
+from analyzers.dtype_detection.evidence import (
+    PROOF_BINADES,
+    PROOF_BLOCKS,
+    PROOF_DISTINCT,
+    PROOF_DISTINCT_OF_FP16,
+    PROOF_LOG10,
+    PROOF_RUNS,
+    TESTS,
+)
 from analyzers.dtype_detection.labelled_models import labels
 from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.proofs import QUICK_BUDGET, proofs
@@ -31,7 +39,7 @@ _MAGNITUDES = {
 def methods() -> str:
     """Render the section as HTML, with the reliability plot."""
     proof = {"distinct": PROOF_DISTINCT, "chance": numbers.power(int(PROOF_LOG10), 10), "binades": PROOF_BINADES}
-    proof |= {"runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
+    proof |= {"fp16": PROOF_DISTINCT_OF_FP16, "runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
     fit, measured = fitted(), json.loads(_COVERAGE.read_text(encoding="utf-8"))
     tables = {"tests": _tests(), "proven": _proven(), "coverage": _coverage(measured), "scores": _scores(fit), "designs": _designs(fit)}
     above = render(

@@ -1,7 +1,8 @@
 """Runs each analysis in its own process, so that the web process only answers requests and does not grow.
 
 The standard library's fork server forks each process from one that has imported `preloaded_modules`, torch included, which takes it a few
-seconds. A process does one piece of work and ends; closing the run kills the process, which frees all its memory and temporary files.
+seconds, and a minute if it has to compile loops. A process does one piece of work and ends; closing the run kills the process, which frees
+all its memory and temporary files.
 """
 
 import multiprocessing
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,6 +25,7 @@ from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
+from analyzers.progress_bar import COMPILING
 from components.running.resource_exhaustion import is_exhausted
 from components.server.log import log_unexpected
 
@@ -38,9 +41,12 @@ _TOO_MUCH_MEMORY = (
     "of it: try again in a few minutes, or use the command line."
 )
 
+# Variable of the environment, which is all that a fork server gets: the file that it makes when it begins to compile.
+COMPILING_FILE = "MANTISSA_COMPILING_FILE"
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["components.running.preloaded_modules"])
-_started = threading.Event()
+_started, _ready = threading.Event(), threading.Event()
 Work = Callable[..., Iterator[Any]]
 _reading: set["_Process"] = set()
 
@@ -48,7 +54,13 @@ _reading: set["_Process"] = set()
 def start() -> None:
     """Make `run` use processes from now on, after waiting until they can be forked."""
     _started.set()
-    _Process(runs_model=False).close()
+    try:
+        with temporary_folder() as folder:
+            os.environ[COMPILING_FILE] = str(folder / "compiling")
+            _Process(runs_model=False).close()
+    finally:
+        os.environ.pop(COMPILING_FILE, None)
+        _ready.set()
 
 
 def stop() -> None:
@@ -70,6 +82,9 @@ def run_work(work: Work, arguments: tuple[Any, ...], runs_model: bool = False) -
     if not _started.is_set():
         yield from work(*arguments)
         return
+    while not _ready.wait(_LOOK_SECONDS):
+        file = os.environ.get(COMPILING_FILE)
+        yield Progress(done=0, total=0, unit="", note=COMPILING if file and Path(file).exists() else "Starting")
     process = _forked(runs_model)
     try:
         yield from process.run(work, arguments)

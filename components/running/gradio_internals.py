@@ -15,9 +15,12 @@ Figures are processor time of one core, with 1,133 components and Gradio's own w
 * `mounted`: mounting omits settings that launching makes.
 * `waiting`: Gradio limits the total length of all queues, so that one kind of job could exclude every other call.
 * `has_session`, `session_of`: Gradio answers 200 for an unknown session or call, then aborts the response.
+* `idle_sessions`, `drop_sessions`: Gradio keeps the identifier of each session for as long as the app runs, and results that nobody reads
+  until 2,000 later sessions have some.
 """
 
 import warnings
+from collections.abc import Iterable
 from copy import copy
 from typing import Any
 
@@ -127,3 +130,17 @@ def session_of(app: gr.Blocks, event: str) -> str | None:
     if (waiting_event := queue.event_ids_to_events.get(event)) is not None:
         return str(waiting_event.session_hash)
     return next((session for session, events in queue.pending_event_ids_session.items() if event in events), None)
+
+
+def idle_sessions(app: gr.Blocks) -> dict[str, frozenset[str]]:
+    """Return the sessions without a waiting or running call, each with its calls whose results were not yet read."""
+    queue = app._queue
+    busy = {event.session_hash for event in queue.event_ids_to_events.values()}
+    return {session: frozenset(events) for session, events in queue.pending_event_ids_session.items() if session not in busy}
+
+
+def drop_sessions(app: gr.Blocks, sessions: Iterable[str]) -> None:
+    """Drop sessions that are idle, with all results that were not yet read. Another call of such a session begins it again."""
+    for session in sessions:
+        app._queue.pending_event_ids_session.pop(session, None)
+        app._queue.pending_messages_per_session.pop(session, None)

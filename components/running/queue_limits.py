@@ -18,7 +18,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded
-from components.running.gradio_internals import waiting
+from components.running.gradio_internals import drop_sessions, idle_sessions, waiting
 from components.site.identity import Client
 
 # Multiples of limits.QUEUE: waiting calls of one quick endpoint; of all endpoints together, which are held in memory; unread calls.
@@ -28,6 +28,7 @@ _AT_ONCE = 4
 # A visitor may have a quarter of the waiting jobs and half of the slots; an address, twice as many waiting and all slots but one.
 _SHARE_WAITING, _SHARE_RUNNING = 4, 2
 _POLL_SECONDS = 1.0
+KEPT_SECONDS = 600  # Finished calls whose results nobody reads are kept for this long, and for at most twice as long while calls are made.
 
 RESTARTING = "The app is restarting: try again later."
 UNREAD = "Stopped: nobody was reading the results of this analysis."
@@ -62,7 +63,7 @@ class Slot:
 
     def is_read(self) -> bool:
         """Return whether a client is reading the results."""
-        return self.who == LOCAL or _streams[self.who.session] > 0
+        return self.who == LOCAL or is_read(self.who.session)
 
     def check(self) -> None:
         """Raise LimitExceeded if the job must end: nobody reads its results, or the app is shutting down."""
@@ -174,6 +175,29 @@ def reading(session: str) -> Iterator[None]:
             _streams[session] -= 1
             if not _streams[session]:
                 del _streams[session]
+
+
+def is_read(session: str) -> bool:
+    """Return whether a client is reading the results of a session."""
+    return _streams[session] > 0
+
+
+class UnreadResults:
+    """Drops the sessions of ``app`` that were idle and unread for KEPT_SECONDS. To be used on the event loop only."""
+
+    def __init__(self, app: gr.Blocks) -> None:
+        self._app = app
+        self._idle: dict[str, frozenset[str]] = {}
+        self._looked_at = time.monotonic()
+
+    def drop(self) -> None:
+        """Drop the sessions that were already idle, with the same unread calls, at the last look KEPT_SECONDS or longer ago."""
+        now = time.monotonic()
+        if now - self._looked_at < KEPT_SECONDS:
+            return
+        idle = {session: calls for session, calls in idle_sessions(self._app).items() if not is_read(session)}
+        drop_sessions(self._app, [session for session, calls in idle.items() if self._idle.get(session) == calls])
+        self._idle, self._looked_at = idle, now
 
 
 def is_closing() -> bool:

@@ -4,14 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
-from urllib.parse import parse_qs, parse_qsl
+from urllib.parse import parse_qsl
 from weakref import WeakValueDictionary
 
 import gradio as gr
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
@@ -21,10 +21,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from analyzers import limits
 from analyzers.errors import MantissaError
-from components.api.call_checks import NOT_A_CALL, TOO_MANY_VALUES, Refusal, check_call, is_bounded, is_call, stream
+from components.api import call_checks
+from components.api.call_checks import API, NOT_A_CALL, TOO_MANY_VALUES, Refusal
 from components.running.jobs import sentence
-from components.running.queue_limits import reading
+from components.running.queue_limits import UnreadResults, reading
 from components.running.resource_exhaustion import is_exhausted
+from components.server.compression import LEVEL
 from components.server.page_cache import PageCache
 from components.site.identity import COOKIE, client_of, new_secret, with_client
 from components.site.library_files import TYPES
@@ -43,14 +45,13 @@ _OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf
 _FIELDS = 1_000  # most fields in the query of a page that others may frame
 _ANY_FRAME = "*"
 _BODY_BYTES_PER_SECOND = 100_000
-# Level of gzip: the first page shrinks from 517 to 59 kB in 3 ms; at level 9 to 53 kB in 8 ms.
-_LEVEL = 4
 # Streams of events must arrive at once, and these are compressed already.
 _NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, TYPES["parquet"], "application/octet-stream")
 # A longer body waits for its turn; meanwhile uvicorn keeps this much of it.
 _LONG_BODY = 1 << 16
 # Refused under any prefix: Gradio would store any upload, and reply with its path.
 _UPLOADS = ("/upload", "/upload_progress")
+_RELOADS = f"{API}dev/reload"  # looks 20 times a second whether the code has changed, for as long as a client is connected
 _TOO_SLOW = f"The body of a request must arrive within {BODY_SECONDS} seconds."
 _TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most."
 _TOO_MANY_LONG = f"At most {_LONG_REQUESTS} long requests are read at once: try again in a moment."
@@ -58,7 +59,7 @@ _TOO_MANY_LONG = f"At most {_LONG_REQUESTS} long requests are read at once: try 
 
 def middleware(app: gr.Blocks) -> list[Middleware]:
     """Return the middleware for the server that Gradio makes of ``app``: `Front`, and compression of everything that is text."""
-    return [Middleware(GZipMiddleware, compresslevel=_LEVEL, exclude_content_types=_NOT_COMPRESSED), Middleware(Front, blocks=app)]
+    return [Middleware(GZipMiddleware, compresslevel=LEVEL, exclude_content_types=_NOT_COMPRESSED), Middleware(Front, blocks=app)]
 
 
 def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception], Response | Awaitable[Response]]]:
@@ -80,6 +81,7 @@ class Front:
     def __init__(self, app: ASGIApp, blocks: gr.Blocks) -> None:
         self._app = app
         self._pages = PageCache(app, blocks)
+        self._unread = UnreadResults(blocks)
         self._blocks = blocks
         self._turns = asyncio.Semaphore(_LONG_REQUESTS)
         self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -115,22 +117,25 @@ class Front:
             raise HTTPException(413, _TOO_LONG)
         if path.endswith(_UPLOADS):
             raise HTTPException(403, "This app takes no files.")
-        found: str | Refusal | None = None
-        if scope["method"] == "GET":
-            sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
-            found = stream(self._blocks, path, sessions[0] if sessions else None)
-        elif scope["method"] not in ("HEAD", "OPTIONS"):
+        if path == _RELOADS:
+            raise HTTPException(404, "This app does not reload its code.")
+        query = QueryParams(scope["query_string"] if path.startswith(API) else b"")
+        found: str | Refusal | None = call_checks.check_address(path, query)
+        if found is None and scope["method"] == "GET":
+            found = call_checks.stream(self._blocks, path, query.get("session_hash"))
+        elif found is None and scope["method"] not in ("HEAD", "OPTIONS"):
             async with self._turn(scope) if length > _LONG_BODY else nullcontext():
                 checked = await run_in_threadpool(self._checked, scope, path, await _read(receive))
             if isinstance(checked, Refusal):
                 found = checked
             else:
                 receive = _replayed(checked, receive)
+                self._unread.drop()
         if isinstance(found, Refusal):
             await _refused(found)(scope, receive, send)
             return
         if found is None:
-            await self._pages(scope, path, receive, send)
+            await self._pages(scope, receive, send)
             return
         with reading(found):
             await self._app(scope, receive, send)
@@ -149,9 +154,11 @@ class Front:
 
     def _checked(self, scope: Scope, path: str, body: bytes) -> Refusal | bytes:
         """Return the body to pass on, or the refusal. Runs outside the event loop, since a long body takes a while."""
-        if not is_bounded(body):
+        if not call_checks.is_bounded(body):
             return Refusal(422, TOO_MANY_VALUES)
-        return check_call(self._blocks, path, body, client_of(Request(scope))) if is_call(scope["method"], path) else body
+        if call_checks.is_call(scope["method"], path):
+            return call_checks.check_call(self._blocks, path, body, client_of(Request(scope)))
+        return call_checks.check_message(path, body) or body
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -26,9 +26,10 @@ from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference, LibraryUnavailable
 from components.library import FILES, Result
 from components.library_page.organisation import card_of, no_models_page, organisation_page
-from components.results.downloads import file_of
+from components.results.downloads import File, file_of
 from components.running.resource_exhaustion import is_exhausted
 from components.server.assets import asset, plots_script
+from components.server.compression import compress, compressed_answer
 from components.server.health import operations
 from components.server.log import log_unexpected
 from components.site import addresses, badges, link_previews, share_card, stored_results
@@ -47,6 +48,8 @@ _RESULT_CACHE = "public, max-age=3600"
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
 # Most rendered pages of stored results kept in memory, 0.1 to 1 MB each: rendering takes 40 to 100 ms.
 _RENDERED = 64
+# Most files of stored results kept in memory, about 2 MB each, and more for models of many tensors: making one takes 50 to 230 ms.
+_FILES = 8
 # Values of ``embed``: the result only, and its headline only.
 _SMALL = "small"
 _EMBEDS = ("1", _SMALL)
@@ -191,8 +194,14 @@ def methods(request: Request) -> Response:
     name = request.path_params.get("name", GENERAL)
     if name and name not in ANALYZERS:
         raise HTTPException(404)
-    page = methods_page(name, f"plotly-{plots_version()}.js", link_previews.origin_of(request))
+    page = _methods(name).replace(_ORIGIN, html(link_previews.origin_of(request)))
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+@cache
+def _methods(name: str) -> str:
+    """Render a methods page, which takes 40 to 70 ms."""
+    return methods_page(name, f"plotly-{plots_version()}.js", _ORIGIN)
 
 
 def family(request: Request) -> Response:
@@ -245,9 +254,10 @@ def result_json(request: Request) -> Response:
 
 async def result_file(request: Request) -> Response:
     """Serve a stored report as the file that its page offers for download."""
-    ending = request.url.path.rpartition(".")[2]
+    identifier, ending = request.path_params["id"], request.url.path.rpartition(".")[2]
+    known = await run_in_threadpool(_stored_row, identifier)
     async with _drawing:
-        file = await run_in_threadpool(_drawn, request.path_params["id"], partial(file_of, ending=ending))
+        file = await run_in_threadpool(_file, identifier, ending) if known is not None else None
     if file is None:
         return _missing()
     headers = {
@@ -255,7 +265,16 @@ async def result_file(request: Request) -> Response:
         "Content-Security-Policy": _POLICY,
         "Cache-Control": _RESULT_CACHE,
     }
+    if ending == "html":
+        return compressed_answer(request, file.content, file.kind, headers)
     return Response(file.content, media_type=file.kind, headers=headers)
+
+
+@lru_cache(_FILES)
+def _file(identifier: str, ending: str) -> File | None:
+    """Make a file of a stored report, HTML compressed; None if there is none (see `_drawn`)."""
+    file = _drawn(identifier, partial(file_of, ending=ending))
+    return file._replace(content=compress(file.content)) if file is not None and ending == "html" else file
 
 
 def _missing() -> Response:

@@ -15,6 +15,8 @@ from tests.hub import LocalHub
 READER, BODY, CLIENT = 3, 2, 3
 # Labels per hour from one address without a login.
 LABELS = 2
+# Bytes of a block from which on the system gets it back at once, so that the memory of an app is what it still holds.
+MAPPED = 1_000_000
 # Starts an app with other values of constants.
 PATCHED_APP = ("-m", "tests.patched", "app.py")
 
@@ -43,7 +45,8 @@ def app(hub: LocalHub, app_folder: Path) -> Iterator[str]:
     with ExitStack() as stack:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
         try:
-            served = serve(app_folder, hub.url, PATCHED_APP, PATCHED=seconds, MANTISSA_LABELS_PER_ADDRESS=str(LABELS))
+            limits = {"MANTISSA_LABELS_PER_ADDRESS": str(LABELS), "MALLOC_MMAP_THRESHOLD_": str(MAPPED)}
+            served = serve(app_folder, hub.url, PATCHED_APP, PATCHED=seconds, **limits)
             url = stack.enter_context(served)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))

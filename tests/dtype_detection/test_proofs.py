@@ -10,8 +10,8 @@ from tests.cases import few
 from tests.dtype_detection.proofs import COPIES, KINDS, NATIVE, ROWS, SIZES, measured, proven, save_draw
 from tests.dtype_detection.reports import exact, inspect
 
-# Values from which each copy proves its ancestor; fp16 shows in bf16 by its smallest values alone.
-ENOUGH = {"fp16, bf16": 524_288}
+# Values from which each copy proves its ancestor. fp16 shows by its smallest values alone: in fp32 below 2^-14, in bf16 below 2^-17.
+ENOUGH = {"fp16, fp32": 65_536, "fp16, bf16": 524_288}
 
 
 def assert_right(rows: list[Proofs]) -> None:

@@ -74,7 +74,7 @@ def test_each_question_says_which_values_it_was_put_to(tmp_path: Path) -> None:
     asked = [(e.test, e.stored) for e in report.lineage.evidence]
     assert asked == [
         ("fp16_grid", "BF16"), ("fp8_runs", "BF16"),
-        ("bf16_exact", "F32"), ("fp16_exact", "F32"), ("fp16_grid", "F32"), ("fp8_runs", "F32"),
+        ("bf16_exact", "F32"), ("fp16_exact", "F32"), ("fp8_runs", "F32"),
     ]  # fmt: skip
     assert {e.stored for row in report.tensors for e in row.lineage.evidence} == {"BF16", "F32"}
     assert all(e.stored == row.dtype for row in report.tensors for e in row.lineage.evidence)

@@ -7,26 +7,42 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 _EVERY_WAY_OF_COUNTING = """
+import sys
 from itertools import product
 import numpy as np
 from numba.core.dispatcher import Dispatcher
+from analyzers.checkpoints import Tensor
 from analyzers.checkpoints.quantization import decode
 from analyzers.dtype_detection import count
-from analyzers.numerics import Accumulator, PairCounter, PairTables, count_kernels, pair_kernels, few_significands
-from analyzers.numerics import grid_kernels, grid_scales
+from analyzers.grids import GridSearch
+from analyzers.numerics import Accumulator, PairCounter, PairTables, few_significands, pair_kernels, quantize_kernels, row_kernels
 from analyzers.numerics.bins import CODE_TYPE
+from analyzers.numerics.quantization_formats import FORMATS
 from analyzers.numerics.warm_up import warm_up
+from analyzers.shrink.grid_formats import FAMILIES
+from analyzers.update_sparsity.adapters.survival import _GRIDS
 
 loops = {
-    f"{module.__name__}.{name}": loop
-    for module in (count, count_kernels, decode, pair_kernels, few_significands, grid_kernels, grid_scales)
-    for name, loop in vars(module).items()
-    if isinstance(loop, Dispatcher) and not name.startswith("_")
+    f"{name}.{attribute}": loop
+    for name, module in list(sys.modules.items())
+    if name.startswith("analyzers.numerics.")
+    for attribute, loop in vars(module).items()
+    if isinstance(loop, Dispatcher)
 }
-assert len(loops) >= 6, sorted(loops)
 warm_up()
 compiled = {name: set(loop.signatures) for name, loop in loops.items()}
 codes = {dtype: np.arange(1 << 16, dtype=np.uint32).astype(kind) for dtype, kind in CODE_TYPE.items()}
+random = np.random.default_rng(0)
+integers = (random.integers(-7, 8, (64, 512)) / 70).astype(np.float32)
+floats = random.choice(np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6]), (64, 512)) * random.choice([-1, 1], (64, 512))
+floats = (floats * np.repeat(2.0 ** random.integers(-8, -4, (64, 16)), 32, axis=1)).astype(np.float32)
+
+
+def patterns(values, dtype):
+    bits = values.view(np.uint32)
+    return bits if dtype == "F32" else (bits >> 16).astype(np.uint16) if dtype == "BF16" else values.astype(np.float16).view(np.uint16)
+
+
 for dtype in CODE_TYPE:
     Accumulator(dtype).update(codes[dtype])
 SIDES = ("F32", "F16", "BF16", "F8_E4M3")  # fp64 is counted by numpy
@@ -36,22 +52,26 @@ for one, other in product(SIDES, SIDES):
         counter.update(codes[one], codes[other], changed)
         counter.take()
 for dtype, held in count._FORMATS.items():
-    bits = held.mantissa_bits, held.exponent_bits
-    few_significands.runs_of_few_significands(codes[dtype][128:], 128, 1, *bits, 3, np.zeros(few_significands.RUN_COUNTS, dtype=np.int64))
+    for values in (codes[dtype][128:], np.full(256, held.bias << held.mantissa_bits, CODE_TYPE[dtype])):
+        counts = np.zeros(few_significands.RUN_COUNTS, dtype=np.int64)
+        few_significands.runs_of_few_significands(values, 128, 1, held.mantissa_bits, held.exponent_bits, 3, counts)
 count.exact_rows16(codes["F16"], 128, 10)
 count.exact_rows32(codes["F32"], 128, 8)
+row_kernels.informative_rows(codes["F16"], 128, 10, 5, 10, 0, 3)
+row_kernels.informative_rows(codes["F32"], 128, 23, 8, 8, 0, 16)
+for form in FORMATS.values():
+    quantize_kernels.rounding_error(integers, *form, 1.0, False)
+for form in _GRIDS.values():
+    quantize_kernels.update_lost(integers, integers, *form, (np.float32(1), np.float32(1)))
+quantize_kernels.sizes(integers, integers)
+pair_kernels.bin_of(1.0)
 grid = decode.Grid(512, 256, 128, 128, 4, 2)
 for dtype in ("F8_E4M3", "F4"):
     decode.decode(codes["F8_E4M3"][5:], 5, tuple(grid), np.ones(8, np.float32), 0, decode._table(dtype), np.zeros(1000, np.float32))
-from analyzers.checkpoints import Tensor
-from analyzers.grids import GridSearch
-grid = (np.random.default_rng(0).integers(-7, 8, (64, 512)) / 70).astype(np.float32).view(np.uint32)
-for dtype, patterns in {"F32": grid, "BF16": grid, "F16": grid.view(np.float32).astype(np.float16)}.items():
-    patterns = (patterns >> 16).astype(np.uint16) if dtype == "BF16" else patterns.view(CODE_TYPE[dtype])
+for dtype, values in product(("F32", "BF16", "F16"), (integers, floats)):
     search = GridSearch(Tensor("a.mlp.up_proj.weight", dtype, (64, 512), 0, 0, 0, "mlp", 0, False))
-    search.add(patterns.reshape(-1), 0)
+    search.add(patterns(values, dtype).reshape(-1), 0)
     assert search.found
-from analyzers.shrink.grid_formats import FAMILIES
 for dtype in ("F32", "F16", "BF16"):
     for form in (form for family in FAMILIES for form in family):
         experts = form.name == "MXFP4"
@@ -66,4 +86,4 @@ def test_every_way_of_counting_is_compiled_at_set_up() -> None:
     run = subprocess.run([sys.executable, "-c", _EVERY_WAY_OF_COUNTING], cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert run.returncode == 0, run.stderr[-2000:]
     lines = [line.split() for line in run.stdout.splitlines()]
-    assert len(lines) >= 7 and all(len(line) == 1 for line in lines), run.stdout
+    assert len(lines) >= 20 and all(len(line) == 1 for line in lines), run.stdout

@@ -1,7 +1,7 @@
 """Makes HTTP exchanges with the Hub in bounded time and converts their failures into our errors.
 
 A read timeout bounds the silence between two bytes, not a reply that trickles, and cannot be cut short from another thread. So every
-exchange has an HTTP client to itself, whose connections are known: a timer closes them at the deadline, `Transfers.close` at any time.
+exchange has an HTTP client to itself, whose connections are known: they are closed at the deadline, or by `Transfers.close` at any time.
 Clients are reused, with their open connections.
 """
 
@@ -22,6 +22,8 @@ from huggingface_hub import is_offline_mode
 
 from analyzers import limits
 from analyzers.errors import HubError, HubMisbehaved, HubUnreachable, MantissaError
+
+from .deadlines import call_after
 
 HUB_MIN_BYTES_PER_SECOND = 2_000  # A slower reply, measured over 20 seconds, is abandoned.
 HUB_ATTEMPTS = 5  # Attempts at one read.
@@ -139,24 +141,24 @@ class Transfers:
                 HubUnreachable("Offline mode is on, so the Hub is not asked: unset HF_HUB_OFFLINE to read from it."), slow=True
             )
         client, response = _client(), None
-        timers = [_timer(seconds if whole is None else min(seconds, whole), client)]
+        deadlines = [call_after(seconds if whole is None else min(seconds, whole), client.expire)]
         if whole is not None:
-            timers.append(_timer(whole, client))
+            deadlines.append(call_after(whole, client.expire))
         with self._lock:
             self._clients.add(client)
         try:
             self.check()  # close() may have been called before the client was listed
             timeout = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
             response = client.send(httpx2.Request(method, url, headers=dict(headers), extensions={"timeout": timeout}))
-            timers[0].cancel()
+            deadlines[0].cancel()
             self.check()
             yield response
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, UnicodeError, OSError) as error:
             self.check()
             raise _failed_attempt(error, client.overdue, replied=response is not None) from None
         finally:
-            for timer in timers:
-                timer.cancel()
+            for deadline in deadlines:
+                deadline.cancel()
             with self._lock:
                 self._clients.discard(client)
             if response is not None:
@@ -201,13 +203,6 @@ class Patience:
             raise failure.error from None
         self._waited += wait
         self._transfers.wait(wait)
-
-
-def _timer(seconds: float, client: _Client) -> threading.Timer:
-    timer = threading.Timer(seconds, client.expire)
-    timer.daemon = True
-    timer.start()
-    return timer
 
 
 def _too_slow() -> FailedAttempt:

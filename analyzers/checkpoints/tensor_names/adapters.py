@@ -17,13 +17,15 @@ _OF_IMAGE_MODELS = re.compile(
     r"^lora_(unet|te\d?|transformer|prior)_|(^|[._])(lora(_(linear|conv|linear_layer))?\d?[._](down|up|mid)|hada_t[12]|lokr_t2|oft_blocks"
     r"|oft_diag|dora_scale)(\.|$)"
 )
+# Each of these names has one of these parts: most names have none, which is faster to see
+_PARTS = ("lora", "ia3_l", "hada_", "lokr_", "oft_", "vera_lambda_", "prompt_embeddings", "dora_scale")
 
 IS_ADAPTER = "This is an adapter"
 
 
 def is_adapter_parameter(name: str) -> bool:
     """Return whether a tensor has the name of an adapter's parameter."""
-    return bool(_PARAMETERS.search(name) or _OF_IMAGE_MODELS.search(name))
+    return any(part in name for part in _PARTS) and bool(_PARAMETERS.search(name) or _OF_IMAGE_MODELS.search(name))
 
 
 def adapter_rank(tensors: Sequence[Tensor]) -> int:

@@ -1,0 +1,25 @@
+"""Draws the progress of an analysis with a bar of tqdm."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from analyzers.base import Progress
+
+COMPILING = "compiling once"
+"""The note of progress while loops are compiled: see `numerics.compilation`."""
+
+
+def drawn(items: Iterator[Any], bar: Any) -> Iterator[Any]:
+    """Yield ``items``, and draw their progress with ``bar``, a new one, which also says when loops are compiled."""
+    from analyzers.numerics.compilation import on_compiling
+
+    name = bar.desc
+    with closing(items), bar, on_compiling(lambda: bar.set_description_str(f"{name}, {COMPILING}")):  # type: ignore[type-var]
+        for item in items:
+            if isinstance(item, Progress):
+                bar.set_description_str(name, refresh=False)
+                bar.unit = "B" if item.unit == "bytes" else f" {item.unit}"
+                bar.total = item.total or None
+                bar.update(item.done - bar.n)
+            yield item

@@ -1,97 +1,131 @@
-"""Compares checkpoints: which of them comes from the others (parents), then what changed on the way (update sparsity)."""
+"""Compares checkpoints: which of them comes from the others (parents), then what changed on the way (update sparsity).
+
+Two checkpoints are read once: each is explained by the other, and what changed is counted, in the same pass. Of several ones over a network
+a sample is kept in memory, so that quick mode reads them once too.
+"""
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal
 
-from analyzers.base import Progress, Report, Timing, WeightsRequest, content_id, environment
-from analyzers.checkpoints import Access, MergedCheckpoint, canonical_names, check_side, open_sides, with_commits
+from analyzers.base import Progress, Timing, WeightsRequest, content_id, environment
+from analyzers.checkpoints import (
+    Access,
+    Checkpoint,
+    Kept,
+    Matching,
+    MergedCheckpoint,
+    SharedPlan,
+    canonical_names,
+    check_side,
+    open_sides,
+    with_commits,
+    with_kept,
+)
+from analyzers.compare.one_pass import OnePass
 from analyzers.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.compare.sentences import changes, sentence
 from analyzers.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.parents import ParentsReport, ParentsRequest
-from analyzers.parents import analyze as analyze_parents
+from analyzers.parents.analyze import FITTED, Pass, Search
+from analyzers.parents.candidates import Opened, find, side_names
 from analyzers.parents.construction import BY_CONSTRUCTION
 from analyzers.parents.facts import related
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
-from analyzers.update_sparsity import analyze as analyze_sparsity
+from analyzers.update_sparsity.analyze import Comparison, device_of
 
 # Rank of stacks and exact merges, whose direction the weights show; and the residual, in multiples of rounding, of other complete merges.
 _SHOWN, _ROUNDED = 3, 2.0
+# Most bytes of a sample over a network that are kept for further passes.
+_KEPT_BYTES = 256 << 20
+
+Key = tuple[str, str]  # reference and commit
 
 
 def analyze(request: CompareRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | CompareReport]:
     """Compare the models; yields progress in bytes, then the report.
 
     The last model is explained by the others. Weights may show that another one is the descendant: the model that resembles it most is
-    explained too, by a sample, and the verdict that says more is kept. access, largest: as in `parents.analyze`, for each pass. Raises
-    MantissaError.
+    explained too, and the verdict that says more is kept. access, largest: as in `parents.analyze`, for each pass. Raises MantissaError.
     """
     start = perf_counter()
-    comparison = _Comparison(request, access or Access(), largest)
-    yield from comparison.open()
-    parents = yield from comparison.explain()
-    sparsity, notes = yield from comparison.count(parents)
-    yield comparison.report(parents, sparsity, notes, start)
+    with ExitStack() as stack:
+        comparison = _Comparison(request, access or Access(), largest, stack)
+        yield from comparison.open()
+        parents = yield from comparison.explain()
+        sparsity, notes = yield from comparison.count(parents)
+        yield comparison.report(parents, sparsity, notes, start)
 
 
 class _Comparison:
     """The models with their commits, and the analyses that are asked about them."""
 
-    def __init__(self, request: CompareRequest, access: Access, largest: int | None) -> None:
-        self._request, self._access, self._largest = request, access, largest
-        self._pinned: dict[tuple[str, str], str] = {}
-        self._nbytes = 0
+    def __init__(self, request: CompareRequest, access: Access, largest: int | None, stack: ExitStack) -> None:
+        self._request, self._access, self._largest, self._stack = request, access, largest, stack
+        self._pinned: dict[Key, str] = {}
+        self._sides: dict[Key, Checkpoint] = {}
+        self._matching, self._kept = Matching(request.include, request.exclude), Kept(_KEPT_BYTES)
+        self._sampled: tuple[list[Key], Pass] | None = None  # the first sample of several models
+        self._counted: tuple[list[Key], Comparison] | None = None  # what changed, if it was counted in the pass of parents
+        self._nbytes, self._again = 0, 0.0  # seconds of reading that both reports have
 
     def open(self) -> Iterator[Progress]:
-        """Resolve the models once, so that all passes read the same commits."""
+        """Open the models once, so that all passes read the same commits; and the candidates of a single one."""
         request, number = self._request, len(self._request.models)
         names = [f"Model {i}" if number > 1 else "Model" for i in range(1, number + 1)]
         sides = yield from open_sides(request.models, names, self._access, request.subfolder, into_first=True)
-        try:
-            # What is made of another model is explained by it.
-            for side, name in sorted(zip(sides, names, strict=True), key=lambda each: isinstance(each[0], MergedCheckpoint)):
-                check_side(side, name, bool(request.include))
-                if (side.ref, side.commit) in self._pinned:
-                    raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different models.")
-                self._pinned[side.ref, side.commit] = with_commits(side.ref, side.commit)
-            self._facts = [side.facts() for side in sides]
-            self._named = canonical_names(request.models, sides)
-        finally:
-            for side in sides:
-                side.close()
+        for side in sides:
+            self._stack.enter_context(side)
+        # What is made of another model is explained by it.
+        for side, name in sorted(zip(sides, names, strict=True), key=lambda each: isinstance(each[0], MergedCheckpoint)):
+            check_side(side, name, bool(request.include))
+            if (side.ref, side.commit) in self._pinned:
+                raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different models.")
+            self._pinned[side.ref, side.commit] = with_commits(side.ref, side.commit)
+            self._sides[side.ref, side.commit] = side
+        self._facts = [side.facts() for side in sides]
+        self._named = canonical_names(request.models, sides)
+        self._opened = Opened(list(self._sides.values()), ["named"] * (number - 1), [])
+        if number == 1:
+            (model,) = self._pinned.values()
+            asked = self._options(ParentsRequest, request.mode, model=model, suggested=request.suggested)
+            yield from find(asked, self._access, self._stack, self._opened)
+            self._sides |= {(side.ref, side.commit): side for side in self._opened.sides}
+        elif number > 2:
+            self._sides = {key: with_kept(side, self._kept) for key, side in self._sides.items()}
 
     def explain(self) -> Generator[Progress, None, ParentsReport]:
         """Explain the last model by the others, or the one that resembles it most if that says more."""
-        subject, mode = [*self._pinned.values()][-1], self._request.mode
-        several = len(self._pinned) > 1
-        report = yield from self._parents(subject, "quick" if several else mode)
-        unrelated = len(self._pinned) == 2 and report.verdict in ("unrelated", "undecided")
-        if several and report.verdict != "same-weights" and not unrelated:
-            reverse = yield from self._parents(self._pinned[_nearest(report)], "quick")
-            # A checkpoint in the middle of a run is nearly a combination of the others, which does not make it a merge.
-            between = report.verdict == "derived" and reverse.verdict == "merge"
-            if _says(reverse) > _says(report) and not between:
-                subject, report = self._pinned[_nearest(report)], reverse
-        if report.mode != mode:
-            report = yield from self._parents(subject, mode)
+        mode, subject = self._request.mode, [*self._pinned][-1]
+        if len(self._sides) == 2:
+            return (yield from self._explain_pair(subject))
+        if len(self._pinned) == 1:
+            return (yield from self._explain(subject, mode))
+        report = yield from self._explain(subject, "quick")
+        if report.verdict != "same-weights":
+            reverse = yield from self._explain(_nearest(report), "quick")
+            if _is_better(reverse, report):
+                subject, report = _nearest(report), reverse
+        if mode == "exact":
+            self._kept.stop()
+            report = yield from self._explain(subject, mode, self._before(report) if report.verdict != "unrelated" else ())
         return report
 
     def count(self, parents: ParentsReport) -> Generator[Progress, None, tuple[SparsityReport | None, list[str]]]:
         """Count what changed on the way to the model that is explained; returns notes if that is not possible."""
         if parents.verdict == "unrelated":
             return None, []
-        subject, best = parents.checkpoint, parents.candidates[0]
-        before = [(best.ref, best.commit)]
-        if parents.verdict == "derived":  # related models in the order given: a trajectory
-            same = {(row.ref, row.commit) for row in parents.candidates if related(row)} | {*before}
-            before = [key for key in self._pinned if key in same] or before
-        base, *tuned = [self._pinned.get(key) or with_commits(*key) for key in (*before, (subject.ref, subject.commit))]
-        request = self._options(SparsityRequest, self._request.mode, base=base, tuned=tuple(tuned))
-        request = request.model_copy(update={"eta": self._request.eta, "spectral": self._request.spectral})
+        start, keys = perf_counter(), [*self._before(parents), (parents.checkpoint.ref, parents.checkpoint.commit)]
         try:
-            report = yield from self._ask(analyze_sparsity(request, self._access, largest=self._largest))
+            if self._counted is not None and self._counted[0] == keys:
+                comparison = self._counted[1]
+            else:
+                comparison = self._comparison(keys, self._sample(keys))
+                yield from self._follow(comparison, comparison.count())
+            yield from self._follow(comparison, comparison.look_further())
+            report = comparison.report(start)
         except (InvalidRequest, UnsupportedWeights, LimitExceeded) as error:
             return None, [f"What changed was not counted: {error}"]
         changed = changes(report)
@@ -125,7 +159,7 @@ class _Comparison:
             mode=request.mode,
             bytes_read=self._nbytes,
             notes=tuple(dict.fromkeys(several)),
-            timing=Timing.since(start, self._nbytes, sum(part.timing.reading_seconds for part in (parents, sparsity) if part)),
+            timing=Timing.since(start, self._nbytes, sum(part.timing.reading_seconds for part in (parents, sparsity) if part) - self._again),
             environment=environment("cpu", ("numpy", "numba", "scipy", "torch", "huggingface_hub", "pydantic")),
         )
 
@@ -133,26 +167,112 @@ class _Comparison:
         side = parents.checkpoint
         return len(self._pinned) > 1 and (side.ref, side.commit) == [*self._pinned][-1]
 
-    def _parents(self, subject: str, mode: str) -> Generator[Progress, None, ParentsReport]:
-        others = tuple(name for name in self._pinned.values() if name != subject)
+    def _explain_pair(self, subject: Key) -> Generator[Progress, None, ParentsReport]:
+        """Explain one of two models by the other one."""
+        (other,) = [key for key in self._sides if key != subject]
+        keys, exchanged = [subject, other], [other, subject]
+        forward, backward = self._search(keys, self._request.mode), self._search(exchanged, self._request.mode)
+        planned = forward.prepare(self._request.budget)
+        shared = SharedPlan(planned.alignment, planned.plan, (1, 0))
+        mirror = backward.prepare(shared=shared) if len(self._pinned) > 1 and not planned.left_on else None
+        both = (backward, mirror) if mirror is not None and mirror.shared else None
+        report = yield from self._read(keys, forward, planned, both, exchanged)
+        if len(self._pinned) == 1 or report.verdict in ("same-weights", "unrelated", "undecided"):
+            return report
+        reverse = yield from self._conclude(*both) if both is not None else self._explain(other, "quick")
+        if not _is_better(reverse, report):
+            return report
+        return reverse if reverse.mode == report.mode else (yield from self._explain(other, report.mode))
+
+    def _explain(self, subject: Key, mode: str, before: Sequence[Key] = ()) -> Generator[Progress, None, ParentsReport]:
+        """Explain a model by the others. before: the models from which changes are counted in the same pass."""
+        keys = [subject, *(key for key in self._sides if key != subject)]
+        search = self._search(keys, mode)
+        yield from self._follow(search, search.screen())
+        if len(keys) > 1 + FITTED:
+            yield from self._follow(search, search.read())
+            return search.report(search.start)
+        planned = search.prepare(shared=self._sample(keys) if mode == "quick" else None)
+        if mode == "quick" and self._sampled is None:
+            self._sampled = keys, planned
+        return (yield from self._read(keys, search, planned, None, [*before, subject] if before else []))
+
+    def _read(
+        self, keys: Sequence[Key], search: Search, planned: Pass, exchanged: tuple[Search, Pass] | None, compared: list[Key]
+    ) -> Generator[Progress, None, ParentsReport]:
+        """Read the models ``keys`` and explain the first one.
+
+        In the same pass, explain the second one by it if ``exchanged`` is given, and count what changed over the models ``compared``, the
+        last of them the descendant, if that is possible.
+        """
+        order = tuple(keys.index(key) for key in compared)
+        comparison = self._shared_comparison(compared, SharedPlan(planned.alignment, planned.plan, order)) if compared else None
+        if planned.left_on or (exchanged is None and comparison is None):
+            yield from self._follow(search, search.read(planned))
+            return search.report(search.start)
+        sides, names = [self._sides[key] for key in keys], ["Model", *side_names(len(keys) - 1)]
+        one = OnePass(sides, names, (search, planned), exchanged, comparison, order)
+        yield from self._follow(None, one.count())
+        if comparison is not None:
+            self._counted, self._again = (compared, comparison), one.seconds
+        return (yield from self._conclude(search, planned))
+
+    def _conclude(self, search: Search, counted: Pass) -> Generator[Progress, None, ParentsReport]:
+        """Explain a model by what was counted."""
+        yield from self._follow(search, search.read(counted, counted=True))
+        return search.report(search.start)
+
+    def _before(self, parents: ParentsReport) -> list[Key]:
+        """Return the models from which changes are counted: the best candidate, or related models in the order given, a trajectory."""
+        best = parents.candidates[0]
+        before = [(best.ref, best.commit)]
+        if parents.verdict == "derived":
+            same = {(row.ref, row.commit) for row in parents.candidates if related(row)} | {*before}
+            before = [key for key in self._pinned if key in same] or before
+        return before
+
+    def _search(self, keys: Sequence[Key], mode: str) -> Search:
+        """Return the analysis of the first of some models by the others."""
+        subject, *others = [self._pinned[key] for key in keys] if len(self._pinned) > 1 else [*self._pinned.values()]
         suggested = () if others else self._request.suggested
-        request = self._options(ParentsRequest, mode, model=subject, candidates=others, suggested=suggested)
-        report: ParentsReport = yield from self._ask(analyze_parents(request, self._access, largest=self._largest))
-        return report
+        request = self._options(ParentsRequest, mode, model=subject, candidates=tuple(others), suggested=suggested)
+        opened = replace(self._opened, sides=[self._sides[key] for key in keys], notes=list(self._opened.notes))
+        return Search(request, opened, self._largest, self._matching)
+
+    def _comparison(self, keys: Sequence[Key], shared: SharedPlan | None) -> Comparison:
+        """Return the comparison of the first of some models with the others. Raises as `analyzers.update_sparsity.analyze` does."""
+        base, *tuned = [self._pinned.get(key) or with_commits(*key) for key in keys]
+        request = self._options(SparsityRequest, self._request.mode, base=base, tuned=tuple(tuned))
+        request = request.model_copy(update={"eta": self._request.eta, "spectral": self._request.spectral})
+        sides = [self._sides[key] for key in keys]
+        return Comparison(request, sides, device_of(request, self._access), self._largest, self._matching, shared)
+
+    def _shared_comparison(self, keys: Sequence[Key], shared: SharedPlan) -> Comparison | None:
+        """Return the comparison if it can share the pass; None if not, or if it is refused, which `count` says then."""
+        try:
+            comparison = self._comparison(keys, shared)
+        except (InvalidRequest, UnsupportedWeights, LimitExceeded):
+            return None
+        return comparison if comparison.is_shared else None
+
+    def _sample(self, keys: Sequence[Key]) -> SharedPlan | None:
+        """Return the plan of the sample of some models that is kept; None if none is."""
+        if self._sampled is None or not self._kept.nbytes or self._request.mode == "exact":
+            return None
+        read, planned = self._sampled
+        return SharedPlan(planned.alignment, planned.plan, tuple(read.index(key) for key in keys))
 
     def _options(self, kind: Any, mode: str, **fields: Any) -> Any:
         """Return a request of this kind, with the options that all analyses of weights share."""
         return kind(**{name: getattr(self._request, name) for name in WeightsRequest.model_fields} | {"mode": mode} | fields)
 
-    def _ask(self, analysis: Iterator[Any]) -> Generator[Progress, None, Any]:
-        before = self._nbytes
-        with closing(analysis) as steps:  # type: ignore[type-var]
-            for step in steps:
-                if isinstance(step, Report):
-                    self._nbytes += vars(step)["bytes_read"]
-                    return step
-                yield step.model_copy(update={"done": before + step.done, "total": before + step.total})
-        raise AssertionError("an analysis ends with its report")
+    def _follow(self, analysis: Search | Comparison | None, steps: Iterator[Progress]) -> Iterator[Progress]:
+        """Yield the steps of an analysis, or of a pass that several count, with the bytes of all that was read before."""
+        before, already, done = self._nbytes, analysis.nbytes if analysis is not None else 0, 0
+        for step in steps:
+            done = step.done - already
+            yield step.model_copy(update={"done": before + done, "total": before + step.total - already})
+        self._nbytes = before + (analysis.nbytes - already if analysis is not None else done)
 
 
 def _nearest(report: ParentsReport) -> tuple[str, str]:
@@ -176,6 +296,13 @@ def _says(report: ParentsReport) -> tuple[int, float]:
     if verdict == "stack":  # of two models made of the same layers, the larger one repeats some
         return _SHOWN, float(report.checkpoint.parameters)
     return {"same-weights": 5, "quantized-copy": 4, "merge": 1, "derived": 1}.get(verdict, 0), 0.0
+
+
+def _is_better(reverse: ParentsReport, report: ParentsReport) -> bool:
+    """Return whether a verdict on another model says more than that on the last one."""
+    # A checkpoint in the middle of a run is nearly a combination of the others, which does not make it a merge.
+    between = report.verdict == "derived" and reverse.verdict == "merge"
+    return _says(reverse) > _says(report) and not between
 
 
 def _direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] | None:

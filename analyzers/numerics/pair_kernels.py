@@ -181,7 +181,7 @@ def count_values(
 
 @njit(nogil=True, cache=True)
 def _read(
-    base: NDArray[np.uint32], tuned: NDArray[np.uint32], w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], size: Any
+    base: NDArray[np.uint32], tuned: NDArray[np.uint32], w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], size: int
 ) -> None:  # fmt: skip
     """Set ``w``, ``v`` and ``steps`` to those of the first ``size`` pairs of fp32 patterns."""
     for i in range(size):
@@ -241,7 +241,7 @@ def count_pairs(
                     counts[NONFINITE] += 1
         if not differing:
             continue
-        found: Any = np.int64(0)
+        found: Any = np.int64(0)  # for a literal, `_read` would be compiled once more
         if joint.size and largest < _INFINITY:
             found = _count_near(base[start:stop], tuned[start:stop], joint, index)
         elif differing < (stop - start) // 2:

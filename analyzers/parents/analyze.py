@@ -12,16 +12,15 @@ from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
+    Alignment,
     Checkpoint,
+    Matching,
     Plan,
-    Reader,
+    SharedPlan,
     adapter_rank,
-    align,
     base_coverage,
     canonical_names,
     layout_words,
-    remaining_budget,
-    repeated,
     stream,
     tuned_coverage,
 )
@@ -75,10 +74,26 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         opened = yield from open_all(request, access, stack)
-        search = _Search(request, opened, largest)
+        search = Search(request, opened, largest)
         yield from search.screen()
         yield from search.read()
         yield search.report(start)
+
+
+@dataclass(slots=True)
+class Pass:
+    """What is read of the model and the candidates ``numbers``, and what counts it.
+
+    left_on: the device on which tensors stay; shared: whether it is read by the plan of another comparison.
+    """
+
+    numbers: Sequence[int]
+    alignment: Alignment
+    plan: Plan
+    counter: Counter
+    collector: Collector
+    left_on: str
+    shared: bool
 
 
 @dataclass(slots=True)
@@ -90,26 +105,28 @@ class _Read:
     chance: list[Chance]
 
 
-class _Search:
-    """The model ``sides[0]`` and its candidates, the values read from them, and the conclusions."""
+class Search:
+    """The model ``sides[0]`` and its candidates, the values read from them, and the conclusions.
 
-    def __init__(self, request: ParentsRequest, opened: Opened, largest: int | None) -> None:
+    matching: of the sides, if others use it too. nbytes, requests: what was read so far, by others too where they count the same pass.
+    """
+
+    def __init__(self, request: ParentsRequest, opened: Opened, largest: int | None, matching: Matching | None = None) -> None:
         self._request, self._sides, self._sources, self._notes, self._largest = request, opened.sides, opened.sources, opened.notes, largest
         self._names = ["Model", *side_names(len(opened.sources))]
         self._numbers = list(range(1, len(opened.sides)))
         held = {getattr(side.repository, "device", "cpu") for side in opened.sides}
         in_place = request.mode == "exact" and request.device != "cpu" and held == {"cuda"}
         self._device = "cuda" if in_place else ""  # where tensors in memory are counted
-        self._readers = [Reader(side, name) for side, name in zip(self._sides, self._names, strict=True)]
-        self._repeats = [repeated(side, request.mode == "exact") for side in self._sides]
+        self._matching = matching or Matching(request.include, request.exclude)
         self._rows: dict[int, Candidate] = {}
         self._coverage: dict[int, tuple[Coverage, Coverage]] = {}
         self._stack: Stack | None = None
         self._examination: Examination | None = None
         self._much = False  # whether a substantial share of the values is the best candidate's
         self._difference: Difference | None = None
-        self._nbytes = self._requests = 0
-        self._reading = 0.0
+        self.nbytes = self.requests = 0
+        self.start, self._reading = perf_counter(), 0.0
         self._read: _Read | None = None
         self._fit: Fitted | None = None
 
@@ -117,7 +134,8 @@ class _Search:
         """Choose the candidates that are most similar in a small sample, if there are many."""
         if len(self._numbers) <= FITTED:
             return
-        read = yield from self._stream(self._numbers, "quick", max(1, self._request.budget // _SCREENED), "comparing all candidates")
+        screening = self._prepare(self._numbers, "quick", max(1, self._request.budget // _SCREENED))
+        read = yield from self._stream(screening, "comparing all candidates")
         for number, row in self._candidate_rows(read).items():
             self._rows[number] = row
         self._numbers = [
@@ -128,13 +146,24 @@ class _Search:
         if left > 0:
             self._notes.append(f"{plural(left, 'candidate was', 'candidates were')} compared in a small sample only, as less similar.")
 
-    def read(self) -> Iterator[Progress]:
-        """Match layers, read, fit, and decompose the difference from the only parent."""
-        read, request = self._read, self._request
+    def prepare(self, budget: int | None = None, shared: SharedPlan | None = None) -> Pass:
+        """Match layers and plan what to read of the chosen candidates.
+
+        budget: in bytes, by default what `measure` leaves of that of the request; shared: to read by, if it fits.
+        """
+        request = self._request
+        return self._prepare(self._numbers, request.mode, max(1, request.budget * 7 // 8) if budget is None else budget, shared)
+
+    def read(self, planned: Pass | None = None, counted: bool = False) -> Iterator[Progress]:
+        """Match layers, read, fit, and decompose the difference from the only parent.
+
+        planned: what `prepare` returned, if it was called; counted: it was read already.
+        """
+        read = self._read
         if self._numbers:
-            yield self._progress(0, "matching tensors")
-            budget = max(1, request.budget * 7 // 8)  # the rest is for `measure`
-            read = yield from self._stream(self._numbers, request.mode, budget, "reading weights")
+            yield self._progress(self.nbytes, "matching tensors")
+            planned = planned or self.prepare()
+            read = self._finish(planned) if counted else (yield from self._stream(planned, "reading weights"))
             self._rows |= self._candidate_rows(read)
         if read is None or not any(row.compared or row.vectors_equal is not None for row in self._rows.values()):
             raise InvalidRequest(_nothing_shared(self._sides))
@@ -149,42 +178,54 @@ class _Search:
         if alone and best in self._numbers and related(row) and (row.cosine_without or 0.0) > _RELATED and row.equal_share != 1:
             yield from self._decompose(best)
 
-    def _stream(self, numbers: Sequence[int], mode: str, budget: int, note: str) -> Generator[Progress, None, _Read]:
-        """Read the model and the candidates ``numbers`` at the same positions and count."""
-        sides = [self._sides[number] for number in (0, *numbers)]
-        readers = [self._readers[number] for number in (0, *numbers)]
-        repeats = [self._repeats[number] for number in (0, *numbers)]
-        alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, repeats, readers, mode == "exact")
+    def _prepare(self, numbers: Sequence[int], mode: str, budget: int, shared: SharedPlan | None = None) -> Pass:
+        """Match the model and the candidates ``numbers``, and plan what to read at the same positions of all."""
+        sides, names = [self._sides[number] for number in (0, *numbers)], [self._names[number] for number in (0, *numbers)]
+        alignment = self._matching.align(sides, names, mode == "exact")
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
-        budget = remaining_budget(budget, readers)
-        left_on = self._device if mode == "exact" else ""
-        plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed, bool(left_on))
-        check_size(self._nbytes + plan.nbytes, self._largest)
+        left_on, plan = self._device if mode == "exact" else "", shared.of(alignment) if shared is not None else None
+        is_shared = plan is not None
+        if plan is None:
+            budget = self._matching.remaining_budget(budget, sides)
+            plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed, bool(left_on))
+        check_size(self.nbytes + plan.nbytes, self._largest)
         fit = len(numbers) <= FITTED
         elements = sum(span.count for span in plan.spans)
         keep = min(1.0, _KEPT_NUMBERS / len(sides) / max(1, elements)) if fit else 0.0
-        count = Counter(alignment, len(numbers), fit, keep, elements)
-        collector = Collector(alignment, plan, len(numbers))
-        before, requests, reading = self._nbytes, self._requests, perf_counter() - self._reading
+        counter = Counter(alignment, len(numbers), fit, keep, elements)
+        return Pass(numbers, alignment, plan, counter, Collector(alignment, plan, len(numbers)), left_on, is_shared)
+
+    def _stream(self, planned: Pass, note: str) -> Generator[Progress, None, _Read]:
+        """Read the model and the candidates at the same positions and count."""
+        plan = planned.plan
+        before, requests, reading = self.nbytes, self.requests, perf_counter() - self._reading
         yield self._progress(plan.nbytes, note)
-        work = count if not left_on else DeviceCounter(count)
-        names = [self._names[number] for number in (0, *numbers)]
-        with closing(stream(sides, plan.spans, work, names, left_on)) as steps:  # type: ignore[type-var]
+        work = planned.counter if not planned.left_on else DeviceCounter(planned.counter)
+        sides, names = [self._sides[number] for number in (0, *planned.numbers)], [self._names[number] for number in (0, *planned.numbers)]
+        with closing(stream(sides, plan.spans, work, names, planned.left_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
-                    collector.add(step.span, step.result)
-                self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
+                    planned.collector.add(step.span, step.result)
+                self.nbytes, self.requests = before + step.bytes_read, requests + step.requests
                 self._reading = perf_counter() - reading
                 yield self._progress(before + plan.nbytes, note)
         if isinstance(work, DeviceCounter):
             work.settle()
-        self._alignment, self._plan = alignment, plan
+        return self._finish(planned)
+
+    def add_read(self, nbytes: int, requests: int, seconds: float) -> None:
+        """Add to what was read: a pass that others counted too."""
+        self.nbytes, self.requests, self._reading = self.nbytes + nbytes, self.requests + requests, self._reading + seconds
+
+    def _finish(self, counted: Pass) -> _Read:
+        """Combine what was counted."""
+        self._alignment, self._plan, numbers = counted.alignment, counted.plan, counted.numbers
         filters = self._request.include, self._request.exclude
         for column, number in enumerate(numbers):
-            model = base_coverage(sides[0], alignment, [column], *filters)
-            self._coverage[number] = model, tuned_coverage(sides[1 + column], alignment, column, *filters)
-        return _Read(list(numbers), collector.sums(), [count.chance(i) for i in range(len(numbers))])
+            model = base_coverage(self._sides[0], counted.alignment, [column], *filters)
+            self._coverage[number] = model, tuned_coverage(self._sides[number], counted.alignment, column, *filters)
+        return _Read(list(numbers), counted.collector.sums(), [counted.counter.chance(i) for i in range(len(numbers))])
 
     def _conversion(self) -> Iterator[Conversion]:
         """Yield a row for each tensor if much of the model is the best candidate's, else only rows of unusual tensors."""
@@ -217,11 +258,12 @@ class _Search:
         if not self._much and not (alone and related(row) and (row.cosine_without or 0.0) > _RELATED):
             return
         self._examination = examination
-        names, readers = [self._names[i] for i in (0, best)], [self._readers[i] for i in (0, best)]
-        before, requests = self._nbytes, self._requests
+        names = [self._names[i] for i in (0, best)]
+        readers = [self._matching.reader(self._sides[i], self._names[i]) for i in (0, best)]
+        before, requests = self.nbytes, self.requests
         for step in examination.examine([self._sides[0], self._sides[best]], names, readers):
-            self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
-            yield self._progress(self._nbytes, "examining what differs")
+            self.nbytes, self.requests = before + step.bytes_read, requests + step.requests
+            yield self._progress(self.nbytes, "examining what differs")
         self._much = self._much or any(counts.compared == counts.nearest for counts in examination.on_grids.values())
 
     def _decompose(self, best: int) -> Iterator[Progress]:
@@ -229,14 +271,14 @@ class _Search:
         column = self._read.numbers.index(best)
         differences = Differences.of(self._alignment, column, self._request.budget // 8)
         sides = [self._sides[number] for number in (0, *self._read.numbers)]
-        before, requests = self._nbytes, self._requests
+        before, requests = self.nbytes, self.requests
         for step in measure(differences, sides, ["Model", *(self._names[number] for number in self._read.numbers)]):
-            self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
+            self.nbytes, self.requests = before + step.bytes_read, requests + step.requests
             yield self._progress(before + differences.nbytes, "decomposing the difference")
         self._difference = differences.found(self._sides[best].ref)
 
     def _progress(self, total: int, note: str) -> Progress:
-        return Progress(done=self._nbytes, total=max(total, self._nbytes), unit="bytes", note=note)
+        return Progress(done=self.nbytes, total=max(total, self.nbytes), unit="bytes", note=note)
 
     def _dtype(self) -> str | None:
         """Return the single dtype of the model's matrices; None if there are several."""
@@ -269,8 +311,8 @@ class _Search:
             request=request.model_copy(update={"model": named[0], "candidates": tuple(named[1:])}),
             checkpoint=self._sides[0].facts(),
             mode=request.mode,
-            bytes_read=self._nbytes,
-            requests=self._requests,
+            bytes_read=self.nbytes,
+            requests=self.requests,
             values_compared=max(row.compared for row in candidates),
             verdict=verdict,
             statement=statement,
@@ -285,7 +327,7 @@ class _Search:
             unseen=unseen[1] if unseen else None,
             coverage=self._coverages(order[0], stack),
             conversion=tuple(self._conversion())[: limits.REPORT_TENSORS] if not stack else (),
-            timing=Timing.since(start, self._nbytes, self._reading),
+            timing=Timing.since(start, self.nbytes, self._reading),
             environment=environment(self._device or "cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
         )
 

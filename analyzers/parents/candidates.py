@@ -31,11 +31,11 @@ def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Gener
     _check_different(sides)
     opened = Opened(sides, ["named"] * len(request.candidates), [])
     if not request.candidates:
-        yield from _find(request, access, stack, opened)
+        yield from find(request, access, stack, opened)
     return opened
 
 
-def _find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Opened) -> Iterator[Progress]:
+def find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Opened) -> Iterator[Progress]:
     """Add the base of a model with adapters, the candidates that the card names, and those that the library suggests."""
     (base, _), *adapters = opened.sides[0].parts
     own = [with_commits(base.ref, base.commit)] if adapters else []

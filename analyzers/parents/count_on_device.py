@@ -12,28 +12,24 @@ from typing import Any
 import numpy as np
 
 from analyzers.checkpoints import Chunk, Span
+from analyzers.numerics.piece_kernels import BLOCK, FAR, FEWEST_ROWS, SMOOTH
 from analyzers.numerics.torch_kernels import histogram
 from analyzers.parents.count import (
     BEYOND,
-    BLOCK,
-    FAR,
-    FEWEST_ROWS,
     GROUPS,
     OUTLIERS,
     OUTLYING,
     PAIR_SUMS,
     PRODUCTS,
-    SMOOTH,
     STRUCTURED,
     Counted,
     Counter,
     is_matrix,
-    is_smooth,
     piece_length,
-    signs,
-    structured_sums,
 )
+from analyzers.parents.regular_pieces import PATTERNS
 from analyzers.parents.rounding import FORMATS, THROUGH
+from analyzers.parents.shared_structure import is_smooth, signs, structured_sums
 
 _AT_ONCE = 1 << 20  # values of all sides, which take some 100 bytes for each
 _WAITING_BYTES = 64 << 20  # of pieces that the CPU gets
@@ -41,7 +37,6 @@ _FLOATS = {
     "F32": "float32", "BF16": "bfloat16", "F16": "float16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
-_PATTERNS = 1 << 16
 _CASTS = 1 + len(THROUGH)
 
 
@@ -67,8 +62,9 @@ class DeviceCounter:
         """Add the histograms of all spans to those of the counter."""
         if not isinstance(self._histograms, int):
             counts = self._histograms.cpu().numpy()
-            self._counter.histograms += counts[..., :_PATTERNS]
-            self._counter.smooth += counts[0, :, _PATTERNS]
+            x, p, equal = counts[..., :PATTERNS]
+            self._counter.patterns.counts += np.stack([x, x - equal, p - equal], axis=1)
+            self._counter.smooth += counts[0, :, PATTERNS]
 
 
 class _Sums:
@@ -86,7 +82,7 @@ class _Sums:
         self._dtypes = [side.counted_as for side in group.sides if side is not None]
         self._matrix, self._width = is_matrix(group.base.shape, group.base.role), span.tensor.shape[-1]
         number = len(self._holders)
-        self.histograms = self._zeros(3, counter.candidates, _PATTERNS + 1, dtype=torch.int64)
+        self.histograms = self._zeros(3, counter.candidates, PATTERNS + 1, dtype=torch.int64)
         self._pairs, self._others, self._broken = self._zeros(number, PAIR_SUMS), self._zeros(number, _CASTS), self._zeros(number, _CASTS)
         self._exact, self._fit = self._zeros(number), self._zeros(2)  # of the fit: rounding, outliers
         self._grams = self._zeros(GROUPS if counter.sides else 0, 1 + number, 1 + number)
@@ -175,7 +171,7 @@ class _Sums:
                     sums[column] = torch.dot(*terms)
             self._pairs[row] += torch.cat([torch.stack([each.double() for each in sums]), casts[row]])
             for table, side, mask in ((0, 0, chosen), (1, 1 + row, chosen), (2, 0, same & ~smooth[:, None])):
-                self.histograms[table, i, :-1] += histogram(torch.where(mask, codes[side], _PATTERNS).flatten(), _PATTERNS + 1)[:-1]
+                self.histograms[table, i, :-1] += histogram(torch.where(mask, codes[side], PATTERNS).flatten(), PATTERNS + 1)[:-1]
             self.histograms[0, i, -1] += (smooth[:, None] & chosen).sum()
         if self._counter.sides and self._holders:
             self._add_fit(values, both.all(0), far.any(0), blocks)
@@ -248,7 +244,7 @@ class _Sums:
             for piece in np.moveaxis(together.cpu().numpy(), 1, 0):
                 rows = piece.shape[1] // self._width
                 if self._holders and piece[0].any() and not is_smooth(signs(piece[0], self._width), rows):
-                    self._result.pairs[self._holders, STRUCTURED] += structured_sums(piece, self._width)
+                    self._result.pairs[np.ix_(self._holders, STRUCTURED)] += structured_sums(piece, self._width)
         self._structured = []
 
 

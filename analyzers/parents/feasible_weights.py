@@ -84,8 +84,6 @@ def bounds(values: Floats, parents: Floats, weights: Floats, dtype: str, stored:
     apart as other parents. Omitting half-spaces can only widen the bounds, which are limited to ``weights`` +- 1. The weight of a parent
     that is 0 everywhere is unchanged.
     """
-    from scipy.optimize import linprog
-
     low, high, error = slabs(values, parents, weights, dtype, stored)
     low, high, total = low - error, high + error, weights @ parents
     exact = (low <= total) & (total <= high)
@@ -105,6 +103,11 @@ def bounds(values: Floats, parents: Floats, weights: Floats, dtype: str, stored:
     reach = np.where(present, _WIDEST, 0.0), np.where(present, _WIDEST, 0.0)
     for i in np.flatnonzero(present & ~unknown):
         for each, sign in zip(reach, (-1.0, 1.0), strict=True):
+            if len(normals) == 1:  # the nearest half-space of those that lie in this direction
+                each[i] = min(_WIDEST, float(room[normals[0] * axes[i, 0] * sign > 0].min(initial=np.inf)) * abs(float(axes[i, 0])))
+                continue
+            from scipy.optimize import linprog  # local import: SciPy takes a while to import
+
             objective = -sign * axes[i] / np.linalg.norm(axes[i])
             for planes in (near, np.arange(room.size)):  # powers of two have the nearest half-spaces, all of them lower bounds
                 solved = linprog(objective, normals[:, planes].T, room[planes] / unit, bounds=(None, None), method="highs")

@@ -11,28 +11,25 @@ from analyzers.checkpoints import (
     Access,
     Checkpoint,
     Chunk,
+    Matching,
     Plan,
-    Reader,
+    SharedPlan,
     Span,
-    align,
     base_coverage,
     canonical_names,
     check_side,
     open_sides,
-    remaining_budget,
-    repeated,
     stream,
     tuned_coverage,
 )
 from analyzers.coverage import Coverage
-from analyzers.numerics import PairTables
 from analyzers.numerics.device import Device, choose_device
 from analyzers.records import Interval
 from analyzers.update_sparsity.adapters.measure import AdapterMeter, merge_of
 from analyzers.update_sparsity.adapters.sentences import notes as adapter_notes
 from analyzers.update_sparsity.adapters.survival import SurvivalMeter
 from analyzers.update_sparsity.collect import Collector
-from analyzers.update_sparsity.count import Comparer, Counted
+from analyzers.update_sparsity.count import Comparer, Comparing, Counted
 from analyzers.update_sparsity.decomposed_matrices import Matrices, decompose
 from analyzers.update_sparsity.report import ANALYSIS_VERSION, Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.report_rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
@@ -51,111 +48,142 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     """
     start = perf_counter()
     access = access or Access()
-    in_place = request.mode == "exact" and len(request.tuned) == 1
-    device = choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else (), pairs=True)
+    device = device_of(request, access)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         texts = [request.base, *request.tuned]
         sides = yield from open_sides(texts, side_names(len(request.tuned)), access, request.subfolder, into_first=True)
         for side in sides:
             stack.enter_context(side)
-        comparison = _Comparison(request, sides, device)
-        check_size(comparison.nbytes, largest)
+        comparison = Comparison(request, sides, device, largest)
         yield from comparison.count()
-        yield from comparison.adapters()
-        yield from comparison.decompose()
+        yield from comparison.look_further()
         yield comparison.report(start)
 
 
-class _Comparison:
-    """Comparable checkpoints, the plan of reads, and the results: counts, bytes and seconds."""
+def device_of(request: SparsityRequest, access: Access) -> Device:
+    """Choose the device that counts the pairs of a request. Raises as `choose_device` does."""
+    in_place = request.mode == "exact" and len(request.tuned) == 1
+    return choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else (), pairs=True)
 
-    def __init__(self, request: SparsityRequest, sides: Sequence[Checkpoint], device: Device) -> None:
+
+class Comparison:
+    """Comparable checkpoints, the plan of reads, and the results: counts, bytes and seconds.
+
+    largest: refuse to read more bytes than this. matching: of the sides, if others use it too; shared: what is read, if that fits, which
+    ``is_shared`` says then. nbytes, requests: what was read so far, by others too where they count the same pass.
+    """
+
+    def __init__(
+        self,
+        request: SparsityRequest,
+        sides: Sequence[Checkpoint],
+        device: Device,
+        largest: int | None,
+        matching: Matching | None = None,
+        shared: SharedPlan | None = None,
+    ) -> None:
         self._request, self._sides, self._device = request, sides, device
         self._names = side_names(len(sides) - 1)
         for side, name in zip(sides, self._names, strict=True):
             check_side(side, name, bool(request.include))
-        # What an adapter is merged into has its tensors in its layout, so that no values need to show it.
-        of_base = all(
-            side.parts[0][0] is sides[0] and [t.name for t in side.tensors] == [t.name for t in sides[0].tensors] for side in sides[1:]
-        )
-        self._readers = [] if of_base else [Reader(side, name) for side, name in zip(sides, self._names, strict=True)]
         whole = request.mode == "exact"
-        repeats = [repeated(side, whole) for side in sides]
-        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, repeats, self._readers, whole)
+        matching = matching or Matching(request.include, request.exclude)
+        self._alignment = matching.align(sides, self._names, whole, by_values=not _of_base(sides))
         check_alignment(sides, self._names, self._alignment)
-        budget = remaining_budget(request.budget, self._readers)
+        budget = request.budget if _of_base(sides) else matching.remaining_budget(request.budget, sides)
         held = device != "cpu" and all(getattr(side.repository, "device", "cpu") == device for side in sides)
         self._left_on = device if held and whole and len(sides) == 2 else ""  # where tensors in memory are counted in place
         self._counted_on = "cpu" if held else device  # what is not
-        self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed, bool(self._left_on))
+        plan = shared.of(self._alignment) if shared is not None and device == "cpu" else None
+        self.is_shared = plan is not None
+        self._plan = plan or Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed, bool(self._left_on))
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
         self._collector = Collector(self._alignment, self._plan, len(sides) - 1)
         merges = [merge_of(sides[0], side) for side in sides[1:]]
         self._adapters = AdapterMeter(merges, None if whole else request.budget) if merges[-1] is not None else None
         self._survival = SurvivalMeter(self._adapters.touched if self._adapters else (), self._plan)
-        self._read, self._tables = PairTables(), PairTables()  # over the pairs read: unweighted, and weighted
+        self._comparer = Comparer(len(sides) - 1, request.eta, self._counted_on, self._plan.exact)
         self._spectra: list[Spectrum] = []
-        self._bytes_read, self._requests, self._seconds = 0, 0, 0.0
+        self.nbytes, self.requests, self._seconds = 0, 0, 0.0
+        check_size(self.planned, largest)
 
     @cached_property
-    def nbytes(self) -> int:
+    def planned(self) -> int:
         """Bytes to read, of all checkpoints together."""
         return self._plan.nbytes + self._survival.nbytes + (self._matrices.nbytes if self._matrices else 0)
 
+    def begin(self, span: Span) -> "Counting":
+        """Begin to count a span of the plan; to be continued by the same thread."""
+        return Counting(self._comparer.begin(span), span, self._survival if self._adapters else None)
+
+    def add(self, span: Span, counted: Counted) -> None:
+        """Add one finished span."""
+        self._collector.add(span, counted)
+
+    def add_read(self, nbytes: int, requests: int, seconds: float) -> None:
+        """Add to what was read: a pass that others counted too."""
+        self.nbytes, self.requests, self._seconds = self.nbytes + nbytes, self.requests + requests, self._seconds + seconds
+
     def count(self) -> Iterator[Progress]:
         """Read according to the plan and count; yields progress."""
-        tuned, plan = len(self._sides) - 1, self._plan
-        compare = Comparer(tuned, self._request.eta, self._counted_on, plan.exact)
         yield self._progress(0, "reading weights")
         reading = perf_counter()
 
         def work(span: Span, chunks: Iterator[Chunk]) -> Counted:
-            return compare(span, self._survival.watch(span, chunks) if self._adapters else chunks)
+            counting = self.begin(span)
+            for chunk in chunks:
+                counting.add(chunk)
+            return counting.take()
 
-        with closing(stream(self._sides, plan.spans, work, self._names, self._left_on, self._counted_on)) as steps:  # type: ignore[type-var]
+        with closing(stream(self._sides, self._plan.spans, work, self._names, self._left_on, self._counted_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
-                    self._collector.add(step.span, step.result)
-                self._bytes_read, self._requests, self._seconds = step.bytes_read, step.requests, perf_counter() - reading
+                    self.add(step.span, step.result)
+                self.nbytes, self.requests, self._seconds = step.bytes_read, step.requests, perf_counter() - reading
                 yield self._progress(step.bytes_read, "reading weights")
-        self._read = compare.tables() if plan.exact else self._collector.tables(weighed=False)
-        self._tables = self._read if plan.exact else self._collector.tables(weighed=True)
 
-    def adapters(self) -> Iterator[Progress]:
+    def look_further(self) -> Iterator[Progress]:
+        """Measure the adapters, and decompose matrices if that was asked for; yields progress."""
+        yield from self._measure_adapters()
+        yield from self._decompose()
+
+    def _measure_adapters(self) -> Iterator[Progress]:
         """Measure the factors of the adapters, and what fp8 keeps of their updates; yields progress."""
         if self._adapters is None:
             return
-        before, requests, reading = self._bytes_read, self._requests, perf_counter() - self._seconds
+        before, requests, reading = self.nbytes, self.requests, perf_counter() - self._seconds
         with closing(self._survival.again(self._sides, self._names)) as steps:  # type: ignore[type-var]
             for step in steps:
-                self._bytes_read, self._requests = before + step.bytes_read, requests + step.requests
+                self.nbytes, self.requests = before + step.bytes_read, requests + step.requests
                 self._seconds = perf_counter() - reading
-                yield self._progress(self._bytes_read, "measuring what fp8 keeps of the update")
+                yield self._progress(self.nbytes, "measuring what fp8 keeps of the update")
         for done in self._adapters.read():
-            yield self._progress(self._bytes_read, f"reading the adapter, {done} of {len(self._adapters.touched)} modules")
+            yield self._progress(self.nbytes, f"reading the adapter, {done} of {len(self._adapters.touched)} modules")
 
-    def decompose(self) -> Iterator[Progress]:
+    def _decompose(self) -> Iterator[Progress]:
         """Compute the spectra of the selected matrices; yields progress."""
         if self._matrices is None:
             return
-        nbytes, requests, reading = self._bytes_read, self._requests, perf_counter() - self._seconds
+        nbytes, requests, reading = self.nbytes, self.requests, perf_counter() - self._seconds
         for step in decompose(self._matrices, self._sides, self._names, self._device):
             if step.spectrum is not None:
                 self._spectra.append(step.spectrum)
-            self._bytes_read, self._requests = nbytes + step.bytes_read, requests + step.requests
+            self.nbytes, self.requests = nbytes + step.bytes_read, requests + step.requests
             self._seconds = perf_counter() - reading
-            yield self._progress(self._bytes_read, f"decomposing matrices, {step.done} of {len(self._matrices.spans)}")
+            yield self._progress(self.nbytes, f"decomposing matrices, {step.done} of {len(self._matrices.spans)}")
 
     def _progress(self, done: int, note: str) -> Progress:
-        return Progress(done=done, total=self.nbytes, unit="bytes", note=note)
+        return Progress(done=done, total=self.planned, unit="bytes", note=note)
 
     def report(self, start: float) -> SparsityReport:
         """Build the report from the results."""
         request, plan, collector, weights = self._request, self._plan, self._collector, self._plan.weights()
+        read = self._comparer.tables() if plan.exact else collector.tables(weighed=False)  # over the pairs read
+        tables = read if plan.exact else collector.tables(weighed=True)
         pairs = collector.pairs()
         whole, counts = weigh_pairs(pairs, weights), total(pair.counts for pair in pairs)
-        estimates = collector.estimates(self._tables)
+        estimates = collector.estimates(tables)
         interval = estimates.named.get("sparsity")
         sparsity = interval.estimate if interval is not None else whole.sparsity
         same_dtypes = all(pair.base.dtype == pair.tuned.dtype for pair in pairs)
@@ -172,8 +200,8 @@ class _Comparison:
             base=facts[0],
             tuned=tuple(facts[1:]),
             mode=request.mode,
-            bytes_read=self._bytes_read,
-            requests=self._requests,
+            bytes_read=self.nbytes,
+            requests=self.requests,
             values_compared=counts.values,
             sparsity=sparsity,
             num_changed=counts.changed,
@@ -190,9 +218,9 @@ class _Comparison:
             layers=tuple(layer_rows(pairs, weights, estimates.layers)),
             tensors=tuple(aggregate_rows(pairs, weights) if aggregated else map(tensor_row, pairs)),
             tensors_aggregated=aggregated,
-            magnitudes=magnitudes(self._read, self._tables),
-            ulp_histogram=ulp_histogram(self._read, self._tables),
-            energy=energy(self._tables),
+            magnitudes=magnitudes(read, tables),
+            ulp_histogram=ulp_histogram(read, tables),
+            energy=energy(tables),
             unmatched=unmatched(self._alignment.unmatched[-1]),
             trajectory=tuple(self._trajectory(collector, estimates.trajectory)),
             overlap=tuple(collector.trajectory.overlaps(weights)) if collector.trajectory else (),
@@ -211,7 +239,7 @@ class _Comparison:
             ),
             adapter=adapter,
             coverage=self._coverage(),
-            timing=Timing.since(start, self._bytes_read, self._seconds),
+            timing=Timing.since(start, self.nbytes, self._seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )  # fmt: skip
         if aggregated:
@@ -236,3 +264,27 @@ class _Comparison:
         filters = self._request.include, self._request.exclude
         tuned = [tuned_coverage(side, self._alignment, column, *filters) for column, side in enumerate(self._sides[1:])]
         return base_coverage(self._sides[0], self._alignment, [len(tuned) - 1], *filters), *tuned
+
+
+class Counting:
+    """The counts of one span in progress, with what adapters change in it. survival: if adapters are measured."""
+
+    def __init__(self, comparing: Comparing, span: Span, survival: SurvivalMeter | None) -> None:
+        self._comparing, self._span, self._survival = comparing, span, survival
+
+    def add(self, chunk: Chunk) -> None:
+        """Count a chunk."""
+        if self._survival is not None:
+            self._survival.watch(self._span, chunk)
+        self._comparing.add(chunk)
+
+    def take(self) -> Counted:
+        """Return the counts, once all chunks were added."""
+        return self._comparing.take()
+
+
+def _of_base(sides: Sequence[Checkpoint]) -> bool:
+    """Return whether all tuned sides are the base with adapters, in its layout, so that no values need to show what corresponds."""
+    base, names = sides[0], [tensor.name for tensor in sides[0].tensors]
+    made = [(side.parts[0][0].ref, side.parts[0][0].commit, [tensor.name for tensor in side.tensors]) for side in sides[1:]]
+    return all(each == (base.ref, base.commit, names) for each in made) and all(side.parts[0][0] is not side for side in sides[1:])

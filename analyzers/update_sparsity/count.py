@@ -45,57 +45,29 @@ class Comparer:
     """
 
     def __init__(self, tuned: int, eta: float, device: str, exact: bool) -> None:
-        self._tuned = tuned
+        self.tuned = tuned
         self._eta = eta
         self._device = device
-        self._exact = exact
+        self.exact = exact
         self._mine = threading.local()
         self._tables: list[PairTables] = []
         self._lock = threading.Lock()
 
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Compare all of ``span``."""
-        dtypes = [side.counted_as if side is not None else "" for side in span.sides]
-        places = self._places_of(span.sides[-1])
-        overlap = np.zeros((3, self._tuned, self._tuned), np.int64) if self._tuned > 1 else None
-        against: dict[int, PairCounter] = {}
-        steps: dict[int, PairCounter] = {}
-        last = self._tuned - 1
+        comparing = self.begin(span)
         for chunk in chunks:
-            start = chunk.start
-            for codes, holders in segments(self._placed(span, chunk)):
-                asked = holders if overlap is not None else [last] if places is not None else []
-                on_host = isinstance(codes[0], np.ndarray)
-                masks: dict[int, Any] = {i: np.empty(len(codes[0]), dtype=np.bool_) for i in asked if on_host and i in holders}
-                for i in holders:
-                    if i not in against:
-                        against[i] = self._counter(dtypes[0], dtypes[1 + i], sketched=i == last)
-                    against[i].update(codes[0], codes[1 + i], masks.get(i))
-                    if not on_host and i in asked:
-                        masks[i] = against[i].changed(codes[0], codes[1 + i])
-                    if i - 1 in holders:
-                        if i not in steps:
-                            steps[i] = self._counter(dtypes[i], dtypes[1 + i], sketched=False)
-                        steps[i].update(codes[i], codes[1 + i])
-                if overlap is not None:
-                    _add_overlap(overlap, holders, intersections(list(masks.values())), len(codes[0]))
-                if places is not None and last in masks:
-                    places.update(masks[last], start)
-                start += len(codes[0])
-        if places is not None:
-            places.take()
-        return Counted(
-            [against[i].take() if i in against else PairCounts() for i in range(self._tuned)],
-            [steps[i].take() if i in steps else PairCounts() for i in range(1, self._tuned)],
-            places,
-            overlap,
-            None if self._exact else self._own_tables().take(-1074 if "F64" in dtypes else -149),  # the smallest positive float64, and fp32
-        )
+            comparing.add(chunk)
+        return comparing.take()
 
-    def _placed(self, span: Span, chunk: Chunk) -> Sequence[Any]:
+    def begin(self, span: Span) -> "Comparing":
+        """Begin to compare a span; to be continued by the same thread."""
+        return Comparing(self, span)
+
+    def placed(self, span: Span, chunk: Chunk) -> Sequence[Any]:
         """Return the sides of a chunk, copied to a GPU once if they are to be counted there. Those of a trajectory are copied as needed."""
         in_fp64 = any(side is not None and side.counted_as == "F64" for side in span.sides)
-        if self._device == "cpu" or self._tuned > 1 or in_fp64 or span.count < _FEW or not isinstance(chunk.codes, np.ndarray):
+        if self._device == "cpu" or self.tuned > 1 or in_fp64 or span.count < _FEW or not isinstance(chunk.codes, np.ndarray):
             return chunk.sides
         return [None if codes is None else torch_kernels.on_device(codes, self._device) for codes in chunk.sides]
 
@@ -106,11 +78,13 @@ class Comparer:
             whole.merge(tables)
         return whole
 
-    def _counter(self, before: str, after: str, sketched: bool) -> PairCounter:
-        device = self._device if self._tuned > 1 else "cpu"  # else that of the patterns, see `_placed`
-        return PairCounter(before, after, self._eta, self._own_tables() if sketched else None, device)
+    def counter(self, before: str, after: str, sketched: bool) -> PairCounter:
+        """Return a counter of pairs of two dtypes. sketched: whether their magnitudes are collected."""
+        device = self._device if self.tuned > 1 else "cpu"  # else that of the patterns, see `placed`
+        return PairCounter(before, after, self._eta, self.own_tables() if sketched else None, device)
 
-    def _own_tables(self) -> PairTables:
+    def own_tables(self) -> PairTables:
+        """Return the tables of this thread."""
         if not hasattr(self._mine, "tables"):
             self._mine.tables = PairTables()
             with self._lock:
@@ -118,14 +92,63 @@ class Comparer:
         tables: PairTables = self._mine.tables
         return tables
 
-    def _places_of(self, last: Tensor | None) -> ChangedPositions | None:
+    def places_of(self, last: Tensor | None) -> ChangedPositions | None:
         """Return counters for the rows and columns of a matrix that was not cut.
 
         Rows run along the last axis; the axes before it are flattened.
         """
-        if not self._exact or last is None or len(last.shape) < 2 or not last.elements:
+        if not self.exact or last is None or len(last.shape) < 2 or not last.elements:
             return None
         return ChangedPositions(prod(last.shape[:-1]), last.shape[-1])
+
+
+class Comparing:
+    """The comparison of one span, in progress."""
+
+    def __init__(self, comparer: Comparer, span: Span) -> None:
+        self._comparer, self._span, tuned = comparer, span, comparer.tuned
+        self._dtypes = [side.counted_as if side is not None else "" for side in span.sides]
+        self._places = comparer.places_of(span.sides[-1])
+        self._overlap = np.zeros((3, tuned, tuned), np.int64) if tuned > 1 else None
+        self._against: dict[int, PairCounter] = {}
+        self._steps: dict[int, PairCounter] = {}
+
+    def add(self, chunk: Chunk) -> None:
+        """Compare a chunk."""
+        start, last, against, steps = chunk.start, self._comparer.tuned - 1, self._against, self._steps
+        for codes, holders in segments(self._comparer.placed(self._span, chunk)):
+            asked = holders if self._overlap is not None else [last] if self._places is not None else []
+            on_host = isinstance(codes[0], np.ndarray)
+            masks: dict[int, Any] = {i: np.empty(len(codes[0]), dtype=np.bool_) for i in asked if on_host and i in holders}
+            for i in holders:
+                if i not in against:
+                    against[i] = self._comparer.counter(self._dtypes[0], self._dtypes[1 + i], sketched=i == last)
+                against[i].update(codes[0], codes[1 + i], masks.get(i))
+                if not on_host and i in asked:
+                    masks[i] = against[i].changed(codes[0], codes[1 + i])
+                if i - 1 in holders:
+                    if i not in steps:
+                        steps[i] = self._comparer.counter(self._dtypes[i], self._dtypes[1 + i], sketched=False)
+                    steps[i].update(codes[i], codes[1 + i])
+            if self._overlap is not None:
+                _add_overlap(self._overlap, holders, intersections(list(masks.values())), len(codes[0]))
+            if self._places is not None and last in masks:
+                self._places.update(masks[last], start)
+            start += len(codes[0])
+
+    def take(self) -> Counted:
+        """Return the counts, once all chunks were added."""
+        if self._places is not None:
+            self._places.take()
+        tuned, exact = self._comparer.tuned, self._comparer.exact
+        least = -1074 if "F64" in self._dtypes else -149  # the smallest positive float64, and fp32
+        return Counted(
+            [self._against[i].take() if i in self._against else PairCounts() for i in range(tuned)],
+            [self._steps[i].take() if i in self._steps else PairCounts() for i in range(1, tuned)],
+            self._places,
+            self._overlap,
+            None if exact else self._comparer.own_tables().take(least),
+        )
 
 
 def segments(codes: Sequence[Any]) -> Iterator[tuple[list[Any], list[int]]]:

@@ -3,13 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from analyzers.checkpoints import Span, Tensor
+from analyzers.checkpoints import Chunk, Span, Tensor
 from analyzers.dtype_detection import DtypeReport, count
+from analyzers.grids import GridSearch
 from analyzers.grids.first_blocks import FIRST_BLOCKS, first_blocks
 from tests.dtype_detection.checkpoints import write
 from tests.dtype_detection.quantized import integers, weights
@@ -67,13 +67,13 @@ def quick(folder: Path, on_grid: str, monkeypatch: pytest.MonkeyPatch) -> tuple[
             tensors[f"model.layers.{i}.{part}.weight"] = torch.from_numpy(
                 integers(values, 4, 32, False, torch.float32) if part == on_grid else values
             ).bfloat16()
-    searched, search = list[object](), count._search
+    searched, search = list[GridSearch](), count._search
 
-    def noted(*part: Any) -> None:
-        searched.append(part)
-        search(*part)
+    def counted(grids: GridSearch, tensor: Tensor, chunk: Chunk) -> None:
+        searched.append(grids)
+        search(grids, tensor, chunk)
 
-    monkeypatch.setattr(count, "_search", noted)
+    monkeypatch.setattr(count, "_search", counted)
     report = inspect(write(folder, tensors), budget=1_500_000)
     return report, len(searched)
 

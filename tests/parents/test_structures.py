@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from analyzers.numerics.piece_kernels import BLOCK
 from analyzers.parents import ParentsReport
 from analyzers.parents.collect import Sample
-from analyzers.parents.count import BLOCK, GROUPS
+from analyzers.parents.count import GROUPS
 from analyzers.parents.least_squares import solve
 from analyzers.parents.rounding import rounding_error
 from tests.cases import few

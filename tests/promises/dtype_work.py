@@ -24,7 +24,7 @@ CHUNK = 4 << 20  # bytes
 
 def main(model: str, mode: Any) -> None:
     """Measure one mode on one model of bf16 values: quick beside NumPy's histogram of each sampled block, exact beside a compiled loop."""
-    request, access = DtypeRequest(model=model, mode=mode), Access(local=True)
+    request, access = DtypeRequest.model_validate({"model": model, "mode": mode}), Access(local=True)
     report = _report(request, access)  # loads compiled loops, and opens connections
     seconds = _processor_seconds(lambda: _report(request, access))
     if mode == "quick":

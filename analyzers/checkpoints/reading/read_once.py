@@ -1,4 +1,4 @@
-"""Reads once what two sides of a comparison share: a base over a network, and the same base with an adapter merged in."""
+"""Reads once what two sides of a comparison share, or several passes over a sample read of the same checkpoints, over a network."""
 
 import threading
 from collections.abc import Sequence
@@ -31,3 +31,49 @@ def read_once(files: Sequence[RangeFile]) -> tuple[RangeFile, ...]:
     """Return the files of one checkpoint such that each thread repeats its last read from memory."""
     last = threading.local()
     return tuple(ReadOnce(file, last) for file in files)
+
+
+class Kept:
+    """The content of ranges that were read, up to ``most`` bytes. Safe to use from several threads. nbytes: that are kept."""
+
+    def __init__(self, most: int) -> None:
+        self.nbytes, self._most, self._lock = 0, most, threading.Lock()
+        self._content: dict[tuple[int, int, int], bytes] = {}
+
+    def files(self, files: Sequence[RangeFile]) -> tuple[RangeFile, ...]:
+        """Return the files of a checkpoint such that a range is read once."""
+        return tuple(KeptFile(file, self) for file in files)
+
+    def read_into(self, file: RangeFile, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes of a file from ``offset`` on."""
+        key = id(file), offset, len(buffer)
+        content = self._content.get(key)
+        if content is not None:
+            buffer[:] = content
+            return
+        file.read_into(offset, buffer)
+        with self._lock:
+            if self.nbytes + len(buffer) <= self._most and key not in self._content:
+                self._content[key] = bytes(buffer)
+                self.nbytes += len(buffer)
+
+    def stop(self) -> None:
+        """Forget everything, and keep nothing any more."""
+        with self._lock:
+            self._content, self._most, self.nbytes = {}, 0, 0
+
+
+class KeptFile:
+    """A file of which what was read is held in memory."""
+
+    def __init__(self, file: RangeFile, kept: Kept) -> None:
+        self._file, self._kept = file, kept
+        self.path, self.size = file.path, file.size
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``offset`` on."""
+        self._kept.read_into(self._file, offset, buffer)
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        self._file.close()

@@ -92,16 +92,13 @@ class SurvivalMeter:
         """Bytes that `again` reads of both sides."""
         return sum(span.nbytes for span in self._again)
 
-    def watch(self, span: Span, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Yield the chunks of a span, measured."""
-        lost = _Lost(span.tensor, span.start, span.count)
-        for chunk in chunks:
-            watched = span.tensor.name in self._touched or span.tensor.role == "embedding"
-            if watched and span.sides[-1] is not None and chunk.sides[-1] is not None:
-                self._add(lost, *_pair(span, chunk))
-            yield chunk
+    def watch(self, span: Span, chunk: Chunk) -> None:
+        """Measure a chunk of a span, the first chunks of which were measured before."""
         with self._lock:
-            self._found[span.tensor.name, span.start] = lost
+            lost = self._found.setdefault((span.tensor.name, span.start), _Lost(span.tensor, span.start, span.count))
+        watched = span.tensor.name in self._touched or span.tensor.role == "embedding"
+        if watched and span.sides[-1] is not None and chunk.sides[-1] is not None:
+            self._add(lost, *_pair(span, chunk))
 
     def _add(self, lost: _Lost, base: Floats, merged: Floats) -> None:
         if lost.tensor.name in self._touched:

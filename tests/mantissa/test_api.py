@@ -39,7 +39,8 @@ def tokenizer() -> Any:
 
 def findings(report: Report) -> dict[str, Any]:
     """Everything but what the model is called, times, and the advice, which has both."""
-    content = report.model_dump(mode="json", exclude={"id", "request", "checkpoint", "base", "tuned", "timing", "environment", "cost", "advice"})
+    named = {"id", "request", "checkpoint", "base", "tuned", "timing", "environment", "cost", "advice"}
+    content = report.model_dump(mode="json", exclude=named)
     for coverage in content.get("coverage", ()):
         del coverage["ref"]
     for method in content.get("methods", {}).values():

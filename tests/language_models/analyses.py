@@ -17,7 +17,7 @@ _REQUESTS: dict[str, Any] = {
     "exit": exit_feedback.ExitRequest,
 }
 _OPTIONS: dict[str, dict[str, Any]] = {"exit": {"sweep": False, "seeds": 2}, "precision": {"inside": True}}
-_RUN_TO_RUN = ("timing", "environment", "notes", "cost", "seconds", "peak_bytes", "flops")
+_RUN_TO_RUN = ("timing", "environment", "notes", "advice", "cost", "seconds", "peak_bytes")
 
 
 def request(kind: str, model: str, **options: Any) -> Any:

@@ -38,8 +38,9 @@ def tokenizer() -> Any:
 
 
 def findings(report: Report) -> dict[str, Any]:
-    """Everything but what the model is called, and times."""
-    content = report.model_dump(mode="json", exclude={"id", "request", "checkpoint", "base", "tuned", "timing", "environment", "cost"})
+    """Everything but what the model is called, times, and the advice, which has both."""
+    named = {"id", "request", "checkpoint", "base", "tuned", "timing", "environment", "cost", "advice"}
+    content = report.model_dump(mode="json", exclude=named)
     for coverage in content.get("coverage", ()):
         del coverage["ref"]
     for method in content.get("methods", {}).values():

@@ -140,6 +140,7 @@ class _Comparison:
         direction = _direction(parents, self._is_last(parents))
         named = [(each.ref, each.commit) for each in self._facts] + [(each.ref, each.commit) for each in found]
         options = request.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
+        reading = sum(part.timing.reading_seconds for part in (parents, sparsity) if part)
         several = [*notes, *parents.notes, *(sparsity.notes if sparsity else ())]
         return CompareReport(
             id=content_id("compare", ANALYSIS_VERSION, options | {"models": named}),
@@ -159,7 +160,9 @@ class _Comparison:
             mode=request.mode,
             bytes_read=self._nbytes,
             notes=tuple(dict.fromkeys(several)),
-            timing=Timing.since(start, self._nbytes, sum(part.timing.reading_seconds for part in (parents, sparsity) if part) - self._again),
+            timing=Timing.since(
+                start, self._nbytes, sum(part.timing.reading_seconds for part in (parents, sparsity) if part) - self._again
+            ),
             environment=environment("cpu", ("numpy", "numba", "scipy", "torch", "huggingface_hub", "pydantic")),
         )
 

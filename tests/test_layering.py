@@ -26,6 +26,8 @@ ANALYZER_PARTS = {
     "records": set[str](),
     "options": {"errors"},
     "pasted_text": {"errors"},
+    # What reports share, on top of the modules beside it, which will move into it.
+    "core": {"base", "columns", "coverage", "formatting", "limits", "records", "tensor_words", "terminal"},
     "base": {"coverage", "records", "errors", "extras", "formatting", "limits", "options", "pasted_text", "terminal"},
     "columns": {"records", "extras", "formatting", "terminal"},
     "formatting": {"errors"},
@@ -57,6 +59,7 @@ ANALYZER_PARTS = {
     "grids": {"records", "checkpoints", "numerics", "tensor_words"},
     "language_models": {
         "base",
+        "core",
         "pasted_text",
         "records",
         "errors",

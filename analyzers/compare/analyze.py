@@ -140,6 +140,7 @@ class _Comparison:
         direction = _direction(parents, self._is_last(parents))
         named = [(each.ref, each.commit) for each in self._facts] + [(each.ref, each.commit) for each in found]
         options = request.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
+        reading = sum(part.timing.reading_seconds for part in (parents, sparsity) if part)
         several = [*notes, *parents.notes, *(sparsity.notes if sparsity else ())]
         reading = sum(part.timing.reading_seconds for part in (parents, sparsity) if part)
         return CompareReport(

@@ -14,6 +14,7 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         "Store a checkpoint in fewer bytes without changing a value: each fp32 or fp64 tensor in a narrower format that holds its values.",
         ("./checkpoint --out ./smaller", "the result is read back and compared before the folder gets its name"),
+        ("org/name --out ./smaller --to bf16", "a model of the Hub, in bf16 where that holds every value"),
     )
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, which must not exist")

@@ -16,7 +16,6 @@ from components.results.html_documents import document
 from components.site import addresses
 from components.site.methods_page import content
 from components.site.result_page import result_page
-from tests.components.exit_reports import exit_report
 from tests.components.html_text import text_of
 
 
@@ -52,7 +51,6 @@ def checked(model: str, base: str = "") -> CheckReport:
 CASES: dict[str, Callable[[], Any]] = {
     "dtype": lambda: passport("tiny-bf16-as-fp32"),
     "sparsity": lambda: difference("tiny-bf16", "tiny-tuned"),
-    "exit": exit_report,
     "parents": lambda: family("tiny-tuned", "tiny-bf16"),
     "check": lambda: checked("tiny-bf16-as-fp32"),
 }

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from numba.core.event import Event, Listener, install_listener
 
 
-class _Compilations(Listener):  # type: ignore[misc]
+class _Compilations(Listener):
     """Listener to numba's events of compilation, which loading machine code from disk does not cause."""
 
     def __init__(self, tell: Callable[[], None]) -> None:

@@ -95,24 +95,24 @@ def _survey(
     """
     top, every_bit = (1 << exponent) - 1, (1 << (mantissa + exponent)) - 1
     per_row = (row + RUN - 1) // RUN
-    seen = np.zeros(128, dtype=np.int64)  # the last run, from 1 on, in which a significand occurs
-    found, run = np.int64(0), np.int64(0)
+    seen = np.zeros(128, dtype=np.int64)  # the last run, numbered from 1 on, in which a significand occurs
+    found = 0
     for number in range(begin, codes.size // row * per_row, stride):
-        run += 1
         start = number // per_row * row + number % per_row * RUN
         size = min(RUN, row - number % per_row * RUN)
-        normal, significands, highest, lowest = np.int64(0), np.int64(0), np.int64(0), top
+        normal = significands = highest = 0
+        lowest: Any = top
         for i in range(size):
-            magnitude = np.int64(codes[start + i]) & every_bit
+            magnitude: Any = np.int64(codes[start + i]) & every_bit
             few[found, i] = magnitude
             stored = magnitude >> mantissa
             if 0 < stored < top:
                 normal += 1
                 bits = (magnitude >> (mantissa - 7)) & 127
-                significands += seen[bits] != run
-                seen[bits] = run
+                significands += seen[bits] != number + 1
+                seen[bits] = number + 1
                 if highest - lowest < 24:
-                    whole, unused = (magnitude & ((1 << mantissa) - 1)) | (1 << mantissa), np.int64(0)
+                    whole, unused = (magnitude & ((1 << mantissa) - 1)) | (1 << mantissa), 0
                     while whole & 1 == 0:
                         whole, unused = whole >> 1, unused + 1
                     highest, lowest = max(highest, stored), min(lowest, stored - mantissa + unused)
@@ -164,10 +164,12 @@ def _kind(run: NDArray[np.int64], size: int, mantissa: int, top: int, own: NDArr
     numbers = np.zeros(128, dtype=np.int64)
     fractions = np.zeros(SIGNIFICANDS_OF_FP4 + 1, dtype=np.int64)
     different = np.zeros(SIGNIFICANDS_OF_FP4 + 1, dtype=np.int64)  # bits of exponents modulo 16, by significand
-    known = normal = asked = poor = rich = depth = depth_to_subnormal = magnitudes = exponents = np.int64(0)
+    known: Any = np.int64(0)  # for a literal, `_equal_steps` would be compiled once more
+    normal = asked = poor = rich = depth = depth_to_subnormal = magnitudes = exponents = 0
     alike = False
     for start in range(0, size, BLOCK):
-        least, lowest, most, own_normal, significands, present = top, top, np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        least = lowest = top
+        most = own_normal = significands = present = 0
         for i in range(start, min(start + BLOCK, size)):
             magnitude = run[i]
             stored, bits = magnitude >> mantissa, magnitude & ((1 << mantissa) - 1)
@@ -201,7 +203,7 @@ def _kind(run: NDArray[np.int64], size: int, mantissa: int, top: int, own: NDArr
     if known > SIGNIFICANDS_OF_FP8 or alike:
         return MANY
     need = MAGNITUDES_OF_A_RUN if normal == RUN else MAGNITUDES_OF_A_SHORT_RUN
-    of_exponents = np.int64(0)
+    of_exponents = 0
     for exponent in range(16):
         of_exponents += exponents >> exponent & 1
     if known < 3 or magnitudes < need or of_exponents < EXPONENTS_OF_A_RUN or not _equal_steps(fractions, known, mantissa):
@@ -247,7 +249,7 @@ def _fit_e2m1(run: NDArray[np.int64], start: int, end: int, mantissa: int, top: 
     t, 2 t, 4 t and 8 t have one significand, 3 t, 6 t and 12 t another, which is 3/2 of it or, where that reaches 2, 3/4.
     """
     one = 1 << mantissa
-    fractions = a = b = a_low = a_high = b_low = b_high = np.int64(0)
+    fractions = a = b = a_low = a_high = b_low = b_high = 0
     special = False
     for i in range(start, end):
         magnitude = run[i]

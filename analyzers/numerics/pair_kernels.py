@@ -104,7 +104,7 @@ def _measure(
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _sum(
-    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], scale: float, sums: NDArray[np.float64], first: int
+    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], scale: float, sums: NDArray[np.float64], first: Any
 ) -> None:  # fmt: skip
     """Add x * scale and its square, each ``times`` times, to the columns of ``sums`` from ``first`` on, and the largest x."""
     total = square = total_moved = square_moved = 0.0
@@ -241,7 +241,7 @@ def count_pairs(
                     counts[NONFINITE] += 1
         if not differing:
             continue
-        found = np.int64(0)
+        found: Any = np.int64(0)  # for a literal, `_read` would be compiled once more
         if joint.size and largest < _INFINITY:
             found = _count_near(base[start:stop], tuned[start:stop], joint, index)
         elif differing < (stop - start) // 2:

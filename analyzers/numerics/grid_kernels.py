@@ -123,7 +123,8 @@ def _fit(cells: Floats, negative: Flags, n: int, book: Floats, mantissa: int, po
         smallest = _first_level(book, int(negative[0]), mantissa, cells[0, 0] / cells[n - 1, 1] * book[side, anchor])
         if smallest == book.shape[1] or book[int(negative[0]), smallest] > cells[0, 1] / cells[n - 1, 0] * book[side, anchor]:
             continue
-        pieces[0, 0, 0], pieces[0, 0, 1], count = cells[n - 1, 0] / book[side, anchor], cells[n - 1, 1] / book[side, anchor], np.int64(1)
+        pieces[0, 0, 0], pieces[0, 0, 1] = cells[n - 1, 0] / book[side, anchor], cells[n - 1, 1] / book[side, anchor]
+        count: Any = np.int64(1)  # for a literal, `_refine` would be compiled once more
         for j in range(n - 1):
             count = _refine(cells[j, 0], cells[j, 1], book, int(negative[j]), mantissa, pieces, j & 1, count)
             if count == 0:
@@ -340,7 +341,8 @@ def _test(
     every_bit = (1 << (mantissa + exponent)) - 1
     cells, values = np.empty((patterns.size, 2)), np.empty(patterns.size)
     negative, counts = np.empty(patterns.size, dtype=np.bool_), np.empty(patterns.size, dtype=np.int64)
-    n = zeros = aside = key = np.int64(0)
+    n: Any = np.int64(0)  # for a literal, all that is called with it would be compiled once more
+    zeros = aside = key = 0
     for i in range(patterns.size):
         magnitude, minus = patterns[i] & every_bit, patterns[i] > every_bit
         if magnitude >> mantissa == (1 << exponent) - 1:

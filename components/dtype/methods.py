@@ -13,6 +13,7 @@ from analyzers.dtype_detection.proofs import QUICK_BUDGET, proofs
 from analyzers.dtype_detection.similar_models import NEAR, answered, confidence
 from analyzers.dtype_detection.trials import claims, copies, trials
 from analyzers.formatting import powers
+from analyzers.grids.first_blocks import FIRST_BLOCKS
 from components.dtype.plots import reliability
 from components.results.self_contained_page import figure
 from components.text import numbers, render, table
@@ -48,6 +49,7 @@ def methods() -> str:
         measured=measured,
         numbers=numbers,
         proof=proof,
+        first_blocks=FIRST_BLOCKS,
         used=numbers.listed([_MAGNITUDES[feature.name] for feature in fit.classifier.features]),
     )
     drawn = figure("Reliability of the classifier", reliability(fit.evaluation), "reliability")

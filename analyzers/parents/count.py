@@ -129,14 +129,13 @@ class Counter:
         with self._lock:
             self.smooth[candidate] += number
 
-    def add_gram(self, counted: Counted, group: int, gram: Floats, holders: Sequence[int]) -> None:
-        """Add the Gram matrix of X and its ``holders`` to that of a group."""
-        rows = [0, *(1 + i for i in holders)]
-        counted.grams.setdefault(group, np.zeros((self.sides, self.sides)))[np.ix_(rows, rows)] += gram
+    def add_gram(self, counted: Counted, group: int, gram: Floats, places: Any) -> None:
+        """Add the Gram matrix of X and some candidates to that of a group. places: of its entries (`places_of`)."""
+        counted.grams.setdefault(group, np.zeros((self.sides, self.sides)))[places] += gram
 
     def keep(self, counted: Counted, values: Floats, shared: NDArray[np.bool_], holders: Sequence[int], dtypes: Sequence[str]) -> None:
         """Keep those of ``values`` that are ``shared``."""
-        chosen = values[:, shared]
+        chosen = values if shared.all() else values[:, shared]
         chosen = chosen[:, : max(chosen.shape[1] // SHORT_RUN * SHORT_RUN, SHORT_RUN)]
         kept = np.zeros((self.sides, chosen.shape[1]), np.float64 if "F64" in dtypes else np.float32)
         kept[[0, *(1 + i for i in holders)]] = chosen
@@ -187,6 +186,12 @@ class MutualCounter:
         self._backward.patterns.merge(self._patterns, mirrored=True)
 
 
+def places_of(holders: Sequence[int]) -> Any:
+    """Return an index of the rows and columns of X and of the candidates ``holders`` in a Gram matrix."""
+    rows = [0, *(1 + i for i in holders)]
+    return np.ix_(rows, rows)
+
+
 class Piece(NamedTuple):
     """A piece of a tensor: dtypes of its sides, length of a row, number of its first block, whether it is of a matrix."""
 
@@ -203,6 +208,10 @@ class Direction:
     counter: Counter
     holders: list[int]
     mirrored: bool
+    places: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = places_of(self.holders)
 
     def order(self, sides: Any) -> Any:
         """Return what belongs to the sides, first axis, in the order of the direction: X first."""
@@ -271,7 +280,7 @@ class Direction:
         padded = np.pad(fitted, ((0, 0), (0, -values.shape[1] % BLOCK)))  # zeros add nothing
         blocks = padded.reshape(len(values), -1, BLOCK).transpose(1, 0, 2)
         for block, gram in enumerate(blocks @ blocks.transpose(0, 2, 1), piece.number):
-            counter.add_gram(counted, block % GROUPS, gram, holders)
+            counter.add_gram(counted, block % GROUPS, gram, self.places)
         counted.rounding += rounding_error(fitted[0], piece.dtypes[0])
         counted.outliers += int((shared & outlying).sum())
         if counter.is_kept(piece.number):
@@ -304,9 +313,10 @@ class Counting:
     def take(self) -> list[Counted]:
         """Return the counts of each direction, once all chunks were added."""
         if self._grams is not None:
+            groups = np.flatnonzero(self._grams.any(axis=(1, 2))).tolist()
             for direction, counted in zip(self._directions, self.counted, strict=True):
-                for group in np.flatnonzero(self._grams.any(axis=(1, 2))).tolist():
-                    direction.counter.add_gram(counted, group, direction.order(direction.order(self._grams[group]).T), direction.holders)
+                for group in groups:
+                    direction.counter.add_gram(counted, group, direction.order(direction.order(self._grams[group]).T), direction.places)
         return self.counted
 
     def _add_part(self, codes: Sequence[NDArray[Any]], pieces: Regular) -> None:

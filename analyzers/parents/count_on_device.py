@@ -26,6 +26,7 @@ from analyzers.parents.count import (
     Counter,
     is_matrix,
     piece_length,
+    places_of,
 )
 from analyzers.parents.regular_pieces import PATTERNS
 from analyzers.parents.rounding import FORMATS, THROUGH
@@ -112,9 +113,10 @@ class _Sums:
         result.pairs[holders] += pairs
         result.others[holders], result.broken[holders], result.exact[holders] = others, broken, exact
         result.rounding, result.outliers = float(fit[0]), int(fit[1])
+        places = places_of(holders)
         for number, gram in enumerate(grams):
             if gram.any():
-                self._counter.add_gram(result, number, gram, holders)
+                self._counter.add_gram(result, number, gram, places)
         if self._kept:
             kept, shared = (torch.cat(each, -2).cpu().numpy() for each in zip(*self._kept, strict=True))
             for piece in np.flatnonzero(shared.any(1)):

@@ -10,8 +10,22 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.count_kernels import count_codes
-from analyzers.numerics.piece_kernels import ANY, BF16, BLOCK, F16, F32, NUMBER, SUMS, count_pieces, mark_irregular, multiply_pieces
-from analyzers.parents.rounding import Floats, Ints
+from analyzers.numerics.piece_kernels import (
+    BF16,
+    BLOCK,
+    CAST,
+    EQUAL,
+    EXACT,
+    F16,
+    F32,
+    NUMBER,
+    SUMS,
+    count_casts,
+    count_pieces,
+    multiply_pieces,
+    screen_pieces,
+)
+from analyzers.parents.rounding import Floats, Ints, rounds
 
 PATTERNS = 1 << 16
 _KINDS = {"F32": F32, "F16": F16, "BF16": BF16}
@@ -52,18 +66,25 @@ class PatternTables:
         x, x_else, p_else = self.counts[candidate]
         return np.stack([x, x - x_else + p_else, x - x_else])
 
-    def count(self, candidate: int, size: int, *arguments: Any) -> None:
-        """Call `count_pieces` on ``size`` values; its tables, the last but two of the arguments, are those of a candidate."""
-        if size < _FEW:
+    def count(self, candidate: int, x: NDArray[Any], p: NDArray[Any], *arguments: Any) -> None:
+        """Call `count_pieces` with the tables of a candidate, the last but two of its arguments."""
+        *others, sums, grams = arguments
+        if x.size < _FEW:
             with self._lock:
-                count_pieces(*arguments[:-2], self.counts[candidate], *arguments[-2:])
+                count_pieces(x, p, *others, self.counts[candidate], sums, grams)
             return
         if not hasattr(_own, "counts"):
             _own.counts = np.zeros((3, PATTERNS), np.int64)
-        count_pieces(*arguments[:-2], _own.counts, *arguments[-2:])
-        with self._lock:
-            self.counts[candidate] += _own.counts
-        _own.counts[:] = 0
+        count_pieces(x, p, *others, _own.counts, sums, grams)
+        if len(self.counts) > 1:
+            self.settle(candidate)
+
+    def settle(self, candidate: int = 0) -> None:
+        """Add the thread's own tables to those of a candidate: at once if there are several, else after each chunk."""
+        if hasattr(_own, "counts"):
+            with self._lock:
+                self.counts[candidate] += _own.counts
+            _own.counts[:] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,31 +119,50 @@ def count_regular(
     shared = min(each.size for each in codes) if "F64" not in dtypes and len(codes) > 1 else 0
     shared = shared if shared == whole else shared // length * length
     step = max(1, _AT_ONCE // length) * length
-    narrow, kinds = set(dtypes) == {"BF16"}, [_KINDS.get(dtype, ANY) for dtype in dtypes]
-    shift = 16 if narrow else 0
+    narrow = set(dtypes) == {"BF16"}
+    shift, least = np.uint32(16 if narrow else 0), [np.float32(2.0**-14 if dtype == "F16" else 2.0**-126) for dtype in dtypes]
     for first in range(0, whole, step):
         part = slice(first, min(first + step, whole))
         pieces, counted = -(-(part.stop - first) // length), max(0, min(part.stop, shared) - first)
-        irregular = np.arange(pieces) * length >= counted
+        differ = np.where(np.arange(pieces) * length < counted, 0, -1)
         sums = np.zeros((len(codes) - 1, pieces, SUMS))
         grams = np.zeros((pieces, -(-length // BLOCK), len(codes), len(codes)))
         if counted:
             sides = [_plain(each[first : first + counted], dtype, narrow) for each, dtype in zip(codes, dtypes, strict=True)]
-            if len(sides) > 2:
-                for side in sides[1:]:
-                    mark_irregular(sides[0], side, shift, length, width, irregular)
-            for row, (side, candidate) in enumerate(zip(sides[1:], holders, strict=True), 1):
-                products = np.zeros((*grams.shape[:2], 3))
-                arguments = sides[0], side, shift, length, width, kinds[0], kinds[row], irregular, sums[row - 1], products
-                tables.count(candidate, counted, *arguments)
+            found = []
+            for side in sides[1:]:
+                differ = np.array(differ)
+                screen_pieces(sides[0], side, shift, length, width, differ)
+                found.append(differ)
+            for row, (side, of_pair, candidate) in enumerate(zip(sides[1:], found, holders, strict=True), 1):
+                products, of_pair = np.zeros((*grams.shape[:2], 3)), np.where(differ < 0, -1, of_pair)
+                tables.count(candidate, sides[0], side, shift, length, of_pair, least[0], least[row], sums[row - 1], products)
+                _add_casts(sums[row - 1], sides[0], side, (dtypes[0], dtypes[row]), length)
                 grams[:, :, 0, 0], grams[:, :, row, row] = products[:, :, 0], products[:, :, 2]
                 grams[:, :, 0, row] = grams[:, :, row, 0] = products[:, :, 1]
             for i in range(2, len(sides)):
                 for j in range(1, i):
                     between = np.zeros(grams.shape[:2])
-                    multiply_pieces(sides[i], sides[j], shift, length, irregular, between)
+                    multiply_pieces(sides[i], sides[j], shift, length, differ, between)
                     grams[:, :, i, j] = grams[:, :, j, i] = between
         yield part, Regular(start + first, length, sums[0, :, NUMBER] > 0, sums, grams)
+    if len(tables.counts) == 1 and whole >= _FEW:
+        tables.settle()
+
+
+def _add_casts(sums: Floats, x: NDArray[Any], p: NDArray[Any], dtypes: tuple[str, str], length: int) -> None:
+    """Add the numbers of values that are equal as cast to those of regular pieces, (pieces, SUMS), as `rounding.equal_as_cast` does."""
+    exact, number = sums[:, EXACT], sums[:, NUMBER]
+    sums[:, CAST:] = np.where(exact == number, number, 0)[:, None]
+    sums[:, CAST] = exact
+    if set(dtypes) == {"BF16"} or not all(map(rounds, dtypes)):
+        return
+    sums[:, CAST] = np.where(2 * sums[:, EQUAL] < number, 0, exact)
+    kinds = [_KINDS[dtype] for dtype in dtypes]
+    for at in np.flatnonzero((exact < number) & (2 * sums[:, EQUAL] >= number)).tolist():
+        a, b = (side[at * length : (at + 1) * length] for side in (x, p))
+        for way, through in enumerate((F32, F16, BF16)):
+            sums[at, CAST + way] = max(count_casts(a, b, kinds[0], through), count_casts(b, a, kinds[1], through))
 
 
 def _plain(codes: NDArray[Any], dtype: str, narrow: bool) -> NDArray[Any]:

@@ -65,8 +65,8 @@ def _on_a_terminal(words: str, cache: Path) -> str:
 
 
 CASES = [
-    ("dtype sample:tiny-bf16", 300),
-    ("dtype sample:tiny-fp32 --exact", 350),
+    ("dtype sample:tiny-bf16", 200),
+    ("dtype sample:tiny-fp32 --exact", 240),
     ("sparsity sample:tiny-bf16 sample:tiny-tuned", 100),
 ]
 

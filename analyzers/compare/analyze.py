@@ -181,10 +181,15 @@ class _Comparison:
         report = yield from self._read(keys, forward, planned, both, exchanged)
         if len(self._pinned) == 1 or report.verdict in ("same-weights", "unrelated", "undecided"):
             return report
-        reverse = yield from self._conclude(*both) if both is not None else self._explain(other, "quick")
-        if not _is_better(reverse, report):
+        if both is None:
+            reverse = yield from self._explain(other, "quick")
+            better = _is_better(reverse, report)
+            return (yield from self._explain(other, report.mode)) if better and report.mode == "exact" else reverse if better else report
+        backward.take(both[1])
+        if not (yield from self._follow(backward, backward.may_be_more())):
             return report
-        return reverse if reverse.mode == report.mode else (yield from self._explain(other, report.mode))
+        reverse = yield from self._conclude(backward)
+        return reverse if _is_better(reverse, report) else report
 
     def _explain(self, subject: Key, mode: str, before: Sequence[Key] = ()) -> Generator[Progress, None, ParentsReport]:
         """Explain a model by the others. before: the models from which changes are counted in the same pass."""
@@ -214,14 +219,15 @@ class _Comparison:
             return search.report(search.start)
         sides, names = [self._sides[key] for key in keys], ["Model", *side_names(len(keys) - 1)]
         one = OnePass(sides, names, (search, planned), exchanged, comparison, order)
-        yield from self._follow(None, one.count())
+        yield from self._follow(one, one.count())
         if comparison is not None:
             self._counted, self._again = (compared, comparison), one.seconds
-        return (yield from self._conclude(search, planned))
+        search.take(planned)
+        return (yield from self._conclude(search))
 
-    def _conclude(self, search: Search, counted: Pass) -> Generator[Progress, None, ParentsReport]:
+    def _conclude(self, search: Search) -> Generator[Progress, None, ParentsReport]:
         """Explain a model by what was counted."""
-        yield from self._follow(search, search.read(counted, counted=True))
+        yield from self._follow(search, search.conclude())
         return search.report(search.start)
 
     def _before(self, parents: ParentsReport) -> list[Key]:
@@ -268,13 +274,17 @@ class _Comparison:
         """Return a request of this kind, with the options that all analyses of weights share."""
         return kind(**{name: getattr(self._request, name) for name in WeightsRequest.model_fields} | {"mode": mode} | fields)
 
-    def _follow(self, analysis: Search | Comparison | None, steps: Iterator[Progress]) -> Iterator[Progress]:
+    def _follow(self, analysis: Search | Comparison | OnePass, steps: Iterator[Progress]) -> Generator[Progress, None, Any]:
         """Yield the steps of an analysis, or of a pass that several count, with the bytes of all that was read before."""
-        before, already, done = self._nbytes, analysis.nbytes if analysis is not None else 0, 0
-        for step in steps:
-            done = step.done - already
-            yield step.model_copy(update={"done": before + done, "total": before + step.total - already})
-        self._nbytes = before + (analysis.nbytes - already if analysis is not None else done)
+        before, already = self._nbytes, analysis.nbytes
+        steps = iter(steps)
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                self._nbytes = before + analysis.nbytes - already
+                return end.value
+            yield step.model_copy(update={"done": before + step.done - already, "total": before + step.total - already})
 
 
 def _nearest(report: ParentsReport) -> tuple[str, str]:

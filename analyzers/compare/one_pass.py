@@ -18,8 +18,8 @@ from analyzers.update_sparsity.count import Counted as Changed
 class OnePass:
     """A pass over ``sides``, planned by ``forward``, which explains the first one by the others.
 
-    backward: explains the second of two sides by the first; comparison: of the sides numbered ``order``. All are planned alike. seconds:
-    that it took.
+    backward: explains the second of two sides by the first; comparison: of the sides numbered ``order``. All are planned alike. nbytes,
+    seconds: that it read and took.
     """
 
     sides: Sequence[Checkpoint]
@@ -28,6 +28,7 @@ class OnePass:
     backward: tuple[Search, Pass] | None
     comparison: Comparison | None
     order: tuple[int, ...]
+    nbytes: int = 0
     seconds: float = 0.0
 
     def count(self) -> Iterator[Progress]:
@@ -44,20 +45,20 @@ class OnePass:
                     changed.add(Chunk(chunk.start, tuple(chunk.sides[i] for i in self.order)))
             return related.take(), changed.take() if changed is not None else None
 
-        nbytes = requests = 0
+        requests = 0
         reading = perf_counter()
         with closing(stream(self.sides, planned.plan.spans, work, self.names)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     self._add(step.span, *step.result)
-                nbytes, requests = step.bytes_read, step.requests
-                yield Progress(done=nbytes, total=max(planned.plan.nbytes, nbytes), unit="bytes", note="reading weights")
+                self.nbytes, requests = step.bytes_read, step.requests
+                yield Progress(done=self.nbytes, total=max(planned.plan.nbytes, self.nbytes), unit="bytes", note="reading weights")
         if isinstance(counter, MutualCounter):
             counter.settle()
         self.seconds = perf_counter() - reading
         for each in (self.forward[0], self.backward[0] if self.backward is not None else None, self.comparison):
             if each is not None:
-                each.add_read(nbytes, requests, self.seconds)
+                each.add_read(self.nbytes, requests, self.seconds)
 
     def _add(self, span: Span, related: Sequence[Related], changed: Changed | None) -> None:
         self.forward[1].collector.add(span, related[0])

@@ -49,6 +49,7 @@ _SAME = 4  # equal values of a tile that count if its scale is a power of two
 _AGAIN = 2  # at most so many of the largest values are set aside
 _TINY = 1e-200  # a product of chances of which the logarithm is taken
 _FEWEST = 6  # values of a tile that may have outliers
+_NO_FITS = np.empty((0, 5))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -122,7 +123,8 @@ def _fit(cells: Floats, negative: Flags, n: int, book: Floats, mantissa: int, po
         smallest = _first_level(book, int(negative[0]), mantissa, cells[0, 0] / cells[n - 1, 1] * book[side, anchor])
         if smallest == book.shape[1] or book[int(negative[0]), smallest] > cells[0, 1] / cells[n - 1, 0] * book[side, anchor]:
             continue
-        pieces[0, 0, 0], pieces[0, 0, 1], count = cells[n - 1, 0] / book[side, anchor], cells[n - 1, 1] / book[side, anchor], 1
+        pieces[0, 0, 0], pieces[0, 0, 1] = cells[n - 1, 0] / book[side, anchor], cells[n - 1, 1] / book[side, anchor]
+        count: Any = np.int64(1)  # for a literal, `_refine` would be compiled once more
         for j in range(n - 1):
             count = _refine(cells[j, 0], cells[j, 1], book, int(negative[j]), mantissa, pieces, j & 1, count)
             if count == 0:
@@ -161,6 +163,15 @@ def _fit_offset(cells: Floats, values: Floats, n: int, most: int, scales: Floats
             scales[0], scales[1] = low, high
             return span
     return 0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _is_symmetric(book: Floats) -> bool:
+    """Return whether the magnitudes of positive and of negative levels are equal."""
+    for level in range(book.shape[1]):  # noqa: SIM110 - numba compiles no generators
+        if book[0, level] != book[1, level]:
+            return False
+    return True
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -235,16 +246,17 @@ def _distinct(
             if distinct == patterns.size:
                 slots[:] = -1
                 return distinct
-    slots[used[:distinct]] = -1
+    for i in range(distinct):
+        slots[used[i]] = -1
     return distinct
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _sort(patterns: Ints, numbers: Ints, every_bit: int, signed: bool) -> None:
     """Sort patterns by magnitude, or by value if ``signed``, with their numbers."""
-    ranks = patterns & every_bit
-    if signed:
-        ranks[patterns > every_bit] *= -1
+    ranks = np.empty(patterns.size, dtype=np.int64)
+    for i in range(patterns.size):
+        ranks[i] = -(patterns[i] & every_bit) if signed and patterns[i] > every_bit else patterns[i] & every_bit
     for i in range(1, ranks.size):
         rank, pattern, number, j = ranks[i], patterns[i], numbers[i], i
         while j > 0 and ranks[j - 1] > rank:
@@ -253,7 +265,6 @@ def _sort(patterns: Ints, numbers: Ints, every_bit: int, signed: bool) -> None:
         ranks[j], patterns[j], numbers[j] = rank, pattern, number
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
 def test_tiles(
     codes: NDArray[Any], columns: int, first: Ints, shape: Ints, tile: Ints, cut: bool, stride: int, form: Ints, own_step: float,
     book: Floats, out: Ints, keys: Ints, decades: Floats, fits: Floats,
@@ -269,44 +280,56 @@ def test_tiles(
     unless it is empty, for tiles that pass with all of their values, to the lowest and the highest scale, the lowest and the highest level
     in these steps (on a grid with an offset, the lowest and the highest value), and the evidence.
     """
-    every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
-    rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
-    slots = np.full(_SLOTS, -1, dtype=np.int64)
-    patterns, numbers = np.empty(limit, dtype=np.int64), np.empty(limit, dtype=np.int64)
-    highest, leftmost = first[0] // tile[0], first[1] // tile[1]
-    across = (first[1] + columns - 1) // tile[1] + 1 - leftmost
-    for number in range(0, ((first[0] + rows - 1) // tile[0] + 1 - highest) * across, stride):
-        down, right = highest + number // across, leftmost + number % across
-        top, bottom = max(down * tile[0], first[0]), min((down + 1) * tile[0], first[0] + rows)
-        left, end = max(right * tile[1], first[1]), min((right + 1) * tile[1], first[1] + columns)
-        whole = top == down * tile[0] and bottom == min((down + 1) * tile[0], shape[0])
-        if cut or (whole and left == right * tile[1] and end == min((right + 1) * tile[1], shape[1])):
-            row = (columns, left - first[1], end - first[1])
-            distinct = _distinct(codes, (top - first[0], bottom - first[0]), row, every_bit, slots, patterns, numbers)
-            if distinct == limit:
-                out[TESTED] += 1
-                out[FAILED] += 1
-            else:
-                _sort(patterns[:distinct], numbers[:distinct], every_bit, offset > 0)
-                _test(patterns[:distinct], numbers[:distinct], form, own_step, book, out, keys, decades, fits[number : number + 1])
+    tests = np.array([[0, 0, book.size, *shape, *tile, cut, stride, *form]], np.int64)
+    _test_pieces(codes, columns, first, tests, np.array([own_step]), book.ravel(), out[None], keys[None], decades[None], fits)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
 def test_forms(
     codes: NDArray[Any], columns: int, first: Ints, tests: Ints, steps: Floats, books: Floats, out: Ints, keys: Ints, decades: Floats
 ) -> None:
-    """Call `test_tiles` for several grids and sizes of tiles: once for all, since a call costs as much as a few tiles.
+    """Do what `test_tiles` does for several grids and sizes of tiles: once for all, since a call costs as much as a few tiles.
 
     tests: (tests, 18) row of ``out``, ``keys`` and ``decades``, first and number of its levels in ``books``, and shape, tile, cut, stride,
     form; steps: their own_step.
     """
-    unseen = np.empty((0, 5))
+    _test_pieces(codes, columns, first, tests, steps, books, out, keys, decades, _NO_FITS)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _test_pieces(
+    codes: NDArray[Any], columns: int, first: Ints, tests: Ints, steps: Floats, books: Floats, out: Ints, keys: Ints, decades: Floats,
+    fits: Floats,
+) -> None:  # fmt: skip
+    """Do the tests of `test_forms`, and set ``fits`` as `test_tiles` does."""
+    slots = np.empty(_SLOTS, dtype=np.int64)
+    for i in range(_SLOTS):
+        slots[i] = -1
+    patterns, numbers = np.empty(_AGAIN + 2 + _SLOTS // 2, dtype=np.int64), np.empty(_AGAIN + 2 + _SLOTS // 2, dtype=np.int64)
+    rows = codes.size // columns
     for i in range(len(tests)):
-        test, row, book = tests[i], tests[i, 0], books[tests[i, 1] : tests[i, 1] + tests[i, 2]].reshape((2, -1))
-        test_tiles(
-            codes, columns, first, test[3:5], test[5:7], test[7] != 0, test[8], test[9:], steps[i], book,
-            out[row], keys[row], decades[row], unseen,
-        )  # fmt: skip
+        test, target, form = tests[i], tests[i, 0], tests[i, 9:]
+        book = books[test[1] : test[1] + test[2]].reshape((2, -1))
+        high, wide, cut, stride, every_bit, offset = test[5], test[6], test[7] != 0, test[8], (1 << (form[0] + form[1])) - 1, form[5]
+        limit = _AGAIN + 2 + min(offset if offset > 0 else 2 * book.shape[1], _SLOTS // 2)
+        highest, leftmost = first[0] // high, first[1] // wide
+        across = (first[1] + columns - 1) // wide + 1 - leftmost
+        for number in range(0, ((first[0] + rows - 1) // high + 1 - highest) * across, stride):
+            down, right = highest + number // across, leftmost + number % across
+            top, bottom = max(down * high, first[0]), min((down + 1) * high, first[0] + rows)
+            left, end = max(right * wide, first[1]), min((right + 1) * wide, first[1] + columns)
+            whole = top == down * high and bottom == min((down + 1) * high, test[3])
+            if cut or (whole and left == right * wide and end == min((right + 1) * wide, test[4])):
+                row = (columns, left - first[1], end - first[1])
+                distinct = _distinct(codes, (top - first[0], bottom - first[0]), row, every_bit, slots, patterns[:limit], numbers)
+                if distinct == limit:
+                    out[target, TESTED] += 1
+                    out[target, FAILED] += 1
+                else:
+                    _sort(patterns[:distinct], numbers[:distinct], every_bit, offset > 0)
+                    _test(
+                        patterns[:distinct], numbers[:distinct], form, steps[i], book, out[target], keys[target], decades[target],
+                        fits[number : number + 1],
+                    )  # fmt: skip
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -318,7 +341,8 @@ def _test(
     every_bit = (1 << (mantissa + exponent)) - 1
     cells, values = np.empty((patterns.size, 2)), np.empty(patterns.size)
     negative, counts = np.empty(patterns.size, dtype=np.bool_), np.empty(patterns.size, dtype=np.int64)
-    n = zeros = aside = key = 0
+    n: Any = np.int64(0)  # for a literal, all that is called with it would be compiled once more
+    zeros = aside = key = 0
     for i in range(patterns.size):
         magnitude, minus = patterns[i] & every_bit, patterns[i] > every_bit
         if magnitude >> mantissa == (1 << exponent) - 1:
@@ -352,8 +376,9 @@ def _test(
         dropped = 0
         while True:
             anchor = _fit(cells, negative, n, book, levels, powers, found)
-            if anchor < 0 and levels == TABLE and np.any(book[0] != book[1]):  # the scale may be negative
-                negative[:n] = ~negative[:n]
+            if anchor < 0 and levels == TABLE and not _is_symmetric(book):  # the scale may be negative
+                for i in range(n):
+                    negative[i] = not negative[i]
                 anchor = _fit(cells, negative, n, book, levels, powers, found)
             if anchor >= 0 or dropped == _AGAIN or n <= _FEWEST:
                 break

@@ -35,7 +35,7 @@ _FEWEST_COLUMNS = 16
 
 @njit(nogil=True, cache=True)
 def _survey(x: NDArray[Any], p: NDArray[Any], shift: Any) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Return how many patterns differ, bounds on |patterns|, sums of the biased exponents, the pattern of the largest difference."""
+    """Return how many patterns differ, bounds of |patterns|, the sums of biased exponents, and the pattern of the largest difference."""
     differ, bound, least = np.uint32(0), np.uint32(0), np.uint32(_MAGNITUDE)
     of_x, of_p, apart = np.uint32(0), np.uint32(0), np.uint32(0)
     for i in range(x.size):

@@ -135,9 +135,8 @@ class Search:
         if len(self._numbers) <= FITTED:
             return
         screening = self._prepare(self._numbers, "quick", max(1, self._request.budget // _SCREENED))
-        read = yield from self._stream(screening, "comparing all candidates")
-        for number, row in self._candidate_rows(read).items():
-            self._rows[number] = row
+        yield from self._stream(screening, "comparing all candidates")
+        self._rows |= self._candidate_rows(self._finish(screening))
         self._numbers = [
             number for number in sorted(self._numbers, key=lambda number: _rank(self._rows[number])) if self._rows[number].compared
         ]
@@ -154,25 +153,49 @@ class Search:
         request = self._request
         return self._prepare(self._numbers, request.mode, max(1, request.budget * 7 // 8) if budget is None else budget, shared)
 
-    def read(self, planned: Pass | None = None, counted: bool = False) -> Iterator[Progress]:
-        """Match layers, read, fit, and decompose the difference from the only parent.
-
-        planned: what `prepare` returned, if it was called; counted: it was read already.
-        """
-        read = self._read
+    def read(self, planned: Pass | None = None) -> Iterator[Progress]:
+        """Match layers, read, and conclude. planned: what `prepare` returned, if it was called."""
+        counted = None
         if self._numbers:
             yield self._progress(self.nbytes, "matching tensors")
-            planned = planned or self.prepare()
-            read = self._finish(planned) if counted else (yield from self._stream(planned, "reading weights"))
-            self._rows |= self._candidate_rows(read)
-        if read is None or not any(row.compared or row.vectors_equal is not None for row in self._rows.values()):
+            counted = planned or self.prepare()
+            yield from self._stream(counted, "reading weights")
+        self.take(counted)
+        yield from self.conclude()
+
+    def take(self, counted: Pass | None) -> None:
+        """Take what was counted of the chosen candidates, if there are any. Raises InvalidRequest if nothing can be compared."""
+        if counted is not None:
+            self._read = self._finish(counted)
+            self._rows |= self._candidate_rows(self._read)
+        if self._read is None or not any(row.compared or row.vectors_equal is not None for row in self._rows.values()):
             raise InvalidRequest(_nothing_shared(self._sides))
-        self._read = read
-        if any(row.cosine is not None for row in self._rows.values()) and read.sums.grams:
-            self._fit = Fitted(read.sums, self._dtype())
-        best = self._order()[0]
-        self._stack = self._find_stack(read)
+
+    def may_be_more(self) -> Generator[Progress, None, bool]:
+        """Return whether the model may be more than derived from its only candidate: its weights, its layers stacked, or quantized.
+
+        Examines the tensors that differ for it, but fits nothing.
+        """
+        assert self._read is not None
+        steps, (best,) = self._steps(1), self._order()
+        if (
+            self._find_stack(self._read) is not None
+            or self._read.sums.cast(0) is not None
+            or (steps is not None and is_step_function(steps))
+        ):
+            return True
         yield from self._examine(best)
+        return self._examination is not None and bool(self._examination.on_grids)
+
+    def conclude(self) -> Iterator[Progress]:
+        """Fit, examine what differs, and decompose the difference from the only parent."""
+        assert self._read is not None
+        if any(row.cosine is not None for row in self._rows.values()) and self._read.sums.grams:
+            self._fit = Fitted(self._read.sums, self._dtype())
+        best = self._order()[0]
+        self._stack = self._find_stack(self._read)
+        if self._examination is None:
+            yield from self._examine(best)
         alone = self._fit is None or len(self._fit.parents) < 2
         row = self._rows[best]
         if alone and best in self._numbers and related(row) and (row.cosine_without or 0.0) > _RELATED and row.equal_share != 1:
@@ -196,7 +219,7 @@ class Search:
         counter = Counter(alignment, len(numbers), fit, keep, elements)
         return Pass(numbers, alignment, plan, counter, Collector(alignment, plan, len(numbers)), left_on, is_shared)
 
-    def _stream(self, planned: Pass, note: str) -> Generator[Progress, None, _Read]:
+    def _stream(self, planned: Pass, note: str) -> Iterator[Progress]:
         """Read the model and the candidates at the same positions and count."""
         plan = planned.plan
         before, requests, reading = self.nbytes, self.requests, perf_counter() - self._reading
@@ -212,7 +235,6 @@ class Search:
                 yield self._progress(before + plan.nbytes, note)
         if isinstance(work, DeviceCounter):
             work.settle()
-        return self._finish(planned)
 
     def add_read(self, nbytes: int, requests: int, seconds: float) -> None:
         """Add to what was read: a pass that others counted too."""

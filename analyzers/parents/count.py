@@ -135,7 +135,7 @@ class Counter:
 
     def keep(self, counted: Counted, values: Floats, shared: NDArray[np.bool_], holders: Sequence[int], dtypes: Sequence[str]) -> None:
         """Keep those of ``values`` that are ``shared``."""
-        chosen = values[:, shared]
+        chosen = values if shared.all() else values[:, shared]
         chosen = chosen[:, : max(chosen.shape[1] // SHORT_RUN * SHORT_RUN, SHORT_RUN)]
         kept = np.zeros((self.sides, chosen.shape[1]), np.float64 if "F64" in dtypes else np.float32)
         kept[[0, *(1 + i for i in holders)]] = chosen

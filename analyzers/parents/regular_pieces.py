@@ -76,9 +76,15 @@ class PatternTables:
         if not hasattr(_own, "counts"):
             _own.counts = np.zeros((3, PATTERNS), np.int64)
         count_pieces(x, p, *others, _own.counts, sums, grams)
-        with self._lock:
-            self.counts[candidate] += _own.counts
-        _own.counts[:] = 0
+        if len(self.counts) > 1:
+            self.settle(candidate)
+
+    def settle(self, candidate: int = 0) -> None:
+        """Add the thread's own tables to those of a candidate: at once if there are several, else after each chunk."""
+        if hasattr(_own, "counts"):
+            with self._lock:
+                self.counts[candidate] += _own.counts
+            _own.counts[:] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,8 @@ def count_regular(
                     multiply_pieces(sides[i], sides[j], shift, length, differ, between)
                     grams[:, :, i, j] = grams[:, :, j, i] = between
         yield part, Regular(start + first, length, sums[0, :, NUMBER] > 0, sums, grams)
+    if len(tables.counts) == 1 and whole >= _FEW:
+        tables.settle()
 
 
 def _add_casts(sums: Floats, x: NDArray[Any], p: NDArray[Any], dtypes: tuple[str, str], length: int) -> None:

@@ -180,7 +180,7 @@ _SHARDS = {"model-00001-of-00002.safetensors": 100, "model-00002-of-00002.safete
 
 def _read_index(data: bytes) -> Any:
     name = "model.safetensors.index.json"
-    index = read_index(name, [*_SHARDS, name], (".safetensors",), {**_SHARDS, name: len(data)}, lambda path: data)
+    index = read_index(name, (".safetensors",), {**_SHARDS, name: len(data)}, lambda path: data)
     return dict(index.weight_map)
 
 

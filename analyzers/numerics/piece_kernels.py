@@ -66,9 +66,10 @@ def _extremes(x: NDArray[Any], shift: Any) -> tuple[Any, Any, Any]:
 @njit(nogil=True, cache=True)
 def _has_constant_block(x: NDArray[Any], shift: Any) -> bool:
     """Return whether a block holds one value; +0 = -0."""
-    start = np.int64(0)
+    start: Any = np.int64(0)
     while start < x.size:
-        stop, at = min(start + BLOCK, x.size), start
+        stop: Any = min(start + BLOCK, x.size)
+        at: Any = start
         first = np.uint32(np.uint32(x[start]) << shift).view(np.float32)
         while at < stop and np.uint32(np.uint32(x[at]) << shift).view(np.float32) == first:
             at += 1
@@ -270,7 +271,7 @@ def count_pieces(
     for number in range(differ.size):
         if differ[number] < 0:
             continue
-        start = number * piece
+        start: Any = number * piece
         stop = min(start + piece, x.size)
         a, b, row = x[start:stop], p[start:stop], sums[number]
         row[NUMBER] = a.size

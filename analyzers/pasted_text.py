@@ -33,6 +33,9 @@ _TAG = re.compile(r"(?<=/)([\w.-]+):[\w.-]+$")  # the quantization in org/name:Q
 # A word of a line of code or a command, and the quoted ones; how such a line names a revision.
 _WORD = re.compile(rf"[^\s{_QUOTES}(),;=<>\[\]{{}}]+")
 _QUOTED = re.compile(rf"[{_QUOTES}]([\w.-]+(?:/[\w.-]+)?|sample:[\w.-]+)[{_QUOTES}]")
+# What makes a line code or a command: a quote or bracket, or a program's name or a key at its beginning.
+_QUOTE = re.compile(rf"[{_QUOTES}(]")
+_COMMAND = re.compile(r"(?:hf|huggingface-cli|git|vllm|sglang|python3?|docker|ollama|llama-\w+)\s|[\w-]+\s*[:=]\s")
 _AT = re.compile(rf"(?:\brevision\s*[=:]|--revision[\s=]|--branch[\s=]|\s-b\s)\s*[{_QUOTES}]?([^\s,){_QUOTES}]+)")
 _BULLETS = "-*\u2022"
 # A plus between references, not one in a revision or a file name: an id with its organisation, a sample, a path or an address follows.
@@ -93,14 +96,16 @@ def plain_or_same(text: str, kind: Kind = "model") -> str:
 
 
 def split(text: str) -> list[str]:
-    """Return the references in ``text``: a line or what a semicolon separates is one line of code, or a list of references."""
+    """Return the references in ``text``: a line, or what a comma outside brackets or a semicolon separates, names one or several."""
     found: list[str] = []
-    for line in re.split(r"[\n;]", text):
-        named = plain_or_same(line.strip().lstrip(_BULLETS).strip())
-        if not re.search(r"\s|\(", named):
+    for line in re.split(r"[\n;]|,(?![^(]*\))", text):
+        named = plain_or_same(line.strip().lstrip(_BULLETS).strip(" []"))
+        if not re.search(r"[\s(]", named):
             found += [named] * bool(named.strip(_QUOTES))
-        elif not re.search(r"\(|\bimport\b|#", named):
-            found += [plain_or_same(word) for word in re.split(r"[\s,()\[\]]+", named) if word.strip(_QUOTES + _BULLETS)]
+        elif re.search(r"\(|\bimport\b|#", named):
+            found += map(plain_or_same, _names(named))
+        else:
+            found += [plain_or_same(word) for word in re.split(r"[\s()\[\]]+", named) if word.strip(_QUOTES + _BULLETS)]
     return found
 
 
@@ -116,15 +121,22 @@ def _endpoint() -> str:
     return f"|{re.escape(endpoint)}" if endpoint else ""
 
 
+def _names(line: str) -> list[str]:
+    """Return the ids and addresses among the words of a line, each once."""
+    words = (str(word) for word in _WORD.findall(line))
+    return list(dict.fromkeys(word for word in words if re.fullmatch(rf"{_ID}(?:@[\w./-]+|:[\w.-]+)?", word) or is_address(word)))
+
+
 def _named_in(line: str) -> str:
     """Return the one repository that a line of code or a command names, with its revision; the line itself if there is not exactly one."""
     if not re.search(r"[\s(]", line) or (_ADDRESS.match(line) and " " not in line):
         return line
-    words = [word for word in _WORD.findall(line) if re.fullmatch(rf"{_ID}(?::[\w.-]+)?", word) or is_address(word)]
-    named = dict.fromkeys(words) or dict.fromkeys(match[1] for match in _QUOTED.finditer(line))
+    if not _COMMAND.match(line) and not _QUOTE.search(line):
+        return line
+    named = _names(line) or list(dict.fromkeys(match[1] for match in _QUOTED.finditer(line)))
     if len(named) != 1:
         return line
-    name = str(next(iter(named)))
+    (name,) = named
     revision = _AT.search(line)
     at = "" if revision is None or revision[1] == "None" else f"@{revision[1]}"
     if is_address(name):

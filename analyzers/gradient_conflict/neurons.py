@@ -68,7 +68,9 @@ class NeuronTable:
         return tuple(self._row(rows[index], int(ranks[index])) for index in chosen)
 
     def _row(self, row: Any, rank: int) -> NeuronRow:
-        numbers: dict[str, Any] = {name: None if row[name] == _NONE else int(row[name]) for name in ("layer", "expert", "neuron", "top_sample")}
+        numbers: dict[str, Any] = {
+            name: None if row[name] == _NONE else int(row[name]) for name in ("layer", "expert", "neuron", "top_sample")
+        }
         floats: dict[str, Any] = {name: _number(row[name]) for name in _FLOATS}
         block = None if row["block"] == _NONE else self._blocks[row["block"]]
         return NeuronRow.model_construct(rank=None if rank == _NONE else rank, block=block, pairs=int(row["pairs"]), **numbers, **floats)

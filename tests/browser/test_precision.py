@@ -48,7 +48,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     open_tab(page, "Log-probabilities")
     expect(page.locator("#m-result table:visible").first).to_contain_text("Sequence ratio")
     expect(drawn_in(page, "Tensors").get_by_text("mlp.up_proj")).to_be_visible()
-    expect(page.locator("#m-tensors").get_by_text("layers.0").first).to_be_visible()
+    expect(page.locator("#m-tensors-table").get_by_text("layers.0").first).to_be_visible()
 
     query = f"model={quote(MODEL, safe='')}&sequence_length=128"
     shared(page, f"{offline}/precision?{query}", f"mantissa precision {MODEL} --sequence-length=128")

@@ -37,8 +37,5 @@ def test_sentences_are_one_line_of_plain_text_with_what_they_are_about() -> None
     assert said.tensors(report).startswith(
         "2 tensors compared. Sort by the menu of a heading; type to search. Counts and norms of tensors are of what"
     )
-    assert '"overflow": values' in Sentences("precision/templates/captions.txt", overflows=lambda *_: True, matches=lambda *_: False).edges(
-        report, []
-    )
     with pytest.raises(UndefinedError):
         said.spectral(report)

@@ -19,7 +19,6 @@ from analyzers.numerics import Accumulator, PairCounter, PairTables, few_signifi
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.quantization_formats import FORMATS
 from analyzers.numerics.warm_up import warm_up
-from analyzers.shrink.grid_formats import FAMILIES
 from analyzers.update_sparsity.adapters.survival import _GRIDS
 
 loops = {

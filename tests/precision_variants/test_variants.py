@@ -70,7 +70,7 @@ def test_what_is_no_variant_is_refused_with_what_is_allowed(text: str, said: str
         ({"variants": ()}, "from 1 to"),
         ({"variants": ("bf16", "bf16: dtype=fp16")}, "two variants named bf16"),
         ({"sequences": 0}, "sequences"),
-        ({"sequence_length": 1}, "2 to"),
+        ({"sequence_length": 1}, "at least 2"),
         ({"text": "a", "data": "random"}, "either a text or"),
         ({"advantages": (1.0,)}, "belong to the losses gspo and grpo"),
         ({"old_logprobs": ((-1.0,),)}, "belong to the losses gspo and grpo"),

@@ -352,8 +352,8 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {"in", "numba"}
 
 
-def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub, caplog: pytest.LogCaptureFixture) -> None:
-    """A signal that can be caught leaves nothing at all; after SIGKILL the next run removes what has another, hidden name, and says so."""
+def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub) -> None:
+    """A signal that can be caught leaves nothing at all; SIGKILL leaves a hidden folder of another name."""
     folder = sample_folder("tiny-bf16-as-fp32")
     hub.add("org/wide", {path.name: path.read_bytes() for path in folder.iterdir()})
     hub.fault(Fault("tokenizer.json", times=None, delay=200))
@@ -369,8 +369,7 @@ def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub, caplog: pytest.LogC
             assert err == {130: "interrupted\n", 143: "terminated\n"}[status] and not list(tmp_path.iterdir())
     (left,) = tmp_path.iterdir()
     assert main(["shrink", "sample:tiny-bf16-as-fp32", "--out", str(tmp_path / "other")]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["other"]
-    assert caplog.messages == [f"Removed {left}, which a killed run left unfinished."]
+    assert {path.name for path in tmp_path.iterdir()} == {left.name, "other"}
 
 
 def test_what_reads_back_differently_is_not_kept(

@@ -13,8 +13,8 @@ from typing import Any
 from tests.hub import HubProcess
 from tests.hub.architectures import llama
 
-# About twice what was measured: 57 and 8 times the plain loop, and an exact comparison 8 times `sparsity` of the same pair, which is so short
-# here that what does not grow with the files counts.
+# About twice what was measured: 57 and 8 times the plain loop, and an exact comparison 8 times `sparsity` of the same pair, which is so
+# short here that what does not grow with the files counts.
 QUICK, EXACT, OF_SPARSITY = 120.0, 20.0, 16.0
 RUNS = 3  # of quick mode, as the Hub sees them, and the plain way once
 

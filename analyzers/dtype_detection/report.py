@@ -47,7 +47,7 @@ QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4
 Basis = Literal["label", "lineage", "family", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 10
+ANALYSIS_VERSION = 11
 
 
 class DtypeRequest(WeightsRequest):

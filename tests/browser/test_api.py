@@ -60,7 +60,7 @@ def test_dtype_returns_the_report_of_a_sample(client: Client) -> None:
     [
         ({"model": "/etc/passwd"}, "command line"),
         ({"model": "./README.md"}, "command line"),
-        ({"model": "no such model"}, "space"),
+        ({"model": "no such model"}, "is not a model id"),
         ({"model": None}, "model is missing"),
         ({"model": ["sample:tiny-bf16"]}, "Model must be text"),
         ({"model": "sample:tiny-bf16", "budget": "-1"}, "budget"),

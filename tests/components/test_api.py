@@ -57,7 +57,7 @@ def test_what_can_be_no_list_of_models_is_one_sentence(models: Any, said: str) -
         ({"base": "a/b", "tuned": None}, "tuned is missing"),
         ({"base": ["a/b"], "tuned": ["c/d"]}, "Base must be text."),
         ({"base": "a/b", "tuned": [1]}, "Entry 1 of tuned must be text, not 1."),
-        ({"base": "a/b", "tuned": ["c/d e/f"]}, "space"),
+        ({"base": "a/b", "tuned": ["c/d e/f"]}, "is not a model id"),
         ({"base": "a/b", "tuned": ["c/d"] * (limits.TRAJECTORY + 1)}, "at most 64 checkpoints are compared"),
         ({"base": "a/b", "tuned": ["c/d"], "eta": True}, "Eta must be a number"),
         ({"base": "a/b", "tuned": ["c/d"], "eta": 2}, "Eta must lie between"),

@@ -1,7 +1,7 @@
 """Measures the work of `compare` and `sparsity` beside that of a plain loop over the same bytes, in one process.
 
-``python -m tests.promises.comparison_work MODE MODEL MODEL`` prints a JSON object: processor seconds of all threads for the reports and for the
-loop, and what the reports say they read.
+``python -m tests.promises.comparison_work MODE MODEL MODEL`` prints a JSON object: processor seconds of all threads for the reports and for
+the loop, and what the reports say they read.
 """
 
 import json
@@ -98,8 +98,8 @@ def _count_files(models: tuple[str, ...]) -> int:
     buffers, found = [np.empty(CHUNK // 2, np.uint16) for _ in models], 0
     with ExitStack() as stack:
         files = [stack.enter_context((Path(model) / "model.safetensors").open("rb", buffering=0)) for model in models]
-        while size := [file.readinto(buffer.data) for file, buffer in zip(files, buffers, strict=True)][0]:
-            found += _differing(*(buffer[: size // 2] for buffer in buffers))
+        while all(sizes := [file.readinto(buffer.data) for file, buffer in zip(files, buffers, strict=True)]):
+            found += _differing(*(buffer[: size // 2] for buffer, size in zip(buffers, sizes, strict=True)))
     return found
 
 

@@ -97,7 +97,11 @@ DATASET_BYTES = _setting(
     "DATASET_BYTES", 100_000_000, "bytes", "Instruction data read at most: lines up to there; lists, row groups whole.", "Large files."
 )
 HUB_PARALLEL_READS = _setting(
-    "HUB_PARALLEL_READS", 16, "connections", "Range reads in flight at once against the Hub.", "A proxy that admits fewer."
+    "HUB_PARALLEL_READS",
+    16,
+    "connections",
+    "Range reads in flight at once, of each of up to three repositories on the Hub.",
+    "A proxy that admits fewer.",
 )
 HUB_TIMEOUT_SECONDS = _setting(
     "HUB_TIMEOUT_SECONDS", 20, "seconds", "Longest wait for the Hub to send the next byte.", "A slow mirror of the Hub."

@@ -38,8 +38,8 @@ from analyzers.update_sparsity.analyze import Comparison, device_of
 
 # Rank of stacks and exact merges, whose direction the weights show; and the residual, in multiples of rounding, of other complete merges.
 _SHOWN, _ROUNDED = 3, 2.0
-# Most bytes of a sample over a network that are kept for further passes.
-_KEPT_BYTES = 256 << 20
+# Most bytes of a sample over a network that are kept for further passes; of a pair, which is read once, those of short ranges.
+_KEPT_BYTES, _KEPT_OF_PAIR, _SHORT = 256 << 20, 32 << 20, 32 << 10
 
 Key = tuple[str, str]  # reference and commit
 
@@ -66,7 +66,7 @@ class _Comparison:
         self._request, self._access, self._largest, self._stack = request, access, largest, stack
         self._pinned: dict[Key, str] = {}
         self._sides: dict[Key, Checkpoint] = {}
-        self._matching, self._kept = Matching(request.include, request.exclude), Kept(_KEPT_BYTES)
+        self._matching = Matching(request.include, request.exclude)
         self._sampled: tuple[list[Key], Pass] | None = None  # the first sample of several models
         self._counted: tuple[list[Key], Comparison] | None = None  # what changed, if it was counted in the pass of parents
         self._nbytes, self._again = 0, 0.0  # seconds of reading that both reports have
@@ -93,8 +93,8 @@ class _Comparison:
             asked = self._options(ParentsRequest, request.mode, model=model, suggested=request.suggested)
             yield from find(asked, self._access, self._stack, self._opened)
             self._sides |= {(side.ref, side.commit): side for side in self._opened.sides}
-        elif number > 2:
-            self._sides = {key: with_kept(side, self._kept) for key, side in self._sides.items()}
+        self._kept = Kept(_KEPT_BYTES) if len(self._sides) > 2 else Kept(_KEPT_OF_PAIR, _SHORT)
+        self._sides = {key: with_kept(side, self._kept) for key, side in self._sides.items()}
 
     def explain(self) -> Generator[Progress, None, ParentsReport]:
         """Explain the last model by the others, or the one that resembles it most if that says more."""
@@ -102,6 +102,8 @@ class _Comparison:
         if len(self._sides) == 2:
             return (yield from self._explain_pair(subject))
         if len(self._pinned) == 1:
+            if mode == "exact":
+                self._kept.stop()
             return (yield from self._explain(subject, mode))
         report = yield from self._explain(subject, "quick")
         if report.verdict != "same-weights":
@@ -200,7 +202,7 @@ class _Comparison:
             yield from self._follow(search, search.read())
             return search.report(search.start)
         planned = search.prepare(shared=self._sample(keys) if mode == "quick" else None)
-        if mode == "quick" and self._sampled is None:
+        if mode == "quick" and self._sampled is None and len(keys) > 2:
             self._sampled = keys, planned
         return (yield from self._read(keys, search, planned, None, [*before, subject] if before else []))
 

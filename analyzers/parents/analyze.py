@@ -196,6 +196,8 @@ class Search:
         self._stack = self._find_stack(self._read)
         if self._examination is None:
             yield from self._examine(best)
+        if self._examination is not None:
+            self._examination.search([self._matching.reader(self._sides[i], self._names[i]) for i in (0, best)])
         alone = self._fit is None or len(self._fit.parents) < 2
         row = self._rows[best]
         if alone and best in self._numbers and related(row) and (row.cosine_without or 0.0) > _RELATED and row.equal_share != 1:
@@ -281,9 +283,8 @@ class Search:
             return
         self._examination = examination
         names = [self._names[i] for i in (0, best)]
-        readers = [self._matching.reader(self._sides[i], self._names[i]) for i in (0, best)]
         before, requests = self.nbytes, self.requests
-        for step in examination.examine([self._sides[0], self._sides[best]], names, readers):
+        for step in examination.examine([self._sides[0], self._sides[best]], names):
             self.nbytes, self.requests = before + step.bytes_read, requests + step.requests
             yield self._progress(self.nbytes, "examining what differs")
         self._much = self._much or any(counts.compared == counts.nearest for counts in examination.on_grids.values())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, Tensor, quoted, stream
+from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, quoted, stream
 from analyzers.formatting import magnitude, plural
 from analyzers.grids import SourceOnGrid, describe
 from analyzers.numerics.conversions import values_of
@@ -134,14 +134,16 @@ class Examination:
         equal = self._counts[group.base.name][-1] / number
         return bool(cosine > _TRAINED and not scaled and zeroed <= number / 100 and not (equal > 0.3 and cosine < 0.999))
 
-    def examine(self, sides: Sequence[Checkpoint], names: Sequence[str], readers: Sequence[Reader]) -> Iterator[Step[TensorOrigin]]:
+    def examine(self, sides: Sequence[Checkpoint], names: Sequence[str]) -> Iterator[Step[TensorOrigin]]:
         """Read again the tensors that may be damaged; yield the steps of the stream. Each argument lists the model and the candidate."""
         differing = [group for group in self.pieces if self._relation(group)[0] == "differs"][:_EXAMINED]
         trained = [group for group in differing if self._looks_trained(group)]
+        names_of_trained = {group.base.name for group in trained}
+        others = [group for group in differing if group.base.name not in names_of_trained]
         first = len(trained) if self._stepwise else _MAY_BE_ON_GRID
         nbytes = requests = 0
-        for groups in ([group for group in differing if group not in trained] + trained[:first], trained[first:]):
-            for step in stream(sides, [self._span(group, group in trained) for group in groups], _look, names):
+        for groups in (others + trained[:first], trained[first:]):
+            for step in stream(sides, [self._span(group, group.base.name in names_of_trained) for group in groups], _look, names):
                 if step.span is not None and step.result is not None:
                     self._found[step.span.tensor.name] = step.result
                 step = replace(step, bytes_read=nbytes + step.bytes_read, requests=requests + step.requests)
@@ -149,30 +151,33 @@ class Examination:
             nbytes, requests = (step.bytes_read, step.requests) if groups else (nbytes, requests)
             if not self.on_grids:
                 break
-        odd = [group for group in self.pieces if group.base.name in self._found and self._judge(group)[0] == "differs"]
-        self._search([group for group in odd if not self._looks_trained(group)][:_SEARCHED], readers)
 
     def _span(self, group: Group, trained: bool) -> Span:
         elements = min(group.base.elements, _elements(group, self._column))
         whole = not trained or (self._stepwise and self._exact)
         return Span((group.base, group.tuned[self._column]), 0, elements if whole else min(elements, _KEPT))
 
-    def _search(self, odd: Sequence[Group], readers: Sequence[Reader]) -> None:
-        """Find tensors whose values are those of another tensor of the candidate."""
-        others: dict[tuple[int, ...], list[Tensor]] = {}
-        for group in self._alignment.groups:
-            tuned = group.tuned[self._column]
-            if tuned is not None:
-                others.setdefault(group.base.shape, []).append(tuned)
-        for group in odd:
-            candidates, row = others.get(group.base.shape, [])[:_EXAMINED], group.base.shape[-1] if group.base.shape else 1
-            ours = readers[0].read([(group.base, row)], spread=False)[group.base]
+    def search(self, readers: Sequence[Reader]) -> None:
+        """Find tensors whose values are those of another tensor of the candidate. readers: of the model and the candidate."""
+        odd = [group for group in self.pieces if group.base.name in self._found and self._judge(group)[0] == "differs"]
+        alike: dict[tuple[int, ...], list[Group]] = {}
+        for group in [group for group in odd if not self._looks_trained(group)][:_SEARCHED]:
+            alike.setdefault(group.base.shape, []).append(group)
+        for shape, groups in alike.items():
+            row = shape[-1] if shape else 1
+            sources = [(group.base.shape, group.tuned[self._column]) for group in self._alignment.groups]
+            candidates = [tuned for of, tuned in sources if tuned is not None and of == shape][:_EXAMINED]
+            ours = readers[0].read([(group.base, row) for group in groups], spread=False)
             theirs = readers[1].read([(each, row) for each in candidates], spread=False)
-            same = [
-                each.name for each in candidates if ours.size > 8 and each is not group.tuned[self._column] and _alike(ours, theirs[each])
-            ]
-            if same:
-                self._swapped[group.base.name] = same[0]
+            size = ours[groups[0].base].size
+            candidates = [each for each in candidates if theirs[each].size == size]
+            if size <= 8 or not candidates:
+                continue
+            x, p = (np.stack([values[each] for each in of]) for values, of in ((ours, [g.base for g in groups]), (theirs, candidates)))
+            for group, similar in zip(groups, _standardised(x) @ _standardised(p).T >= _ALIKE, strict=True):
+                found = (candidates[i].name for i in np.flatnonzero(similar) if candidates[i] is not group.tuned[self._column])
+                if (name := next(found, None)) is not None:
+                    self._swapped[group.base.name] = name
 
     def _judge(self, group: Group) -> tuple[Relation, str | None, int, str]:
         """Return relation, format, exceptions and a note for one piece."""
@@ -339,8 +344,11 @@ def _count_rows(found: TensorOrigin, same: NDArray[np.bool_], row: int) -> None:
     found.all_rows += len(rows)
 
 
-def _alike(x: Floats, p: Floats) -> bool:
-    """Return whether the values are the same, up to rounding."""
-    norms = float(np.sqrt((x @ x) * (p @ p))) if x.size == p.size and np.isfinite(x).all() and np.isfinite(p).all() else 0.0
-    varied = norms > 0 and float(np.ptp(x)) > 0 and float(np.ptp(p)) > 0
-    return varied and float(np.corrcoef(x, p)[0, 1]) >= _ALIKE
+def _standardised(rows: Floats) -> Floats:
+    """Return rows of values, less their means and of norm 1: products are correlations. 0 for values that are all equal, or not finite."""
+    usable = np.isfinite(rows).all(axis=1)
+    values = np.where(usable[:, None], rows, 0.0)
+    usable &= np.ptp(values, axis=1) > 0
+    values = (values - values.mean(axis=1, keepdims=True)) * usable[:, None]
+    standard: Floats = values / np.maximum(np.sqrt(np.square(values).sum(axis=1, keepdims=True)), 1e-300)
+    return standard

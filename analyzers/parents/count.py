@@ -131,7 +131,9 @@ class Counter:
 
     def add_gram(self, counted: Counted, group: int, gram: Floats, places: Any) -> None:
         """Add the Gram matrix of X and some candidates to that of a group. places: of its entries (`places_of`)."""
-        counted.grams.setdefault(group, np.zeros((self.sides, self.sides)))[places] += gram
+        if group not in counted.grams:
+            counted.grams[group] = np.zeros((self.sides, self.sides))
+        counted.grams[group][places] += gram
 
     def keep(self, counted: Counted, values: Floats, shared: NDArray[np.bool_], holders: Sequence[int], dtypes: Sequence[str]) -> None:
         """Keep those of ``values`` that are ``shared``."""
@@ -186,10 +188,10 @@ class MutualCounter:
         self._backward.patterns.merge(self._patterns, mirrored=True)
 
 
-def places_of(holders: Sequence[int]) -> Any:
-    """Return an index of the rows and columns of X and of the candidates ``holders`` in a Gram matrix."""
+def places_of(holders: Sequence[int], candidates: int) -> Any:
+    """Return an index of the rows and columns of X and of the candidates ``holders`` in a Gram matrix of all ``candidates``."""
     rows = [0, *(1 + i for i in holders)]
-    return np.ix_(rows, rows)
+    return np.ix_(rows, rows) if len(holders) < candidates else ...
 
 
 class Piece(NamedTuple):
@@ -211,7 +213,7 @@ class Direction:
     places: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.places = places_of(self.holders)
+        self.places = places_of(self.holders, self.counter.candidates)
 
     def order(self, sides: Any) -> Any:
         """Return what belongs to the sides, first axis, in the order of the direction: X first."""

@@ -113,7 +113,7 @@ class _Sums:
         result.pairs[holders] += pairs
         result.others[holders], result.broken[holders], result.exact[holders] = others, broken, exact
         result.rounding, result.outliers = float(fit[0]), int(fit[1])
-        places = places_of(holders)
+        places = places_of(holders, self._counter.candidates)
         for number, gram in enumerate(grams):
             if gram.any():
                 self._counter.add_gram(result, number, gram, places)

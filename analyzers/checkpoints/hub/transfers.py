@@ -28,7 +28,7 @@ from .deadlines import call_after
 HUB_MIN_BYTES_PER_SECOND = 2_000  # A slower reply, measured over 20 seconds, is abandoned.
 HUB_ATTEMPTS = 5  # Attempts at one read.
 _BACKOFF_SECONDS = 0.25  # before the second try; doubles before each further one
-_IDLE_CLIENTS = 16  # most clients that are kept with their open connections
+_IDLE_CLIENTS = 48  # most clients that are kept with their open connections: those of three repositories read at once
 
 
 class FailedAttempt(Exception):

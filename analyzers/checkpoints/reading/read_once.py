@@ -1,6 +1,7 @@
 """Reads once what two sides of a comparison share, or several passes over a sample read of the same checkpoints, over a network."""
 
 import threading
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from analyzers.checkpoints.repository import RangeFile
@@ -34,27 +35,34 @@ def read_once(files: Sequence[RangeFile]) -> tuple[RangeFile, ...]:
 
 
 class Kept:
-    """The content of ranges that were read, up to ``most`` bytes. Safe to use from several threads. nbytes: that are kept."""
+    """The content of ranges that were read, up to ``most`` bytes. Safe to use from several threads.
 
-    def __init__(self, most: int) -> None:
-        self.nbytes, self._most, self._lock = 0, most, threading.Lock()
-        self._content: dict[tuple[int, int, int], bytes] = {}
+    longest: of the ranges that are kept; nbytes: that are kept.
+    """
+
+    def __init__(self, most: int, longest: int | None = None) -> None:
+        self.nbytes, self._most, self._longest, self._lock = 0, most, most if longest is None else longest, threading.Lock()
+        self._content: dict[int, tuple[list[int], list[bytes]]] = {}  # of each file, by its identity: the offsets, ascending, and the bytes
 
     def files(self, files: Sequence[RangeFile]) -> tuple[RangeFile, ...]:
         """Return the files of a checkpoint such that a range is read once."""
         return tuple(KeptFile(file, self) for file in files)
 
     def read_into(self, file: RangeFile, offset: int, buffer: memoryview) -> None:
-        """Fill ``buffer`` with the bytes of a file from ``offset`` on."""
-        key = id(file), offset, len(buffer)
-        content = self._content.get(key)
-        if content is not None:
-            buffer[:] = content
+        """Fill ``buffer`` with the bytes of a file from ``offset`` on: from the last range that begins there or before, or by a read."""
+        with self._lock:
+            offsets, contents = self._content.setdefault(id(file), ([], []))
+            at = bisect_right(offsets, offset) - 1
+            start, content = (offsets[at], contents[at]) if at >= 0 else (0, b"")
+        if offset + len(buffer) <= start + len(content):
+            buffer[:] = content[offset - start : offset - start + len(buffer)]
             return
         file.read_into(offset, buffer)
         with self._lock:
-            if self.nbytes + len(buffer) <= self._most and key not in self._content:
-                self._content[key] = bytes(buffer)
+            if len(buffer) <= self._longest and self.nbytes + len(buffer) <= self._most:
+                at = bisect_right(offsets, offset)
+                offsets.insert(at, offset)
+                contents.insert(at, bytes(buffer))
                 self.nbytes += len(buffer)
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
-from analyzers.checkpoints.in_memory import MemoryFile
+from analyzers.checkpoints.in_memory import MemoryFile, MemoryRepository
 from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.decode import ScaledCodes
 from analyzers.checkpoints.reading.elements import read_elements
@@ -38,6 +38,9 @@ _READ = 1 << 20
 
 # Scaled values are decoded in pieces of this many elements: their patterns (512 KiB) still fit a core's cache while they are counted.
 _DECODED = 1 << 17
+
+# Repositories over a network, of which each thread reads one after the other, that are read at once.
+_REPOSITORIES = 3
 
 T = TypeVar("T")
 
@@ -92,7 +95,7 @@ def stream(
     number, longest = len(checkpoints), max((span.widest_bytes for span in spans), default=1)
     least = min(chunk_bytes(number), -(-longest // ALIGNED) * ALIGNED)
     merged = [checkpoint.parallel_reads for checkpoint in checkpoints if len(checkpoint.parts) > 1]
-    wanted = min(merged) if merged else max(checkpoint.parallel_reads for checkpoint in checkpoints)
+    wanted = min(merged) if merged else max(checkpoint.parallel_reads for checkpoint in checkpoints) * _times(checkpoints)
     local = all(is_local(checkpoint.repository) for checkpoint in checkpoints)
     if device or (local and sum(span.widest_bytes for span in spans) < _SHARED_BYTES * len(spans)):
         wanted = 1
@@ -113,6 +116,12 @@ def stream(
             yield Step(span, result, reader.tally.bytes, reader.tally.requests)
     for i, checkpoint in enumerate(checkpoints):
         reader.about(i, checkpoint.confirm)
+
+
+def _times(checkpoints: Sequence[Checkpoint]) -> int:
+    """Return how many times as many threads keep the reads of one repository in flight for each of several over a network."""
+    apart = sum(not is_local(each.repository) and not isinstance(each.repository, MemoryRepository) for each in checkpoints)
+    return min(max(1, apart), _REPOSITORIES)
 
 
 class _Reader:

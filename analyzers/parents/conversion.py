@@ -346,7 +346,7 @@ def _count_rows(found: TensorOrigin, same: NDArray[np.bool_], row: int) -> None:
 
 def _standardised(rows: Floats) -> Floats:
     """Return rows of values, less their means and of norm 1: products are correlations. 0 for values that are all equal, or not finite."""
-    usable = np.isfinite(rows).all(axis=1)
+    usable = np.asarray(np.isfinite(rows).all(axis=1))
     values = np.where(usable[:, None], rows, 0.0)
     usable &= np.ptp(values, axis=1) > 0
     values = (values - values.mean(axis=1, keepdims=True)) * usable[:, None]

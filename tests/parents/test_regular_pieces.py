@@ -29,7 +29,7 @@ def codes_of(values: NDArray[np.float64], dtype: str) -> Codes:
         bits = narrow.view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     magnitudes = np.clip(np.nan_to_num(np.abs(values), nan=0.1) * 1000, 0, 100)
-    return magnitudes.astype(np.uint8) | np.where(values < 0, 128, 0).astype(np.uint8)
+    return np.asarray(magnitudes.astype(np.uint8) | np.where(values < 0, 128, 0).astype(np.uint8))
 
 
 def normal(number: int, seed: int) -> NDArray[np.float64]:

@@ -251,11 +251,12 @@ class Search:
             self._coverage[number] = model, tuned_coverage(self._sides[number], counted.alignment, column, *filters)
         return _Read(list(numbers), counted.collector.sums(), [counted.counter.chance(i) for i in range(len(numbers))])
 
-    def _conversion(self) -> Iterator[Conversion]:
-        """Yield a row for each tensor if much of the model is the best candidate's, else only rows of unusual tensors."""
-        if self._examination is not None:
-            rows = self._examination.rows(self._sides[0])
-            yield from rows if self._much else (row for row in rows if row.relation not in (*FAITHFUL, "unmatched") and is_odd(row))
+    def _conversion(self) -> list[Conversion]:
+        """Return a row for each tensor if much of the model is the best candidate's, else only rows of unusual tensors."""
+        if self._examination is None:
+            return []
+        rows = self._examination.rows(self._sides[0])
+        return list(rows) if self._much else [row for row in rows if row.relation not in (*FAITHFUL, "unmatched") and is_odd(row)]
 
     def _find_stack(self, read: _Read) -> Stack | None:
         """Find out whether the model is a stack of layers of several candidates, or of renumbered layers."""
@@ -349,7 +350,7 @@ class Search:
             blocks=unseen[0] if unseen else None,
             unseen=unseen[1] if unseen else None,
             coverage=self._coverages(order[0], stack),
-            conversion=tuple(self._conversion())[: limits.REPORT_TENSORS] if not stack else (),
+            conversion=tuple(facts.conversion[: limits.REPORT_TENSORS]) if not stack else (),
             timing=Timing.since(start, self.nbytes, self._reading),
             environment=environment(self._device or "cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
         )
@@ -438,7 +439,7 @@ class Search:
             self._coverage[best],
             list(self._layer_map(best, self._stack)) if self._stack is not None and self._stack.several else [],
             self._stack is not None and self._stack.exact,
-            list(self._conversion()),
+            self._conversion(),
             read.sums.constant(self._alignment),
             [adapter_rank(self._sides[number].tensors) for number in (0, best)],
             layout_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],

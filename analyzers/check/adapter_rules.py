@@ -40,7 +40,7 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, notes
         return found, base
     except InvalidCheckpoint as error:
         notes.append(WORDS.note("fit-not-judged", why="its configuration cannot be used."))
-        return [finding("adapter-config", "error", "adapter-config", why=str(error))], base
+        return [finding("adapter-config", "error", "adapter-configuration-unusable", why=str(error))], base
     found += [*modules(adapter), *empty(adapter)]
     if base is None:
         try:
@@ -56,7 +56,7 @@ def merged(checkpoint: Checkpoint, notes: list[Note]) -> Iterator[Finding]:
     if not isinstance(checkpoint, MergedCheckpoint):
         return
     if checkpoint.merge.unmerged:
-        yield finding("adapter-upload", "error", "adapter-unmerged", model=quoted(checkpoint.ref, 200))
+        yield finding("adapter-upload", "error", "adapter-stored-unmerged", model=quoted(checkpoint.ref, 200))
     for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
         yield from (*modules(adapter), *empty(adapter))
         if not checkpoint.merge.unmerged:
@@ -70,9 +70,9 @@ def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
     names = {file.path.rpartition("/")[2] for file in checkpoint.files}
     stored_as_adapter = all(name.startswith("adapter_model.") for name in names)
     if not own and stored_as_adapter and not _of_another_method(checkpoint):
-        yield finding("adapter-upload", "error", "weights-as-adapter", files=tuple(sorted(names)), tensors=len(checkpoint.tensors))
+        yield finding("adapter-upload", "error", "weights-stored-as-adapter", files=tuple(sorted(names)), tensors=len(checkpoint.tensors))
     elif own and not stored_as_adapter and any(path.rpartition("/")[2] == "config.json" for path in files):
-        yield finding("adapter-upload", "error", "adapter-as-model")
+        yield finding("adapter-upload", "error", "adapter-stored-as-model")
 
 
 def _of_another_method(checkpoint: Checkpoint) -> bool:
@@ -90,9 +90,7 @@ def modules(adapter: Adapter) -> Iterator[Finding]:
     """Find modules that fit no base at all, and matrices of different dtypes."""
     if adapter.unusable:
         first, names = adapter.unusable[0], [each.name for each in adapter.unusable]
-        yield finding(
-            "adapter-config", "error", "matrices-against-configuration", names, modules=len(names), name=first.name, why=first.why
-        )
+        yield finding("adapter-config", "error", "modules-unusable", names, modules=len(names), name=first.name, why=first.why)
     mixed = [each for each in adapter.modules if each.a.dtype != each.b.dtype]
     if mixed:
         one, names = mixed[0], [each.name for each in mixed]

@@ -46,12 +46,12 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
         if loading is not None and not loading.mismatched:  # as in a model whose experts were pruned
             yield finding("misshapen", "warning", "resized", names, **known)
         else:
-            yield finding("misshapen", "error", "shapes-not-of-the-base", names, **known)
+            yield finding("misshapen", "error", "shapes-differ-from-the-base", names, **known)
     # Values stored in fewer bits than those of the base differ from them by rounding alone.
     rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.tensors)
     same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)
     if same and report.whole and not unmatched.moved_layers:
-        yield finding("unchanged", "error", "unchanged", values=report.values_compared, base=base)
+        yield finding("unchanged", "error", "unchanged-from-the-base", values=report.values_compared, base=base)
     if report.whole and unmatched.moved_layers:
         moved = unmatched.moved_layers[0]
         yield finding("replaced", "warning", "layers-moved", base=base, layer=moved.layer, here=moved.tuned_layer)
@@ -62,7 +62,7 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
         yield finding("misshapen", "warning", "another-layout", names, tensors=len(turned), base=base, form=turned[0].form)
     if unmatched.extra:
         number, names = unmatched.counts.get("extra", len(unmatched.extra)), [each.name for each in unmatched.extra]
-        yield finding("extra", "info", "extra", names, tensors=number, values=unmatched.extra_parameters, base=base)
+        yield finding("extra", "info", "extra-tensors", names, tensors=number, values=unmatched.extra_parameters, base=base)
 
 
 def _replaced(report: SparsityReport) -> Iterator[Finding]:
@@ -74,7 +74,7 @@ def _replaced(report: SparsityReport) -> Iterator[Finding]:
         yield finding(
             "replaced",
             "warning",
-            "replaced",
+            "other-values-than-the-base",
             [row.tuned_name for row in lost],
             tensors=len(lost),
             base=report.base.ref,
@@ -111,6 +111,6 @@ def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Find
     parents = tuple(report.parents)
     if report.verdict != "undecided" and not akin and not names & {parent.lower() for parent in parents}:
         if parents:
-            yield finding("base-mismatch", "warning", "base-mismatch", stated=tuple(stated), parents=parents)
+            yield finding("base-mismatch", "warning", "card-names-another-base", stated=tuple(stated), parents=parents)
         else:
-            yield finding("base-mismatch", "warning", "base-unrelated", stated=tuple(stated))
+            yield finding("base-mismatch", "warning", "card-names-an-unrelated-base", stated=tuple(stated))

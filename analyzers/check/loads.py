@@ -52,7 +52,7 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note
 def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: LoadReport) -> Iterator[Finding]:
     """Turn the report of transformers' loader into findings."""
     if loading.refused:
-        code = "config-refused" if loading.by_config else "refused"
+        code = "config-refused" if loading.by_config else "refused-by-transformers"
         yield finding("loads", "error", code, model=loading.model, why=loading.refused)
         yield from empty(tensors)
         return
@@ -66,13 +66,13 @@ def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: LoadRep
         yield finding("loads", "error", "weights-missing", [*missing, *buffers], **values)
     without = [name for name, stored, _ in loading.mismatched if 0 in stored]
     if without:
-        yield finding("empty", "error", "without-values", without, empty=len(without), tensors=len(tensors))
+        yield finding("empty", "error", "tensors-without-values", without, empty=len(without), tensors=len(tensors))
     others = [each for each in loading.mismatched if 0 not in each[1]]
     if others:
         name, *shapes = others[0]
         stored, expected = (tuple(map(str, shape)) for shape in shapes)
         values = {"tensors": len(others), "model": loading.model, "name": name, "shape": stored, "expected": expected}
-        yield finding("loads", "error", "shapes-not-of-the-model", [each[0] for each in others], **values)
+        yield finding("loads", "error", "shapes-differ-from-the-model", [each[0] for each in others], **values)
     if loading.unexpected:
         names = loading.unexpected
         yield finding("loads", "warning", "weights-ignored", names, tensors=len(names), model=loading.model)
@@ -82,4 +82,4 @@ def empty(tensors: Sequence[Tensor]) -> Iterator[Finding]:
     """Find parameters without values if no expected shape is known: of the shape (0,), since a few architectures have empty matrices."""
     names = [tensor.name for tensor in tensors if tensor.shape == (0,) and not tensor.buffer]
     if names:
-        yield finding("empty", "error", "without-values", names, empty=len(names), tensors=len(tensors))
+        yield finding("empty", "error", "tensors-without-values", names, empty=len(names), tensors=len(tensors))

@@ -89,7 +89,7 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
         why = next(iter(checkpoint.refused.values()))
         yield finding("loads", "error", "file-refused", files=tuple(checkpoint.refused), why=why)
     elif nested:
-        yield finding("loads", "error", "weights-nested", **nested.values)
+        yield finding("loads", "error", "weights-under-a-key", **nested.values)
 
 
 def training_state(checkpoint: Checkpoint) -> Iterator[Note]:

@@ -22,12 +22,16 @@ _ORIGINALS = 4
 # Grids that a finding names, and repeated layers
 _GRIDS, _LAYERS = 3, 8
 # Notes of an open checkpoint on a wrong index. Most loaders ignore a wrong count of bytes.
-INDEX: dict[str, Level] = {"index-wrong-files": "error", "index-missing-names": "error", "index-wrong-size": "warning"}
+INDEX: dict[str, tuple[Level, str]] = {
+    "index-wrong-files": ("error", "index-disagrees-with-files"),
+    "index-missing-names": ("error", "index-incomplete"),
+    "index-wrong-size": ("warning", "index-counts-other-bytes"),
+}
 # Files that were not read, by why. Those that by name repeat what was read are only a remark.
 _NOT_READ: dict[FileCode, tuple[Level, str]] = {
-    "outside": ("warning", "files-outside"),
-    "format": ("warning", "files-in-other-formats"),
-    "repeats": ("info", "files-that-repeat"),
+    "outside": ("warning", "files-not-read"),
+    "format": ("warning", "formats-not-read"),
+    "repeats": ("info", "copies-not-read"),
 }
 
 
@@ -56,7 +60,7 @@ def non_finite(facts: Facts) -> Iterator[Finding]:
 
 def index(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Find contradictions between the index and the files."""
-    yield from (finding("index", INDEX[note.code], note.code, **note.values) for note in checkpoint.notes if note.code in INDEX)
+    yield from (finding("index", *INDEX[note.code], **note.values) for note in checkpoint.notes if note.code in INDEX)
     pairs = replaced_pairs(checkpoint)
     others = [(one, other) for one, other in pairs if one.strides is other.strides is None and not is_copy(checkpoint, one, other)]
     if others:
@@ -188,7 +192,7 @@ def zero_tensor(facts: Facts) -> Iterator[Finding]:
 def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Find weights in files that can run code when they are loaded."""
     if checkpoint.pickled:
-        yield finding("pickled", "warning", "pickled", files=len(checkpoint.pickled))
+        yield finding("pickled", "warning", "pickled-weights", files=len(checkpoint.pickled))
 
 
 def fp16_overflow(facts: Facts) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ FRONT = "findings"
 _INDEX = "such as {name:name}: transformers loads all tensors of the files, other loaders fail or miss some. Save the model again."
 _COPIES = "{tensors:#tensor} with the bytes of another, {bytes:count} bytes: "
 _SHAPES = "{tensors:#tensor}, such as {name:name} with {shape:shape} instead of {expected:shape}. "
-_MODULES = "{unmatched:count} of {modules:#module} ({share:share}) of the adapter on {base}, such as {name:name}: {why}. "
+_MODULES = "{unmatched:count} of {modules:#module} ({share:share}), such as {name:name} on {base}: {why}. "
 FINDINGS = {
     # values
     "weights-not-finite": "{nan:count} NaN and {inf:count} infinite in {tensors:#tensor}: go back to a checkpoint without any.",
@@ -41,33 +41,33 @@ FINDINGS = {
     "rows-never-trained": "{rows:#row} exact in a narrower format, in tensors that are not, as of tokens that never occurred in training.",
     "values-on-a-grid": "All values of {tensors:#tensor} lie on a quantizer's grid ({grids:list}): {bytes:count} bytes less as codes.",
     # files
-    "index-wrong-files": "{tensors:#tensor} in other files than the index says, " + _INDEX,
-    "index-missing-names": "{tensors:#tensor} that the index leaves out, " + _INDEX,
-    "index-wrong-size": "The index counts {stated:count} bytes of tensors, and the files hold {stored:count}. Save the model again.",
+    "index-disagrees-with-files": "{tensors:#tensor} in other files than the index says, " + _INDEX,
+    "index-incomplete": "{tensors:#tensor} that the index leaves out, " + _INDEX,
+    "index-counts-other-bytes": "The index counts {stated:count} bytes of tensors, the files {stored:count}. Save the model again.",
     "shards-differ": (
         "{tensors:#tensor} with other values in another shard; {name:name} in {file:name} and {other:name}: transformers loads that of the "
         "last shard, other loaders may take the other. Delete the wrong ones."
     ),
-    "files-outside": (
+    "files-not-read": (
         "{files:#file} that may hold weights, not in the index or folder of the model, missing or unreadable: nothing is said about the "
         "values. Name the file or its folder to check it alone."
     ),
-    "files-in-other-formats": "{files:#file} that may hold weights in a format that is not read: nothing is said about the values.",
-    "files-that-repeat": "{files:#file} that by name only repeat the weights: neither read nor compared with them.",
-    "pickled": "{files:#weight file} that can run code when loaded: save the model with safe_serialization=True, as safetensors.",
+    "formats-not-read": "{files:#file} that may hold weights in a format that is not read: nothing is said about the values.",
+    "copies-not-read": "{files:#file} that by name only repeat the weights: neither read nor compared with them.",
+    "pickled-weights": "{files:#weight file} that can run code when loaded: save the model with safe_serialization=True, as safetensors.",
     # loading
     "config-missing": "transformers needs config.json next to the weights: save the whole model with save_pretrained.",
     "config-unreadable": "{path:name} is no JSON object in UTF-8 without a byte order mark, so transformers refuses it. Write it again.",
     "config-refused": "transformers refuses config.json or generation_config.json: {why:name}. Correct it.",
-    "refused": "As {model}, transformers refuses it: {why:name}. Save the model again with save_pretrained.",
+    "refused-by-transformers": "As {model}, transformers refuses it: {why:name}. Save the model again with save_pretrained.",
     "file-refused": "transformers does not load {files:names}: {why}. Save the model again with save_pretrained.",
     "weights-not-found": (
-        "transformers looks for {sought:names}, or the index of one, next to config.json, and finds {files:names}: rename or move, or save "
-        "the model again with save_pretrained."
+        "transformers looks for {sought:names}, or the index of one, next to config.json, and finds {files:names}: rename or move them, or "
+        "save the model again with save_pretrained."
     ),
     "index-without-metadata": '{path:name} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.',
     "adapter-next-to-the-model": "{path:name} is unreadable or without weights, and transformers with peft fails: delete it, or save all.",
-    "weights-nested": (
+    "weights-under-a-key": (
         "They are under {key:name} in a pickled file, where transformers does not look: it initialises all at random. Save "
         "model.state_dict() alone, best as safetensors."
     ),
@@ -75,19 +75,19 @@ FINDINGS = {
         "{parameters:#parameter} of {model} without a stored tensor, initialised at random, and {buffers:#buffer}. Save the whole model "
         "again, or correct config.json."
     ),
-    "without-values": "{empty:count} of {tensors:#tensor}, as a sharded run saves what it did not gather: save all of them again.",
-    "shapes-not-of-the-model": _SHAPES + "transformers refuses to load it as {model}: correct config.json, or save the model again.",
+    "tensors-without-values": "{empty:count} of {tensors:#tensor}, as a sharded run saves what it did not gather: save all of them again.",
+    "shapes-differ-from-the-model": _SHAPES + "transformers refuses to load it as {model}: correct config.json, or save the model again.",
     "weights-ignored": "{tensors:#stored tensor} without a place in {model}: transformers ignores them.",
     "head-missing": "config.json says that the head is not tied (tie_word_embeddings), and none is stored: correct it, or save the head.",
     # against the base
     "layers-dropped": "{tensors:#tensor} of {base} in layers that the model, numbered without a gap, does not have.",
     "tensors-missing": "{tensors:#tensor} of {base} with {values:#value} not in the model: save all of it.",
     "tensors-left-out": "{tensors:#tensor} of {base} with {values:#value} not in the model, which loads without them.",
-    "shapes-not-of-the-base": _SHAPES + "{base} is another architecture, or one was converted wrongly.",
-    "resized": _SHAPES + "That of {base} is the other; config.json fits the files, so it loads.",
-    "unchanged": "{values:#value} compared, all equal to those of {base}: nothing was trained, or the wrong file was saved.",
+    "shapes-differ-from-the-base": _SHAPES + "{base} is another architecture, or the model was converted wrongly.",
+    "resized": _SHAPES + "{base} has the latter, and config.json fits the files, so it loads.",
+    "unchanged-from-the-base": "{values:#value} compared, all equal to those of {base}: nothing was trained, or the wrong file was saved.",
     "layers-moved": "Layer {layer} of {base} is layer {here} of the model: if that was not intended, the layers were saved wrongly.",
-    "replaced": (
+    "other-values-than-the-base": (
         "{tensors:#tensor} with other values at the places of {base}, where {kept:share} of the matrices' weights stayed close: moved, "
         "initialised anew, or another model's. {name:name} changed by {change:magnitude} times its norm."
     ),
@@ -95,21 +95,21 @@ FINDINGS = {
         "{tensors:#tensor} named as in {base}, with the same values in another layout ({form}): programs that load both alike fail, or "
         "compute something else. Check the conversion."
     ),
-    "extra": "{tensors:#tensor} with {values:#value} that {base} does not have.",
-    "base-mismatch": "The model card names {stated:names}, and the weights come from {parents:names}. Correct the card, or the upload.",
-    "base-unrelated": "The model card names {stated:names}, and the weights show no relation to it. Correct the card, or the upload.",
+    "extra-tensors": "{tensors:#tensor} with {values:#value} that {base} does not have.",
+    "card-names-another-base": "The card names {stated:names}, and the weights come from {parents:names}. Correct one of the two.",
+    "card-names-an-unrelated-base": "The card names {stated:names}, and the weights show no relation to it. Correct one of the two.",
     # adapters
-    "adapter-unmerged": "Weights stand next to an adapter, which transformers does not load: mantissa merge {model} --out FOLDER",
-    "weights-as-adapter": (
+    "adapter-stored-unmerged": "Weights stand next to an adapter, which transformers does not load: mantissa merge {model} --out FOLDER",
+    "weights-stored-as-adapter": (
         "{files:names} with {tensors:#tensor} and no matrix of an adapter, as of a whole model: save a merged model with its own "
         "save_pretrained, and an adapter before it is merged."
     ),
-    "adapter-as-model": (
+    "adapter-stored-as-model": (
         "config.json describes a whole model, and the files hold an adapter: transformers initialises the model at random. Upload "
         "adapter_model.safetensors with adapter_config.json and without config.json, or the merged model."
     ),
-    "adapter-config": "{why} Save the adapter again.",
-    "matrices-against-configuration": "{modules:#module} that cannot be applied, such as {name:name}: {why}. Save the adapter again.",
+    "adapter-configuration-unusable": "{why} Save the adapter again.",
+    "modules-unusable": "{modules:#module} that cannot be applied, such as {name:name}: {why}. Save the adapter again.",
     "dtypes-differ": "A and B of {modules:#module}, such as {name:name}, are {a:dtype} and {b:dtype}: save both as they were trained.",
     "modules-without-effect": (
         "A, B or the scale is 0 in {empty:count} of {modules:#module}: lora_alpha is 0, or they were never trained, or not gathered by a "
@@ -124,7 +124,7 @@ FINDINGS = {
     ),
     "targets-without-matrices": "{modules:#module} of {base}, such as {name:name}: if they were trained, save the adapter again.",
     "tokens-without-embeddings": (
-        "The adapter's tokenizer has tokens up to {last:count}, and the embedding {rows:#row}: save the adapter with "
+        "The adapter's tokenizer has tokens up to {last:count}, and the embedding has {rows:#row}: save the adapter with "
         "save_embedding_layers=True."
     ),
 }
@@ -144,7 +144,7 @@ WORDS = Words(
         # advice
         "fix-errors": "Fix the errors before anyone loads this checkpoint; each finding says how.",
         "shrink": "Save it with mantissa shrink: {bytes:size} less, and no value changes.",
-        "heed-warnings": "Each warning says what to change before you publish it.",
+        "heed-warnings": "Read each warning before you publish it: it says what to do.",
         "try-loading": "Load it before you rely on it: a note says what was not judged.",
         "look-further": "Look at what was not read or compared before you rely on it; nothing needs to change in the rest.",
         "nothing-to-change": "Nothing needs to change.",

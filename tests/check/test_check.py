@@ -130,12 +130,12 @@ NAN, DTYPE, WIDER = "weights-not-finite", "config-states-another-dtype", "stored
 CASES: list[Case] = [
     ("non-finite", NAN, "error", written(HEALTHY | {UP: with_value(HEALTHY[UP], torch.nan)}), 0, [UP]),
     ("non-finite", NAN, "error", written(HEALTHY | {NORM: with_value(HEALTHY[NORM], -torch.inf)}), 0, [NORM]),
-    ("index", "index-wrong-files", "error", wrong_index, 0, []),
-    ("index", "index-wrong-size", "warning", wrong_count, 0, []),
-    ("index", "index-missing-names", "error", short_index, 0, []),
-    ("not-read", "files-outside", "warning", with_projector, 0, ["projector/model.safetensors"]),
-    ("not-read", "files-in-other-formats", "warning", with_archive, 0, ["model.npz"]),
-    ("not-read", "files-that-repeat", "info", with_pickle_of_nan, 0, ["pytorch_model.bin"]),
+    ("index", "index-disagrees-with-files", "error", wrong_index, 0, []),
+    ("index", "index-counts-other-bytes", "warning", wrong_count, 0, []),
+    ("index", "index-incomplete", "error", short_index, 0, []),
+    ("not-read", "files-not-read", "warning", with_projector, 0, ["projector/model.safetensors"]),
+    ("not-read", "formats-not-read", "warning", with_archive, 0, ["model.npz"]),
+    ("not-read", "copies-not-read", "info", with_pickle_of_nan, 0, ["pytorch_model.bin"]),
     ("upcast", WIDER, "warning", written(wide(HEALTHY), {"dtype": "float32"}), 2 * 641 * 64, [*HEALTHY]),
     ("stored-twice", "stored-twice", "warning", written(TWICE), 0, [HEAD]),
     ("stored-twice", "stored-twice-though-tied", "warning", written(TWICE, {"tie_word_embeddings": True}), 2 * 256 * 64, [HEAD]),
@@ -144,7 +144,7 @@ CASES: list[Case] = [
     ("config-dtype", DTYPE, "warning", written(HEALTHY, {"dtype": "torch.FP32"}), 0, []),
     ("untouched", "maybe-never-trained", "warning", written(HEALTHY | {NORM: torch.ones(64, dtype=BF16)}), 0, [NORM]),
     ("zero-tensor", "tensors-of-zeros", "warning", written(HEALTHY | {UP: torch.zeros(128, 64, dtype=BF16)}), 0, [UP]),
-    ("pickled", "pickled", "warning", pickled, 0, []),
+    ("pickled", "pickled-weights", "warning", pickled, 0, []),
     ("fp16-overflow", "infinite-in-fp16", "info", written(HEALTHY | {UP: with_value(HEALTHY[UP], 70000)}), 0, [UP]),
     ("fossil-rows", "rows-never-trained", "info", fossil, 0, [EMBEDDING]),
     ("grid", "values-on-a-grid", "info", written(HEALTHY | {UP: INT4}), 128 * 64 * 16 // 8 - 128 * 64 * 9 // 16, [UP]),
@@ -171,11 +171,14 @@ def test_a_rule_finds(
 def test_no_rule_finds_anything_in_a_healthy_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor where a bias is zero, as biases start, nor in native fp32 with a norm of ones that bf16 would hold: beyond `untouched`."""
     model = write(tmp_path / "in", HEALTHY | {"model.layers.0.self_attn.q_proj.bias": torch.zeros(64, dtype=BF16)}, CONFIG)
-    assert check(capsys, model)["findings"] == check(capsys, right_index(tmp_path / "sharded"))["findings"] == []
+    report = check(capsys, model)
+    assert report["findings"] == check(capsys, right_index(tmp_path / "sharded"))["findings"] == []
+    assert (report["answer"]["code"], report["advice"]["code"], report["loading_judged"]) == ("nothing-unjudged", "try-loading", False)
     native = {UP: normal(128, 64), EMBEDDING: normal(256, 64, seed=1), NORM: torch.ones(64)}
     done = check(capsys, write(tmp_path / "native", native, {**CONFIG, "dtype": "float32"}))
     assert [each["rule"] for each in done["findings"]] == ["untouched"]
-    assert check(capsys, "sample:tiny-fp32")["findings"] == []
+    report = check(capsys, "sample:tiny-fp32")
+    assert (report["findings"], report["answer"]["code"]) == ([], "nothing-found")
 
 
 def test_fp16_overflow_is_a_warning_where_fp16_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,15 +279,15 @@ def test_against_a_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert [each["rule"] for each in done["findings"]] == ["unchanged"], "rounding is no training either"
     extra = {"model.layers.1.mlp.up_proj.weight": normal(8, 8).to(BF16)}
     assert rules(tuned, 0) == {}
-    assert rules(HEALTHY, 1) == {"unchanged": ("error", [])}
-    assert rules(wide(HEALTHY), 1).keys() == {"unchanged", WIDER, DTYPE}, "a conversion is no training"
+    assert rules(HEALTHY, 1) == {"unchanged-from-the-base": ("error", [])}
+    assert rules(wide(HEALTHY), 1).keys() == {"unchanged-from-the-base", WIDER, DTYPE}, "a conversion is no training"
     nudged = wide(HEALTHY)
     nudged[UP] = nudged[UP] * (1 + 2.0**-20)
-    assert "unchanged" not in rules(nudged, 0), "it was trained, by less than bf16 can see"
+    assert "unchanged-from-the-base" not in rules(nudged, 0), "it was trained, by less than bf16 can see"
     assert rules({name: value for name, value in tuned.items() if name != NORM}, 1) == {"tensors-missing": ("error", [NORM])}
     narrower = tuned | {UP: normal(64, 32).to(BF16), NORM: with_value(HEALTHY[NORM], 3)}
-    assert rules(narrower, 1) == {"shapes-not-of-the-base": ("error", [UP])}
-    assert rules(tuned | extra, 0) == {"extra": ("info", [*extra])}
+    assert rules(narrower, 1) == {"shapes-differ-from-the-base": ("error", [UP])}
+    assert rules(tuned | extra, 0) == {"extra-tensors": ("info", [*extra])}
 
 
 def test_a_base_of_another_architecture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +298,7 @@ def test_a_base_of_another_architecture(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["check", str(other), "--base", str(other)]) == 2 and "the base is the model itself" in capsys.readouterr().err.lower()
 
 
-MISMATCHES = {"base-mismatch", "base-unrelated"}
+MISMATCHES = {"card-names-another-base", "card-names-an-unrelated-base"}
 
 
 def test_the_card_names_another_base(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,7 +314,7 @@ def test_the_card_names_another_base(hub: LocalHub, tmp_path: Path, capsys: pyte
     found = {name: check(capsys, name, "--base", "org/base") for name in ("org/right", "org/wrong", "org/gone")}
     codes = {name: {each["code"]: each["values"] for each in done["findings"]} for name, done in found.items()}
     assert not codes["org/right"].keys() & MISMATCHES and not codes["org/gone"].keys() & MISMATCHES
-    assert codes["org/wrong"]["base-mismatch"] == {"stated": ["org/other"], "parents": ["org/base"]}
+    assert codes["org/wrong"]["card-names-another-base"] == {"stated": ["org/other"], "parents": ["org/base"]}
     assert found["org/gone"]["notes"][-1]["code"] == "card-not-compared"
 
 

@@ -10,7 +10,7 @@ from analyzers.check.report import Finding, Level
 from analyzers.check.words import WORDS, finding
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, quoted
 from analyzers.checkpoints.adapters.adapter import Adapter, Unmatched, read_adapter
-from analyzers.checkpoints.adapters.configuration import read_configuration, read_object
+from analyzers.checkpoints.adapters.configuration import read_object
 from analyzers.checkpoints.adapters.merged_checkpoint import open_base
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Changes, find_changes
@@ -30,17 +30,17 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, notes
     Returns the findings and the base, open, None if there is none. notes: receives what was not judged, and why.
     """
     found = list(upload(checkpoint))
-    if found:
-        notes.append(WORDS.note("fit-not-judged", why="it is stored as something else."))
-        return found, base
     try:
         adapter = read_adapter(checkpoint)
-    except UnsupportedWeights as error:
-        notes.append(WORDS.note("fit-not-judged", why=str(error)))
-        return found, base
     except InvalidCheckpoint as error:
-        notes.append(WORDS.note("fit-not-judged", why="its configuration cannot be used."))
-        return [finding("adapter-config", "error", "adapter-configuration-unusable", why=str(error))], base
+        notes.append(WORDS.note("fit-not-judged", why="its files are not those of an adapter that can be used."))
+        return found or [finding("adapter-config", "error", "adapter-configuration-unusable", why=str(error))], base
+    except UnsupportedWeights as error:  # a method that is not merged here, whose parameters have names of their own
+        notes.append(WORDS.note("fit-not-judged", why=str(error)))
+        return [], base
+    if found:
+        notes.append(WORDS.note("fit-not-judged", why="it is stored as a model."))
+        return found, base
     found += [*modules(adapter), *empty(adapter)]
     if base is None:
         try:
@@ -69,21 +69,10 @@ def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
     own = [tensor for tensor in checkpoint.tensors if is_adapter_parameter(tensor.name)]
     names = {file.path.rpartition("/")[2] for file in checkpoint.files}
     stored_as_adapter = all(name.startswith("adapter_model.") for name in names)
-    if not own and stored_as_adapter and not _of_another_method(checkpoint):
+    if not own and stored_as_adapter:
         yield finding("adapter-upload", "error", "weights-stored-as-adapter", files=tuple(sorted(names)), tensors=len(checkpoint.tensors))
     elif own and not stored_as_adapter and any(path.rpartition("/")[2] == "config.json" for path in files):
         yield finding("adapter-upload", "error", "adapter-stored-as-model")
-
-
-def _of_another_method(checkpoint: Checkpoint) -> bool:
-    """Return whether the configuration states a method that is not merged here, whose parameters have names of their own."""
-    try:
-        read_configuration(checkpoint.repository, checkpoint.files[0].path.rpartition("/")[0])
-    except UnsupportedWeights:
-        return True
-    except InvalidCheckpoint:
-        return False
-    return False
 
 
 def modules(adapter: Adapter) -> Iterator[Finding]:
@@ -129,7 +118,6 @@ def against_base(adapter: Adapter, base: Checkpoint, changes: Changes, notes: li
         yield from found("adapter-base", "error", "base-does-not-fit", unmatched)
     yield from found("adapter-unmatched", "warning", "modules-not-merged", left_out)
     yield from _not_found(adapter, base, changes, notes)
-    yield from _absent(adapter, base, changes)
     yield from _tokens(adapter, base, changes)
 
 
@@ -155,27 +143,9 @@ def _not_found(adapter: Adapter, base: Checkpoint, changes: Changes, notes: list
         except MantissaError as error:
             notes.append(WORDS.note("names-not-judged", modules=len(others), why=str(error)))
     if lost:
-        one = next(module.a.name for module in adapter.modules if module.name in lost)
-        yield finding(
-            "adapter-unmatched", "error", "modules-that-peft-ignores", lost, lost=len(lost), modules=len(adapter.modules), name=one
-        )
-
-
-def _absent(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
-    """Find modules of the base that the configuration targets by the ends of their names, and for which no matrices are stored."""
-    stored = {update.target for update in changes.updates} | changes.saved.keys() | {each.name for each in adapter.unusable}
-    ends = {name.rpartition(".")[2] for name in adapter.configuration.targets}
-    layers = (base.config or {}).get("num_hidden_layers")
-    beyond = layers if type(layers) is int else float("inf")  # layers that predict further tokens, which are not loaded
-    names = [
-        tensor.name
-        for tensor in base.tensors
-        if len(tensor.shape) == 2 and tensor.name not in stored and ".experts." not in tensor.name and (tensor.layer or 0) < beyond
-        if (path := tensor.name.removesuffix(".weight")).rpartition(".")[2] in ends and path not in stored and _is_target(adapter, path)
-    ]
-    if names and not all(update.form for update in changes.updates):
-        values: dict[str, Any] = {"modules": len(names), "base": base.ref, "name": names[0]}
-        yield finding("adapter-unmatched", "warning", "targets-without-matrices", names, **values)
+        first = next(module.a.name for module in adapter.modules if module.name in lost)
+        values = {"lost": len(lost), "modules": len(adapter.modules)}
+        yield finding("adapter-unmatched", "error", "modules-that-peft-ignores", lost, **values, name=first)
 
 
 def _is_target(adapter: Adapter, path: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from time import perf_counter
+from typing import Any
 
 from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.check import adapter_rules
@@ -20,7 +21,7 @@ from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.language_models.load_report import LoadingOracle
-from analyzers.parents import ParentsReport, ParentsRequest
+from analyzers.parents import ParentsRequest
 from analyzers.parents import analyze as analyze_parents
 from analyzers.parents.model_card import base_models
 from analyzers.shrink import NothingToShrink, Planned, make_plan
@@ -67,7 +68,8 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             notes.append(WORDS.note("not-compared", base=base.ref))
         elif base is not None and not lone and request.base is not None:
             model, other = with_commits(checkpoint.ref, checkpoint.commit), with_commits(base.ref, base.commit)
-            compared = yield from _compared(model, other, access)
+            against = SparsityRequest(base=other, tuned=(model,), mode="exact")
+            compared: SparsityReport = yield from _last(analyze_sparsity(against, access))
             missing = {each.name for each in compared.unmatched.missing}
             loads = loading if loading and not loading.refused else None
             found += against_base(compared, dropped_layers(base, checkpoint, missing), loads)
@@ -111,19 +113,17 @@ def _answer(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Seque
 
 def _advice(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Sequence[Coverage], loading_judged: bool) -> Advice:
     """Advise on the gravest findings, or on what was not judged."""
-    levels = {each.level for each in findings}
-    wide = next((each for each in findings if each.rule == "upcast"), None)
-    code, saving = "nothing-to-change", wide.saving_bytes if wide else 0
-    if "error" in levels:
-        code = "fix-errors"
-    elif wide is not None:
-        code = "shrink"
-    elif "warning" in levels:
-        code = "heed-warnings"
-    elif not loading_judged:
-        code = "try-loading"
-    elif any(each.rule == "not-read" for each in findings) or not all(each.whole for each in coverage):
-        code = "look-further"
+    rules, levels = {each.rule for each in findings}, {each.level for each in findings}
+    cases = {
+        "fix-errors": "error" in levels,
+        "shrink": "upcast" in rules,
+        "heed-warnings": "warning" in levels,
+        "try-loading": not loading_judged,
+        "look-further": "not-read" in rules or not all(each.whole for each in coverage),
+        "nothing-to-change": True,
+    }
+    code = next(code for code, holds in cases.items() if holds)
+    saving = sum(each.saving_bytes for each in findings if each.rule == "upcast")
     return WORDS.advice(code, "dtype", checkpoint.ref, bytes=saving)
 
 
@@ -163,30 +163,24 @@ def _plan(checkpoint: Checkpoint, notes: list[Note]) -> Generator[Progress, None
     return plan
 
 
-def _compared(model: str, base: str, access: Access) -> Generator[Progress, None, SparsityReport]:
-    """Compare all values with those of the base; yields progress and returns the report of update sparsity."""
-    with closing(analyze_sparsity(SparsityRequest(base=base, tuned=(model,), mode="exact"), access)) as steps:  # type: ignore[type-var]
-        for step in steps:
-            if isinstance(step, SparsityReport):
-                return step
-            yield step
-    raise AssertionError("an analysis ends with its report")
-
-
 def _card(checkpoint: Checkpoint, model: str, base: str, access: Access, notes: list[Note]) -> Generator[Progress, None, list[Finding]]:
     """Compare samples of the model with the base and with the models that its card names; returns findings on the card."""
     stated = [name for name in base_models(checkpoint, _STATED) if name.lower() != checkpoint.ref.lower()]
     if not stated:
         return []
-    found: list[Finding] = []
     try:
         request = ParentsRequest(model=model, candidates=tuple(dict.fromkeys((*stated, base))))
-        with closing(analyze_parents(request, access)) as steps:  # type: ignore[type-var]
-            for step in steps:
-                if isinstance(step, ParentsReport):
-                    found += base_mismatch(step, stated)
-                else:
-                    yield step
+        report = yield from _last(analyze_parents(request, access))
     except MantissaError as error:  # the card names a model that cannot be read, which is not the fault of the weights
         notes.append(WORDS.note("card-not-compared", why=str(error)))
-    return found
+        return []
+    return list(base_mismatch(report, stated))
+
+
+def _last(analysis: Any) -> Generator[Progress, None, Any]:
+    """Yield the progress of an analysis, and return its report."""
+    with closing(analysis) as steps:
+        for step in steps:
+            if not isinstance(step, Progress):
+                return step
+            yield step

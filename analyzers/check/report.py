@@ -48,7 +48,7 @@ RULES = {
     "adapter-empty": "Modules of an adapter that change nothing, because A or B is 0 throughout: an error if that is all of them.",
     "adapter-base": "An adapter of which nothing fits its base.",
     "adapter-unmatched": "Modules of an adapter that match nothing in its base, or that peft does not find; as a warning, those that work "
-    "only unmerged, and targets without matrices.",
+    "only unmerged.",
     "adapter-tokens": "Tokens of an adapter's tokenizer for which neither the base nor the adapter has an embedding.",
 }
 """What each rule looks for."""

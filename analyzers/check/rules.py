@@ -117,8 +117,10 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
             else:
                 originals[name] = tensors[first]
     repeats = _repeated_layers([tensors[name] for names in groups.values() for name in names], originals)
-    yield from _layer_repeats(repeats, sum(tensors[name].nbytes for each in repeats for name in each.names))
-    in_layers = {name for each in repeats for name in each.names}
+    in_layers = [name for _, names in repeats for name in names]
+    if repeats:
+        pairs, nbytes = tuple(pair for pair, _ in repeats[:_LAYERS]), sum(tensors[name].nbytes for name in in_layers)
+        yield finding("stored-twice", "info", "layers-repeated", in_layers, layers=len(repeats), pairs=pairs, bytes=nbytes)
     copies += [name for name in originals if name not in in_layers]
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # bytes that `upcast` saves count only once
@@ -132,17 +134,11 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
         yield finding("stored-twice", "warning", code, copies, saved, **values)
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeat:
-    """A layer all of whose matrices are those of another layer of the same stack. names: these matrices."""
+def _repeated_layers(matrices: Sequence[Tensor], originals: Mapping[str, Tensor]) -> list[tuple[str, list[str]]]:
+    """Find layers all of whose matrices are those of another layer of the same stack: ``2 of 0``, and these matrices.
 
-    layer: int
-    source: int
-    names: tuple[str, ...]
-
-
-def _repeated_layers(matrices: Sequence[Tensor], originals: Mapping[str, Tensor]) -> list[_Repeat]:
-    """Find layers that repeat another one. originals: name of a copy -> the matrix that it repeats."""
+    originals: name of a copy -> the matrix that it repeats.
+    """
     layers: dict[tuple[str, int], list[str]] = {}
     for tensor in matrices:
         if tensor.layer is not None:
@@ -153,15 +149,8 @@ def _repeated_layers(matrices: Sequence[Tensor], originals: Mapping[str, Tensor]
         source = found[0].layer if found[0] else None
         there = [name.replace(f"{stack}.{layer}.", f"{stack}.{source}.", 1) for name in names]
         if source is not None and source != layer and [each and each.name for each in found] == there:
-            repeats.append(_Repeat(layer, source, tuple(names)))
+            repeats.append((f"{layer} of {source}", names))
     return repeats
-
-
-def _layer_repeats(repeats: Sequence[_Repeat], nbytes: int) -> Iterator[Finding]:
-    if repeats:
-        pairs = tuple(f"{each.layer} of {each.source}" for each in repeats[:_LAYERS])
-        names = [name for each in repeats for name in each.names]
-        yield finding("stored-twice", "info", "layers-repeated", names, layers=len(repeats), pairs=pairs, bytes=nbytes)
 
 
 def config_dtype(facts: Facts) -> Iterator[Finding]:

@@ -44,10 +44,7 @@ FINDINGS = {
     "index-disagrees-with-files": "{tensors:#tensor} in other files than the index says, " + _INDEX,
     "index-incomplete": "{tensors:#tensor} that the index leaves out, " + _INDEX,
     "index-counts-other-bytes": "The index counts {stated:count} bytes of tensors, the files {stored:count}. Save the model again.",
-    "shards-differ": (
-        "{tensors:#tensor} with other values in another shard; {name:name} in {file:name} and {other:name}: transformers loads that of the "
-        "last shard, other loaders may take the other. Delete the wrong ones."
-    ),
+    "shards-differ": "{tensors:#tensor}; {name:name} is another in {file:name} than in {other:name}: transformers loads the last shard's.",
     "files-not-read": (
         "{files:#file} that may hold weights, not in the index or folder of the model, missing or unreadable: nothing is said about the "
         "values. Name the file or its folder to check it alone."
@@ -67,14 +64,8 @@ FINDINGS = {
     ),
     "index-without-metadata": '{path:name} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.',
     "adapter-next-to-the-model": "{path:name} is unreadable or without weights, and transformers with peft fails: delete it, or save all.",
-    "weights-under-a-key": (
-        "They are under {key:name} in a pickled file, where transformers does not look: it initialises all at random. Save "
-        "model.state_dict() alone, best as safetensors."
-    ),
-    "weights-missing": (
-        "{parameters:#parameter} of {model} without a stored tensor, initialised at random, and {buffers:#buffer}. Save the whole model "
-        "again, or correct config.json."
-    ),
+    "weights-under-a-key": "transformers finds none under {key:name} in a pickled file: save model.state_dict() alone, as safetensors.",
+    "weights-missing": "{parameters:#parameter} of {model}, initialised at random, and {buffers:#buffer}: save all of them again.",
     "tensors-without-values": "{empty:count} of {tensors:#tensor}, as a sharded run saves what it did not gather: save all of them again.",
     "shapes-differ-from-the-model": _SHAPES + "transformers refuses to load it as {model}: correct config.json, or save the model again.",
     "weights-ignored": "{tensors:#stored tensor} without a place in {model}: transformers ignores them.",
@@ -91,30 +82,18 @@ FINDINGS = {
         "{tensors:#tensor} with other values at the places of {base}, where {kept:share} of the matrices' weights stayed close: moved, "
         "initialised anew, or another model's. {name:name} changed by {change:magnitude} times its norm."
     ),
-    "another-layout": (
-        "{tensors:#tensor} named as in {base}, with the same values in another layout ({form}): programs that load both alike fail, or "
-        "compute something else. Check the conversion."
-    ),
+    "another-layout": "{tensors:#tensor} have the names of {base} and its values in another layout ({form}): check the conversion.",
     "extra-tensors": "{tensors:#tensor} with {values:#value} that {base} does not have.",
     "card-names-another-base": "The card names {stated:names}, and the weights come from {parents:names}. Correct one of the two.",
     "card-names-an-unrelated-base": "The card names {stated:names}, and the weights show no relation to it. Correct one of the two.",
     # adapters
     "adapter-stored-unmerged": "Weights stand next to an adapter, which transformers does not load: mantissa merge {model} --out FOLDER",
-    "weights-stored-as-adapter": (
-        "{files:names} with {tensors:#tensor} and no matrix of an adapter, as of a whole model: save a merged model with its own "
-        "save_pretrained, and an adapter before it is merged."
-    ),
-    "adapter-stored-as-model": (
-        "config.json describes a whole model, and the files hold an adapter: transformers initialises the model at random. Upload "
-        "adapter_model.safetensors with adapter_config.json and without config.json, or the merged model."
-    ),
+    "weights-stored-as-adapter": "{files:names} with {tensors:#tensor}, none of an adapter: save a whole model with its save_pretrained.",
+    "adapter-stored-as-model": "transformers initialises its model at random: upload adapter_model.safetensors without config.json.",
     "adapter-configuration-unusable": "{why} Save the adapter again.",
     "modules-unusable": "{modules:#module} that cannot be applied, such as {name:name}: {why}. Save the adapter again.",
     "dtypes-differ": "A and B of {modules:#module}, such as {name:name}, are {a:dtype} and {b:dtype}: save both as they were trained.",
-    "modules-without-effect": (
-        "A, B or the scale is 0 in {empty:count} of {modules:#module}: lora_alpha is 0, or they were never trained, or not gathered by a "
-        "sharded run."
-    ),
+    "modules-without-effect": "A, B or the scale is 0 in {empty:count} of {modules:#module}: not trained, or not gathered when saved.",
     "base-does-not-fit": _MODULES + "It was trained on another model: correct base_model_name_or_path.",
     "modules-not-applied": _MODULES + "What was trained there has no effect: correct the names, or the base.",
     "modules-not-merged": _MODULES + "They take effect only unmerged, in a model that has them.",
@@ -122,11 +101,7 @@ FINDINGS = {
         "{lost:count} of {modules:#module}, such as {name:name}: neither in the model nor in target_modules by that name, so peft warns. "
         "Matrices are called base_model.model.MODULE.lora_A.weight."
     ),
-    "targets-without-matrices": "{modules:#module} of {base}, such as {name:name}: if they were trained, save the adapter again.",
-    "tokens-without-embeddings": (
-        "The adapter's tokenizer has tokens up to {last:count}, and the embedding has {rows:#row}: save the adapter with "
-        "save_embedding_layers=True."
-    ),
+    "tokens-without-embeddings": "The last token is {last:count}, and the embedding has {rows:#row}: save with save_embedding_layers=True.",
 }
 """Template of each finding, by its code, which as words is the title: what was found, in numbers, then the remedy."""
 UNJUDGED = frozenset({"loading-not-judged", "attention-not-tried", "fit-not-judged", "names-not-judged"})

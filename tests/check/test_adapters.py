@@ -128,13 +128,6 @@ def labelled(_: Path, stored: Tensors, __: dict[str, object]) -> None:
         stored[name.replace(".weight", ".policy.weight")] = stored.pop(name)
 
 
-def lost_layer(_: Path, stored: Tensors, config: dict[str, object]) -> None:
-    """Leave out the matrices of one layer."""
-    for name in _each(stored, "layers.1"):
-        del stored[name]
-    config["target_modules"] = ["q_proj"]
-
-
 def other_targets(_: Path, __: Tensors, config: dict[str, object]) -> None:
     """State other modules than those that are stored."""
     config["target_modules"] = ["qkv_proj"]
@@ -168,7 +161,6 @@ CASES = [
     (more_tokens, "adapter-tokens", "tokens-without-embeddings", "error"),
     (wrapped, "adapter-unmatched", "modules-that-peft-ignores", "error"),
     (labelled, "adapter-unmatched", "modules-that-peft-ignores", "error"),
-    (lost_layer, "adapter-unmatched", "targets-without-matrices", "warning"),
     (other_targets, "adapter-unmatched", "modules-that-peft-ignores", "error"),
     (another_task, "adapter-unmatched", "modules-not-merged", "warning"),
     (new_bias, "adapter-unmatched", "modules-not-merged", "warning"),

@@ -13,7 +13,6 @@ import pytest
 from analyzers import check, dtype_detection, parents, update_sparsity
 from analyzers.base import Report
 from analyzers.check import CheckReport
-from analyzers.check.text import markdown as check_markdown
 from analyzers.coverage import COVERAGE, NotRead
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.text import several
@@ -158,13 +157,6 @@ def test_a_check_against_a_base_lists_each_side_once() -> None:
     assert [each.ref for each in report.coverage] == list(report.tables()["coverage"].checkpoint.unique()) == sides
     partly = coverage("org/model", 0.9, "read").compared_as(coverage("org/model", 1.0))
     assert not partly.whole and partly.suffix() == "Covers 90% of the weights; left out: see coverage."
-
-
-def test_a_check_with_findings_says_its_reach_too() -> None:
-    report: CheckReport = _last(check.analyze(check.CheckRequest(model=SAME)))
-    partial = covering(report, 0.25)
-    assert re.match(r"2 warnings\. .* could be saved\. Covers 25% of the weights; ", partial.headline())
-    assert "25% of the weights" in joined(check_markdown(partial))
 
 
 def test_badges_lists_and_tables_of_several_models_have_the_share(passport: DtypeReport, clean: CheckReport, library: Library) -> None:

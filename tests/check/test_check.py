@@ -311,10 +311,17 @@ def test_the_card_names_another_base(hub: LocalHub, tmp_path: Path, capsys: pyte
     add("org/right", "tiny-tuned", "---\nbase_model: org/base\n---\n")
     add("org/wrong", "tiny-tuned", "---\nbase_model: org/other\n---\n")
     add("org/gone", "tiny-tuned", "---\nbase_model: org/missing\n---\n")
+    values = load_file(sample_folder("tiny-bf16") / "model.safetensors")
+    anew = {name: normal(*value.shape, seed=seed).to(BF16) for seed, (name, value) in enumerate(values.items())}
+    save_file(anew, tmp_path / "model.safetensors")
+    card = b"---\nbase_model: org/base\n---\n"
+    hub.add("org/stranger", {"model.safetensors": tmp_path / "model.safetensors", "README.md": card, "config.json": b"{}"})
     found = {name: check(capsys, name, "--base", "org/base") for name in ("org/right", "org/wrong", "org/gone")}
+    found["org/stranger"] = check(capsys, "org/stranger", "--base", "org/other")
     codes = {name: {each["code"]: each["values"] for each in done["findings"]} for name, done in found.items()}
     assert not codes["org/right"].keys() & MISMATCHES and not codes["org/gone"].keys() & MISMATCHES
     assert codes["org/wrong"]["card-names-another-base"] == {"stated": ["org/other"], "parents": ["org/base"]}
+    assert codes["org/stranger"]["card-names-an-unrelated-base"] == {"stated": ["org/base"]}
     assert found["org/gone"]["notes"][-1]["code"] == "card-not-compared"
 
 
@@ -330,6 +337,17 @@ def test_what_lost_its_relation_to_the_base(tmp_path: Path, capsys: pytest.Captu
     other = write(tmp_path / "other", {name: normal(*value.shape, seed=7).to(BF16) for name, value in HEALTHY.items()}, CONFIG)
     (all_of_them,) = [each for each in check(capsys, other, "--base", str(base))["findings"] if each["rule"] == "replaced"]
     assert all_of_them["values"]["kept"] == 0
+
+
+def test_layers_in_another_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def layers(*seeds: int) -> Values:
+        names = ("mlp.up_proj", "mlp.down_proj", "self_attn.q_proj")
+        parts = [(layer, part, normal(64, 64, seed=10 * seed + part)) for layer, seed in enumerate(seeds) for part in range(3)]
+        return healthy() | {f"model.layers.{layer}.{names[part]}.weight": value.to(BF16) for layer, part, value in parts}
+
+    base, model = (str(write(tmp_path / name, layers(*seeds), CONFIG)) for name, seeds in (("base", (1, 2, 3)), ("in", (2, 3, 1))))
+    (found,) = check(capsys, model, "--base", base)["findings"]
+    assert (found["rule"], found["code"], found["values"]) == ("replaced", "layers-moved", {"base": base, "layer": 0, "here": 2})
 
 
 def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ WORDS = Words(
         "changed": "{changed:share} of {parameters:#matched weight} changed in bf16: sparsity {sparsity:share}.",
         "all-changed": "Every weight changed in bf16, of {values:#weight} compared.",
         "swallowed": "No weight changed in bf16, of {values:#weight} compared; {lost:share} differ as stored, below bf16 resolution.",
-        "conversion": "No weight changed in bf16, of {values:#weight} compared: the sides differ by their stored dtype alone.",
+        "conversion": "No weight changed in bf16, of {values:#weight} compared: the sides differ only as stored, in other dtypes.",
         "unchanged": "Nothing changed: all {values:#weight} are the same on both sides.",
         "none-differ": "No weight differs, of {values:#weight} compared.",
         "none-seen": "No weight differs, of {values:#weight} read in {blocks:#block}: with 95% confidence at most {most:share} do.",

@@ -57,6 +57,7 @@ def _in_memory() -> dict[str, SparsityReport]:
     return {
         "updates that bf16 swallows": _exact(rounded, below),
         "updates of fp32 weights": _exact(fine, updated(fine)),
+        "a copy rounded to bf16": _exact(fine, cast(fine, BF16)),
         "every weight moves": _exact(plain, {name: tensor + 1 for name, tensor in plain.items()}),
         "half of the weights move": _exact(plain, updated(plain, scale=1e-3)),
         "a copy of a part": _exact(plain, missing),

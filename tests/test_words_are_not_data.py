@@ -25,7 +25,6 @@ PENDING = {
     "analyzers/compare/analyze.py",
     "analyzers/compare/sentences.py",
     "analyzers/parents/sentences.py",
-    "analyzers/update_sparsity/sentences.py",
     "components/site/share_card.py",
     "components/text/headline.py",
 }

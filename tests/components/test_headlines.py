@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzers import ANALYZERS, check, dtype_detection, parents, update_sparsity
-from analyzers.check import CheckReport, CheckRequest
+from analyzers import ANALYZERS, dtype_detection, parents, update_sparsity
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
@@ -41,18 +40,10 @@ def family(model: str, *candidates: str) -> ParentsReport:
     return last
 
 
-def checked(model: str, base: str = "") -> CheckReport:
-    """The check of a built-in sample."""
-    *_, last = check.analyze(CheckRequest(model=f"sample:{model}", base=base and f"sample:{base}"))
-    assert isinstance(last, CheckReport)
-    return last
-
-
 CASES: dict[str, Callable[[], Any]] = {
     "dtype": lambda: passport("tiny-bf16-as-fp32"),
     "sparsity": lambda: difference("tiny-bf16", "tiny-tuned"),
     "parents": lambda: family("tiny-tuned", "tiny-bf16"),
-    "check": lambda: checked("tiny-bf16-as-fp32"),
 }
 
 

@@ -50,120 +50,74 @@ def _each(stored: Tensors, part: str) -> list[str]:
     return [name for name in stored if part in name]
 
 
-def some_unmatched(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-    """Rename the module of one layer."""
-    for name in _each(stored, "layers.1"):
-        stored[name.replace("layers.1", "layers.9")] = stored.pop(name)
+def changed(part: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Change the tensors whose names contain ``part``."""
+    return lambda folder, stored, config: stored.update({name: change(stored[name]) for name in _each(stored, part)})
 
 
-def all_unmatched(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-    """Make every module wider than the base."""
-    for seed, name in enumerate(_each(stored, "lora_A")):
-        stored[name] = normal(4, 65, seed=seed)
+def renamed(part: str, rename: Callable[[str], str]) -> Change:
+    """Rename the tensors whose names contain ``part``."""
+    return lambda folder, stored, config: stored.update({rename(name): stored.pop(name) for name in _each(stored, part)})
 
 
-def some_empty(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-    """Empty the module of one layer."""
-    (name,) = _each(stored, "layers.1.self_attn.q_proj.lora_B")
-    stored[name] = 0 * stored[name]
+def stating(**settings: object) -> Change:
+    """Change the configuration."""
+    return lambda folder, stored, config: config.update(settings)
 
 
-def all_empty(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-    """Empty every module."""
-    for name in _each(stored, "lora_B"):
-        stored[name] = 0 * stored[name]
+def storing(tensors: Tensors, **settings: object) -> Change:
+    """Add tensors, and change the configuration."""
+
+    def change(folder: Path, stored: Tensors, config: dict[str, object]) -> None:
+        stored |= tensors
+        config |= settings
+
+    return change
 
 
-def not_a_number(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-    """Break one value."""
-    stored[_each(stored, "lora_B")[0]][0, 0] = torch.nan
-
-
-def no_scale(_: Path, __: Tensors, config: dict[str, object]) -> None:
-    """State a scale of 0."""
-    config["lora_alpha"] = 0
-
-
-def other_rank(_: Path, __: Tensors, config: dict[str, object]) -> None:
-    """State another rank than that of the matrices."""
-    config["r"] = 8
-
-
-def mixed_dtypes(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-    """Store A in bf16."""
-    for name in _each(stored, "lora_A"):
-        stored[name] = stored[name].bfloat16()
-
-
-def unconfigured(folder: Path, _: Tensors, __: dict[str, object]) -> None:
+def unconfigured(folder: Path, stored: Tensors, config: dict[str, object]) -> None:
     """Delete the configuration."""
     (folder / "adapter_config.json").unlink()
 
 
-def rank_zero(_: Path, __: Tensors, config: dict[str, object]) -> None:
-    """State a rank that nothing can have."""
-    config["r"] = 0
-
-
-def whole_model(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+def whole_model(folder: Path, stored: Tensors, config: dict[str, object]) -> None:
     """Store a merged model under the name of an adapter."""
     stored.clear()
     stored["model.layers.0.self_attn.q_proj.weight"] = normal(64, 64)
 
 
-def more_tokens(folder: Path, _: Tensors, __: dict[str, object]) -> None:
+def more_tokens(folder: Path, stored: Tensors, config: dict[str, object]) -> None:
     """Add a tokenizer with more tokens than the embedding has rows."""
     (folder / "added_tokens.json").write_text(json.dumps({"<|im_start|>": 96, "<|im_end|>": 97}))
 
 
-def wrapped(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-    """Store it with the names of a wrapper, which peft does not look for."""
-    for name in [*stored]:
-        stored[f"module.{name}"] = stored.pop(name)
-
-
-def labelled(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-    """Store it with the name that the adapter had in the model that was trained."""
-    for name in [*stored]:
-        stored[name.replace(".weight", ".policy.weight")] = stored.pop(name)
-
-
-def other_targets(_: Path, __: Tensors, config: dict[str, object]) -> None:
-    """State other modules than those that are stored."""
-    config["target_modules"] = ["qkv_proj"]
-
-
-def another_task(_: Path, stored: Tensors, config: dict[str, object]) -> None:
-    """Save the head of a classifier."""
-    stored["base_model.model.score.weight"] = normal(3, 64)
-    config["modules_to_save"] = ["classifier", "score"]
-
-
-def new_bias(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+def new_bias(folder: Path, stored: Tensors, config: dict[str, object]) -> None:
     """Give B a bias, where the base has none to merge it into."""
-    for name in _each(stored, "lora_B"):
-        stored[name.replace("weight", "bias")] = normal(64)
+    stored |= {name.replace("weight", "bias"): normal(64) for name in _each(stored, "lora_B")}
     config["lora_bias"] = True
 
 
+EMPTY, IGNORED = ("adapter-empty", "modules-without-effect"), ("adapter-unmatched", "modules-that-peft-ignores")
+UNMERGED, UNUSABLE = ("adapter-unmatched", "modules-not-merged"), ("adapter-config", "adapter-configuration-unusable")
+HEAD = {"base_model.model.score.weight": normal(3, 64)}
 CASES = [
-    (some_unmatched, "adapter-unmatched", "modules-not-applied", "error"),
-    (all_unmatched, "adapter-base", "base-does-not-fit", "error"),
-    (some_empty, "adapter-empty", "modules-without-effect", "warning"),
-    (all_empty, "adapter-empty", "modules-without-effect", "error"),
-    (no_scale, "adapter-empty", "modules-without-effect", "error"),
-    (not_a_number, "non-finite", "weights-not-finite", "error"),
-    (other_rank, "adapter-config", "modules-unusable", "error"),
-    (mixed_dtypes, "adapter-dtype", "dtypes-differ", "warning"),
-    (unconfigured, "adapter-config", "adapter-configuration-unusable", "error"),
-    (rank_zero, "adapter-config", "adapter-configuration-unusable", "error"),
+    (renamed("layers.1", lambda name: name.replace("layers.1", "layers.9")), "adapter-unmatched", "modules-not-applied", "error"),
+    (changed("lora_A", lambda a: normal(4, 65)), "adapter-base", "base-does-not-fit", "error"),
+    (changed("layers.1.self_attn.q_proj.lora_B", lambda b: 0 * b), *EMPTY, "warning"),
+    (changed("lora_B", lambda b: 0 * b), *EMPTY, "error"),
+    (stating(lora_alpha=0), *EMPTY, "error"),
+    (changed("layers.0.self_attn.q_proj.lora_B", lambda b: b / 0), "non-finite", "weights-not-finite", "error"),
+    (stating(r=8), "adapter-config", "modules-unusable", "error"),
+    (changed("lora_A", torch.Tensor.bfloat16), "adapter-dtype", "dtypes-differ", "warning"),
+    (unconfigured, *UNUSABLE, "error"),
+    (stating(r=0), *UNUSABLE, "error"),
     (whole_model, "adapter-upload", "weights-stored-as-adapter", "error"),
     (more_tokens, "adapter-tokens", "tokens-without-embeddings", "error"),
-    (wrapped, "adapter-unmatched", "modules-that-peft-ignores", "error"),
-    (labelled, "adapter-unmatched", "modules-that-peft-ignores", "error"),
-    (other_targets, "adapter-unmatched", "modules-that-peft-ignores", "error"),
-    (another_task, "adapter-unmatched", "modules-not-merged", "warning"),
-    (new_bias, "adapter-unmatched", "modules-not-merged", "warning"),
+    (renamed("", lambda name: f"module.{name}"), *IGNORED, "error"),
+    (renamed("", lambda name: name.replace(".weight", ".policy.weight")), *IGNORED, "error"),
+    (stating(target_modules=["qkv_proj"]), *IGNORED, "error"),
+    (storing(HEAD, modules_to_save=["classifier", "score"]), *UNMERGED, "warning"),
+    (new_bias, *UNMERGED, "warning"),
 ]
 
 
@@ -186,7 +140,7 @@ def test_no_rule_finds_anything_in_a_healthy_adapter(tmp_path: Path) -> None:
 
 
 def test_without_its_base_nothing_is_said_of_the_match(tmp_path: Path) -> None:
-    _, adapter = built(tmp_path, all_unmatched)
+    _, adapter = built(tmp_path, changed("lora_A", lambda a: normal(4, 65)))
     report = check(adapter)
     assert report.base is None and not report.loading_judged and not report.findings
     assert "/of/the/trainer" in unjudged(report) and report.answer.code == "nothing-unjudged"
@@ -194,7 +148,7 @@ def test_without_its_base_nothing_is_said_of_the_match(tmp_path: Path) -> None:
 
 def test_a_base_that_is_an_adapter_itself(tmp_path: Path) -> None:
     """Without the modules of the adapter it is not a model."""
-    _, adapter = built(tmp_path, lambda _, __, config: config.update(base_model_name_or_path="sample:tiny-adapter"))
+    _, adapter = built(tmp_path, stating(base_model_name_or_path="sample:tiny-adapter"))
     report = check(adapter)
     assert not report.findings and "is an adapter itself" in unjudged(report)
 
@@ -219,7 +173,7 @@ def test_an_adapter_that_is_stored_as_a_model(tmp_path: Path) -> None:
 
 
 def test_the_adapters_of_a_merged_checkpoint_are_checked(tmp_path: Path) -> None:
-    model, adapter = built(tmp_path, some_empty)
+    model, adapter = built(tmp_path, changed("layers.1.self_attn.q_proj.lora_B", lambda b: 0 * b))
     rules = [each.rule for each in check(f"{model}+{adapter}").findings]
     assert "adapter-empty" in rules
 
@@ -227,11 +181,9 @@ def test_the_adapters_of_a_merged_checkpoint_are_checked(tmp_path: Path) -> None
 def test_an_adapter_with_the_weights_of_a_changed_head_is_an_adapter(tmp_path: Path) -> None:
     """peft saves the weights of embeddings and heads that it changes."""
 
-    def with_head(_: Path, stored: Tensors, __: dict[str, object]) -> None:
-        stored["base_model.model.lm_head.base_layer.weight"] = normal(96, 64, seed=7)
-        stored |= {f"base_model.model.lm_head.lora_{side}.weight": normal(*shape) for side, shape in (("A", (4, 64)), ("B", (96, 4)))}
-
-    model, adapter = built(tmp_path, with_head)
+    head = {f"base_model.model.lm_head.lora_{side}.weight": normal(*shape) for side, shape in (("A", (4, 64)), ("B", (96, 4)))}
+    head["base_model.model.lm_head.base_layer.weight"] = normal(96, 64, seed=7)
+    model, adapter = built(tmp_path, storing(head))
     report = check(adapter, model)
     assert report.adapter and not report.findings
 

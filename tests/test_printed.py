@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from analyzers.__main__ import TOOLS, main
 from analyzers.check import CheckReport, CheckRequest, analyze
-from analyzers.check.text import markdown
+from analyzers.check.markdown import markdown
 from analyzers.checkpoints import Access
 from analyzers.terminal import fitted, joined, printable, printable_json
 from components.check.result import RESULT
@@ -155,7 +155,7 @@ def test_the_oracle_sees_what_is_hostile() -> None:
     "words",
     [
         "dtype {model} --tensors", "dtype {model} {pickle} {gguf} {word}", "check {model} --base {base} --markdown",
-        "sparsity {base} {model} --tensors", "parents {model} {base}", "parents {model} {base} --markdown", "shrink {model} --out {out}",
+        "sparsity {base} {model} --full", "parents {model} {base}", "parents {model} {base} --markdown", "shrink {model} --out {out}",
         "scan {list} --out {out}-scan",
         *(
             pytest.param(asked, marks=pytest.mark.exhaustive)

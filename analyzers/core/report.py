@@ -43,6 +43,10 @@ class Report(base.Report):
         """Store the function that makes a field with all its rows, of which the report has the first `limits.REPORT_TENSORS`."""
         self._all_rows[name] = every
 
+    def every(self, name: str) -> Any:
+        """Return a field with all its rows, if the analyzer made this object; a report read from JSON may have fewer."""
+        return self._all_rows[name]() if name in self._all_rows else vars(self)[name]
+
     @property
     def sampled(self) -> bool:
         """Return whether only a sample of the weights covered was read."""
@@ -101,8 +105,8 @@ class Report(base.Report):
         return {table.key: table.frame(self) for table in (*self._summary(), *self.declared_tables(), *COVERAGE)}
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """Return `tables` with all rows, if the analyzer made this object; a report read from JSON may have fewer."""
-        return self.model_copy(update={name: every() for name, every in self._all_rows.items()}).tables()
+        """Return `tables` with every row, as far as `every` has them."""
+        return self.model_copy(update={name: self.every(name) for name in self._all_rows}).tables()
 
     def _summary(self) -> tuple[Table, ...]:
         """Return the table of one row: the report's plain fields, and its verdict in words."""
@@ -120,13 +124,13 @@ class Report(base.Report):
         """Return the answer for a terminal: headline, advice and one table; with ``full`` everything."""
         front = getattr(self._module("words"), "FRONT", "")
         shown = {table.key: table for table in self.declared_tables() if any(column.title for column in table.columns_of(self))}
-        first = shown[front].lines(self) if front else self._tile_lines()
+        first = shown[front].lines(self) if front else []
         lines = [" -> ".join(self.subject().values()), "", self.headline(), f"What now: {self.advice.text}", ""]
         if not full:
             notes = [plural(len(self.notes), "note")] * bool(self.notes)
             more = [f"--full shows {listed([plural(len(shown), 'table'), *notes])}."]
-            return [*lines, *_fitting(first, len(lines) + len(more) + 2, sum(map(len, (*lines, *more)))), "", *more]
-        lines += [*self._tile_lines(), *(["", *first] if front else [])]
+            return [*lines, *_fitting(first or self._tile_lines(), len(lines) + len(more) + 2, sum(map(len, (*lines, *more)))), "", *more]
+        lines += [*self._tile_lines(), *(["", *first] if first else [])]
         for table in (each for key, each in shown.items() if key != front):
             lines += ["", *drawn] if (drawn := table.lines(self)) else []
         lines += coverage_lines(self)

@@ -13,7 +13,6 @@ import pytest
 from analyzers import check, dtype_detection, parents, update_sparsity
 from analyzers.base import Report
 from analyzers.check import CheckReport
-from analyzers.check.text import markdown as check_markdown
 from analyzers.coverage import COVERAGE, NotRead
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.text import several
@@ -72,17 +71,16 @@ def clean() -> CheckReport:
 
 
 @pytest.fixture(scope="module")
-def four(passport: DtypeReport, difference: SparsityReport, copied: ParentsReport, clean: CheckReport) -> dict[str, Report]:
+def four(passport: DtypeReport, difference: SparsityReport, copied: ParentsReport) -> dict[str, Report]:
     """A report of each kind, of which a quarter is covered."""
     return {
         "dtype": covering(passport, 0.25),
         "sparsity": covering(difference, 0.25, 1.0),
         "parents": covering(copied, 0.25, 1.0, 0.1),
-        "check": covering(clean, 0.25),
     }
 
 
-FOUR = ("dtype", "sparsity", "parents", "check")
+FOUR = ("dtype", "sparsity", "parents")
 # What needs the whole.
 WHOLE = re.compile(
     r"holds only|loses nothing|should lose nothing|half the memory|the weights fit|[Nn]othing (was )?(trained|wrong)|Use either|"
@@ -118,7 +116,7 @@ def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, four
         assert report.headline() == without.headline() and report.next_step() == without.next_step()
         assert report.answer_lines() == without.answer_lines() and share_card.of_report(report) == share_card.of_report(without)
     assert share_card.of_report(four[name]) != share_card.of_report(without)
-    assert "coverage" not in without.tables()["summary"].dropna(axis=1).columns
+    assert not {"coverage", "covered_share"} & set(without.tables()["summary"].dropna(axis=1).columns)
 
 
 def test_a_file_that_was_not_read_is_enough_unless_it_is_another_copy(passport: DtypeReport) -> None:
@@ -144,27 +142,12 @@ def test_the_least_covered_checkpoint_is_named(difference: SparsityReport) -> No
     assert reach.startswith("Covers 25% of the weights of sample:tiny-tuned; left out: ")
 
 
-def test_a_sample_says_nothing_of_all_weights_when_some_have_no_counterpart(difference: SparsityReport) -> None:
-    said = "None of the 9 weights read differ: with 95% confidence at least 90% of all weights are unchanged in bf16."
-    report = covering(difference.model_copy(update={"statement": said}), 0.25, 1.0)
-    assert "at least 90% of the weights compared are unchanged in bf16. Covers 25% of the weights of" in report.headline()
-    unchanged = report.model_copy(update={"sparsity": 1.0})
-    assert "nothing was trained" in unchanged.next_step().advice and unchanged.next_step().advice.startswith("Compare the other weights")
-
-
 def test_a_check_against_a_base_lists_each_side_once() -> None:
     report: CheckReport = _last(check.analyze(check.CheckRequest(model="sample:tiny-tuned", base="sample:tiny-bf16")))
     sides = ["sample:tiny-tuned", "sample:tiny-bf16"]
     assert [each.ref for each in report.coverage] == list(report.tables()["coverage"].checkpoint.unique()) == sides
     partly = coverage("org/model", 0.9, "read").compared_as(coverage("org/model", 1.0))
     assert not partly.whole and partly.suffix() == "Covers 90% of the weights; left out: see coverage."
-
-
-def test_a_check_with_findings_says_its_reach_too() -> None:
-    report: CheckReport = _last(check.analyze(check.CheckRequest(model=SAME)))
-    partial = covering(report, 0.25)
-    assert re.match(r"2 warnings\. .* could be saved\. Covers 25% of the weights; ", partial.headline())
-    assert "25% of the weights" in joined(check_markdown(partial))
 
 
 def test_badges_lists_and_tables_of_several_models_have_the_share(passport: DtypeReport, clean: CheckReport, library: Library) -> None:
@@ -212,7 +195,7 @@ def test_the_account_is_a_table_of_every_report(four: dict[str, Report], passpor
         first = found["coverage"][found["coverage"].checkpoint == found["coverage"].checkpoint[0]].set_index("class")
         assert first.tensors["tied"] == 1 and first.parameters["unmatched"] == 750_000
         assert found["left_out"].iloc[0]["code"] == "unmatched" and found["files_not_read"].empty
-        assert found["summary"].iloc[0]["coverage"] == 0.25
+        assert report.covered_share == 0.25
     empty = [table.frame(passport.model_copy(update={"coverage": ()})) for table in COVERAGE]
     assert all(table.empty and len(table.columns) for table in empty)
 
@@ -288,7 +271,7 @@ def test_a_stack_has_its_map_everywhere(copied: ParentsReport) -> None:
 
 
 def test_markdown_is_below_the_result_of_parents_and_check() -> None:
-    made = {name: addresses.layout(name).markdown is not None for name in FOUR}
+    made = {name: addresses.layout(name).markdown is not None for name in (*FOUR, "check")}
     assert made == {"dtype": False, "sparsity": False, "parents": True, "check": True}
 
 

@@ -60,7 +60,7 @@ def test_large_ones_are_left_out_and_said_to_be(tmp_path: Path, monkeypatch: pyt
     names, left_out = chosen(pair(tmp_path, base, base))
     assert left_out == 2 and not {"model.embed_tokens.weight", "model.layers.0.mlp.gate_proj.weight", "lm_head.weight"} & set(names)
     report = compare(tmp_path / "base", tmp_path / "tuned", spectral=True)
-    assert len(report.spectral) == 3 and any("2 more matrices were not decomposed" in note for note in report.notes)
+    assert len(report.spectral) == 3 and report.notes[-1].values["matrices"] == 2
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16, F32, F64], ids=str)
@@ -72,11 +72,3 @@ def test_values_reach_the_measures_as_stored(dtype: torch.dtype, tmp_path: Path)
     s, t = (np.linalg.svd(each, compute_uv=False) for each in (before, after))
     assert found.nss == pytest.approx(np.linalg.norm(t - s) / np.linalg.norm(s), rel=1e-5)
     assert (found.name, found.shape) == ("a.mlp.up_proj.weight", (40, 24))
-
-
-def test_an_id_of_its_own(tmp_path: Path) -> None:
-    base = layered(1)
-    folders = pair(tmp_path, base, updated(base))
-    plain, spectral = compare(*folders), compare(*folders, spectral=True)
-    assert plain.id != spectral.id and plain.spectral == ()
-    assert spectral.bytes_read > plain.bytes_read and spectral.num_changed == plain.num_changed

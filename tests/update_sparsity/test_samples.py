@@ -103,38 +103,23 @@ def test_the_trajectory() -> None:
         assert each.independent == pytest.approx(p * q / (p + q - p * q))
 
 
-def test_the_trajectory_ends_in_what_its_last_checkpoint_alone_gives() -> None:
-    alone = steady(compare("sample:tiny-bf16", "sample:tiny-tuned"))
-    last = steady(compare("sample:tiny-bf16", "sample:tiny-step-2", "sample:tiny-tuned"))
-    for name in ("tensors", "roles", "layers", "magnitudes", "ulp_histogram", "energy", "sparsity", "probe", "statement"):
-        assert alone[name] == last[name], name
-
-
 @pytest.mark.parametrize(("copy", "nothing_stored"), [("tiny-bf16-as-fp32", True), ("tiny-bf16-as-fp16", False)])
 def test_a_copy_in_another_dtype(copy: str, nothing_stored: bool) -> None:
     report = compare("sample:tiny-bf16", f"sample:{copy}")
     agree(report, together(load(folder("tiny-bf16")), load(folder(copy))))
     assert not report.swallowed.meaningful
     assert (report.num_changed == 0) == (report.swallowed.count == 0) == nothing_stored or copy == "tiny-bf16-as-fp16"
-    assert any("different dtypes" in note for note in report.notes)
-    assert any("measure different things" in note for note in report.notes)
-
-
-def test_the_other_way_round_is_the_same() -> None:
-    there, back = compare("sample:tiny-bf16", "sample:tiny-tuned"), compare("sample:tiny-tuned", "sample:tiny-bf16")
-    assert (there.num_changed, there.probe, there.magnitudes) == (back.num_changed, back.probe, back.magnitudes)
-    assert (there.ulp_histogram, there.energy) == (back.ulp_histogram, back.energy)
-    assert there.id != back.id
+    assert [note.code for note in report.notes] == ["dtypes", "probe"]
 
 
 def test_the_same_twice() -> None:
     report = compare("sample:tiny-bf16", "sample:tiny-bf16")
     assert (report.sparsity, report.num_changed, report.probe.num_changed, report.swallowed.count) == (1, 0, 0, 0)
-    assert "same checkpoint" in report.statement and "nothing changed" in report.statement
+    assert report.answer.code == "same-files"
     assert [each.energy for each in report.energy] == [None] * 3
     other = compare("sample:tiny-bf16", "sample:tiny-sharded")
     assert other.sparsity == 1 and other.num_changed == 0
-    assert other.statement == f"None of the {other.num_unchanged:,} weights compared differ."
+    assert other.answer.code == "unchanged" and other.answer.values == {"values": other.total_parameters}
 
 
 def test_two_runs_give_the_same_report() -> None:

@@ -414,8 +414,10 @@ def _intervals(report: "SparsityReport") -> Iterator[dict[str, Any]]:
 def _published(report: "SparsityReport") -> Iterator[PublishedRow]:
     """Yield the published fine-tunes, and this one among them: if values differ, since a copy is none."""
     if report.moved and report.sparsity is not None:
-        pair = {"finetuned": report.tuned[-1].ref, "base_model": report.base.ref, "sparsity": report.sparsity}
-        yield from sorted((*published(), PublishedRow(**pair, algorithm="this pair", data="")), key=lambda row: row.sparsity)
+        pair = PublishedRow(
+            finetuned=report.tuned[-1].ref, sparsity=report.sparsity, base_model=report.base.ref, algorithm="this pair", data=""
+        )
+        yield from sorted((*published(), pair), key=lambda row: row.sparsity)
 
 
 def _size(key: str, title: str) -> Column:

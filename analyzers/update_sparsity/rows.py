@@ -65,7 +65,7 @@ def _changes(group: Sequence[Pair], weights: Sequence[Number]) -> dict[str, Any]
     }
 
 
-def _spread(shares: Sequence[float]) -> dict[str, float | None]:
+def _spread(shares: Sequence[float]) -> dict[str, Any]:
     """Compute mean, standard deviation (of the population), minimum and maximum; all None if there are no shares."""
     if not shares:
         return dict.fromkeys(("mean", "std", "min", "max"))

@@ -455,7 +455,7 @@ class SparsityReport(Report):
             (
                 Column("layer", "Layer", cell=lambda row: layer_name(row.layer)),
                 columns(LayerRow)[0],
-                Column("interval", "95% interval", cell=lambda row: ends(row.low, row.high), only="people"),
+                Column("interval", "95% interval", value="low", cell=lambda row: ends(row.low, row.high), only="people"),
                 *columns(LayerRow)[1:],
                 *_BY_ROLE,
             ),

@@ -95,7 +95,7 @@ def test_a_summary_is_the_same_answer_in_short(name: str) -> None:
         assert (short["facts"]["stored"], short["facts"]["lineage"]) == ("F32", full["lineage"]["verdict"])
         assert short["facts"]["abs_min_nonzero"] == full["extremes"]["abs_min_nonzero"]
     else:
-        assert short["facts"]["num_changed"] == full["num_changed"] and short["facts"]["low"] is None
+        assert short["facts"]["num_changed"] == full["num_changed"] and short["facts"]["interval_low"] is None
     assert 10 * len(json.dumps(short, allow_nan=False)) < len(json.dumps(full))
 
 

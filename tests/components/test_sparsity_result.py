@@ -3,6 +3,7 @@
 from html import unescape
 
 from components.results.html_documents import document
+from components.results.layout import Rows
 from components.sparsity.result import RESULT
 from tests.components.dtype_reports import HOSTILE
 from tests.components.sparsity_reports import hostile_sparsity_report, sparsity_report, spectrum, trajectory, unmatched
@@ -17,6 +18,13 @@ def test_tabs_are_shown_where_there_is_something_to_show() -> None:
     page = unescape(document([several]))
     assert "Zhu et al., The Path Not Taken" in page and "Zhu et al." not in document([copy])
     assert "up_proj.weight" in page and "Angle, left" in page
+
+
+def test_every_sortable_table_has_its_rows() -> None:
+    report = sparsity_report(unmatched=unmatched(missing=[{"name": "a", "shape": (1,), "dtype": "BF16"}]))
+    tables = [part.table for tab in RESULT.tabs for part in tab.parts if isinstance(part, Rows)]
+    rows = {table.label: len(table.value(report)["data"]) for table in tables}
+    assert rows == {"Layers": 5, "Modules of the adapter": 0, "Tensors": 4, "Tensors that are not compared one to one": 1}
 
 
 def test_names_are_text() -> None:

@@ -40,7 +40,8 @@ def reports() -> dict[str, Report | MantissaError]:
 
 
 def _exact(*sides: Any, **options: Any) -> SparsityReport:
-    return mantissa.sparsity(*sides, mode="exact", **options)
+    report: SparsityReport = mantissa.sparsity(*sides, mode="exact", **options)
+    return report
 
 
 def _in_memory() -> dict[str, SparsityReport]:

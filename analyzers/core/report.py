@@ -41,7 +41,7 @@ class Report(base.Report):
 
     def keep_rows(self, name: str, every: Callable[[], Any]) -> None:
         """Store the function that makes a field with all its rows, of which the report has the first `limits.REPORT_TENSORS`."""
-        self._all_rows[name] = every
+        self._all_rows = {**self._all_rows, name: every}  # a copy of a report keeps its own
 
     @property
     def sampled(self) -> bool:
@@ -135,6 +135,12 @@ class Report(base.Report):
 
     def _tile_lines(self) -> list[str]:
         return columns([(tile.label, tile.value, self.tag(tile), tile.detail) for tile in self.tiles()])
+
+
+def compared(reports: Sequence[Report]) -> list[str]:
+    """Draw several reports of one analyzer as a table: a row for each, with the values of its tiles."""
+    rows = [(" -> ".join(each.subject().values()), *(tile.value for tile in each.tiles()), each.short_reach()) for each in reports]
+    return columns([("Model", *(tile.label for tile in reports[0].tiles()), "Reach" if any(row[-1] for row in rows) else ""), *rows])
 
 
 def _subject(report: Report, name: str) -> str:

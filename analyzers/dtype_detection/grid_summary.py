@@ -31,7 +31,7 @@ def grid_rows(found: Found) -> tuple[Grid, ...]:
                 tensors=len(members),
                 parameters=parameters,
                 groups_tested=sum(grid.groups for _, grid in members),
-                exceptions=sum(grid.exceptions for _, grid in members),
+                groups_on=sum(grid.groups - grid.exceptions for _, grid in members),
                 outliers=sum(grid.outliers for _, grid in members),
                 by_chance=10 ** max(max(grid.log10_chance for _, grid in members), -300.0),
                 roles=tuple(role for role in ROLES if role in roles),

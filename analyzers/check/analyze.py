@@ -108,7 +108,7 @@ def _alone(
         return list(file_rules(checkpoint, coverage)), coverage
     with inspection:
         report = yield from inspection.run()
-        notes += report.notes
+        notes += [note.text for note in report.notes]
         plan = yield from _plan(checkpoint, notes)
         copies = RelaidCopies(checkpoint)
         for step in copies.compare():

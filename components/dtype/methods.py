@@ -20,7 +20,7 @@ from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.proofs import QUICK_BUDGET, proofs
 from analyzers.dtype_detection.similar_models import NEAR, answered, confidence
 from analyzers.dtype_detection.trials import claims, copies, trials
-from analyzers.formatting import powers
+from analyzers.dtype_detection.report import TEST_WORDS
 from analyzers.grids.first_blocks import FIRST_BLOCKS
 from components.dtype.plots import reliability
 from components.results.self_contained_page import figure
@@ -66,7 +66,7 @@ def methods() -> str:
 
 def _tests() -> str:
     rows = [
-        (dtype, powers(test.question), f"was {test.format} before", numbers.share(test.chance))
+        (dtype, TEST_WORDS[test.name], f"was {test.format} before", numbers.share(test.chance))
         for dtype, tests in TESTS.items()
         for test in tests
     ]

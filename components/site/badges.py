@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer
+from analyzers.dtype_detection.words import FP16, NOTHING_PROVEN
 from components.text import commit, numbers, render, shown
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _passed(row: "ModelRow | None") -> Part:
 
 def _fp16(row: "ModelRow | None") -> Part:
     level = row.fp16_risk if row is not None else ""
-    value, colour = (fp16_answer(level, True), _RISKS[level]) if level in _RISKS else (UNKNOWN, _GREY)
+    value, colour = (FP16[level], _RISKS[level]) if level in _RISKS else (UNKNOWN, _GREY)
     return Part("fp16", f"{value}{_reach(row)}", _INFERRED if _reach(row) and colour == _PROOF else colour)
 
 

@@ -25,11 +25,7 @@ def answer(facts: Facts) -> Note:
     if any(grid.proven for grid in facts.grids):
         return _on_grid(facts, "on-grid")
     if lineage.verdict == "mixed":
-        parts = sorted((part for part in lineage.parts if part.parameters), key=lambda part: -part.parameters)
-        whole = sum(part.parameters for part in parts)
-        return WORDS.note(
-            "mixed", parts=tuple(f"{VERDICT_WORDS[part.verdict]} {share(part.parameters / whole)}" for part in parts[:_NAMED])
-        )
+        return _mixed(facts)
     if facts.ancestor:
         return _passed(facts)
     merged = sum(row.parameters for row in facts.storage if row.computed)
@@ -38,10 +34,8 @@ def answer(facts: Facts) -> Note:
     if facts.grids:
         return _on_grid(facts, "partly-on-grid")
     if lineage.verdict == "native":
-        tested = max((e for e in lineage.evidence if e.exceptions and e.stored == lineage.stored), key=lambda e: e.tested)
-        return WORDS.note(
-            "native", stored=lineage.stored, format=tested.format, tested=tested.tested, test=tested.test, exceptions=tested.exceptions
-        )
+        tested = facts.refutation
+        return WORDS.note("native", stored=lineage.stored, format=tested.format, tested=tested.tested, exceptions=tested.exceptions)
     return WORDS.note("undecided" if lineage.evidence else "not-tested", stored=lineage.stored, values=values)
 
 
@@ -57,6 +51,17 @@ def _on_grid(facts: Facts, code: str) -> Note:
         redundant=sum(grid.redundant_bytes for grid in grids),
         bytes=sum(row.bytes for row in facts.storage),
     )
+
+
+def _mixed(facts: Facts) -> Note:
+    lineage = facts.lineage
+    parts = sorted((part for part in lineage.parts if part.verdict != "undecided"), key=lambda part: -part.parameters)
+    if [part.verdict for part in parts] == ["mixed"]:
+        formats = tuple(map(format_name, lineage.passed_through))
+        return WORDS.note("fossil-rows", rows=lineage.fossil_rows, tensors=parts[0].tensors, formats=formats)
+    whole = sum(part.parameters for part in lineage.parts)
+    named = tuple(f"{share(part.parameters / whole)} {VERDICT_WORDS[part.verdict]}" for part in parts[:_NAMED])
+    return WORDS.note("mixed", parts=named)
 
 
 def _passed(facts: Facts) -> Note:

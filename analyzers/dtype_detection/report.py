@@ -46,18 +46,19 @@ VERDICT_WORDS: dict[Verdict, str] = {
     "fp8-ancestor": "from fp8",
     "fp4-ancestor": "from fp4",
     "on-grid": "on a grid",
-    "mixed": "rows of a narrower format",
+    "mixed": "with rows of a narrower format",
     "undecided": "undecided",
 }
 """Verdicts on tensors in words: one with fossil rows is mixed."""
 TEST_WORDS = {
-    "fp32_exact": "exact in fp32",
-    "bf16_exact": "exact in bf16",
-    "fp16_exact": "exact in fp16",
-    "fp16_grid": "on the grid of fp16 below 2⁻¹⁷, and within its range",
-    "fp8_runs": "as few significands as fp8 has in runs of 128",
+    "fp32_exact": "values exact in fp32",
+    "bf16_exact": "values exact in bf16",
+    "fp16_exact": "values exact in fp16",
+    "fp16_grid": "values on the grid of fp16 (below 2⁻¹⁷)",
+    "fp8_runs": "runs of 128 with as few significands as fp8",
     "fp4_blocks": "blocks of 16 on the grid of 4-bit floats",
 }
+"""Tests in words: what passes."""
 Result = Literal["proven", "partly", "refuted", "integers", "subnormals", "few", "nothing", "levels", "repeated", "follows"]
 RESULT_WORDS: dict[Result, str] = {
     "proven": "proven",
@@ -476,6 +477,12 @@ class Facts(Record):
                 return name
         of_fp32 = [each for each in lineage.evidence if each.test == "fp32_exact"]
         return "fp32" if of_fp32 and not any(each.exceptions for each in of_fp32) else ""
+
+    @property
+    def refutation(self) -> Evidence:
+        """The test that refutes a narrower format with most values, of a checkpoint that is native."""
+        own = [each for each in self.lineage.evidence if each.stored == self.lineage.stored and each.exceptions]
+        return max(own, key=lambda each: (each.test not in ("fp8_runs", "fp4_blocks"), each.tested))
 
     @property
     def narrower_saves(self) -> int:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 WORDS = Words(
     {
-        "broken": "Broken: of {values:#value} tested {nan:count} are NaN and {infinite:count} infinite.",
+        "broken": "Broken: {nan:count} NaN and {infinite:count} infinite among {values:#value} tested.",
         "overflow": (
             "Not safe in fp16: of {values:#weight} tested {weights:count} would become infinite; the largest is {largest:magnitude}, "
             "the limit 65,504."
         ),
         "on-grid": (
-            "On {grids:list}: {groups_on:count} of {groups_tested:#group} tested, in {tensors:#tensor} with {share:share} of the weights. "
+            "On {grids:list}: {groups_on:count} of {groups_tested:#group} tested, in {tensors:#tensor} with {share:share} of the weights; "
             "{redundant:size} of {bytes:size} are redundant."
         ),
         "partly-on-grid": (
@@ -34,8 +34,11 @@ WORDS = Words(
         "passed": (
             "Proven in {tensors:#tensor} with {share:share} of the weights: the {stored:dtype} values have passed through {formats:list}."
         ),
-        "mixed": "Tensors of different histories, by share of the weights: {parts:list}.",
-        "merged": "{share:share} of the weights are computed by the merge, in fp32: how the base and the adapter were trained they do not tell.",
+        "mixed": "Tensors of different histories, by weights: {parts:list}.",
+        "fossil-rows": (
+            "In {tensors:#tensor} {rows:#row} hold only values of {formats:list}, unlike the others: most likely never updated since."
+        ),
+        "merged": "{share:share} of the weights are computed by the merge, in fp32: nothing follows from them about training.",
         "native": (
             "No narrower format survives in this {stored:dtype} checkpoint: {exceptions:count} of {tested:#value} tested rule {format} out."
         ),
@@ -62,7 +65,6 @@ FP16 = {
     "unknown": "cannot tell",
 }
 """Levels of risk in words."""
-_UNITS = {"fp8_runs": "run of 128|runs of 128", "fp4_blocks": "block of 16|blocks of 16"}
 _SHOWN = 3
 
 
@@ -101,24 +103,25 @@ def _proof(report: "DtypeReport") -> Iterator[str]:
     """Say by what the lineage is proven or refuted, and what a sample leaves open."""
     lineage = report.lineage
     own = [each for each in lineage.evidence if each.stored == lineage.stored]
-    proofs, refuted = [each for each in own if each.proven], [each for each in own if each.exceptions]
+    proofs = [each for each in own if each.proven]
     if report.grids:
         on, tested = sum(grid.groups_on for grid in report.grids), sum(grid.groups_tested for grid in report.grids)
         yield f"{count(on)} of {plural(tested, 'group')} tested lie on {listed(list(dict.fromkeys(map(describe, report.grids)))[:_SHOWN])}."
     if lineage.verdict == "mixed":
         yield f"Tensors: {_parts(report)}."
-    elif lineage.verdict == "native" and refuted:
-        first = max(refuted, key=lambda each: each.tested)
-        yield f"{count(first.exceptions)} of {_tested(first)} are not {TEST_WORDS[first.test]}. A wider format is never excluded."
-    elif lineage.passed_through and proofs:
-        odds = power(round(-proofs[0].log10_chance), 10)
-        yield f"{_tested(proofs[0])} tested: {TEST_WORDS[proofs[0].test]}, none an exception. By accident: odds of 1 in {odds}."
-    elif lineage.verdict == "undecided" and (unclear := [each for each in own if not each.exceptions]):
-        yield f"{TEST_WORDS[unclear[0].test].capitalize()}: {RESULT_WORDS[unclear[0].result]}."
+    elif lineage.verdict == "native":
+        yield f"{_passing(report.refutation)}. A wider format is never excluded."
+    elif proofs:
+        yield f"{_passing(proofs[0])}; by accident, odds of 1 in {power(round(-proofs[0].log10_chance), 10)}."
+    elif not own:
+        yield f"No narrower format is tested for {dtype_name(lineage.stored)}."
+    elif lineage.verdict == "undecided":
+        unclear = next((each for each in own if not each.exceptions), own[0])
+        yield f"{TEST_WORDS[unclear.test].capitalize()}: {RESULT_WORDS[unclear.result]}."
     if lineage.verdict not in ("mixed", "undecided") and len({part.verdict for part in lineage.parts} - {"undecided"}) > 1:
         yield f"Tensors by themselves: {_parts(report)}."
     if lineage.fossil_rows:
-        yield f"{plural(lineage.fossil_rows, 'row')} of a narrower format in tensors that are not: most likely never updated since."
+        yield f"{plural(lineage.fossil_rows, 'row')} exact in a narrower format, unlike the others: most likely never updated since."
     if report.blocks and report.unseen is not None and lineage.verdict not in ("mixed", "undecided"):
         yield (
             f"At most {share(report.unseen)} of the values have another history (95% confidence: {plural(report.blocks, 'block')} read show "
@@ -131,8 +134,9 @@ def _parts(report: "DtypeReport") -> str:
     return ", ".join([*parts[:_SHOWN], *([f"{len(parts) - _SHOWN} other histories"] if len(parts) > _SHOWN else [])])
 
 
-def _tested(each: "Evidence") -> str:
-    return plural(each.tested, *_UNITS.get(each.test, "value|values").split("|"))
+def _passing(each: "Evidence") -> str:
+    passing = "all" if not each.exceptions else f"{count(each.tested - each.exceptions)} of"
+    return f"{TEST_WORDS[each.test].capitalize()}: {passing} {count(each.tested)} tested"
 
 
 def trained(report: "DtypeReport") -> Tile:
@@ -140,24 +144,24 @@ def trained(report: "DtypeReport") -> Tile:
     training = report.training
     likely = sorted(training.probabilities.items(), key=lambda item: -item[1])
     if training.basis == "label":
-        detail = f"Known: {training.source}."
+        detail = f"Source: {training.source}."
         return Tile(label="Trained in", value=training.verdict, kind="label", detail=detail, whole=True)
     detail = ""
     if training.basis == "family":
         detail = (
             f"The architecture and the weight magnitudes are those of {training.nearest}, and all labelled models of this architecture were "
-            f"trained in {training.nearest_precision}. "
+            f"trained in {training.nearest_precision}."
         )
     elif training.nearest is not None:
         saved = dtype_name(report.lineage.stored)
         detail = (
-            f"Every kind of training can be saved in {saved}. The labelled model with the nearest magnitudes is {training.nearest} "
-            f"({training.nearest_precision}), {magnitude(training.distance)} standard deviations away; the rule of thumb says {training.rule}."
+            f"Training in any precision can be saved in {saved}. Nearest labelled model: {training.nearest} ({training.nearest_precision}), "
+            f"{magnitude(training.distance)} standard deviations away; rule of thumb: {training.rule}."
         )
     if training.verdict == "undecided":
         return Tile(label="Trained in", value="cannot tell", kind="undecided", detail=detail)
     shares = ", ".join(f"{name} {share(probability)}" for name, probability in likely)
-    return Tile(label="Trained in", value=f"{training.verdict}, likely", kind="inference", detail=f"{detail}Probabilities: {shares}.")
+    return Tile(label="Trained in", value=f"{training.verdict}, likely", kind="inference", detail=f"{detail} Probabilities: {shares}.")
 
 
 def _fp16(report: "DtypeReport") -> Tile:

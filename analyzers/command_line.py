@@ -224,7 +224,7 @@ def write(
     text: Callable[[], list[str]] | None = None,
     tensors: Callable[[Any], list[str]] | None = None,
 ) -> None:
-    """Write the requested files, print the JSON or else ``text()``, by default the report's lines or a row for each of several, and contribute if requested.
+    """Write the requested files, print the JSON or else ``text()``, by default the report's lines or a row per report, and contribute.
 
     several: print a JSON list, even for one report. tensors: returns the lines of a report's table of tensors, for ``--tensors``.
     Raises InvalidRequest; contributing also raises AccessDenied, CheckpointNotFound and subclasses of HubError.

@@ -143,7 +143,7 @@ LIBRARIES = {
     "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.data_rows", "components.library")),
     "plotly": Library(eagerly=("components",)),
     "spaces": Library(eagerly=("app", "components")),
-    "sklearn": Library(eagerly=("analyzers.dtype_detection.fit_classifier",)),
+    "sklearn": Library(),
     "torch": Library(
         eagerly=(
             "analyzers.language_models",

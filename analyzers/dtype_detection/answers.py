@@ -67,9 +67,7 @@ def _mixed(facts: Facts) -> Note:
 def _passed(facts: Facts) -> Note:
     lineage = facts.lineage
     if facts.narrower:
-        return WORDS.note(
-            "narrower", values=facts.values_read, stored=lineage.stored, format=facts.narrower, saved=facts.narrower_saves
-        )
+        return WORDS.note("narrower", values=facts.values_read, stored=lineage.stored, format=facts.narrower, saved=facts.narrower_saves)
     part = next((part for part in lineage.parts if part.verdict == lineage.verdict), None)
     return WORDS.note(
         "passed",

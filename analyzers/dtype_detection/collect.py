@@ -124,8 +124,8 @@ class Partial:
     """Counts of one part.
 
     results: of the tensors that lie in it; pools: counts of these tensors, by `_pool`; cut: counts of the tensors that lie in it only
-    partly; blocks: (stratum, elements, tested, positive) of each span in quick mode; grid_blocks: number of these searched for grids. nbytes, requests,
-    seconds: of the reads.
+    partly; blocks: (stratum, elements, tested, positive) of each span in quick mode; grid_blocks: number of spans searched for grids.
+    nbytes, requests, seconds: of the reads.
     """
 
     part: int

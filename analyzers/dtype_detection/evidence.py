@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log2, log10
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -295,11 +296,8 @@ def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
     most = 4 if few + telling and runs[TELLING_8] + runs[FEW_8] == 0 else SIGNIFICANDS_OF_FP8
     name = "fp8_e5m2" if most == 4 else "fp8_e4m3"
     enough = telling >= PROOF_RUNS and telling >= _PROOF_SHARE_OF_RUNS * (few + telling + runs[DULL])
-    result: Result
-    if exceptions:
-        result = "partly" if telling >= PROOF_RUNS else "refuted"
-    else:
-        result = "proven" if enough else "integers"
+    refuted: Result = "partly" if telling >= PROOF_RUNS else "refuted"
+    result = refuted if exceptions else _passed(enough)
     return _evidence("fp8_runs", name, stored, (tested, telling, exceptions), telling * log10(_RUN_CHANCE), result)
 
 
@@ -320,12 +318,13 @@ def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
     else:
         name = "nvfp4" if runs[SCALED] and 3 * runs[PAIR_OFF] >= runs[PAIR_ON] else "fp4_e2m1"
     enough = whole >= PROOF_BLOCKS and whole >= _PROOF_SHARE_OF_BLOCKS * tested
-    result: Result
-    if off:
-        result = "partly" if enough else "refuted"
-    else:
-        result = "proven" if enough else "integers"
+    refuted: Result = "partly" if enough else "refuted"
+    result = refuted if off else _passed(enough)
     return _evidence("fp4_blocks", name, stored, (tested, whole, off), whole * log10(_BLOCK_CHANCE), result)
+
+
+def _passed(enough: bool) -> Result:
+    return "proven" if enough else "integers"
 
 
 def _evidence(test: str, ancestor: str, stored: str, counts: tuple[int, int, int], odds: float, result: Result) -> Evidence:

@@ -210,18 +210,10 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     verdict: Verdict = max(weight, key=lambda v: weight[v], default="undecided")
     leads, others = weight.get(verdict, 0), sum(weight.values()) - weight.get(verdict, 0)
     test = _TEST_FOR.get(verdict)
-    others += sum(
-        one.parameters
-        for one in judged
-        if one.judgement.verdict == "undecided" and one.judgement.counts(test)[1]
-    )
+    others += sum(one.parameters for one in judged if one.judgement.verdict == "undecided" and one.judgement.counts(test)[1])
     if others > SET_ASIDE * everything:
         verdict = "mixed"
-    telling = sum(
-        one.parameters
-        for one in judged
-        if one.judgement.verdict == verdict or one.judgement.counts(test)[0]
-    )
+    telling = sum(one.parameters for one in judged if one.judgement.verdict == verdict or one.judgement.counts(test)[0])
     if 2 * (leads if verdict == "native" else telling) < everything and verdict != "mixed":
         verdict = "undecided"
     stored = max(parameters, key=lambda dtype: parameters[dtype])
@@ -256,4 +248,3 @@ def _parts(judged: Sequence[Judged]) -> list[Part]:
         by_verdict.setdefault(one.judgement.verdict, []).append(one.parameters)
     parts = [Part(verdict=verdict, tensors=len(sizes), parameters=sum(sizes)) for verdict, sizes in by_verdict.items()]
     return sorted(parts, key=lambda part: -part.parameters)
-

@@ -160,9 +160,7 @@ def tensor_row(result: TensorResult) -> TensorRow:
         layer=tensor.layer,
         parameters=tensor.elements,
         values_read=own.tallies.values_read,
-        lineage=TensorLineage(
-            verdict=judged.verdict, passed_through=judged.passed_through, evidence=judged.evidence, grid=judged.grid
-        ),
+        lineage=TensorLineage(verdict=judged.verdict, passed_through=judged.passed_through, evidence=judged.evidence, grid=judged.grid),
         fossil_rows=judged.fossil_rows,
         abs_max=own.abs_max,
         norm=own.norm,

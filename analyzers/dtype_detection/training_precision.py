@@ -20,14 +20,12 @@ def infer_training(label: Label | None, base: Extremes, model_type: object = Non
     """Infer from a label, else from a labelled model of the same architecture, else from the classifier: the first that applies.
 
     base: extremes of the base model (no LM head, no buffers), as in the reference table. model_type: from config.json, untrusted; names: of
-    tensors. Without a claim the verdict is "undecided", with no probabilities: the format of a copy is no answer, as `trials.copies`
-    measures.
+    tensors. Without a claim the verdict is "undecided", with no probabilities: every kind of training can be saved in any format, so
+    the format of a copy is no answer.
     """
     if label is not None:
         precision = precision_of(label.precision)
-        return Training(
-            verdict=label.precision, probabilities={precision: 1.0} if precision else {}, basis="label", source=label.evidence
-        )
+        return Training(verdict=label.precision, probabilities={precision: 1.0} if precision else {}, basis="label", source=label.evidence)
     magnitudes = magnitudes_of(base.model_dump())
     if magnitudes is None or base.abs_max is None or base.norm_max is None:
         return Training(verdict="undecided", probabilities={}, basis="none")

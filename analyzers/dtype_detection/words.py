@@ -50,7 +50,9 @@ WORDS = Words(
         "load-narrower": "Load it with dtype={dtype}: {saved:size} less memory, and every value tested stays the same.",
         "load-bf16": "Load it with dtype={dtype}: every value tested stays the same, and activations cannot overflow as in fp16.",
         "read-rest": "Look at what was left out before you load it with dtype={dtype}: only the values tested are known to stay the same.",
-        "avoid-fp16": "Avoid fp16 unless you measured its effect: {zero:share} of the weights tested become zero, {subnormal:share} lose digits.",
+        "avoid-fp16": (
+            "Avoid fp16 unless you measured its effect: {zero:share} of the weights tested become zero, {subnormal:share} lose digits."
+        ),
         "measure-fp16": "Measure the activations before you run it in fp16: the {values:#weight} tested fit.",
         "as-stored": "Load it as it is stored, and measure what rounding does to its activations.",
     }
@@ -124,8 +126,8 @@ def _proof(report: "DtypeReport") -> Iterator[str]:
         yield f"{plural(lineage.fossil_rows, 'row')} exact in a narrower format, unlike the others: most likely never updated since."
     if report.blocks and report.unseen is not None and lineage.verdict not in ("mixed", "undecided"):
         yield (
-            f"At most {share(report.unseen)} of the values have another history (95% confidence: {plural(report.blocks, 'block')} read show "
-            f"none); grids were searched for in {plural(report.grid_blocks or 0, 'block')}."
+            f"At most {share(report.unseen)} of the values have another history (95% confidence: {plural(report.blocks, 'block')} "
+            f"read show none); grids were searched for in {plural(report.grid_blocks or 0, 'block')}."
         )
 
 
@@ -149,14 +151,14 @@ def trained(report: "DtypeReport") -> Tile:
     detail = ""
     if training.basis == "family":
         detail = (
-            f"The architecture and the weight magnitudes are those of {training.nearest}, and all labelled models of this architecture were "
-            f"trained in {training.nearest_precision}."
+            f"The architecture and the weight magnitudes are those of {training.nearest}, and all labelled models of this architecture "
+            f"were trained in {training.nearest_precision}."
         )
     elif training.nearest is not None:
         saved = dtype_name(report.lineage.stored)
         detail = (
-            f"Training in any precision can be saved in {saved}. Nearest labelled model: {training.nearest} ({training.nearest_precision}), "
-            f"{magnitude(training.distance)} standard deviations away; rule of thumb: {training.rule}."
+            f"Training in any precision can be saved in {saved}. Nearest labelled model: {training.nearest} "
+            f"({training.nearest_precision}), {magnitude(training.distance)} standard deviations away; rule of thumb: {training.rule}."
         )
     if training.verdict == "undecided":
         return Tile(label="Trained in", value="cannot tell", kind="undecided", detail=detail)

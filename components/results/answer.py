@@ -28,7 +28,8 @@ def layout_of(
 ) -> Layout[Any]:
     """Return the layout of an analyzer's results.
 
-    title: of the page; tabs: after the headline and its tiles, before the coverage; more: HTML below the tiles; tiles: with what the library knows; parts: of `Layout`.
+    title: of the page; tabs: after the headline and its tiles, before the coverage; more: HTML below the tiles; tiles: of a report, with
+    what the library knows; parts: of `Layout`.
     """
 
     def headline(report: Report, links: bool) -> str:
@@ -36,9 +37,8 @@ def layout_of(
         said = answered(report, report.headline(), links)
         checkpoint = getattr(report, "checkpoint", None)
         sample = about_sample(checkpoint.ref, shows=True) if isinstance(checkpoint, CheckpointFacts) else ""
-        return card(
-            title, _head(report), said, _tiles(report, tiles(report), links), more(report, links), notes(note.text for note in report.notes), sample
-        )
+        below = more(report, links), notes(note.text for note in report.notes), sample
+        return card(title, _head(report), said, _tiles(report, tiles(report), links), *below)
 
     return Layout(
         title=title,

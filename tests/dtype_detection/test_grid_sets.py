@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.dtype_detection.sentences import on_grids
 from tests.dtype_detection.checkpoints import write
 from tests.dtype_detection.reports import exact
 from tests.grids.definitions import weights

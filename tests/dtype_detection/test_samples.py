@@ -1,9 +1,8 @@
 """The built-in samples have known histories: every verdict on them is right."""
 
 import pytest
-
-from analyzers.dtype_detection.sentences import stored_dtypes
 from components.dtype.text import stored_answer
+
 from tests.dtype_detection.reports import exact, inspect, parsed, steady
 
 # Name: verdict, ancestors, training, fp16 risk.

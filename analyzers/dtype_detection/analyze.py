@@ -42,7 +42,7 @@ from analyzers.dtype_detection.collect import (
 )  # fmt: skip
 from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, undecoded_share
-from analyzers.dtype_detection.grid_summary import grid_rows, off_grid, with_bits_needed
+from analyzers.dtype_detection.grid_summary import grid_rows, off_grid
 from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
@@ -273,7 +273,7 @@ class Inspection:
                 Untouched(name=tensor.name, role=tensor.role, value=value, share=share)
                 for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
             ),
-            entropy=with_bits_needed(entropy(by_role), on_grids),
+            entropy=entropy(by_role),
             grids=grid_rows(on_grids),
             off_grid=off_grid(on_grids),
             **self._headroom,

@@ -286,8 +286,7 @@ class Entropy(Record):
     """Shannon entropy of single weights in the dtype of most of them, the limit for a lossless coder that looks at one weight at a time.
 
     bits_per_weight: of the stored pattern, out of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits,
-    for 32-bit floats only. exponent_bits: of the exponent alone. bits_needed: mean over the weights of that dtype, if those on scaled grids
-    (`Grid`) were stored on them; null if none is.
+    for 32-bit floats only. exponent_bits: of the exponent alone.
     """
 
     dtype: str
@@ -295,7 +294,6 @@ class Entropy(Record):
     bits_per_weight: float | None
     high_half_bits: float | None
     exponent_bits: float
-    bits_needed: float | None = None
 
 
 class QuantizationError(Record):

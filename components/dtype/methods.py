@@ -45,6 +45,7 @@ def methods() -> str:
         "dtype/templates/methods.html",
         **tables,
         threshold=numbers.share(CONFIDENT),
+        likely=_likely(fit),
         relatives=numbers.share(confidence()),
         near=f"{NEAR:g}",
         fit=fit,
@@ -122,6 +123,13 @@ def _scores(fit: Fit) -> str:
         ("the same for each precision", numbers.NOTHING, f"{evaluation.even_log_loss:.3f}"),
     ]
     return table(("On held-out families", "Right", "Log-loss"), rows, frozenset({1, 2}))
+
+
+def _likely(fit: Fit) -> list[bool]:
+    """Return whether the likeliest precision is right, for each labelled model to which the classifier gives it 0.7 or more."""
+    found = [(row.precision, row.probabilities, row.reason) for row in fit.evaluation.out_of_fold]
+    claims = [(truth, each) for truth, each, reason in found if reason != "unsupported" and max(each.values()) >= 0.7]
+    return [max(each, key=lambda name: each[name]) == truth for truth, each in claims]
 
 
 def _judged(fit: Fit) -> str:

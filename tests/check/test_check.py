@@ -7,13 +7,13 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from analyzers.dtype_detection.advice import suggestions
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers.__main__ import main
 from analyzers.check.report import Rule
 from analyzers.checkpoints import Access, open_checkpoint, read_range
-from analyzers.dtype_detection.advice import suggestions
 from analyzers.formatting import size
 from analyzers.language_models.samples import sample_folder
 from tests.check.test_adapters import CASES as ADAPTER_CASES

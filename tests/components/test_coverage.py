@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analyzers.dtype_detection.text import several
+from components.dtype.tables import Outcome, comparison
 
 from analyzers import check, dtype_detection, parents, update_sparsity
 from analyzers.base import Report
@@ -16,13 +18,11 @@ from analyzers.check import CheckReport
 from analyzers.check.text import markdown as check_markdown
 from analyzers.coverage import COVERAGE, NotRead
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.text import several
 from analyzers.parents import ParentsReport
 from analyzers.parents.markdown import markdown
 from analyzers.scan import tables
 from analyzers.terminal import joined
 from analyzers.update_sparsity import SparsityReport
-from components.dtype.tables import Outcome, comparison
 from components.library import Library, Query
 from components.library.storable_reports import storable_result
 from components.library_page.list_tables import MODELS, RESULTS, listed

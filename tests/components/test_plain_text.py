@@ -3,16 +3,16 @@
 import unicodedata
 
 import pytest
+from analyzers.dtype_detection.columns import TENSORS
+from components.dtype.tables import Outcome, comparison, evidence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.dtype_detection.columns import TENSORS
 from analyzers.formatting import powers
 from components.dtype import plots
 from components.dtype.comparison import document
 from components.dtype.labelled_models_plot import among_models
 from components.dtype.result import passport
-from components.dtype.tables import Outcome, comparison, evidence
 from components.results.tables import Sortable
 from components.text.plain_text import html, shown
 from tests.components.dtype_reports import report

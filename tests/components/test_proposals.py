@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from components.dtype.text import summary
 
 from analyzers.errors import InvalidRequest
 from components.dtype.result import passport
-from components.dtype.text import summary
 from components.library import Identity, Library, Query
 from components.library_page.contributing import confirm_label, thanks, who_you_are
 from components.library_page.label_details import model_labels

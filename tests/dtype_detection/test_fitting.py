@@ -10,20 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.dtype_detection.fit_classifier import (
-    BINS,
-    FOUR,
-    PENALTIES,
-    REACH,
-    RECIPES,
-    TWO,
-    candidates,
-    best_thresholds,
-    fit,
-    folds,
-    out_of_fold,
-    rule_correct,
-)
 from sklearn import config_context  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 from sklearn.metrics import log_loss  # type: ignore[import-untyped]
@@ -32,6 +18,20 @@ from analyzers.dtype_detection.classifier import Fit, fitted
 from analyzers.dtype_detection.classifier_evaluation import OutOfFold
 from analyzers.dtype_detection.labelled_models import family_of, labelled_extremes, labels, precision_of
 from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, rule
+from tests.dtype_detection.fit_classifier import (
+    BINS,
+    FOUR,
+    PENALTIES,
+    REACH,
+    RECIPES,
+    TWO,
+    best_thresholds,
+    candidates,
+    fit,
+    folds,
+    out_of_fold,
+    rule_correct,
+)
 from tests.dtype_detection.fits import assert_same_fit
 
 ROOT = Path(__file__).parents[2]

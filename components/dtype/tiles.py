@@ -13,7 +13,7 @@ def tiles(report: DtypeReport) -> list[Tile]:
         return report.tiles()
     kind = "warning" if found.precision is None else "label"
     evidence = f" Evidence: {found.evidence}" if found.evidence else ""
-    detail = f"{found.sentence[:1].upper()}{found.sentence[1:]}.{evidence}"
+    detail = f"{'Own label: ' * found.own}{found.sentence[:1].upper()}{found.sentence[1:]}.{evidence}"
     trained = Tile(label="Trained in", value=found.precision or "labels disagree", kind=kind, detail=detail, whole=True)
     return [trained if tile.label == trained.label else tile for tile in report.tiles()]
 

@@ -246,7 +246,7 @@ def write(
         if text is not None:
             answer = text()
         elif several and not options.full:
-            answer = _compared(reports)
+            answer = _rows(reports)
         else:
             answer = [line for report in reports for line in _report_lines(report, options.full)]
         if tensors is not None and options.tensors:
@@ -257,10 +257,9 @@ def write(
         print_line(f"contributed: {options.contribute_to(reports, _dataset())}")
 
 
-def _compared(reports: Sequence[Any]) -> list[str]:
-    from analyzers.core.report import compared
-
-    return compared(reports)
+def _rows(reports: Sequence[Any]) -> list[str]:
+    lines: list[str] = reports[0].compared(reports)
+    return lines
 
 
 def _report_lines(report: Any, full: bool) -> list[str]:

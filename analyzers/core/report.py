@@ -133,14 +133,15 @@ class Report(base.Report):
         lines += ["", *(note.text for note in self.notes)] if self.notes else []
         return [*lines, "", f"report {self.id}"]
 
+    @staticmethod
+    def compared(reports: "Sequence[Report]") -> list[str]:
+        """Draw several reports of one analyzer as a table: a row for each, with the values of its tiles."""
+        labels = [tile.label for tile in reports[0].tiles()]
+        rows = [(" -> ".join(each.subject().values()), *(tile.value for tile in each.tiles()), each.short_reach()) for each in reports]
+        return columns([("Model", *labels, "Reach" if any(row[-1] for row in rows) else ""), *rows])
+
     def _tile_lines(self) -> list[str]:
         return columns([(tile.label, tile.value, self.tag(tile), tile.detail) for tile in self.tiles()])
-
-
-def compared(reports: Sequence[Report]) -> list[str]:
-    """Draw several reports of one analyzer as a table: a row for each, with the values of its tiles."""
-    rows = [(" -> ".join(each.subject().values()), *(tile.value for tile in each.tiles()), each.short_reach()) for each in reports]
-    return columns([("Model", *(tile.label for tile in reports[0].tiles()), "Reach" if any(row[-1] for row in rows) else ""), *rows])
 
 
 def _subject(report: Report, name: str) -> str:

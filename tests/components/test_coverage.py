@@ -14,7 +14,7 @@ from analyzers import check, dtype_detection, parents, update_sparsity
 from analyzers.base import Report
 from analyzers.check import CheckReport
 from analyzers.check.text import markdown as check_markdown
-from analyzers.core.report import compared
+from analyzers.core.report import Report as WithTiles
 from analyzers.coverage import COVERAGE, NotRead
 from analyzers.dtype_detection import DtypeReport
 from analyzers.parents import ParentsReport
@@ -182,7 +182,7 @@ def test_badges_lists_and_tables_of_several_models_have_the_share(passport: Dtyp
     assert part == ("checked", "nothing wrong, 25% covered", "#855600")
     rows = comparison(["org/part", "org/whole"], [Outcome("org/part", partial), Outcome("org/whole", whole)])
     assert text_of(rows).count("25% covered") == 1 and "weights fit" in text_of(rows)
-    assert "25% covered" in joined(compared([partial, whole])) and "Reach" not in joined(compared([whole]))
+    assert "25% covered" in joined(WithTiles.compared([partial, whole])) and "Reach" not in joined(WithTiles.compared([whole]))
     stored = storable_result(partial.model_dump_json(), key="", created=STAMP, contributor="")
     assert stored is not None and stored.reach == "25% covered"
 
@@ -208,7 +208,7 @@ def test_the_account_is_a_table_of_every_report(four: dict[str, Report], passpor
         first = found["coverage"][found["coverage"].checkpoint == found["coverage"].checkpoint[0]].set_index("class")
         assert first.tensors["tied"] == 1 and first.parameters["unmatched"] == 750_000
         assert found["left_out"].iloc[0]["code"] == "unmatched" and found["files_not_read"].empty
-        assert found["summary"].iloc[0]["coverage"] == 0.25
+        assert found["summary"].iloc[0].get("covered_share", found["summary"].iloc[0].get("coverage")) == 0.25
     empty = [table.frame(passport.model_copy(update={"coverage": ()})) for table in COVERAGE]
     assert all(table.empty and len(table.columns) for table in empty)
 

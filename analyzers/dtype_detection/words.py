@@ -185,9 +185,10 @@ def _fp16(report: "DtypeReport") -> Tile:
 
 def _magnitudes(report: "DtypeReport") -> Tile:
     extremes = report.extremes
-    norms = f"Norms of tensors {magnitude(extremes.norm_min)} to {magnitude(extremes.norm_max)}"
-    value = f"{magnitude(extremes.abs_min_nonzero)} to {magnitude(extremes.abs_max)}"
+    value = f"{magnitude(extremes.abs_min)} to {magnitude(extremes.abs_max)}"
+    value += f", norms {magnitude(extremes.norm_min)} to {magnitude(extremes.norm_max)}"
     bits = report.entropy.bits_per_weight if report.entropy is not None else None
     carried = "" if bits is None or report.entropy is None else f" A weight carries {magnitude(bits)} of {report.entropy.stored_bits} bits."
-    detail = f"{norms}, zeros {count(report.counts.zero)} of {plural(report.values_read, 'value')}.{carried}"
+    zeros = f"Zeros: {count(report.counts.zero)} of {plural(report.values_read, 'value')}"
+    detail = f"{zeros}; smallest nonzero magnitude {magnitude(extremes.abs_min_nonzero)}.{carried}"
     return Tile(label="Magnitudes", value=value, kind="fact", detail=detail)

@@ -135,7 +135,7 @@ def test_options_reach_the_analysis(open_page: OpenPage, offline: str) -> None:
 def test_a_permalink_fills_the_form_and_runs(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}&mode=exact&include=mlp")
     page.wait_for_selector("#m-result .m-tiles")
-    _proves_the_upcast(page, fits="Weights read fit")  # the filter leaves the others out
+    _proves_the_upcast(page)  # the filter leaves the others out
     expect(page.locator(MODEL)).to_have_value(SAMPLE)
     page.get_by_role("button", name="Options").click()
     expect(page.get_by_label("Exact: every byte")).to_be_checked()

@@ -224,7 +224,7 @@ def write(
     text: Callable[[], list[str]] | None = None,
     tensors: Callable[[Any], list[str]] | None = None,
 ) -> None:
-    """Write the requested files, print the JSON or else ``text()``, by default each report's lines, and contribute if requested.
+    """Write the requested files, print the JSON or else ``text()``, by default the report's lines or a row per report, and contribute.
 
     several: print a JSON list, even for one report. tensors: returns the lines of a report's table of tensors, for ``--tensors``.
     Raises InvalidRequest; contributing also raises AccessDenied, CheckpointNotFound and subclasses of HubError.
@@ -243,13 +243,23 @@ def write(
         each = [report.model_dump_json(indent=2) for report in reports]
         print_json("[" + ",\n".join(each) + "]" if several else each[0], "The answer")
     else:
-        answer = text() if text is not None else [line for report in reports for line in _report_lines(report, options.full)]
+        if text is not None:
+            answer = text()
+        elif several and not options.full:
+            answer = _rows(reports)
+        else:
+            answer = [line for report in reports for line in _report_lines(report, options.full)]
         if tensors is not None and options.tensors:
             for report in reports:
                 answer += ["", *([" -> ".join(report.subject().values())] if several else []), *tensors(report)]
         print_lines(answer, "The answer")
     if options.contribute:
         print_line(f"contributed: {options.contribute_to(reports, _dataset())}")
+
+
+def _rows(reports: Sequence[Any]) -> list[str]:
+    lines: list[str] = reports[0].compared(reports)
+    return lines
 
 
 def _report_lines(report: Any, full: bool) -> list[str]:

@@ -154,7 +154,7 @@ def test_the_oracle_sees_what_is_hostile() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "dtype {model} --tensors", "dtype {model} {pickle} {gguf} {word}", "check {model} --base {base} --markdown",
+        "dtype {model} --full", "dtype {model} {pickle} {gguf} {word}", "check {model} --base {base} --markdown",
         "sparsity {base} {model} --full", "parents {model} {base}", "parents {model} {base} --markdown", "shrink {model} --out {out}",
         "scan {list} --out {out}-scan",
         *(

@@ -43,7 +43,7 @@ class Report(base.Report):
 
     def keep_rows(self, name: str, every: Callable[[], Any]) -> None:
         """Store the function that makes a field with all its rows, of which the report has the first `limits.REPORT_TENSORS`."""
-        self._all_rows[name] = every
+        self._all_rows = {**self._all_rows, name: every}  # a copy of a report keeps its own
 
     def every(self, name: str) -> Any:
         """Return a field with all its rows, if the analyzer made this object; a report read from JSON may have fewer."""
@@ -139,6 +139,13 @@ class Report(base.Report):
         lines += coverage_lines(self)
         lines += ["", *(note.text for note in self.notes)] if self.notes else []
         return [*lines, "", f"report {self.id}"]
+
+    @staticmethod
+    def compared(reports: "Sequence[Report]") -> list[str]:
+        """Draw several reports of one analyzer as a table: a row for each, with the values of its tiles."""
+        labels = [tile.label for tile in reports[0].tiles()]
+        rows = [(" -> ".join(each.subject().values()), *(tile.value for tile in each.tiles()), each.short_reach()) for each in reports]
+        return columns([("Model", *labels, "Reach" if any(row[-1] for row in rows) else ""), *rows])
 
     def _tile_lines(self) -> list[str]:
         return columns([(tile.label, tile.value, self.tag(tile), tile.detail) for tile in self.tiles()])

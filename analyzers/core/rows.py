@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from pydantic.fields import FieldInfo
 
 from analyzers.columns import Column, Table
 from analyzers.core.words import NUMBERS, write
@@ -40,13 +42,22 @@ def metadata(field: Any, kind: type) -> Any:
 
 
 @cache
-def columns(row: type[Record]) -> tuple[Column, ...]:
-    """Return the columns of a class of rows: its plain fields, and those of records in it (``bounds.low`` as bounds_low)."""
+def columns(row: type[Any]) -> tuple[Column, ...]:
+    """Return the columns of a class of rows: its plain fields, and those of records in it (``bounds.low`` as bounds_low).
+
+    row: a class of records, or a dataclass, which takes a tenth of the memory.
+    """
     return tuple(_columns(row, ""))
 
 
-def _columns(row: type[Record], path: str) -> Iterator[Column]:
-    for name, field in row.model_fields.items():
+def _fields(row: type[Any]) -> dict[str, Any]:
+    if issubclass(row, Record):
+        return row.model_fields
+    return {name: FieldInfo.from_annotation(kind) for name, kind in get_type_hints(row, include_extras=True).items() if name[0] != "_"}
+
+
+def _columns(row: type[Any], path: str) -> Iterator[Column]:
+    for name, field in _fields(row).items():
         inner, shown, value = _record_in(field.annotation), metadata(field, Shown), path + name
         if inner is not None:
             if shown is not None:  # people see it in one cell, files have its fields

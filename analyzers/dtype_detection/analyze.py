@@ -17,6 +17,7 @@ from analyzers.checkpoints import (
     MergedCheckpoint,
     Plan,
     Span,
+    account_notes,
     open_checkpoint,
     read_coverage,
     repeated,
@@ -24,6 +25,8 @@ from analyzers.checkpoints import (
     stream,
 )
 from analyzers.checkpoints.stated_dtype import plain_dtype
+from analyzers.core.report import first_rows
+from analyzers.dtype_detection.answers import advice, answer
 from analyzers.dtype_detection.collect import (
     Chosen,
     Collector,
@@ -38,33 +41,33 @@ from analyzers.dtype_detection.collect import (
     unseen_share,
 )  # fmt: skip
 from analyzers.dtype_detection.count import Counted, SpanCounter
-from analyzers.dtype_detection.fp16_risk import fp16_risk, unread
-from analyzers.dtype_detection.grid_example import with_examples
-from analyzers.dtype_detection.grid_summary import grid_rows, off_grid, with_bits_needed
+from analyzers.dtype_detection.fp16_risk import fp16_risk, undecoded_share
+from analyzers.dtype_detection.grid_summary import grid_rows, off_grid
 from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
 from analyzers.dtype_detection.quantization_headroom import plan as plan_slabs
-from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
-from analyzers.dtype_detection.sentences import LEAST_EXPONENT, notes
+from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Facts, Untouched
 from analyzers.dtype_detection.statistics import (  # fmt: skip
     FORMATS,
     UNREAD,
     TensorResult,
-    aggregate_rows,
     extremes,
     layer_rows,
     share_counts,
     summed,
     tensor_row,
 )
-from analyzers.dtype_detection.stored_codes import with_saved_bytes
 from analyzers.dtype_detection.trainability import entropy, movable
 from analyzers.dtype_detection.training_precision import infer_training
 from analyzers.grids.counts import promising
 from analyzers.grids.first_blocks import first_blocks
+from analyzers.grids.search import may_be_on_grid
 from analyzers.numerics import BitHistogram
 from analyzers.numerics.device import Device, choose_device
+
+# Below twice the least, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
+_LEAST_EXPONENT = -134
 
 
 def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | DtypeReport]:
@@ -185,6 +188,7 @@ class Inspection:
             for step in steps:
                 if step.span is not None and step.result is not None:
                     on_grids |= promising(step.result[0].grids)
+                    partial.grid_blocks += grids and may_be_on_grid(step.span.tensor)
                     found.add(step.span, *step.result)
                 partial.nbytes, partial.requests = nbytes + step.bytes_read, requests + step.requests
                 partial.seconds = seconds + perf_counter() - reading
@@ -226,11 +230,11 @@ class Inspection:
         }
         unseen = unseen_share(self._plan, found)
         on_grids = [(r.tensor, r.judgement.grid) for r in read]
-        lineage = conclude(judged, pooled, parameters, unseen)
+        lineage = conclude(judged, pooled, parameters)
         exponents: Counter[int] = Counter()
         for each in whole_dtypes.values():
             for exponent, count in each.histogram.exponents().items():
-                exponents[max(exponent, LEAST_EXPONENT)] += count
+                exponents[max(exponent, _LEAST_EXPONENT)] += count
         by_role = pools(chosen.floats, found)
         still = [(r.tensor, *r.untouched) for r in results if r.untouched]
         overall = extremes(read, exact)
@@ -240,18 +244,13 @@ class Inspection:
             name: estimates[f"representable.{name}"].estimate for name in FORMATS if f"representable.{name}" in estimates
         }
         blocks = None if exact else len(found.blocks)
-        aggregated = len(results) > limits.REPORT_TENSORS
-        resolved = {"model": checkpoint.ref, "commit": checkpoint.commit} | request.resolved(self._device)
-        report = DtypeReport(
-            id=content_id("dtype", ANALYSIS_VERSION, resolved),
-            analysis_version=ANALYSIS_VERSION,
-            request=request.model_copy(update={"model": checkpoint.ref}),
-            checkpoint=checkpoint.facts(),
+        facts = Facts(
             mode=request.mode,
             bytes_read=found.nbytes,
             values_read=whole.tallies.values_read,
             requests=found.requests,
             blocks=blocks,
+            grid_blocks=None if exact else found.grid_blocks,
             unseen=unseen,
             selected_tensors=len(chosen.parameters),
             selected_parameters=sum(t.elements for t in chosen.parameters),
@@ -264,35 +263,41 @@ class Inspection:
             intervals=estimates,
             lineage=lineage,
             training=infer_training(
-                _label(checkpoint.ref),
-                lineage,
-                base,
-                (checkpoint.config or {}).get("model_type"),
-                [t.name for t in chosen.floats],
+                _label(checkpoint.ref), base, (checkpoint.config or {}).get("model_type"), [t.name for t in chosen.floats]
             ),
-            fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, blocks, unseen, *unread(chosen)),
+            fp16_risk=fp16_risk(whole.counts, whole.tallies.nonzero, undecoded_share(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
-            movable=movable(by_role, "bf16", not exact),
-            movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16", not exact),
+            movable=movable(by_role, "bf16"),
+            movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),
             untouched=tuple(
                 Untouched(name=tensor.name, role=tensor.role, value=value, share=share)
                 for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
             ),
-            entropy=with_bits_needed(entropy(by_role), on_grids),
-            grids=with_saved_bytes(with_examples(grid_rows(on_grids), read), read),
+            entropy=entropy(by_role),
+            grids=grid_rows(on_grids),
             off_grid=off_grid(on_grids),
             **self._headroom,
             layers=tuple(layer_rows(results)),
-            tensors=tuple(aggregate_rows(results) if aggregated else map(tensor_row, results)),
-            tensors_aggregated=aggregated,
-            buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
-            notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents[LEAST_EXPONENT], overall.abs_max)),
-            coverage=(read_coverage(checkpoint, chosen.tensors, chosen.floats, self._copies()),),
+            tensors=tuple(map(tensor_row, first_rows(results))),
+            buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in first_rows(chosen.buffers)),
+        )
+        coverage = (read_coverage(checkpoint, chosen.tensors, chosen.floats, self._copies()),)
+        resolved = {"model": checkpoint.ref, "commit": checkpoint.commit} | request.resolved(self._device)
+        report = DtypeReport(
+            id=content_id("dtype", ANALYSIS_VERSION, resolved),
+            analysis_version=ANALYSIS_VERSION,
+            request=request.model_copy(update={"model": checkpoint.ref}),
+            checkpoint=checkpoint.facts(),
+            **dict(facts),
+            answer=answer(facts),
+            advice=advice(facts, checkpoint.ref, coverage),
+            notes=tuple(account_notes(checkpoint, chosen.tensors)),
+            coverage=coverage,
             timing=Timing.since(self._start, found.nbytes, found.seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )
-        if aggregated:
-            report.keep_full_rows(lambda: [tensor_row(r) for r in results])
+        if len(results) > limits.REPORT_TENSORS:
+            report.keep_rows("tensors", lambda: [tensor_row(each) for each in results])
         return report
 
     def _copies(self) -> set[str]:

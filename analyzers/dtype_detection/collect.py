@@ -124,7 +124,8 @@ class Partial:
     """Counts of one part.
 
     results: of the tensors that lie in it; pools: counts of these tensors, by `_pool`; cut: counts of the tensors that lie in it only
-    partly; blocks: (stratum, elements, tested, positive) of each span in quick mode. nbytes, requests, seconds: of the reads.
+    partly; blocks: (stratum, elements, tested, positive) of each span in quick mode; grid_blocks: number of spans searched for grids.
+    nbytes, requests, seconds: of the reads.
     """
 
     part: int
@@ -133,6 +134,7 @@ class Partial:
     pools: dict[PoolKey, list[Counted]] = field(default_factory=dict)
     cut: dict[str, list[Counted]] = field(default_factory=dict)
     blocks: list[tuple[int, int, list[int], list[int]]] = field(default_factory=list)
+    grid_blocks: int = 0
     nbytes: int = 0
     requests: int = 0
     seconds: float = 0.0
@@ -185,6 +187,7 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
     for partial in found:
         whole.results |= partial.results
         whole.blocks += partial.blocks
+        whole.grid_blocks += partial.grid_blocks
         whole.nbytes += partial.nbytes
         whole.requests += partial.requests
         whole.seconds += partial.seconds

@@ -18,12 +18,12 @@ def add_options(parser: Parser) -> None:
         ("./checkpoint --exact --html report.html", "all weights of a local folder, with the plots as a page"),
     )
     add_fields(parser, DtypeRequest, model={"nargs": "+"})
-    add_outputs(parser, tensors=True)
+    add_outputs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Inspect every model and write the reports. Returns 2 if a model could not be read, after the answers for the others."""
-    from analyzers.dtype_detection import analyze, text
+    from analyzers.dtype_detection.analyze import analyze
 
     if options.quantize == "all":
         options.quantize = ",".join(get_args(QuantizationFormat))
@@ -41,6 +41,5 @@ def run(options: argparse.Namespace) -> int:
             where = f"{request.model[:80]}: " if len(requests) > 1 else ""
             print_line(f"error: {where}{error}")
     if reports:
-        several = len(requests) > 1
-        write(options, reports, several, lambda: text.several(reports) if several else text.one(reports[0]), text.tensors)
+        write(options, reports, len(requests) > 1)
     return 2 if failed else 0

@@ -26,8 +26,6 @@ RUNS_EXAMINED = 1024
 # Elements on a device that are read to see whether they may be on a grid
 LOOKED_AT = 1 << 20
 
-Window = tuple[int, NDArray[Any]]
-_WINDOW = 8192
 _FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 
 # Shortest row that is examined alone: it must be able to hold enough different values.
@@ -42,8 +40,7 @@ class Counted:
     """Counts of some elements of one tensor, or of several tensors; `together` merges them (associative, commutative).
 
     runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.few_significands`. exact_rows: ancestor format ->
-    number of rows exact in it throughout (for fp16: and not exact in bf16). grids: meaningful for one tensor only; window: the index of
-    an element and the patterns from it on, of a tensor that may be on a grid.
+    number of rows exact in it throughout (for fp16: and not exact in bf16). grids: meaningful for one tensor only.
     """
 
     histogram: BitHistogram
@@ -51,7 +48,6 @@ class Counted:
     runs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(RUN_COUNTS, dtype=np.int64))
     exact_rows: dict[str, int] = field(default_factory=dict)
     grids: Grids = field(default_factory=dict)
-    window: Window | None = None
 
     @classmethod
     def together(cls, parts: Sequence["Counted"]) -> "Counted":
@@ -60,7 +56,6 @@ class Counted:
             return parts[0]
         whole = cls(BitHistogram.together([each.histogram for each in parts]))
         whole.grids = together([each.grids for each in parts])
-        whole.window = min((each.window for each in parts if each.window is not None), key=lambda window: window[0], default=None)
         for each in parts:
             whole.values += each.values
             whole.runs += each.runs
@@ -95,9 +90,6 @@ class SpanCounter:
             if grids is not None and not grids.done:
                 _search(grids, span.tensor, chunk)
                 counted.grids = grids.found
-            if counted.grids and counted.window is None:
-                first = chunk.codes[:_WINDOW]
-                counted.window = chunk.start, first.copy() if isinstance(first, np.ndarray) else _read(first)
         if accumulator:
             counted.histogram = accumulator.take()
         return counted

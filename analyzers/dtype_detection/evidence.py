@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log2, log10
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers import formatting
-from analyzers.dtype_detection.report import Evidence
+from analyzers.dtype_detection.report import Evidence, Result
 from analyzers.numerics import BF16, FP16, BinGroups, BitHistogram, bins
 from analyzers.numerics.bins import bin_count
 from analyzers.numerics.few_significands import (
@@ -54,8 +52,6 @@ PROOF_LAST_BIT = 1 / 3
 # Exponent of the step of fp16's subnormals
 FP16_GRID = -24
 
-FEW_SUBNORMALS = "passes, as all values of 11 significant bits do from 2^-14 on: too few are smaller"
-
 # Rounding to bf16 keeps 8 of the 11 bits of fp16, and its ties to even make 9 of 16 values even, whatever their size. Of fixed point with a
 # step of 2^-24, which sums in fp32 and torch's uniform numbers leave, nearly half are even from 2^-10 on. Of sums of bf16 values more are
 # even, up to nearly all of those that cancellation leaves near 2^-14. So below and above 2^-10 the surplus of even values must be fp16's,
@@ -84,33 +80,31 @@ _PROOF_SHARE_OF_BLOCKS = 0.02
 class Test:
     """One test on the values of a dtype.
 
-    domain: the mask of `Bins` that the test applies to; exact: key of Bins.exact that a value must satisfy.
+    domain: the mask of `Bins` that the test applies to; exact: key of Bins.exact that a value must satisfy; chance: share of floats without
+    such an ancestor that pass.
     """
 
     name: str
     format: str
-    question: str
     domain: str
     exact: str
     chance: float
 
 
-_BF16_IN_FP32 = Test("bf16_exact", "bf16", "Low 16 bits zero?", "finite_nonzero", "bf16", 2.0**-16)
-_FP16_IN_FP32 = Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-13)
-_GRID_QUESTION = "On fp16's grid: below 2^-17 multiples of 2^-24, none beyond its range?"
-
+_BF16_IN_FP32 = Test("bf16_exact", "bf16", "finite_nonzero", "bf16", 2.0**-16)
+_FP16_IN_FP32 = Test("fp16_exact", "fp16", "finite_nonzero", "fp16", 2.0**-13)
 # Asked of values that are all bf16
-FP16_IN_BF16 = Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1 / 3)
+FP16_IN_BF16 = Test("fp16_grid", "fp16", "low_magnitude", "fp16_grid", 1 / 3)
 
 # The share expected by chance is that of values spread evenly within each power of two, as weights near zero are.
 TESTS: dict[str, tuple[Test, ...]] = {
     "F64": (
-        Test("fp32_exact", "fp32", "Exact in fp32?", "finite_nonzero", "fp32", 2.0**-29),
-        Test("bf16_exact", "bf16", "Exact in bf16?", "finite_nonzero", "bf16", 2.0**-45),
-        Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-42),
+        Test("fp32_exact", "fp32", "finite_nonzero", "fp32", 2.0**-29),
+        Test("bf16_exact", "bf16", "finite_nonzero", "bf16", 2.0**-45),
+        Test("fp16_exact", "fp16", "finite_nonzero", "fp16", 2.0**-42),
     ),
     "F32": (_BF16_IN_FP32, _FP16_IN_FP32, FP16_IN_BF16),
-    "F16": (Test("bf16_exact", "bf16", "Low 3 mantissa bits zero on normals?", "normal", "bf16", 0.125),),
+    "F16": (Test("bf16_exact", "bf16", "normal", "bf16", 0.125),),
     "BF16": (FP16_IN_BF16,),
 }
 
@@ -140,23 +134,20 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
     odds = max([on_grid, *others])
     share = (tested - exceptions) / tested if tested else None
     enough = exceptions == 0 and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10
-    proven = enough and _floating(test, values, scaled_grid)
-    if proven:
-        conclusion = f"was {test.format} before"
+    result: Result
+    if enough and _floating(test, values, scaled_grid):
+        result = "proven"
     elif exceptions and share is not None and _is_far_above(share, test.chance) and _is_far_above(share, _chance_on_grid(test, values)):
-        conclusion = f"{formatting.share(share)} of the values are exact in {test.format}, far more than by chance"
+        result = "partly"
     elif exceptions:
-        conclusion = f"not from {test.format}"
+        result = "refuted"
     elif enough or (tested and not on_grid):
-        conclusion = "passes, as values on an integer grid may"
+        result = "integers"
     elif others and on_grid <= PROOF_LOG10:
-        conclusion = FEW_SUBNORMALS
-    elif tested:
-        conclusion = "too few different values to tell"
+        result = "subnormals"
     else:
-        conclusion = "no value the question applies to"
-    named = {"test": test.name, "question": test.question, "format": test.format, "stored": values.dtype, "unit": "values"}
-    return _evidence((tested, distinct, exceptions), test.chance, odds, **named, proven=proven, conclusion=conclusion)
+        result = "few" if tested else "nothing"
+    return _evidence(test.name, test.format, values.dtype, (tested, distinct, exceptions), odds, result)
 
 
 def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.float64]:
@@ -305,18 +296,9 @@ def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
     most = 4 if few + telling and runs[TELLING_8] + runs[FEW_8] == 0 else SIGNIFICANDS_OF_FP8
     name = "fp8_e5m2" if most == 4 else "fp8_e4m3"
     enough = telling >= PROOF_RUNS and telling >= _PROOF_SHARE_OF_RUNS * (few + telling + runs[DULL])
-    if exceptions and telling >= PROOF_RUNS:
-        conclusion = f"{formatting.share(telling / tested)} of the runs are as if from {name}, far more than by chance"
-    elif exceptions:
-        conclusion = f"not from {name}"
-    elif enough:
-        conclusion = f"was {name} before"
-    else:
-        conclusion = "few significands, as of fp8, but within reach of integers with scales too"
-    question = f"At most {most} different significands in each run of 128?"
-    named = {"test": "fp8_runs", "question": question, "format": name, "stored": stored, "unit": "runs"}
-    odds = telling * log10(_RUN_CHANCE)
-    return _evidence((tested, telling, exceptions), _RUN_CHANCE, odds, **named, proven=enough and not exceptions, conclusion=conclusion)
+    refuted: Result = "partly" if telling >= PROOF_RUNS else "refuted"
+    result = refuted if exceptions else _passed(enough)
+    return _evidence("fp8_runs", name, stored, (tested, telling, exceptions), telling * log10(_RUN_CHANCE), result)
 
 
 def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
@@ -336,33 +318,25 @@ def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
     else:
         name = "nvfp4" if runs[SCALED] and 3 * runs[PAIR_OFF] >= runs[PAIR_ON] else "fp4_e2m1"
     enough = whole >= PROOF_BLOCKS and whole >= _PROOF_SHARE_OF_BLOCKS * tested
-    if off and enough:
-        conclusion = f"{formatting.share((tested - off) / tested)} of the blocks are as if from {name}, far more than by chance"
-    elif off:
-        conclusion = f"not from {name}"
-    elif enough:
-        conclusion = f"was {name} before"
-    else:
-        conclusion = "on the grid, as integers of few steps are too: too few blocks reach from its 1 to its 12"
-    question = "Each block of 16 on the 4-bit float grid 1, 2, 3, 4, 6, 8, 12 × t?"
-    named = {"test": "fp4_blocks", "question": question, "format": name, "stored": stored, "unit": "blocks"}
-    odds = whole * log10(_BLOCK_CHANCE)
-    return _evidence((tested, whole, off), _BLOCK_CHANCE, odds, **named, proven=enough and not off, conclusion=conclusion)
+    refuted: Result = "partly" if enough else "refuted"
+    result = refuted if off else _passed(enough)
+    return _evidence("fp4_blocks", name, stored, (tested, whole, off), whole * log10(_BLOCK_CHANCE), result)
 
 
-def _evidence(counts: tuple[int, int, int], chance: float, odds: float, **described: Any) -> Evidence:
-    """Make the `Evidence`.
+def _passed(enough: bool) -> Result:
+    return "proven" if enough else "integers"
 
-    counts: tested values, different (or telling) ones among those that pass, exceptions. odds: log10 of the odds. described: the other
-    fields.
-    """
+
+def _evidence(test: str, ancestor: str, stored: str, counts: tuple[int, int, int], odds: float, result: Result) -> Evidence:
+    """Make the `Evidence`. counts: tested values, different (or telling) ones among those that pass, exceptions; odds: their log10."""
     tested, distinct, exceptions = counts
     return Evidence(
+        test=test,
+        format=ancestor,
+        stored=stored,
         tested=tested,
         distinct=distinct,
         exceptions=exceptions,
-        share=(tested - exceptions) / tested if tested else None,
-        chance=chance,
         log10_chance=max(odds, -1e9),
-        **described,
+        result=result,
     )

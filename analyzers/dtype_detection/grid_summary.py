@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from analyzers.checkpoints import ROLES, Tensor
-from analyzers.checkpoints.tensor import DTYPE_BITS
-from analyzers.dtype_detection.report import Entropy, Grid
+from analyzers.dtype_detection.report import Grid
 from analyzers.grids.tensor_grid import TensorGrid
 
 Found = Sequence[tuple[Tensor, TensorGrid | None]]
@@ -31,7 +30,7 @@ def grid_rows(found: Found) -> tuple[Grid, ...]:
                 tensors=len(members),
                 parameters=parameters,
                 groups_tested=sum(grid.groups for _, grid in members),
-                exceptions=sum(grid.exceptions for _, grid in members),
+                groups_on=sum(grid.groups - grid.exceptions for _, grid in members),
                 outliers=sum(grid.outliers for _, grid in members),
                 by_chance=10 ** max(max(grid.log10_chance for _, grid in members), -300.0),
                 roles=tuple(role for role in ROLES if role in roles),
@@ -48,12 +47,3 @@ def off_grid(found: Found) -> tuple[str, ...]:
     matrices = [(tensor.role, grid is not None and grid.proven) for tensor, grid in found if len(tensor.shape) > 1]
     others = {role for role, proven in matrices if not proven} if any(proven for _, proven in matrices) else set()
     return tuple(role for role in ROLES if role in others)
-
-
-def with_bits_needed(entropy: Entropy | None, found: Found) -> Entropy | None:
-    """Add the mean bits that weights of the entropy's dtype need if those on proven grids are stored on them."""
-    own = [(tensor, grid) for tensor, grid in found if entropy is not None and tensor.dtype == entropy.dtype]
-    if entropy is None or not any(grid is not None and grid.proven for _, grid in own):
-        return entropy
-    bits = sum(tensor.elements * (grid.bits if grid is not None and grid.proven else DTYPE_BITS[tensor.dtype]) for tensor, grid in own)
-    return entropy.model_copy(update={"bits_needed": bits / sum(tensor.elements for tensor, _ in own)})

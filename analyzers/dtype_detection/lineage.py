@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers import formatting
 from analyzers.dtype_detection.evidence import (
-    FEW_SUBNORMALS,
     FP16_IN_BF16,
     PROOF_LOG10,
     TESTS,
@@ -21,9 +19,8 @@ from analyzers.dtype_detection.evidence import (
     evidence,
     run_evidence,
 )  # fmt: skip
-from analyzers.dtype_detection.report import VERDICT_WORDS, Evidence, Lineage, Part, Verdict
-from analyzers.formatting import plural
-from analyzers.grids import TensorGrid, describe
+from analyzers.dtype_detection.report import Evidence, Lineage, Part, Result, Verdict
+from analyzers.grids import TensorGrid
 from analyzers.numerics import BitHistogram, bins
 from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
 
@@ -43,9 +40,6 @@ _TEST_FOR: dict[Verdict, str] = {
     "on-grid": "grid",
 }  # fmt: skip
 _CASTS = ("fp32", "fp16", "bf16")
-_FIXED_POINT = "passes, as integers and fixed point do, which most runs of 128 hold"
-_REPEATED = "passes, but within each tensor too few different values do"
-_FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
 
 # Largest share of the values outside exact rows that may have as few bits as fp16 keeps. Sums of bf16 values, and tf32, have as few in most
 # places, so that some of their rows are exact in fp16 by accident.
@@ -54,17 +48,8 @@ _FEW_BITS_ELSEWHERE = 1 / 8
 # A few dull runs, such as those of biases, say nothing about the rest.
 _DULL_RUNS = 4
 
-# Tests on neighbours, and the explanation if one of them finds neither an exception nor a proof
+# Tests on neighbours
 _NARROW = ("fp4_blocks", "fp8_runs")
-_UNSURE = {
-    "fp4_blocks": "its blocks of 16 lie on the 4-bit float grid, but integers of few steps do too, and too few of them reach from the "
-    "smallest value of that grid to its largest",
-    "fp8_runs": "its runs of 128 have no more significands than fp8 leaves, but are within reach of integers with scales too",
-}
-_ELEVEN_BITS = (
-    "its values have at most 11 significant bits, as those of fp16, of tf32 and of means of a few bf16 values do, and too few of them are "
-    "below 2^-14, where fp16 has fewer"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +61,12 @@ class Judgement:
     evidence: tuple[Evidence, ...]
     fossil_rows: int = 0
     grid: TensorGrid | None = None
+
+    def counts(self, test: str | None) -> tuple[int, int]:
+        """Return the numbers of values that tell and pass a test, and of exceptions; for "grid" of groups."""
+        if test == "grid" and self.grid is not None:
+            return self.grid.groups - self.grid.exceptions, self.grid.exceptions
+        return next(((each.distinct, each.exceptions) for each in self.evidence if each.test == test), (0, 0))
 
 
 def judge(
@@ -102,15 +93,15 @@ def judge(
     counted = sum(of_runs[MANY : TELLING_8 + 1])
     for name, proof in found.items():
         odds = None if parts is None else sum(e.log10_chance for part in parts for e in part.evidence if e.test == name)
-        doubt = ""
+        doubt: Result | None = None
         if of_runs[DULL] > max(counted - of_runs[DULL], _DULL_RUNS):  # no independent values
-            doubt = _FEW_LEVELS
+            doubt = "levels"
         elif name in _FIXED and 2 * of_runs[_FIXED[name]] > counted:
-            doubt = _FIXED_POINT
+            doubt = "integers"
         elif odds is not None and odds > PROOF_LOG10:
-            doubt = _REPEATED
+            doubt = "repeated"
         if proof.proven and doubt:
-            found[name] = replace(proof, proven=False, conclusion=doubt)
+            found[name] = replace(proof, result=doubt)
     found |= narrow
     verdict, ancestors = _verdict(dtype, found)
     _qualify(found)
@@ -128,47 +119,16 @@ def judge(
     return Judgement(verdict, ancestors, tuple(found.values()), fossils)
 
 
-def with_grid(judged: Judgement, dtype: str, grid: TensorGrid | None) -> Judgement:
+def with_grid(judged: Judgement, grid: TensorGrid | None) -> Judgement:
     """Add the grid of a tensor's values. A proven one names the oldest ancestor, more exactly than counts of significands do."""
-    if grid is None:
-        return judged
-    own = replace(judged, evidence=(*judged.evidence, grid_evidence([grid], dtype)), grid=grid)
-    if not grid.proven:
-        return own
+    if grid is None or not grid.proven:
+        return replace(judged, grid=grid)
     later = tuple(name for name in judged.passed_through if name in _CASTS)
     family: dict[str, Verdict] = {"fp8": "fp8-ancestor", "fp4": "fp4-ancestor"}
     verdict = family.get(next((part for part in ("fp8", "fp4") if part in grid.format and "bnb" not in grid.format), ""), "on-grid")
-    narrowed = judged.verdict in ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32", "downcast-from-bf16")
-    return replace(own, verdict=judged.verdict if narrowed else verdict, passed_through=(grid.format, *later), fossil_rows=0)
-
-
-def grid_evidence(grids: Sequence[TensorGrid], stored: str) -> Evidence:
-    """Sum the evidence of tensors on the same grid."""
-    first, tested, failed = grids[0], sum(grid.groups for grid in grids), sum(grid.exceptions for grid in grids)
-    proven = all(grid.proven for grid in grids)
-    aside = sum(grid.outliers for grid in grids)
-    if proven:
-        conclusion = f"was {describe(first)} before"
-    elif aside and not failed:
-        conclusion = f"on the grid except for {plural(aside, 'value')}"
-    else:
-        conclusion = f"{formatting.share((tested - failed) / tested)} of the groups are still on the grid, far more than by chance"
-        conclusion += "; fewer bits in larger groups may have been its grid"
-    return Evidence(
-        test="grid",
-        question=f"Does a scale explain each group as {describe(first)}?",
-        format=first.format,
-        stored=stored,
-        unit="groups",
-        tested=tested,
-        distinct=tested - failed,
-        exceptions=failed,
-        share=(tested - failed) / tested,
-        chance=max(grid.chance for grid in grids),
-        log10_chance=max(max(grid.log10_chance for grid in grids), -1e9),
-        proven=proven,
-        conclusion=conclusion,
-    )
+    if judged.verdict in ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32", "downcast-from-bf16"):
+        verdict = judged.verdict
+    return replace(judged, verdict=verdict, passed_through=(grid.format, *later), fossil_rows=0, grid=grid)
 
 
 def _is_wider(values: BitHistogram, exact: int) -> bool:
@@ -180,12 +140,12 @@ def _is_wider(values: BitHistogram, exact: int) -> bool:
 
 def _qualify(found: dict[str, Evidence]) -> None:
     """Qualify findings that follow from another one: bf16 values are mostly exact in fp16, fp4 values in both."""
-    for narrow in [e for e in found.values() if e.test in _NARROW and e.proven]:
+    if any(e.test in _NARROW and e.proven for e in found.values()):
         for follows in [e for e in found.values() if e.test not in _NARROW and e.tested and not e.exceptions and not e.proven]:
-            found[follows.test] = replace(follows, conclusion=f"passes, as values of {narrow.format} may without it")
+            found[follows.test] = replace(follows, result="follows")
     for proven, other in (("bf16_exact", "fp16_exact"), ("fp16_exact", "bf16_exact")):
         if proven in found and other in found and found[proven].proven:
-            found[other] = replace(found[other], proven=False, conclusion=f"expected of {found[proven].format} values")
+            found[other] = replace(found[other], result="follows")
             return
 
 
@@ -224,17 +184,16 @@ class Judged:
     judgement: Judgement
 
 
-def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int], unseen: float | None = None) -> Lineage:
+def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int]) -> Lineage:
     """Conclude the lineage of a checkpoint from that of its tensors and of all values of each dtype pooled.
 
     Tensors decide if their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled values. Tensors that
     disagree make the checkpoint ``mixed``, and so do tensors that decide nothing but hold an exception: one refutes "all passed through".
     Only if all that disagree with the leading verdict together hold at most 0.1% of the parameters (a scalar, a few norms) are they set
-    aside: the verdict is then that of the rest, and the statement and ``parts`` say what was set aside. Nor do a few tensors decide for
+    aside: the verdict is then that of the rest, and ``parts`` has what was set aside. Nor do a few tensors decide for
     others without evidence: those with evidence must hold half of the parameters.
 
-    pooled: dtype -> judgement over all its values; parameters: dtype -> number of parameters. unseen: for a sample, the bound with 95%
-    confidence on the share of all values in a kind of block of which none was read.
+    pooled: dtype -> judgement over all its values; parameters: dtype -> number of parameters.
     """
     judged = list(tensors)
     weight: dict[Verdict, int] = {}
@@ -251,18 +210,10 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     verdict: Verdict = max(weight, key=lambda v: weight[v], default="undecided")
     leads, others = weight.get(verdict, 0), sum(weight.values()) - weight.get(verdict, 0)
     test = _TEST_FOR.get(verdict)
-    others += sum(
-        one.parameters
-        for one in judged
-        if one.judgement.verdict == "undecided" and any(e.test == test and e.exceptions for e in one.judgement.evidence)
-    )
+    others += sum(one.parameters for one in judged if one.judgement.verdict == "undecided" and one.judgement.counts(test)[1])
     if others > SET_ASIDE * everything:
         verdict = "mixed"
-    telling = sum(
-        one.parameters
-        for one in judged
-        if one.judgement.verdict == verdict or any(e.test == test and e.distinct for e in one.judgement.evidence)
-    )
+    telling = sum(one.parameters for one in judged if one.judgement.verdict == verdict or one.judgement.counts(test)[0])
     if 2 * (leads if verdict == "native" else telling) < everything and verdict != "mixed":
         verdict = "undecided"
     stored = max(parameters, key=lambda dtype: parameters[dtype])
@@ -270,36 +221,15 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
         verdict = "undecided"  # fp8 values are not tested for a narrower format: their norms must not decide for them
     deciding = names if verdict == "mixed" else {verdict: names.get(verdict, ())}
     ancestors = tuple(dict.fromkeys(name for each in deciding.values() for name in each))
-    parts = _parts(judged)
-    fossils = sum(t.judgement.fossil_rows for t in judged)
-    found = tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence)
-    read = "" if unseen is None else " read"
-    found += _grid_evidence(judged)
-    statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found, read)
-    if unseen is not None and verdict not in ("mixed", "undecided"):
-        statement += f" Blocks of another history, of which none was read, are at most {formatting.share(unseen)} of all (95% confidence)."
-    if ancestors and verdict != "mixed" and everything - telling > SET_ASIDE * everything:
-        statement += f" Values that tell are in tensors of {formatting.share(telling / everything)} of the parameters."
-    if verdict != "mixed":
-        statement += _besides([part for part in parts if part.verdict not in (verdict, "undecided")], everything, read)
     return Lineage(
         stored=stored,
         passed_through=ancestors,
         verdict=verdict,
-        evidence=found,
-        parts=tuple(parts),
-        fossil_rows=fossils,
-        statement=statement,
+        evidence=tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence),
+        parts=tuple(_parts(judged)),
+        fossil_rows=sum(t.judgement.fossil_rows for t in judged),
+        telling=telling / max(1, everything),
     )
-
-
-def _grid_evidence(judged: Sequence[Judged]) -> tuple[Evidence, ...]:
-    """Build a row for each grid and stored dtype, proven ones first."""
-    by_grid: dict[tuple[bool, str, str], list[TensorGrid]] = {}
-    for one in judged:
-        if (grid := one.judgement.grid) is not None:
-            by_grid.setdefault((not grid.proven, one.dtype, describe(grid)), []).append(grid)
-    return tuple(grid_evidence(grids, dtype) for (_, dtype, _), grids in sorted(by_grid.items(), key=lambda item: item[0]))
 
 
 def _ancestors_of(tensors: Sequence[Judged]) -> tuple[str, ...]:
@@ -312,87 +242,9 @@ def _ancestors_of(tensors: Sequence[Judged]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("/".join(formats),) * bool(formats and on_grid) + tuple(rest)))
 
 
-def _besides(parts: Sequence[Part], everything: int, read: str) -> str:
-    """Write a sentence on the tensors that did not decide. read: as in `_statement`."""
-    if not parts:
-        return ""
-    said = ", ".join(f"{plural(part.tensors, 'tensor')} ({VERDICT_WORDS[part.verdict]})" for part in parts)
-    seen = ", by what was read" if read else ""
-    of_all = formatting.share(sum(part.parameters for part in parts) / max(1, everything))
-    return f" Judged differently: {said}, {of_all} of the parameters{seen}."
-
-
 def _parts(judged: Sequence[Judged]) -> list[Part]:
     by_verdict: dict[Verdict, list[int]] = {}
     for one in judged:
         by_verdict.setdefault(one.judgement.verdict, []).append(one.parameters)
     parts = [Part(verdict=verdict, tensors=len(sizes), parameters=sum(sizes)) for verdict, sizes in by_verdict.items()]
     return sorted(parts, key=lambda part: -part.parameters)
-
-
-def _statement(
-    verdict: Verdict,
-    stored: str,
-    ancestors: tuple[str, ...],
-    parts: list[Part],
-    tensors: int,
-    fossils: int,
-    found: Sequence[Evidence],
-    read: str,
-) -> str:
-    """Write the verdict as a sentence. read: " read" if it is about a sample, else an empty text."""
-    here = FORMAT_OF.get(stored, stored)
-    if verdict in ("native", "undecided") and any(e.test == "grid" and not e.proven for e in found):
-        return f"No narrower format holds all of the {here} values{read}, but groups of them lie on the grid of a quantizer (see evidence)."
-    if verdict == "mixed":
-        whole = max(1, sum(part.parameters for part in parts))
-        shares = ", ".join(f"{VERDICT_WORDS[part.verdict]} {formatting.share(part.parameters / whole)}" for part in parts)
-        one = f"row{read} is exact in a narrower format, as one never updated since is"
-        many = f"rows{read} are exact in a narrower format, as rows never updated since are"
-        rows = f"; {plural(fossils, one, many)}" if fossils else ""
-        judged = ", each tensor judged by what was read of it" if read else ""
-        return f"Parts of it have different histories: {shares} of the parameters{judged}{rows}."
-    if verdict == "undecided" and stored not in TESTS:
-        return f"No narrower format is tested for {here} values."
-    unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
-    if verdict == "undecided" and any(e.conclusion == FEW_SUBNORMALS and e.stored == stored for e in found):
-        return f"What preceded {here} is undecided: {_ELEVEN_BITS}."
-    if verdict == "undecided" and unsure:
-        return f"What preceded {FORMAT_OF[unsure.stored]} is undecided: {_UNSURE[unsure.test]}."
-    if verdict == "undecided" and any(part.verdict != "undecided" for part in parts):
-        return f"Most of the parameters are in tensors without values that tell what came before {here}."
-    if verdict == "undecided":
-        return f"Too few different informative values to tell what came before {here}."
-    if verdict == "native":
-        tested = max((e for e in found if e.exceptions and e.stored == stored), key=lambda e: e.tested, default=None)
-        seen = ""
-        if tested:
-            rule = "rules" if tested.exceptions == 1 else "rule"
-            seen = f": {tested.exceptions:,} of {plural(tested.tested, tested.unit[:-1])} {rule} {tested.format} out"
-        return f"No narrower format survives in the {here} values{read}{seen}. A wider one is never excluded."
-    if verdict == "on-grid":
-        return f"{' then '.join((*ancestors, here))}: every group{read} of these tensors has a scale that explains all of its values."
-    narrow = verdict in ("fp4-ancestor", "fp8-ancestor")
-    proof = next((e for e in found if e.proven and (e.test in _NARROW or not narrow)), None)
-    if "fp16" in ancestors and "bf16" in ancestors:
-        path = f"fp16 and bf16, in an unknown order, then {here}"
-    else:
-        path = " then ".join((*ancestors, here))
-    if proof is None:
-        part = next(part for part in parts if part.verdict == verdict)
-        others = "; the others are undecided" if part.tensors < tensors else ""
-        return f"{path}: proven in {part.tensors:,} of {plural(tensors, 'tensor')}{others}."
-    if proof.test == "fp8_runs":
-        return (
-            f"{path}: of {plural(proof.tested, 'run')} of 128 neighbours none has more significands than {proof.format} leaves, "
-            f"and {proof.distinct:,} reach deeper than integers do."
-        )
-    if proof.test == "fp4_blocks":
-        return (
-            f"{path}: of {plural(proof.tested, 'block')} of 16 neighbours none is off the 4-bit float grid, "
-            f"and {proof.distinct:,} reach from its smallest to its largest."
-        )
-    return (
-        f"{path}: {plural(proof.tested, proof.unit[:-1])} tested, none an exception. That so many different values of one grid "
-        f"({proof.distinct:,}) are all exact in {proof.format} by accident has odds of 1 in 10^{-proof.log10_chance:.0f}."
-    )

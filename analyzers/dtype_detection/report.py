@@ -1,19 +1,27 @@
-"""The request and the report of dtype detection. Field names are the JSON contract; fields may be added, never renamed.
+"""The request and the report of dtype detection. Field names are the JSON contract.
 
 Shares are numbers in [0, 1]; counts are of elements; an undefined number is null. In quick mode counts and extremes describe the values
 read, shares are estimates with a 95% interval.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator
 
-from analyzers.base import CheckpointFacts, Reference, WeightsReport, WeightsRequest
-from analyzers.coverage import Coverage
+from analyzers.base import CheckpointFacts, Reference, WeightsRequest
+from analyzers.checkpoints import DTYPE_BITS
+from analyzers.checkpoints.stated_dtype import TORCH_NAMES
+from analyzers.columns import Column, Table
+from analyzers.core.report import Report
+from analyzers.core.rows import Rows, Shown
+from analyzers.core.words import write
+from analyzers.formatting import power, share
 from analyzers.grids.tensor_grid import TensorGrid
 from analyzers.options import Option
 from analyzers.records import Interval, Record
+from analyzers.tensor_words import dtype_name, format_name
 
 Verdict = Literal[
     "native",
@@ -28,7 +36,6 @@ Verdict = Literal[
     "mixed",
     "undecided",
 ]
-# Verdicts on tensors in words
 VERDICT_WORDS: dict[Verdict, str] = {
     "native": "nothing narrower",
     "upcast-from-bf16": "upcast from bf16",
@@ -39,15 +46,43 @@ VERDICT_WORDS: dict[Verdict, str] = {
     "fp8-ancestor": "from fp8",
     "fp4-ancestor": "from fp4",
     "on-grid": "on a grid",
-    "mixed": "mixed",
+    "mixed": "with rows of a narrower format",
     "undecided": "undecided",
 }
+"""Verdicts on tensors in words: one with fossil rows is mixed."""
+TEST_WORDS = {
+    "fp32_exact": "values exact in fp32",
+    "bf16_exact": "values exact in bf16",
+    "fp16_exact": "values exact in fp16",
+    "fp16_grid": "values on the grid of fp16 (below 2⁻¹⁷)",
+    "fp8_runs": "runs of 128 with as few significands as fp8",
+    "fp4_blocks": "blocks of 16 on the grid of 4-bit floats",
+}
+"""Tests in words: what passes."""
+Result = Literal["proven", "partly", "refuted", "integers", "subnormals", "few", "nothing", "levels", "repeated", "follows"]
+RESULT_WORDS: dict[Result, str] = {
+    "proven": "proven",
+    "partly": "refuted, though far more pass than by chance",
+    "refuted": "refuted",
+    "integers": "passes, as integers with scales do too",
+    "subnormals": "passes, but too few values are below 2⁻¹⁴ to tell",
+    "few": "too few different values to tell",
+    "nothing": "no value to test",
+    "levels": "passes, but most runs of 128 have few different values, as constants do",
+    "repeated": "passes, but too few different values within each tensor",
+    "follows": "expected of a narrower format that is proven",
+}
+"""Outcomes of a test in words."""
 RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
+Risk = Literal["overflow", "underflow", "subnormal", "nan", "infinite", "undecoded", "nothing"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
-Basis = Literal["label", "lineage", "family", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
+Basis = Literal["label", "family", "classifier", "none"]
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 11
+ANALYSIS_VERSION = 12
+
+TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
+BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
 
 
 class DtypeRequest(WeightsRequest):
@@ -81,12 +116,12 @@ class Storage(Record):
     computed from a base and an adapter, in this dtype.
     """
 
-    dtype: str
-    tensors: int
-    parameters: int
-    bytes: int
-    note: str = ""
-    computed: bool = False
+    dtype: Annotated[str, Shown("Dtype")]
+    tensors: Annotated[int, Shown("Tensors", "count")]
+    parameters: Annotated[int, Shown("Parameters", "count")]
+    bytes: Annotated[int, Shown("Size", "size")]
+    computed: Annotated[bool, Shown("Computed by a merge", "yes")] = False
+    note: Annotated[str, Shown("Decoded from")] = ""
 
 
 class Extremes(Record):
@@ -128,84 +163,92 @@ class Representable(Record):
     fp8_e5m2: float | None
 
 
+def _power_of_ten(log10: float) -> str:
+    return power(round(log10), 10) if log10 < 0 else "1"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Outcome of one test on the stored bits.
 
-    test: its name; format: the ancestor it looks for; stored: the dtype of the tested values, empty in reports of analysis version 2 and
-    before; unit: what is counted ("values", "runs" of 128 neighbours, "blocks" of 16, or "groups" that share a scale). tested: number
-    tested; distinct: number of different values that pass and that the coarsest grid that holds all of them does not explain (repeats prove
-    nothing), or number of runs or blocks that only a grid of the ancestor explains, or of groups that pass; exceptions: number that fail
-    (one refutes); share: of those tested that pass; chance: share of floats without such an ancestor that pass (of groups the geometric
-    mean of their odds); log10_chance: log10 of the odds that all of ``distinct`` pass by accident. A
-    dataclass, because it takes a tenth of the memory of a model: a checkpoint may have 90,000 tensors.
+    format: the ancestor that the test looks for; stored: the dtype of the tested values. tested: number of values tested, or of runs of 128
+    neighbours, or of blocks of 16; distinct: number of different values that pass and that the coarsest grid that holds all of them does
+    not explain (repeats prove nothing), or of runs or blocks that only a grid of the ancestor explains; exceptions: number that fail (one
+    refutes); log10_chance: log10 of the odds that all of ``distinct`` pass by accident; result: "proven"; "refuted" or "partly", which is
+    far above chance; or why a test without exceptions proves nothing. A dataclass, because it takes a tenth of the memory of a model: a
+    checkpoint may have 90,000 tensors.
     """
 
     __pydantic_config__ = Record.model_config
 
-    test: str
-    question: str
+    test: Annotated[str, Shown("Test", TEST_WORDS.__getitem__)]
     format: str
-    stored: str = ""
-    unit: Literal["values", "runs", "blocks", "groups"]
-    tested: int
+    stored: Annotated[str, Shown("Stored", "dtype")]
+    tested: Annotated[int, Shown("Tested", "count")]
     distinct: int
-    exceptions: int
-    share: float | None
-    chance: float
-    log10_chance: float
-    proven: bool
-    conclusion: str
+    exceptions: Annotated[int, Shown("Exceptions", "count")]
+    log10_chance: Annotated[float, Shown("Odds by accident", _power_of_ten)]
+    result: Annotated[Result, Shown("Result", RESULT_WORDS.__getitem__)]
+
+    @property
+    def proven(self) -> bool:
+        """Whether the values have provably passed through the format."""
+        return self.result == "proven"
 
 
 class Part(Record):
     """Tensors and parameters with one lineage verdict."""
 
-    verdict: Verdict
-    tensors: int
-    parameters: int
+    verdict: Annotated[Verdict, Shown("History", VERDICT_WORDS.__getitem__)]
+    tensors: Annotated[int, Shown("Tensors", "count")]
+    parameters: Annotated[int, Shown("Parameters", "count")]
 
 
 class Lineage(Record):
     """Formats that the stored values have provably passed through.
 
-    stored: the dtype of most parameters; passed_through: proven ancestors, without the stored format; parts: the tensors by their own
-    verdict; fossil_rows: rows exact in a narrower format in tensors that are not; statement: the verdict as a sentence, with its
-    confidence.
+    stored: the dtype of most parameters; passed_through: proven ancestors, oldest first, without the stored format; parts: the tensors by
+    their own verdict; fossil_rows: rows exact in a narrower format in tensors that are not; telling: share of the parameters that are in
+    tensors with values that tell.
     """
 
     stored: str
     passed_through: tuple[str, ...]
     verdict: Verdict
-    evidence: tuple[Evidence, ...]
-    parts: tuple[Part, ...]
+    evidence: Annotated[tuple[Evidence, ...], Rows("Tests of the bit patterns")]
+    parts: Annotated[tuple[Part, ...], Rows("Tensors by history")]
     fossil_rows: int
-    statement: str
+    telling: float
 
 
 class Training(Record):
     """Precision in which the model was trained: an inference, or a label.
 
     verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "family": that
-    of a labelled model of the same architecture with weights as large; "classifier": magnitudes, which rarely decide.
+    of a labelled model of the same architecture with weights as large; "classifier": magnitudes, which rarely decide. source: a label's
+    evidence, or where the labelled models are listed. nearest: the labelled model whose magnitudes are nearest, or of the same family;
+    distance: from it, in standard deviations; rule: what the rule of thumb on magnitudes says.
     """
 
     verdict: str
     probabilities: dict[str, float]
     basis: Basis
-    explanation: str
-    source: str | None
+    source: str | None = None
+    nearest: str | None = None
+    nearest_precision: str | None = None
+    distance: float | None = None
+    rule: str | None = None
 
 
 class Fp16Risk(Record):
-    """Risk of a cast of the weights to fp16. Says nothing about activations."""
+    """Risk of a cast of the weights to fp16; says nothing about activations. reasons: what was counted, see `Counts`."""
 
     level: RiskLevel
-    reasons: tuple[str, ...]
+    reasons: tuple[Risk, ...]
 
 
 class Exponent(Record):
-    """Number ``count`` of the values read with a magnitude in [2^exponent, 2^(exponent+1))."""
+    """Number ``count`` of the values read with a magnitude in [2^exponent, 2^(exponent+1)); -134 and 127 count what is beyond, too."""
 
     exponent: int
     count: int
@@ -225,7 +268,6 @@ class Movable(Record):
     frozen: tuple[float, ...]
     expected_flips: tuple[float, ...]
     roles: dict[str, tuple[float, ...]]
-    statement: str
 
 
 class Untouched(Record):
@@ -234,18 +276,17 @@ class Untouched(Record):
     share: of the values read that equal ``value``.
     """
 
-    name: str
-    role: str
-    value: float
-    share: float
+    name: Annotated[str, Shown("Name", "text", width=318)]
+    role: Annotated[str, Shown("Role")]
+    value: Annotated[float, Shown("Value", "magnitude")]
+    share: Annotated[float, Shown("Share", "share")]
 
 
 class Entropy(Record):
     """Shannon entropy of single weights in the dtype of most of them, the limit for a lossless coder that looks at one weight at a time.
 
     bits_per_weight: of the stored pattern, out of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits,
-    for 32-bit floats only. exponent_bits: of the exponent alone. bits_needed: mean over the weights of that dtype, if those on scaled grids
-    (`Grid`) were stored on them; null if none is.
+    for 32-bit floats only. exponent_bits: of the exponent alone.
     """
 
     dtype: str
@@ -253,7 +294,6 @@ class Entropy(Record):
     bits_per_weight: float | None
     high_half_bits: float | None
     exponent_bits: float
-    bits_needed: float | None = None
 
 
 class QuantizationError(Record):
@@ -263,156 +303,139 @@ class QuantizationError(Record):
     share of the values that do not change; saturated: share beyond the format's largest value.
     """
 
-    format: QuantizationFormat
-    role: str
-    rms_rel: float | None
-    sqnr_db: float | None
-    exact: float | None
-    saturated: float | None
+    format: Annotated[QuantizationFormat, Shown("Rounded to")]
+    role: Annotated[str, Shown("Role")]
+    rms_rel: Annotated[float | None, Shown("Error", "share")]
+    sqnr_db: Annotated[float | None, Shown("SQNR, dB", "magnitude")]
+    exact: Annotated[float | None, Shown("Exact", "share")]
+    saturated: Annotated[float | None, Shown("Saturated", "share")]
 
 
 class QuantizationRow(QuantizationError):
     """One matrix, or stack of matrices. values: number of its finite values read."""
 
-    name: str
+    name: Annotated[str, Shown("Name", width=318)]
     values: int
 
 
 class QuantizationRole(QuantizationError):
     """All matrices of a role.
 
-    blocks: number of blocks of whole rows in a sample; null if everything was read, and in older reports. low, high: a 95% interval of
-    rms_rel, for a sample only; null if a few blocks carry the error, and for fp8, whose scale follows from the largest magnitude in a
-    tensor.
+    blocks: number of blocks of whole rows in a sample; null if everything was read. low, high: a 95% interval of rms_rel, for a sample
+    only; null if a few blocks carry the error, and for fp8, whose scale follows from the largest magnitude in a tensor.
     """
 
-    tensors: int
-    low: float | None
-    high: float | None
+    tensors: Annotated[int, Shown("Tensors", "count")]
+    low: Annotated[float | None, Shown("95% from", "share")] = None
+    high: Annotated[float | None, Shown("to", "share")] = None
     blocks: int | None = None
 
 
 class TensorLineage(Record):
     """Lineage of one tensor. grid: the finest scaled grid that explains its values, or some of them."""
 
-    verdict: Verdict
+    verdict: Annotated[Verdict, Shown("History", VERDICT_WORDS.__getitem__, width=152)]
     passed_through: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     grid: TensorGrid | None = None
 
 
-class GridExample(Record):
-    """The beginning of a group of weights on a grid. first: index of its first element in the tensor; levels: those in reach, ascending."""
-
-    name: str
-    first: int
-    values: tuple[float, ...]
-    levels: tuple[float, ...]
-
-
 class Grid(Record):
     """Tensors on one scaled grid, or in part on it.
 
-    format, group, columns, least: as of `grids.TensorGrid`; stored: the dtype of the files; groups_tested, exceptions: groups, and those of
-    them that no scale explains; outliers: values set aside in the others; by_chance: bound of the odds that native values pass, the largest
-    of all tensors; bits_needed: per weight, with its share of the scales; redundant_bytes: what storing it on the grid would save, 0 unless
-    proven; proven: every group read of these tensors is on the grid; codes_save: bytes that one format of ``shrink --to grid`` saves,
-    counting the tensors whose first values it restores; example: one group, if its levels can be told from its values alone.
+    format, group, columns, least: as of `grids.TensorGrid`; stored: the dtype of the files; groups_on: groups tested that a scale explains;
+    outliers: values set aside in these; by_chance: bound of the odds that native values pass, the largest of all tensors; bits_needed: per
+    weight, with its share of the scales; redundant_bytes: what storing it on the grid would save, 0 unless proven; proven: every group read
+    of these tensors is on the grid.
     """
 
-    format: str
-    group: str
+    format: Annotated[str, Shown("Grid", "format")]
+    group: Annotated[str, Shown("Values per scale")]
     columns: bool
-    stored: str
-    tensors: int
-    parameters: int
-    groups_tested: int
-    exceptions: int
-    outliers: int
+    stored: Annotated[str, Shown("Stored", "dtype")]
+    tensors: Annotated[int, Shown("Tensors", "count")]
+    parameters: Annotated[int, Shown("Parameters", "count")]
+    groups_tested: Annotated[int, Shown("Groups", "count")]
+    groups_on: Annotated[int, Shown("On the grid", "count")]
+    outliers: Annotated[int, Shown("Outliers", "count")]
     by_chance: float
-    roles: tuple[str, ...]
-    bits_needed: float
-    redundant_bytes: int
-    proven: bool
-    least: bool = False
-    codes_save: int = 0
-    example: GridExample | None = None
+    roles: Annotated[tuple[str, ...], Shown("Roles", "list")]
+    bits_needed: Annotated[float, Shown("Bits needed", "magnitude")]
+    redundant_bytes: Annotated[int, Shown("Redundant", "size")]
+    proven: Annotated[bool, Shown("Proven", "yes")]
+    least: Annotated[bool, Shown("Or more bits", "yes")] = False
 
 
 class TensorRow(Record):
-    """One tensor; in very large checkpoints all tensors of one layer, role and dtype (``tensors`` of them, shape empty).
+    """One tensor.
 
     norm: scaled up if the tensor was read in part (values_read < parameters). fossil_rows: rows all of whose values are exact in a narrower
     format although the tensor's are not (in quick mode: among the rows read).
     """
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    tensors: int
-    parameters: int
-    values_read: int
-    role: str
+    name: Annotated[str, Shown("Name", width=318)]
+    dtype: Annotated[str, Shown("Stored", "dtype")]
+    shape: Annotated[tuple[int, ...], Shown("Shape", "shape", width=128)]
+    role: Annotated[str, Shown("Role")]
     layer: int | None
+    parameters: int
+    values_read: Annotated[int, Shown("Read", "count")]
+    lineage: TensorLineage
+    fossil_rows: Annotated[int, Shown("Fossil rows", "count", "Rows that hold only values of a narrower format, unlike the others.")]
+    abs_max: Annotated[float | None, Shown("Largest", "magnitude")]
+    norm: Annotated[float | None, Shown("Norm", "magnitude")]
+    abs_min_nonzero: Annotated[float | None, Shown("Smallest > 0", "magnitude")]
     abs_min: float | None
-    abs_min_nonzero: float | None
-    abs_max: float | None
-    norm: float | None
-    zero: int
-    nan: int
-    inf: int
+    zero: Annotated[int, Shown("Zeros", "count")]
+    nan: Annotated[int, Shown("NaN", "count")]
+    inf: Annotated[int, Shown("Infinite", "count")]
     fp16_overflow: int
     fp16_underflow: int
     fp16_subnormal: int
     representable: Representable
-    lineage: TensorLineage
-    fossil_rows: int
 
 
 class LayerRow(Record):
     """All tensors of one layer and role together; ``layer`` is null for tensors outside the layers."""
 
-    layer: int | None
-    role: str
-    tensors: int
-    parameters: int
-    abs_min_nonzero: float | None
-    abs_max: float | None
-    rms: float | None
+    layer: Annotated[int | None, Shown("Layer", "count")]
+    role: Annotated[str, Shown("Role")]
+    tensors: Annotated[int, Shown("Tensors", "count")]
+    parameters: Annotated[int, Shown("Parameters", "count")]
+    abs_min_nonzero: Annotated[float | None, Shown("Smallest > 0", "magnitude")]
+    abs_max: Annotated[float | None, Shown("Largest", "magnitude")]
+    rms: Annotated[float | None, Shown("RMS", "magnitude")]
 
 
 class BufferRow(Record):
     """A stored tensor that is not a parameter: listed, and excluded from everything else."""
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+    name: Annotated[str, Shown("Name")]
+    dtype: Annotated[str, Shown("Stored", "dtype")]
+    shape: Annotated[tuple[int, ...], Shown("Shape", "shape")]
 
 
-class DtypeReport(WeightsReport):
-    """Result of dtype detection for one checkpoint.
+class Facts(Record):
+    """What was found in one checkpoint.
 
-    movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. Both, untouched and entropy are absent from reports made before
-    they were added. quantization: only as requested, worst tensors of each format first; quantization_ignore: by format the modules whose
-    error is more than 1.5 times the median, in the form of llm-compressor's ``ignore`` and torchao's filters. blocks: number read in quick
-    mode; unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. Both are null if
-    everything was read, and in reports made before they were added. grids: scaled grids that explain values, proven ones first; off_grid:
-    roles of the matrices on none of the proven ones, if there are any.
+    movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. quantization: only as requested, worst tensors of each format
+    first; quantization_ignore: by format the modules whose error is more than 1.5 times the median, in the form of llm-compressor's
+    ``ignore`` and torchao's filters. blocks: number read in quick mode, null if everything was read; grid_blocks: number of these that were
+    searched for grids; unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. grids:
+    scaled grids that explain values, proven ones first; off_grid: roles of the matrices on none of the proven ones, if there are any.
+    tensors: at most `limits.REPORT_TENSORS`, in the order of the files; layers: of all tensors.
     """
 
-    analyzer: Literal["dtype"] = "dtype"
-    schema_version: int = 1
-    request: DtypeRequest
-    checkpoint: CheckpointFacts
     mode: Literal["quick", "exact"]
     bytes_read: int
     values_read: int
     requests: int
     blocks: int | None = None
+    grid_blocks: int | None = None
     unseen: float | None = None
     selected_tensors: int
     selected_parameters: int
-    storage: tuple[Storage, ...]
+    storage: Annotated[tuple[Storage, ...], Rows("Storage")]
     config_dtype: str | None
     quantization_config: dict[str, str] | None
     extremes: Extremes
@@ -422,19 +445,119 @@ class DtypeReport(WeightsReport):
     lineage: Lineage
     training: Training
     fp16_risk: Fp16Risk
-    exponents: tuple[Exponent, ...]
+    exponents: Annotated[tuple[Exponent, ...], Rows()]
     movable: Movable | None = None
     movable_fp16: Movable | None = None
-    untouched: tuple[Untouched, ...] = ()
+    untouched: Annotated[tuple[Untouched, ...], Rows("Constant, or mostly at an initial value")] = ()
     entropy: Entropy | None = None
-    grids: tuple[Grid, ...] = ()
+    grids: Annotated[tuple[Grid, ...], Rows("Grids")] = ()
     off_grid: tuple[str, ...] = ()
-    quantization: tuple[QuantizationRow, ...] = ()
-    quantization_roles: tuple[QuantizationRole, ...] = ()
+    quantization: Annotated[tuple[QuantizationRow, ...], Rows("Quantized tensors")] = ()
+    quantization_roles: Annotated[tuple[QuantizationRole, ...], Rows("Quantization by role")] = ()
     quantization_ignore: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    layers: tuple[LayerRow, ...]
-    tensors: tuple[TensorRow, ...]
-    tensors_aggregated: bool
-    buffers: tuple[BufferRow, ...]
-    notes: tuple[str, ...]
-    coverage: tuple[Coverage, ...] = ()
+    layers: Annotated[tuple[LayerRow, ...], Rows("Layers")]
+    tensors: Annotated[tuple[TensorRow, ...], Rows("Tensors")]
+    buffers: Annotated[tuple[BufferRow, ...], Rows("Buffers")]
+
+    @property
+    def ancestor(self) -> str:
+        """The last format that the stored values have provably passed through; empty if none is proven."""
+        return self.lineage.passed_through[-1] if self.lineage.passed_through else ""
+
+    @property
+    def narrower(self) -> str:
+        """The format that provably holds every value (read) of a wider file: "bf16", "fp16", or, for fp64, "fp32"; else empty."""
+        lineage, ancestor = self.lineage, self.ancestor
+        if ancestor not in TORCH or BITS.get(lineage.stored, 0) <= BITS[ancestor]:
+            return ""
+        for name in (ancestor, "bf16", "fp16") if lineage.stored == "F64" else (ancestor,):
+            if name != "fp32" and getattr(self.representable, name) == 1:
+                return name
+        of_fp32 = [each for each in lineage.evidence if each.test == "fp32_exact"]
+        return "fp32" if of_fp32 and not any(each.exceptions for each in of_fp32) else ""
+
+    @property
+    def refutation(self) -> Evidence:
+        """The test that refutes a narrower format with most values, of a checkpoint that is native."""
+        own = [each for each in self.lineage.evidence if each.stored == self.lineage.stored and each.exceptions]
+        return max(own, key=lambda each: (each.test not in ("fp8_runs", "fp4_blocks"), each.tested))
+
+    @property
+    def narrower_saves(self) -> int:
+        """Bytes that `narrower` saves on tensors of the dtype of most parameters; 0 without one."""
+        stored, name = self.lineage.stored, self.narrower
+        nbytes = sum(row.bytes for row in self.storage if row.dtype == stored)
+        return nbytes * (BITS[stored] - BITS[name]) // BITS[stored] if name else 0
+
+
+def _shares(report: Facts) -> Iterator[dict[str, Any]]:
+    """Yield the share of the values that each format holds exactly, then the other shares that a sample estimates."""
+    known = {f"representable.{name}": value for name, value in report.representable.model_dump().items()}
+    for name in dict.fromkeys((*known, *report.intervals)):
+        interval = report.intervals.get(name)
+        yield {"share": name, "estimate": interval.estimate if interval else known[name], "interval": interval}
+
+
+def _named_share(row: dict[str, Any]) -> str:
+    name = row["share"].removeprefix("representable.")
+    others = {"zero": "zero", "fp16_underflow": "zero in fp16 only", "fp16_subnormal": "subnormal in fp16"}
+    return others.get(name) or f"exact in {format_name(name)}"
+
+
+def _between(row: dict[str, Any]) -> str:
+    return write(row["interval"], "between")
+
+
+def _movable(report: Facts) -> Iterator[dict[str, Any]]:
+    """Yield a row per format and role with the share of the weights that each step leaves unchanged."""
+    for each in filter(None, (report.movable, report.movable_fp16)):
+        for role, shares in {"all": each.frozen, **each.roles}.items():
+            yield {"format": each.format, "role": role, **dict(zip(map(step_name, each.steps), shares, strict=True))}
+
+
+def _ignored(report: Facts) -> Iterator[dict[str, str]]:
+    yield from ({"format": name, "module": module} for name, modules in report.quantization_ignore.items() for module in modules)
+
+
+def step_name(step: float) -> str:
+    """Format a step like ``1e-6``."""
+    mantissa, exponent = f"{step:.0e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _steps(made: Facts | None) -> Sequence[Column]:
+    """Return the columns of `_movable`: people see every second step."""
+    steps = made.movable.steps if made is not None and made.movable is not None else ()
+    named = [Column(step_name(step), step_name(step) if number % 2 == 0 else "", share) for number, step in enumerate(steps)]
+    return (Column("format", "Format"), Column("role", "Role"), *named)
+
+
+class DtypeReport(Facts, Report):
+    """Result of dtype detection for one checkpoint."""
+
+    DERIVED: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "shares",
+            _shares,
+            (
+                Column("share", "Values", cell=_named_share),
+                Column("estimate", "Share", share),
+                Column("low", value="interval.low"),
+                Column("high", value="interval.high"),
+                Column("interval", "95% interval", cell=_between, only="people"),
+            ),
+            title="Shares of the values",
+        ),
+        Table("movable", _movable, _steps, title="Share of the weights that a step does not move"),
+        Table(
+            "quantization_ignore",
+            _ignored,
+            (Column("format", "Rounded to"), Column("module", "Module")),
+            title="Modules to leave unquantized: more than 1.5 times the median error",
+        ),
+    )
+
+    analyzer: Literal["dtype"] = "dtype"
+    schema_version: int = 1
+    request: DtypeRequest
+    checkpoint: CheckpointFacts

@@ -1,7 +1,4 @@
-"""Labelled models of the same architecture with weights as large: they tell how a model was trained, whatever it is stored in.
-
-Magnitudes alone do not, as `trials` measures.
-"""
+"""Labelled models of the same architecture with weights as large: they tell how a model was trained, whatever it is stored in."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache

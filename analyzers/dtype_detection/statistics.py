@@ -1,24 +1,21 @@
 """Statistics of one tensor from its counts, and of several tensors together."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from analyzers.base import finite
 from analyzers.checkpoints import Tensor, row_length
-from analyzers.dtype_detection.count import Counted, Window
+from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge, with_grid
-from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
+from analyzers.dtype_detection.report import Counts, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.dtype_detection.trainability import untouched
 from analyzers.grids import grid_of
 from analyzers.numerics import BinGroups, BitHistogram, bins, sqrt_of
-from analyzers.tensor_words import layer_name
-
-K = TypeVar("K")
 
 FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 
@@ -114,13 +111,12 @@ def summed(parts: Sequence[Statistics]) -> Statistics:
 
 @dataclass(frozen=True, slots=True)
 class TensorResult:
-    """One tensor with its statistics, its own lineage, the answer of `trainability.untouched`, and a few values if it is on a grid."""
+    """One tensor with its statistics, its own lineage, and the answer of `trainability.untouched`."""
 
     tensor: Tensor
     statistics: Statistics
     judgement: Judgement
     untouched: tuple[float, float] | None
-    window: Window | None = None
 
 
 EMPTY = summed(())
@@ -133,9 +129,8 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
     judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows, row_length(tensor))
     if counted.grids:
-        judgement = with_grid(judgement, tensor.dtype, grid_of(counted.grids, counted.values, tensor.elements, tensor.shape))
-    window = counted.window if judgement.grid else None
-    return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values), window)
+        judgement = with_grid(judgement, grid_of(counted.grids, counted.values, tensor.elements, tensor.shape))
+    return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values))
 
 
 def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
@@ -156,85 +151,32 @@ def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
 
 def tensor_row(result: TensorResult) -> TensorRow:
     """Build one tensor's row of the report."""
-    tensor, judged = result.tensor, result.judgement
-    lineage = TensorLineage(verdict=judged.verdict, passed_through=judged.passed_through, evidence=judged.evidence, grid=judged.grid)
-    return _row([result], result.statistics, lineage, tensor.name, tensor.shape)
-
-
-def aggregate_rows(results: Sequence[TensorResult]) -> Iterator[TensorRow]:
-    """Build one row per layer, role and dtype, for checkpoints of very many tensors."""
-    for (layer, role, _), group in _grouped(results, lambda t: (t.layer, t.role, t.dtype)).items():
-        verdicts = {r.judgement.verdict for r in group} - {"undecided"}
-        ancestors = tuple(dict.fromkeys(name for r in group for name in r.judgement.passed_through))
-        lineage = TensorLineage(
-            verdict=verdicts.pop() if len(verdicts) == 1 else "mixed" if verdicts else "undecided",
-            passed_through=ancestors,
-            evidence=_sum_evidence(group),
-        )
-        read = [r for r in group if r.statistics.tallies.values_read]
-        whole = summed([r.statistics for r in read])
-        if whole.square is not None:  # scaled from the tensors read to the whole group
-            scale = Fraction(sum(r.tensor.elements for r in group), sum(r.tensor.elements for r in read))
-            whole = replace(whole, square=whole.square * scale)
-        yield _row(group, whole, lineage, f"{layer_name(layer)}: {role}", ())
-
-
-def _grouped(results: Sequence[TensorResult], key: Callable[[Tensor], K]) -> dict[K, list[TensorResult]]:
-    groups: dict[K, list[TensorResult]] = {}
-    for result in results:
-        groups.setdefault(key(result.tensor), []).append(result)
-    return groups
-
-
-def _sum_evidence(group: Sequence[TensorResult]) -> tuple[Evidence, ...]:
-    """Sum the tensors' evidence, test by test; ``distinct`` is that of the best tensor, and all must be proven."""
-    found: dict[str, list[Evidence]] = {}
-    for one in (one for result in group for one in result.judgement.evidence):
-        found.setdefault(one.test, []).append(one)
-    summed = []
-    for each in found.values():
-        tested, exceptions = sum(e.tested for e in each), sum(e.exceptions for e in each)
-        best = max(each, key=lambda e: e.distinct)
-        conclusions = {e.conclusion for e in each}
-        summed.append(
-            replace(
-                best,
-                tested=tested,
-                exceptions=exceptions,
-                share=(tested - exceptions) / tested if tested else None,
-                proven=all(e.proven for e in each),
-                conclusion=best.conclusion if len(conclusions) == 1 else f"differs between {len(each):,} tensors",
-            )
-        )
-    return tuple(summed)
-
-
-def _row(group: Sequence[TensorResult], whole: Statistics, lineage: TensorLineage, name: str, shape: tuple[int, ...]) -> TensorRow:
-    """Build the row for tensors of one layer, role and dtype, with their statistics together."""
-    first = group[0].tensor
+    tensor, judged, own = result.tensor, result.judgement, result.statistics
     return TensorRow(
-        name=name,
-        dtype=first.dtype,
-        shape=shape,
-        tensors=len(group),
-        parameters=sum(r.tensor.elements for r in group),
-        values_read=whole.tallies.values_read,
-        role=first.role,
-        layer=first.layer,
-        abs_min=whole.abs_min,
-        abs_min_nonzero=whole.abs_min_nonzero,
-        abs_max=whole.abs_max,
-        norm=whole.norm,
-        **whole.counts.model_dump(),
-        representable=whole.representable,
-        lineage=lineage,
-        fossil_rows=sum(r.judgement.fossil_rows for r in group),
+        name=tensor.name,
+        dtype=tensor.dtype,
+        shape=tensor.shape,
+        role=tensor.role,
+        layer=tensor.layer,
+        parameters=tensor.elements,
+        values_read=own.tallies.values_read,
+        lineage=TensorLineage(verdict=judged.verdict, passed_through=judged.passed_through, evidence=judged.evidence, grid=judged.grid),
+        fossil_rows=judged.fossil_rows,
+        abs_max=own.abs_max,
+        norm=own.norm,
+        abs_min_nonzero=own.abs_min_nonzero,
+        abs_min=own.abs_min,
+        **own.counts.model_dump(),
+        representable=own.representable,
     )
 
 
 def layer_rows(results: Sequence[TensorResult]) -> Iterator[LayerRow]:
     """Build one row per layer and role, in layer order; tensors outside the layers come last."""
-    groups = _grouped(results, lambda t: (t.layer is None, t.layer or 0, t.role))
+    groups: dict[tuple[bool, int, str], list[TensorResult]] = {}
+    for result in results:
+        tensor = result.tensor
+        groups.setdefault((tensor.layer is None, tensor.layer or 0, tensor.role), []).append(result)
     for _, group in sorted(groups.items()):
         read = [r for r in group if r.statistics.square is not None]
         whole = summed([r.statistics for r in read])

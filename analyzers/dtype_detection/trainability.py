@@ -10,14 +10,11 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import ROLES, Tensor
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.dtype_detection.report import Entropy, Movable
-from analyzers.formatting import listed, share
 from analyzers.numerics import BF16, FP16, NARROW, BitHistogram, FloatFormat, bins
 
 # Steps |dw|, about the learning rate under Adam, two per decade
 STEPS = (1e-8, 3e-8, 1e-7, 3e-7, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 _FORMATS = {"bf16": BF16, "fp16": FP16}
-# The step of the sentence: a usual learning rate in reinforcement learning
-_TOLD = 1e-6
 # Planes of a wide histogram whose low bits are not known well enough to round them
 _SPLIT_PLANES = (0, 1, 2, 5)
 # Share of a norm's or bias's entries at their initial value from which the tensor is worth naming
@@ -68,11 +65,8 @@ def _frozen_steps(dtype: str, name: str) -> NDArray[np.int8]:
     return np.concatenate(steps, axis=1)
 
 
-def movable(pools: Iterable[Pool], name: str, sampled: bool) -> Movable | None:
-    """Compute `report.Movable` for ``pools`` in the format ``name``, bf16 or fp16; None if no finite value was read.
-
-    sampled: whether only a sample was read, which the statement then says.
-    """
+def movable(pools: Iterable[Pool], name: str) -> Movable | None:
+    """Compute `report.Movable` for ``pools`` in the format ``name``, bf16 or fp16; None if no finite value was read."""
     target = _FORMATS[name]
     by_role: dict[str, NDArray[np.float64]] = {}
     flips, total = np.zeros(len(STEPS)), 0.0
@@ -90,14 +84,12 @@ def movable(pools: Iterable[Pool], name: str, sampled: bool) -> Movable | None:
         total += pool.weight * float(counts.sum())
     if not by_role:
         return None
-    shares = {role: _shares(by_role[role]) for role in ROLES if role in by_role}
     return Movable(
         format=name,
         steps=STEPS,
         frozen=_shares(sum(by_role.values(), np.zeros(len(STEPS) + 1))),
         expected_flips=tuple((flips / total).tolist()),
-        roles=shares,
-        statement=_statement(name, shares, sampled),
+        roles={role: _shares(by_role[role]) for role in ROLES if role in by_role},
     )
 
 
@@ -105,21 +97,6 @@ def _shares(counts: NDArray[np.float64]) -> tuple[float, ...]:
     """Turn counts (14,) of values by the number of steps that do not move them into the share that each step does not move, (13,)."""
     above = np.cumsum(counts[::-1])[::-1]
     return tuple((above[1:] / above[0]).tolist())
-
-
-def step_name(step: float) -> str:
-    """Format a step like ``1e-6``."""
-    return f"{step:.0e}".replace("e-0", "e-")
-
-
-def _statement(name: str, roles: dict[str, tuple[float, ...]], sampled: bool) -> str:
-    at = STEPS.index(_TOLD)
-    parts = []
-    for role, frozen in roles.items():
-        moved = 1 - frozen[at]
-        parts.append(f"{'none' if moved == 0 else 'all' if moved == 1 else share(moved)} of the {role} weights")
-    estimated = ", as estimated from a sample" if sampled else ""
-    return f"At a step of {step_name(_TOLD)}, pure {name} training can move {listed(parts)}{estimated}."
 
 
 def untouched(tensor: Tensor, values: BitHistogram) -> tuple[float, float] | None:

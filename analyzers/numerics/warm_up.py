@@ -8,7 +8,6 @@ from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
 from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_forms, test_tiles
-from analyzers.numerics.grid_scales import fit_scales
 from analyzers.numerics.pair_kernels import bin_of
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
@@ -57,5 +56,3 @@ def warm_up() -> None:
     informative_rows(zeros["F16"], 128, 10, 5, 10, 0, 3)
     informative_rows(zeros["F32"], 128, 23, 8, 8, 0, 16)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))
-    scales, codes = np.empty(1, np.float32), np.empty((1, 32), np.uint8)
-    fit_scales(np.ones((1, 32), np.float32), (7, -126), (7, -126), np.arange(9, dtype=np.float32), 8, scales, codes)

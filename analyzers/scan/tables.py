@@ -51,7 +51,7 @@ _CHECKPOINT = [
 _JOIN = [("position", "int64"), ("ref", "string"), ("commit", "string")]
 _TENSOR = [
     *_columns("string", name="name", dtype="dtype", shape="shape", role="role"),
-    *_columns("int64", layer="layer", tensors="tensors", parameters="parameters", values_read="values_read"),
+    *_columns("int64", layer="layer", parameters="parameters", values_read="values_read"),
     *_columns("double", abs_min="abs_min", abs_min_nonzero="abs_min_nonzero", abs_max="abs_max", norm="norm"),
     *((name, kind, name) for name, kind, _ in _COUNTS),
     *_REPRESENTABLE,

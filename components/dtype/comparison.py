@@ -13,7 +13,7 @@ from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.terminal import printable_json
 from components.dtype.comparison_plots import FIGURES
 from components.dtype.result import RESULT
-from components.dtype.tables import Outcome, comparison, numbered, overview_of
+from components.dtype.several_models import Outcome, comparison, numbered, overview_of
 from components.forms import form as forms
 from components.results.downloads import File, file_name, named, tables_zip
 from components.results.result_tabs import build_plot
@@ -50,7 +50,7 @@ def document(outcomes: Sequence[Outcome]) -> Page:
 def light(report: DtypeReport) -> DtypeReport:
     """Copy the report without its tensors."""
     copy = report.model_copy(update={"tensors": (), "buffers": ()})
-    copy.keep_full_rows(tuple)  # otherwise the copy would keep the closure that produces the full rows alive
+    copy.keep_rows("tensors", tuple)  # otherwise the copy would keep the closure that produces all rows alive
     return copy
 
 

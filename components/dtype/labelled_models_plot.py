@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.labelled_models import labelled_extremes
-from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, rule
+from analyzers.dtype_detection.rule_of_thumb import PUBLISHED
 from components.plots.marks import line
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, label, layout, legend, log_axis, text
 from components.text import numbers, plain_text
@@ -51,28 +50,6 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> go
     legend(figure, toggle=True)
     figure.update_layout(legend_itemsizing="constant")
     return figure
-
-
-def position_text(report: DtypeReport) -> str:
-    """Describe the position of ``report`` among the labelled models in plain sentences."""
-    extremes = report.extremes
-    if extremes.abs_max is None or extremes.norm_max is None or not _has_a_place(report):
-        return "No finite nonzero weight was read, so this model has no place among the labelled ones."
-    at_least, about = ("", "") if extremes.exact else ("at least ", "about ")
-    details = rule(extremes.abs_max, extremes.norm_max)
-    alike = Counter(model.precision for model in labelled_extremes() if rule(model.abs_max, model.norm_max) == details)
-    known = " and ".join(f"{name} ({alike[name]})" for name in _PRECISIONS if alike[name])
-    nearest = min(labelled_extremes(), key=lambda model: _distance(report, model.abs_max, model.norm_max))
-    sentences = [
-        f"Largest weight {at_least}{numbers.magnitude(extremes.abs_max)}, largest norm {about}{numbers.magnitude(extremes.norm_max)}: "
-        f"where the rule of thumb says {details}. The {sum(alike.values())} labelled models there were trained in {known}.",
-        f"The nearest is {nearest.model} ({nearest.precision}).",
-    ]
-    if not extremes.exact:
-        sentences.append("Quick mode sees a sample: the true largest weight can be larger, never smaller.")
-    if any(row.role == "head" for row in report.layers):
-        sentences.append("Its LM head is counted here; the labelled models are shown without theirs.")
-    return " ".join(sentences)
 
 
 def _has_a_place(report: DtypeReport) -> bool:

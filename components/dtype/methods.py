@@ -18,9 +18,8 @@ from analyzers.dtype_detection.evidence import (
 from analyzers.dtype_detection.labelled_models import labels
 from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.proofs import QUICK_BUDGET, proofs
-from analyzers.dtype_detection.similar_models import NEAR, answered, confidence
-from analyzers.dtype_detection.trials import claims, copies, trials
-from analyzers.formatting import powers
+from analyzers.dtype_detection.report import TEST_WORDS
+from analyzers.dtype_detection.similar_models import NEAR, confidence
 from analyzers.grids.first_blocks import FIRST_BLOCKS
 from components.dtype.plots import reliability
 from components.results.self_contained_page import figure
@@ -28,7 +27,6 @@ from components.text import numbers, render, table
 
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
 
-_THRESHOLDS = (0.5, 0.6, 0.7, 0.8, CONFIDENT)
 _MAGNITUDES = {
     "abs_min": "the smallest magnitude",
     "abs_max": "the largest magnitude",
@@ -42,12 +40,12 @@ def methods() -> str:
     proof = {"distinct": PROOF_DISTINCT, "chance": numbers.power(int(PROOF_LOG10), 10), "binades": PROOF_BINADES}
     proof |= {"fp16": PROOF_DISTINCT_OF_FP16, "runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
     fit, measured = fitted(), json.loads(_COVERAGE.read_text(encoding="utf-8"))
-    tables = {"tests": _tests(), "proven": _proven(), "coverage": _coverage(measured), "scores": _scores(fit), "designs": _designs(fit)}
+    tables = {"tests": _tests(), "proven": _proven(), "coverage": _coverage(measured), "scores": _scores(fit)}
     above = render(
         "dtype/templates/methods.html",
         **tables,
-        claimed=_claimed(),
         threshold=numbers.share(CONFIDENT),
+        likely=_likely(fit),
         relatives=numbers.share(confidence()),
         near=f"{NEAR:g}",
         fit=fit,
@@ -61,12 +59,12 @@ def methods() -> str:
         used=numbers.listed([_MAGNITUDES[feature.name] for feature in fit.classifier.features]),
     )
     drawn = figure("Reliability of the classifier", reliability(fit.evaluation), "reliability")
-    return above + drawn + render("dtype/templates/judged.html", models=_judged(fit), tried=_tried())
+    return above + drawn + render("dtype/templates/judged.html", models=_judged(fit))
 
 
 def _tests() -> str:
     rows = [
-        (dtype, powers(test.question), f"was {test.format} before", numbers.share(test.chance))
+        (dtype, TEST_WORDS[test.name], f"was {test.format} before", numbers.share(test.chance))
         for dtype, tests in TESTS.items()
         for test in tests
     ]
@@ -127,48 +125,11 @@ def _scores(fit: Fit) -> str:
     return table(("On held-out families", "Right", "Log-loss"), rows, frozenset({1, 2}))
 
 
-def _designs(fit: Fit) -> str:
-    of = f"of {fit.evaluation.models}"
-    rows = [(each.name, f"{each.likeliest_correct} {of}", f"{each.log_loss.models:.3f}") for each in fit.alternatives]
-    return table(("Design", "Right", "Log-loss"), rows, frozenset({1, 2}))
-
-
-def _claimed() -> str:
-    """Tabulate coverage and error of each source of the precision: a relative, the format of a copy, magnitudes from a threshold on."""
-    sources = [("a labelled model of its architecture", claims(1.0).models, *answered())]
-    judged = {f"the format of a copy saved in {name}": copies(name) for name in ("bf16", "fp16")}
-    judged |= {f"magnitudes, from {threshold:.0%} on": claims(threshold) for threshold in _THRESHOLDS}
-    sources += [(what, each.models, each.answered, each.right) for what, each in judged.items()]
-    rows = [
-        (
-            what,
-            f"{some} of {models}",
-            numbers.share(some / models),
-            f"{some - fit}",
-            numbers.share(1 - fit / some) if some else numbers.NOTHING,
-        )
-        for what, models, some, fit in sources
-    ]
-    return table(("Told by", "Answered", "Coverage", "Wrong", "Error"), rows, frozenset({1, 2, 3, 4}))
-
-
-def _tried() -> str:
-    """Tabulate the models that nothing was fitted on, with what their magnitudes resemble and how their training is known."""
-    rows = [
-        (
-            trial.model,
-            trial.precision,
-            f"{trial.tensors}",
-            numbers.magnitude(trial.abs_max),
-            numbers.magnitude(trial.norm_max),
-            f"{trial.likeliest[0]} {numbers.share(round(trial.likeliest[1], 2))}" if trial.likeliest[1] else "no labelled model",
-            trial.evidence,
-        )
-        for trial in trials()
-    ]
-    return table(
-        ("Model", "Trained in", "Tensors", "abs max", "norm max", "Resembles", "Known from"), rows, frozenset({2, 3, 4}), stacked=True
-    )
+def _likely(fit: Fit) -> list[bool]:
+    """Return whether the likeliest precision is right, for each labelled model to which the classifier gives it 0.7 or more."""
+    found = [(row.precision, row.probabilities, row.reason) for row in fit.evaluation.out_of_fold]
+    claims = [(truth, each) for truth, each, reason in found if reason != "unsupported" and max(each.values()) >= 0.7]
+    return [max(each, key=lambda name: each[name]) == truth for truth, each in claims]
 
 
 def _judged(fit: Fit) -> str:

@@ -10,10 +10,9 @@ import gradio as gr
 from analyzers.base import Progress
 from analyzers.dtype_detection import DtypeRequest
 from components.dtype.comparison import Batch, Comparison, opened_report, permalink
-from components.dtype.first_screen import first_screen
 from components.dtype.form import requests
 from components.dtype.result import RESULT
-from components.dtype.tables import Outcome
+from components.dtype.several_models import Outcome
 from components.forms.fields import QUIET, READING, build_model_fields, build_rows
 from components.forms.form import Typed
 from components.library_page.gallery import gallery
@@ -145,7 +144,6 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=partial(build_model_fields, DtypeRequest, "Inspect", blocks=[_build_options], label=_LABEL),
     result=RESULT,
-    below=first_screen,
     gallery=gallery,
     runs=PassportRuns,
     check=requests,

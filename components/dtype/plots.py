@@ -10,8 +10,7 @@ import plotly.graph_objects as go
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.classifier_evaluation import Evaluation
-from analyzers.dtype_detection.report import LayerRow
-from analyzers.dtype_detection.trainability import step_name
+from analyzers.dtype_detection.report import LayerRow, step_name
 from analyzers.numerics import BF16, FP8_E4M3, FP16
 from analyzers.tensor_words import layer_name
 from components.plots import style
@@ -40,18 +39,6 @@ def marks(report: DtypeReport) -> tuple[Mark, ...]:
     ]
     low, high = _range(report)
     return tuple(mark for mark in named if low <= mark.log2 <= high)
-
-
-def why_empty(report: DtypeReport) -> str:
-    """Return a sentence on why the figures of ``report`` would be empty; "" if they are not."""
-    if report.exponents:
-        return ""
-    counts = report.counts
-    what = ", ".join(
-        f"{numbers.count(n)} {name}" for n, name in ((counts.nan, "NaN"), (counts.inf, "infinite"), (counts.zero, "zero")) if n
-    )
-    among = f" ({what})" if what else ""
-    return f"Nothing to draw: none of the {numbers.plural(report.values_read, 'value')} read is finite and nonzero{among}."
 
 
 def spectrum(report: DtypeReport) -> go.Figure:

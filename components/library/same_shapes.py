@@ -17,18 +17,18 @@ def fingerprint(report: str | bytes) -> str:
     """Compute 32 hex digits from a dtype report's JSON that checkpoints of one architecture share; "" without usable rows.
 
     SHA-256 over the number of tensors and of parameters in each layer and role. Prefixes of names, dtypes, shards, embeddings and heads
-    make no difference; neither does aggregation of the report's rows.
+    make no difference.
     """
     try:
-        return _fingerprint(parse_json(report)["tensors"])
+        return _fingerprint(parse_json(report)["layers"])
     except (LookupError, TypeError, ValueError):  # reports of the dataset are untrusted
         return ""
 
 
-def _fingerprint(tensors: Iterable[Mapping[str, Any]]) -> str:
+def _fingerprint(layers: Iterable[Mapping[str, Any]]) -> str:
     counts = Counter[tuple[int, str]]()
     parameters = Counter[tuple[int, str]]()
-    for row in tensors:
+    for row in layers:
         if row["role"] not in _RESIZED:
             place = (-1 if row["layer"] is None else row["layer"], row["role"])
             counts[place] += row["tensors"]

@@ -109,7 +109,7 @@ def _dtype_facts(report: Any) -> dict[str, Any]:
     facts["trained_in"] = report["training"]["verdict"]
     facts["fp16_risk"] = report["fp16_risk"]["level"]
     facts["reach"] = _reach(report)
-    if report["mode"] == "exact" and whole and not report["tensors_aggregated"]:
+    if report["mode"] == "exact" and whole and len(report["tensors"]) < limits.REPORT_TENSORS:
         facts |= _base_magnitudes(report["tensors"])
     return facts
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
-from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer
+from analyzers.dtype_detection.words import FP16, NOTHING_PROVEN
 from analyzers.formatting import day, magnitude, size
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
@@ -180,7 +180,7 @@ def through(text: str) -> str:
 
 def fp16(row: ModelRow | Result) -> str:
     """Return whether the weights fit fp16, and how many weights the answer covers if not all."""
-    return ", ".join(filter(None, (fp16_answer(row.fp16_risk, True), row.reach))) if row.fp16_risk else numbers.NOTHING
+    return ", ".join(filter(None, (FP16.get(row.fp16_risk, FP16["unknown"]), row.reach))) if row.fp16_risk else numbers.NOTHING
 
 
 def passed(row: ModelRow | Result) -> str:

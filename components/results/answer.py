@@ -5,13 +5,15 @@ from typing import Any
 
 from analyzers.base import CheckpointFacts
 from analyzers.core import rows
+from analyzers.core.notes import Tile
 from analyzers.core.report import Report
 from components.forms import form
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Layout, Piece, Rows, Tab, Verdict
 from components.results.tables import Sortable, listed
 from components.text import head, html, notes, numbers, prose, shown, tag, tile
-from components.text.headline import about_sample, answered, card, short, tiles
+from components.text.headline import about_sample, answered, card, short
+from components.text.headline import tiles as row_of_tiles
 
 
 def layout_of(
@@ -21,11 +23,13 @@ def layout_of(
     permalink: Callable[[Any], str] = form.permalink,
     command: Callable[[Any], str] = form.command,
     more: Callable[[Any, bool], str] = lambda report, links: "",
+    tiles: Callable[[Any], list[Tile]] = Report.tiles,
     **parts: Any,
 ) -> Layout[Any]:
     """Return the layout of an analyzer's results.
 
-    title: of the page; tabs: after the headline and its tiles, before the coverage; more: HTML below the tiles; parts: of `Layout`.
+    title: of the page; tabs: after the headline and its tiles, before the coverage; more: HTML below the tiles; tiles: of a report, with
+    what the library knows; parts: of `Layout`.
     """
 
     def headline(report: Report, links: bool) -> str:
@@ -33,9 +37,8 @@ def layout_of(
         said = answered(report, report.headline(), links)
         checkpoint = getattr(report, "checkpoint", None)
         sample = about_sample(checkpoint.ref, shows=True) if isinstance(checkpoint, CheckpointFacts) else ""
-        return card(
-            title, _head(report), said, measures(report, links), more(report, links), notes(note.text for note in report.notes), sample
-        )
+        below = more(report, links), notes(note.text for note in report.notes), sample
+        return card(title, _head(report), said, measures(report, links, tiles(report)), *below)
 
     return Layout(
         title=title,
@@ -44,14 +47,14 @@ def layout_of(
         permalink=permalink,
         command=command,
         tabs=(*tabs, COVERAGE),
-        verdicts=verdicts,
+        verdicts=lambda report: verdicts(report, tiles(report)),
         **parts,
     )
 
 
-def verdicts(report: Report) -> list[Verdict]:
-    """Return the tiles as a card shows them."""
-    return [Verdict(each.label, each.value, each.kind, report.tag(each)) for each in report.tiles()]
+def verdicts(report: Report, shown: Sequence[Tile]) -> list[Verdict]:
+    """Return tiles as a card shows them."""
+    return [Verdict(each.label, each.value, each.kind, report.tag(each)) for each in shown]
 
 
 def table(report: type[Report], key: str) -> Rows[Any]:
@@ -77,10 +80,10 @@ def _head(report: Report) -> str:
     return head(f"{html(checkpoint.ref)}{short(checkpoint)}", f"{facts}. {numbers.duration(report.timing.seconds)}")
 
 
-def measures(report: Report, links: bool) -> str:
-    """Render the tiles. links: include those to the methods."""
+def measures(report: Report, links: bool, shown: Sequence[Tile] | None = None) -> str:
+    """Render tiles, by default those of the report. links: include those to the methods."""
     each = [
         ("", tile(one.label, one.value, tag(one.kind, report.tag(one)), f"<p>{prose(one.detail)}</p>" if one.detail else ""))
-        for one in report.tiles()
+        for one in (report.tiles() if shown is None else shown)
     ]
-    return tiles(report, links, *each)
+    return row_of_tiles(report, links, *each)

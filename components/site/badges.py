@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer
+from analyzers.dtype_detection import words
 from components.text import commit, numbers, render, shown
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _GREY, _NAME = "#62656d", "#3c3f46"
 _LABEL, _PROOF, _INFERRED, _BAD = "#2f4ac0", "#0b7a55", "#855600", "#b42318"
 _RISKS = {"fits": _PROOF, "caution": _INFERRED, "overflow": _BAD, "broken": _BAD}
 _VERDICTS = {"safe": _PROOF, "at_risk": _INFERRED, "overflows": _BAD}
-_NOT_PROVEN = NOTHING_PROVEN | {"undecided": UNKNOWN, "": UNKNOWN}
+_NOT_PROVEN = words.NOTHING_PROVEN | {"undecided": UNKNOWN, "": UNKNOWN}
 
 
 class Part(NamedTuple):
@@ -90,7 +90,7 @@ def _passed(row: "ModelRow | None") -> Part:
 
 def _fp16(row: "ModelRow | None") -> Part:
     level = row.fp16_risk if row is not None else ""
-    value, colour = (fp16_answer(level, True), _RISKS[level]) if level in _RISKS else (UNKNOWN, _GREY)
+    value, colour = (words.FP16[level], _RISKS[level]) if level in _RISKS else (UNKNOWN, _GREY)
     return Part("fp16", f"{value}{_reach(row)}", _INFERRED if _reach(row) and colour == _PROOF else colour)
 
 

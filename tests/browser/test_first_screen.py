@@ -16,10 +16,9 @@ def test_it_shows_a_finished_example_that_says_so_and_what_every_page_answers(
 ) -> None:
     page = open_page(offline, width, dark)
     example = page.get_by_role("region", name="A finished example")
-    expect(example).to_contain_text("Example The finished passport of a small built-in model.", use_inner_text=True)
-    expect(example.locator(".m-answer")).to_contain_text("The fp32 file holds only bf16 values")
-    expect(example.locator(".m-tile")).to_have_count(4)
-    expect(example.get_by_role("img", name=re.compile("Histogram of the magnitudes"))).to_be_visible()
+    expect(example).to_contain_text("Example", use_inner_text=True)
+    expect(example.locator(".m-answer")).to_contain_text("are bf16 values")
+    expect(example.locator(".m-tile")).to_have_count(5)
     if width == 1280:  # the answer is on the first screen
         box = example.locator(".m-answer").bounding_box()
         assert box is not None and box["y"] + box["height"] < 700
@@ -37,7 +36,7 @@ def test_it_shows_a_finished_example_that_says_so_and_what_every_page_answers(
 def test_it_makes_room_for_what_is_asked_for_and_can_be_opened(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.get_by_role("region", name="A finished example").get_by_role("link", name="Open it").click()
-    expect(page.locator("#m-result .m-answer")).to_contain_text("The fp32 file holds only bf16 values")
+    expect(page.locator("#m-result .m-answer")).to_contain_text("are bf16 values")
     expect(page.get_by_role("region", name="A finished example")).not_to_be_visible()
     page.locator("#m-result").get_by_role("link", name="Next: Rounding error").click()
     expect(page).to_have_url(re.compile(r"/precision\?model=sample(:|%3A)tiny-bf16-as-fp32"))

@@ -44,10 +44,10 @@ def test_a_result_comes_before_examples_and_options_on_a_phone_and_moves_nothing
     (above, below) = (place.bounding_box() for place in (result, chips))
     assert above is not None and below is not None and above["y"] + above["height"] <= below["y"]
     page.get_by_role("tab", name="Tensors").click()
-    name = page.locator("#m-tensors [role=gridcell].first-column").first
+    name = page.locator("#m-tensors-table [role=gridcell].first-column").first
     expect(name).to_be_visible()
     before = name.bounding_box()
-    page.locator("#m-tensors .virtual-table-viewport").evaluate("(table) => table.scrollLeft = 150")
+    page.locator("#m-tensors-table .virtual-table-viewport").evaluate("(table) => table.scrollLeft = 150")
     assert name.bounding_box() == before
 
 

@@ -4,8 +4,10 @@ import math
 from typing import Any, TypeVar
 
 from analyzers.base import Environment, Report, Timing
+from analyzers.core.notes import Note
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from analyzers.dtype_detection.answers import advice, answer
+from analyzers.dtype_detection.report import ANALYSIS_VERSION, Facts
 
 COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
 _Report = TypeVar("_Report", bound=Report)
@@ -21,18 +23,14 @@ def of_model(ref: str, found: _Report) -> _Report:
 
 def _evidence(proven: bool, **changes: Any) -> dict[str, Any]:
     evidence = {
-        "test": "low16_zero",
-        "question": "Are the low 16 bits zero?",
+        "test": "bf16_exact",
         "format": "bf16",
-        "unit": "values",
+        "stored": "F32",
         "tested": 1_234_567,
         "distinct": 15_000,
         "exceptions": 0 if proven else 1_234_000,
-        "share": 1.0 if proven else 4.6e-4,
-        "chance": 1.53e-5,
         "log10_chance": -72_000.0,
-        "proven": proven,
-        "conclusion": "was bf16 before" if proven else "not from bf16",
+        "result": "proven" if proven else "refuted",
     }
     return evidence | changes
 
@@ -42,7 +40,6 @@ def _tensor(name: str, layer: int | None, role: str) -> dict[str, Any]:
         "name": name,
         "dtype": "F32",
         "shape": (64, 32),
-        "tensors": 1,
         "parameters": 2048,
         "values_read": 2048,
         "role": role,
@@ -109,36 +106,37 @@ def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeRepo
             "stored": "F32",
             "passed_through": ("bf16",),
             "verdict": "upcast-from-bf16",
-            "evidence": (
-                _evidence(True),
-                _evidence(False, question="Are the low 13 bits zero?", format="fp16", conclusion="not from fp16"),
-            ),
+            "evidence": (_evidence(True), _evidence(False, test="fp16_exact", format="fp16")),
             "parts": ({"verdict": "upcast-from-bf16", "tensors": 39, "parameters": 1_700_000},),
             "fossil_rows": 0,
-            "statement": "1,234,567 values tested, none with a low bit set; by chance 1.5e-5 each.",
+            "telling": 1.0,
         },
         "training": {
             "verdict": "bf16",
             "probabilities": {"bf16": 0.9, "fp16": 0.06, "fp32": 0.04},
             "basis": "family",
-            "explanation": "The architecture and the weight magnitudes are those of a model trained in bf16.",
-            "source": None,
+            "nearest": "org/labelled",
+            "nearest_precision": "bf16",
         },
-        "fp16_risk": {"level": "fits", "reasons": ("The largest weight is 2.4.", "Weights that fit say nothing about activations.")},
+        "fp16_risk": {"level": "fits", "reasons": ("underflow", "subnormal")},
         "exponents": exponents,
         "layers": layers,
         "tensors": [_tensor(f"model.layers.{i}.mlp.up_proj.weight", i, "mlp") for i in range(6)],
-        "tensors_aggregated": False,
         "buffers": [],
         "notes": (),
     }
-    return DtypeReport.model_validate(fields | changes)
+    fields |= changes
+    facts = Facts.model_validate({name: fields[name] for name in fields.keys() & Facts.model_fields.keys()})
+    others = {name: fields[name] for name in fields.keys() - Facts.model_fields.keys()}
+    ref = str(others["checkpoint"]["ref"])
+    words: dict[str, Any] = {"answer": answer(facts), "advice": advice(facts, ref, others.get("coverage", ()))}
+    return DtypeReport.model_validate(dict(facts) | words | others)
 
 
 def hostile_report() -> DtypeReport:
     """Make a report in which every text that can come from outside contains HTML."""
     plain = report()
-    lineage = plain.lineage.model_dump() | {"statement": HOSTILE, "evidence": (_evidence(True, question=HOSTILE, conclusion=HOSTILE),)}
+    lineage = plain.lineage.model_dump() | {"stored": HOSTILE, "passed_through": (HOSTILE,)}
     return report(
         model=HOSTILE,
         checkpoint=plain.checkpoint.model_dump() | {"ref": HOSTILE, "commit": HOSTILE, "quantization": HOSTILE},
@@ -152,14 +150,15 @@ def hostile_report() -> DtypeReport:
         training={
             "verdict": HOSTILE,
             "probabilities": {HOSTILE: 0.95, "fp16": 0.05},
-            "basis": "rule",
-            "explanation": HOSTILE,
+            "basis": "family",
             "source": f"https://example.org/{HOSTILE}",
+            "nearest": HOSTILE,
+            "nearest_precision": HOSTILE,
         },
-        fp16_risk={"level": "overflow", "reasons": (HOSTILE,)},
+        fp16_risk={"level": "overflow", "reasons": ("overflow",)},
         intervals={HOSTILE: {"estimate": 0.5, "low": 0.4, "high": 0.6}},
         layers=[{"layer": 0, "role": HOSTILE, "tensors": 1, "parameters": 1, "abs_min_nonzero": 1.0, "abs_max": 1.0, "rms": 1.0}],
         tensors=[_tensor(f"={HOSTILE}", 0, HOSTILE)],
         buffers=[{"name": HOSTILE, "dtype": HOSTILE, "shape": (1,)}],
-        notes=(HOSTILE,),
+        notes=(Note(code="unreadable-json", values={"file": HOSTILE}, text=HOSTILE),),
     )

@@ -15,13 +15,12 @@ from analyzers.base import Report
 from analyzers.check import CheckReport
 from analyzers.coverage import COVERAGE, NotRead
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.text import several
 from analyzers.parents import ParentsReport
 from analyzers.parents.markdown import markdown
 from analyzers.scan import tables
 from analyzers.terminal import joined
 from analyzers.update_sparsity import SparsityReport
-from components.dtype.tables import Outcome, comparison
+from components.dtype.several_models import Outcome, comparison
 from components.library import Library, Query
 from components.library.storable_reports import storable_result
 from components.library_page.list_tables import MODELS, RESULTS, listed
@@ -164,12 +163,8 @@ def test_badges_lists_and_tables_of_several_models_have_the_share(passport: Dtyp
     (part,) = parts(None, [CHECKED], covering(clean, 0.25))
     assert part == ("checked", "nothing wrong, 25% covered", "#855600")
     rows = comparison(["org/part", "org/whole"], [Outcome("org/part", partial), Outcome("org/whole", whole)])
-    assert text_of(rows).count("25% covered") == 1 and "Weights read fit" in text_of(rows)
-    assert (
-        "Coverage" in joined(several([partial, whole]))
-        and "25% covered" in joined(several([partial, whole]))
-        and "Coverage" not in joined(several([whole]))
-    )
+    assert text_of(rows).count("25% covered") == 1 and "weights fit" in text_of(rows)
+    assert "25% covered" in joined(DtypeReport.compared([partial, whole])) and "Reach" not in joined(DtypeReport.compared([whole]))
     stored = storable_result(partial.model_dump_json(), key="", created=STAMP, contributor="")
     assert stored is not None and stored.reach == "25% covered"
 

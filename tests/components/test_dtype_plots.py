@@ -61,13 +61,6 @@ def test_names_in_figures_are_text() -> None:
         assert "<img" not in json.dumps(figure.to_plotly_json(), default=str)
 
 
-def test_empty_figures_are_explained() -> None:
-    counts = report().counts.model_dump() | {"nan": 40, "inf": 0, "zero": 2}
-    said = plots.why_empty(report(exponents=[], counts=counts, values_read=42))
-    assert said == "Nothing to draw: none of the 42 values read is finite and nonzero (40 NaN, 2 zero)."
-    assert plots.why_empty(report()) == ""
-
-
 @pytest.mark.parametrize("count", [1, 2, 7, 48, 200, 5000])
 def test_names_of_layers_keep_their_distance(count: int) -> None:
     row = report().layers[0].model_dump()

@@ -10,8 +10,7 @@ from sklearn.metrics import accuracy_score, log_loss  # type: ignore[import-unty
 from analyzers import ANALYZERS
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
-from analyzers.dtype_detection.trials import trials
-from analyzers.formatting import powers
+from analyzers.dtype_detection.report import TEST_WORDS
 from analyzers.limits import SETTINGS
 from components.dtype.plots import reliability
 from components.site.methods_page import GENERAL, content, methods_page
@@ -70,7 +69,7 @@ def test_every_question_is_on_the_page() -> None:
     rows = _rows()
     for dtype, tests in TESTS.items():
         for test in tests:
-            assert any(row[:2] == [dtype, powers(test.question)] for row in rows)
+            assert any(row[:2] == [dtype, TEST_WORDS[test.name]] for row in rows)
 
 
 def test_powers_are_in_print() -> None:
@@ -96,41 +95,12 @@ def test_the_scores_are_scikit_learns() -> None:
     assert "As published it is right for 24 of 29 of these models" in _text()
 
 
-def test_the_other_designs_are_shown_with_what_is_said_of_them() -> None:
-    rows = {row[0]: row[1:] for row in _rows() if row}
-    others = fitted().alternatives
-    for each in others:
-        assert rows[each.name] == [f"{each.likeliest_correct} of 29", f"{each.log_loss.models:.3f}"]
-    no_better = [each for each in others if each.log_loss.models >= fitted().evaluation.even_log_loss]
-    assert len(no_better) > len(others) / 2 and "most other designs are no better than an even guess" in _text()
-
-
-def test_coverage_and_error_are_counted() -> None:
-    """At the chosen threshold no magnitude decides; below it, most claims about models trained in fp32 or not at all would be wrong."""
-    rows = {row[0]: row[1:] for row in _rows() if row}
-    everything = [(row.precision, row.probabilities, row.reason == "unsupported") for row in FOUND]
-    estimates = [(trial.precision, fitted().classifier.estimate(trial.model_dump())) for trial in trials()]
-    everything += [(precision, found.probabilities, found.reason == "unsupported") for precision, found in estimates]
-    assert len(everything) == 29 + len(trials()) == 56
-    for percent in (50, 60, 70, 80, 90):
-        right = [max(p, key=lambda name: p[name]) == known for known, p, far in everything if not far and 100 * max(p.values()) >= percent]
-        share = f"{100 * right.count(False) / len(right):.3g}%" if right else "–"
-        found = rows[f"magnitudes, from {percent}% on"]
-        assert (found[0], found[2], found[3]) == (f"{len(right)} of 56", f"{right.count(False)}", share)
-        assert percent == 90 or right.count(True) < 0.9 * len(right)
-    assert rows["magnitudes, from 90% on"][:2] == ["0 of 56", "0%"]
-    assert rows["a labelled model of its architecture"] == ["14 of 56", "25%", "0", "0%"]
-
-
 def test_every_labelled_model_is_shown_with_its_family_and_answer() -> None:
     shown = {row[0]: row[1:] for row in _rows() if len(row) == 5 and "/" in row[0]}
     assert shown.keys() >= {row.model for row in FOUND}
     for row in FOUND:
         family, precision, _, rule = shown[row.model]
         assert (family, precision, rule) == (row.family, row.precision, row.rule)
-    tried = {row[0]: row[1:] for row in _rows() if len(row) == 7}
-    for trial in trials():
-        assert (tried[trial.model][0], tried[trial.model][-1]) == (trial.precision, trial.evidence)
 
 
 def test_what_it_abstains_on_and_how_it_was_made_is_said() -> None:

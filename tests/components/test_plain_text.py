@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.dtype_detection.columns import TENSORS
+from analyzers.dtype_detection import DtypeReport
 from analyzers.formatting import powers
 from components.dtype import plots
 from components.dtype.comparison import document
 from components.dtype.labelled_models_plot import among_models
-from components.dtype.result import passport
-from components.dtype.tables import Outcome, comparison, evidence
-from components.results.tables import Sortable
+from components.dtype.result import RESULT
+from components.dtype.several_models import Outcome, comparison
+from components.results.answer import table
 from components.text.plain_text import html, shown
 from tests.components.dtype_reports import report
 
@@ -80,10 +80,9 @@ def test_no_hidden_character_reaches_the_page() -> None:
         training=plain.training.model_dump() | {"basis": "label", "verdict": BIDI, "source": f"https://example.org/{BIDI}"},
     )
     drawn = [
-        passport(hostile),
-        evidence(hostile),
+        RESULT.headline(hostile, True),
         comparison([BIDI, BIDI, BIDI], [Outcome(BIDI, hostile), Outcome(BIDI, error=BIDI)]),
-        str(Sortable(TENSORS, "m-tensors").value(hostile)),
+        str(table(DtypeReport, "tensors").table.value(hostile)),
         str(plots.layers(hostile).to_plotly_json()),
         str(among_models([hostile]).to_plotly_json()),
         document([Outcome(BIDI, hostile), Outcome(BIDI, error=BIDI)]).alone().split("<script>")[0],

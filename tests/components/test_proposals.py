@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from analyzers.errors import InvalidRequest
-from components.dtype.result import passport
-from components.dtype.text import summary
+from components.dtype.result import RESULT
 from components.library import Identity, Library, Query
 from components.library_page.contributing import confirm_label, thanks, who_you_are
 from components.library_page.label_details import model_labels
@@ -46,9 +45,9 @@ def _badge(library: Library) -> str:
 def test_a_proposal_changes_no_answer(library: Library) -> None:
     made = report("org/name", id="1" * 64)
     library.add_result(made, public=True)
-    before = summary(made), passport(made), _badge(library)
+    before = RESULT.headline(made, True), _badge(library)
     saved = library.add_label("org/name", "fp16-mixed", LINK, VISITOR)
-    assert (summary(made), passport(made), _badge(library)) == before
+    assert (RESULT.headline(made, True), _badge(library)) == before
     assert "Your proposal is saved here" in _words(thanks(saved))
     row = _words(listed(MODELS, library.models(Query(text="org/name"))))
     assert "bf16 inference fp16-mixed proposal" in row
@@ -71,7 +70,7 @@ def test_a_login_confirms_a_proposal_with_its_evidence(library: Library, hub: Lo
         confirm_label(ANN, "0" * 64)
     saved = confirm_label(ANN, proposed.id)
     assert (saved.item.evidence_quote, saved.item.contributor, saved.proposal) == (proposed.evidence_quote, "ann", False)
-    assert _badge(library) == "bf16" and summary(report("org/name")).startswith("Trained in bf16 (documented).")
+    assert _badge(library) == "bf16"
     shown = model_labels(library, "org/name")
     assert "Labelled bf16 by 1 contributor." in _words(shown) and "data-confirm" not in shown and "bf16 proposal" in _words(shown)
 
@@ -81,8 +80,7 @@ def test_an_own_label_is_marked_wherever_it_counts(own: Library) -> None:
     own.add_result(made, public=True)
     saved = own.add_label("org/name", "fp16-mixed", LINK, VISITOR)
     assert "Your label is saved here" in _words(thanks(saved))
-    assert summary(made).startswith("Trained in fp16-mixed (own label).")
-    assert "own label" in _words(passport(made)) and _badge(own) == "fp16-mixed, own label"
+    assert "Own label" in _words(RESULT.headline(made, True)) and _badge(own) == "fp16-mixed, own label"
     assert "fp16-mixed own label" in _words(listed(MODELS, own.models(Query(text="org/name"))))
     assert "fp16-mixed own label" in _words(listed(LABELS, own.labels(Query(text="org/name"))))
     assert "your labels count in it, marked as your own" in who_you_are(None, _Visit({COOKIE: "one"}))

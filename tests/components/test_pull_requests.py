@@ -77,9 +77,9 @@ def test_offered_where_a_smaller_copy_loses_nothing(models: LocalHub) -> None:
     offer = offered("org/wide", mode="exact")
     assert offer.checkpoint.bytes == 821_504 and offer.after == 410_752 and why_not(offer) == ""
     assert "would replace the weight file of org/wide: 822 kB of tensors become 411 kB or less (50% saved)" in offer.said
-    assert "Every value was read, and bf16 holds all of them bit for bit." in offer.said
+    assert "bf16 holds every value read bit for bit" in offer.said
     sampled = offered("org/wide", budget=100_000)
-    assert "bf16 holds every value read so far bit for bit; the others are read first" in sampled.said
+    assert "values not read yet are read first" in sampled.said
     assert sampled.button == "Open a pull request with the bf16 copy"
 
 

@@ -164,7 +164,7 @@ def test_a_stored_result_is_a_page_with_a_title_for_others_to_show(client: TestC
     page = _Page(answer.text)
     assert answer.status_code == 200
     assert page.meta["og:title"] == "Precision passport: org/name"
-    assert page.meta["og:description"].startswith("Probably trained in bf16 (inferred). ")
+    assert page.meta["og:description"].startswith("All 1,700,000 values tested of this fp32 checkpoint are bf16 values")
     assert page.meta["description"] == page.meta["og:description"]
     assert "Trained in" in answer.text
     assert "frame-ancestors *" in answer.headers["content-security-policy"]

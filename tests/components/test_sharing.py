@@ -194,7 +194,7 @@ def test_the_card_of_a_passport_is_a_picture_to_download(client: TestClient, lib
     assert answer.content == file_of(made, "png").content
     assert Image.open(io.BytesIO(answer.content)).size == (1200, 630)
     questions = [verdict.question for verdict in addresses.layout("dtype").verdicts(made)]
-    assert questions == ["Stored as", "Passed through", "Trained in", "Safe in fp16"]
+    assert questions == ["Stored as", "Passed through", "Trained in", "Safe in fp16", "Magnitudes"]
 
 
 @pytest.mark.parametrize("made", [report, hostile_report, comparison])
@@ -225,6 +225,7 @@ def test_the_text_of_a_discussion_has_link_and_command_and_no_markup_from_outsid
             "| Passed through",
             "| Trained in",
             "| Safe in fp16",
+            "| Magnitudes",
         ]
     assert shlex.split(layout.command(as_read(given)))[:2] == ["mantissa", given.analyzer]
 

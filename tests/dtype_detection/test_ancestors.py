@@ -11,11 +11,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyzers.dtype_detection.report import DtypeReport, TensorRow
+from analyzers.dtype_detection.report import TensorRow
 from tests.cases import few
 from tests.dtype_detection.checkpoints import through, write
 from tests.dtype_detection.quantized import FP4, NF4, Values, coded, e2m1, fp8, integers, mxfp4, nvfp4, weights
-from tests.dtype_detection.reports import exact, inspect, parsed
+from tests.dtype_detection.reports import exact, inspect
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 STORED = {"bf16": (BF16,), "fp16": (F16,), "fp32": (F32,), "bf16 then fp32": (BF16, F32), "bf16 then fp16": (BF16, F16)}
@@ -146,7 +146,7 @@ def test_integers_with_scales_are_not_taken_for_fp8(tmp_path: Path) -> None:
     values *= np.repeat(np.exp2(np.random.default_rng(0).integers(-4, 4, values.size // 32)), 32).reshape(values.shape)
     report = exact(write(tmp_path, {"weight": torch.from_numpy(values).to(BF16)}))
     assert report.lineage.verdict == "undecided" and not report.lineage.passed_through  # they are on the grid of mxfp6_e2m3 as well
-    assert any("within reach of integers" in e.conclusion for e in report.lineage.evidence)
+    assert "integers" in {each.result for each in report.lineage.evidence}
     ternary = np.sign(weights(300, 1280)) * 0.37
     report = exact(write(tmp_path / "ternary", {"weight": torch.from_numpy(ternary).to(F32)}))
     assert report.lineage.verdict == "undecided"
@@ -201,15 +201,13 @@ def test_one_native_run_refutes(tmp_path: Path) -> None:
     tensor[60, 256:384] = torch.from_numpy(weights(1, 128)[0]).to(F32)
     row = rows(tmp_path, {"weight": tensor.to(BF16)})["weight"]
     (evidence,) = (e for e in row.lineage.evidence if e.test == "fp8_runs")
-    assert evidence.exceptions == 1 and not evidence.proven
-    assert "as if from fp8_e4m3" in evidence.conclusion
+    assert (evidence.exceptions, evidence.result, evidence.format) == (1, "partly", "fp8_e4m3")
     elements, scales = mxfp4(weights(128, 1280))
     tensor = (elements * scales).reshape(128, 1280)
     tensor[60, 256:384] = torch.from_numpy(weights(1, 128)[0]).to(F32)
     row = rows(tmp_path / "fp4", {"weight": tensor.to(BF16)})["weight"]
     (evidence,) = (e for e in row.lineage.evidence if e.test == "fp4_blocks")
-    assert evidence.exceptions == 1 and not evidence.proven and row.lineage.passed_through == ()
-    assert "as if from mxfp4" in evidence.conclusion
+    assert (evidence.exceptions, evidence.result, evidence.format) == (1, "partly", "mxfp4") and row.lineage.passed_through == ()
 
 
 def test_scales_that_are_powers_of_two_prove_no_other_format(tmp_path: Path) -> None:
@@ -218,23 +216,10 @@ def test_scales_that_are_powers_of_two_prove_no_other_format(tmp_path: Path) -> 
     for stored in (F32, F16, torch.float64):
         report = exact(write(tmp_path / str(stored), {"weight": tensor.to(stored)}))
         assert (report.lineage.verdict, report.lineage.passed_through) == ("fp8-ancestor", ("fp8_e4m3",))
-        assert any("as values of fp8_e4m3 may" in e.conclusion for e in report.lineage.evidence)
+        assert "follows" in {each.result for each in report.lineage.evidence}
 
 
 def test_one_scale_for_all_leaves_bf16_open_in_fp16(tmp_path: Path) -> None:
     """With one scale the four significands of E5M2 pass the test for bf16 together, one time in thousands: no proof of bf16."""
     report = exact(write(tmp_path, {"weight": fp8(weights(256, 1280), E5M2[0], 0, 0).to(BF16).to(F16)}))
     assert (report.lineage.verdict, report.lineage.passed_through) == ("fp8-ancestor", ("fp8_e5m2",))
-
-
-def told(report: DtypeReport) -> str:
-    parsed(report)
-    return report.text()
-
-
-def test_how_it_is_told(tmp_path: Path) -> None:
-    elements, scales = nvfp4(weights(128, 1280))
-    text = told(exact(write(tmp_path / "nvfp4", {"weight": (elements * scales).reshape(128, 1280).to(BF16)})))
-    assert "nvfp4 -> bf16" in text and "nvfp4 then bf16: of 10,240 blocks of 16 neighbours none is off the 4-bit float grid" in text
-    text = told(exact(write(tmp_path / "fp8", {"weight": fp8(weights(128, 1280), E4M3[0], 128, 128).to(BF16)})))
-    assert "fp8 e4m3 -> bf16" in text and "of 1,280 runs of 128 neighbours none has more significands than fp8_e4m3 leaves" in text

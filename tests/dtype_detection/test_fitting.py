@@ -15,10 +15,23 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 from sklearn.metrics import log_loss  # type: ignore[import-untyped]
 
 from analyzers.dtype_detection.classifier import Fit, fitted
-from analyzers.dtype_detection.classifier_evaluation import BINS, OutOfFold
-from analyzers.dtype_detection.fit_classifier import FOUR, PENALTIES, REACH, RECIPES, TWO, candidates, fit, folds, out_of_fold
+from analyzers.dtype_detection.classifier_evaluation import OutOfFold
 from analyzers.dtype_detection.labelled_models import family_of, labelled_extremes, labels, precision_of
-from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, best_thresholds, rule, rule_correct
+from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, rule
+from tests.dtype_detection.fit_classifier import (
+    BINS,
+    FOUR,
+    PENALTIES,
+    REACH,
+    RECIPES,
+    TWO,
+    best_thresholds,
+    candidates,
+    fit,
+    folds,
+    out_of_fold,
+    rule_correct,
+)
 from tests.dtype_detection.fits import assert_same_fit
 
 ROOT = Path(__file__).parents[2]
@@ -35,12 +48,12 @@ FloatArray = npt.NDArray[np.float64]
 @pytest.mark.timeout(240)
 def test_what_ships_is_what_the_command_writes(tmp_path: Path) -> None:
     file = tmp_path / "classifier.json"
-    command = [sys.executable, "-W", "error", "-m", "analyzers.dtype_detection.fit_classifier", "--out", str(file)]
+    command = [sys.executable, "-W", "error", "-m", "tests.dtype_detection.fit_classifier", "--out", str(file)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
     assert "likeliest right for 23 (the rule: 22)" in done.stdout
     made = Fit.model_validate_json(file.read_bytes())
     assert_same_fit(fitted(), made)
-    assert made.command in Path(ROOT / "analyzers/dtype_detection/fit_classifier.py").read_text()
+    assert made.command in Path(ROOT / "tests/dtype_detection/fit_classifier.py").read_text()
 
 
 # --- reference data -----------------------------------------------------------------------------------------------

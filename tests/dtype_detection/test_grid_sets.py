@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.dtype_detection.sentences import on_grids
+from analyzers.grids import describe
 from tests.dtype_detection.checkpoints import write
 from tests.dtype_detection.reports import exact
 from tests.grids.definitions import weights
@@ -47,30 +47,21 @@ def experts_only() -> dict[str, torch.Tensor]:
 SETS = [
     (
         mixed_gguf,
-        "These bf16 weights are int4 with an offset in groups of 32 (embeddings, attention and mlp) and int6 in groups of 16 (attention, "
-        "mlp and heads): 582 kB of 918 kB are redundant.",
+        {
+            "int4 with an offset in groups of 32": ("embedding", "attention", "mlp"),
+            "int6 in groups of 16": ("attention", "mlp", "head"),
+        },
+        (),
     ),
-    (
-        with_ignored_layers,
-        "40% of the weights, stored in bf16, are int4 in groups of 128 (attention and mlp): 195 kB of 655 kB are redundant. No grid is "
-        "proven for embeddings, part of mlp and heads.",
-    ),
-    (
-        experts_only,
-        "40% of the weights, stored in bf16, are mxfp4 in groups of 32 (experts): 193 kB of 655 kB are redundant. No grid is proven for "
-        "attention, routers and heads.",
-    ),
+    (with_ignored_layers, {"int4 in groups of 128": ("attention", "mlp")}, ("embedding", "mlp", "head")),
+    (experts_only, {"mxfp4 in groups of 32": ("expert",)}, ("attention", "router", "head")),
 ]
 
 
-@pytest.mark.parametrize(("kind", "said"), SETS, ids=[kind.__name__ for kind, _ in SETS])
+@pytest.mark.parametrize(("kind", "grids", "others"), SETS, ids=[kind.__name__ for kind, *_ in SETS])
 def test_each_grid_is_named_with_its_roles_and_what_is_left_out(
-    kind: Callable[[], dict[str, torch.Tensor]], said: str, tmp_path: Path
+    kind: Callable[[], dict[str, torch.Tensor]], grids: dict[str, tuple[str, ...]], others: tuple[str, ...], tmp_path: Path
 ) -> None:
-    assert on_grids(exact(write(tmp_path, kind()))) == said
-
-
-def test_more_grids_than_a_sentence_names_are_mentioned(tmp_path: Path) -> None:
-    names = ("torchao int8 row", "torchao int4 group 32", "torchao int3 group 64", "bitsandbytes nf4")
-    report = exact(write(tmp_path, {f"{i}.weight": made(name, i) for i, name in enumerate(names)}))
-    assert len(report.grids) == 4 and on_grids(report).count("(other tensors)") == 3 and " and on other grids: " in on_grids(report)
+    report = exact(write(tmp_path, kind()))
+    assert {describe(grid): grid.roles for grid in report.grids} == grids and report.off_grid == others
+    assert all(grid.proven and grid.groups_on == grid.groups_tested for grid in report.grids)

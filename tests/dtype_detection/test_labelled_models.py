@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.dtype_detection.fit_classifier import check, main
 from analyzers.dtype_detection.labelled_models import Example, examples
 from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
+from tests.dtype_detection.fit_classifier import check, main
 
 
 def write(folder: Path, text: str | bytes) -> Path:

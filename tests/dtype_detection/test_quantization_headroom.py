@@ -177,8 +177,6 @@ def test_a_sample_has_intervals_that_hold(tmp_path: Path) -> None:
                 assert row.low <= row.rms_rel <= row.high
                 held.append(row.low <= (whole[row.role, row.format] or 0) <= row.high)
     assert np.mean(held) > 0.85
-    text = report.text()
-    assert "not known from a sample" in text and " to " in text
 
 
 def test_few_blocks_have_no_interval(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_those_without_a_login_are_told_apart_by_a_secret_that_is_not_kept(libra
 
 def test_a_stored_result_shows_every_character(library: Library) -> None:
     """Also to whoever prints it: what is invisible or controls a terminal is escaped, and the report is the same."""
-    made = dtype(7, notes=("a\x9b31m\u202e\u3164\U000e0041 ж##[error]b",))
+    made = dtype(7, config_dtype="a\x9b31m\u202e\u3164\U000e0041 ж##[error]b")
     assert library.add_result(made, public=True) is not None
     text = (library.result(made.id) or b"").decode()
     assert text.isprintable() and "\u3164" not in text and "##[" not in text and "ж" in text

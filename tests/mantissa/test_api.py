@@ -216,7 +216,7 @@ def test_what_is_no_report_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_report_draws_itself() -> None:
     report = mantissa.dtype("sample:tiny-bf16")
-    assert report.summary.startswith("sample:tiny-bf16: Trained in bf16 (known).") and "\n" not in report.summary
+    assert report.summary == f"sample:tiny-bf16: {report.headline()}" and "\n" not in report.summary
     assert report.plot("layer").to_dict() == report.plots()["Largest magnitude by layer"].to_dict()
     assert len(report.tables()["tensors"]) == 38
     page = report.to_html()
@@ -227,7 +227,7 @@ def test_a_report_draws_itself() -> None:
     assert 'report.plot("Largest magnitude by layer")' in unescape(frame)
     for name in ("colour", "a"):
         with pytest.raises(
-            InvalidRequest, match=r'^This report has no figure .*: choose one of "Weight magnitudes", "Weights that a step can move", '
+            InvalidRequest, match=r'^This report has no figure .*: choose one of "Weight magnitudes", "Largest magnitude by layer", '
         ):
             report.plot(name)
 

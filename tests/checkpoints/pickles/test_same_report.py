@@ -24,7 +24,7 @@ LOCAL = Access(local=True)
 def _same(report: DtypeReport, *ignored: str) -> dict[str, Any]:
     """What must not depend on how the weights are stored."""
     value = parsed(report)
-    for name in ("id", "timing", "environment", *ignored):
+    for name in ("id", "timing", "environment", "advice", *ignored):
         value.pop(name)
     for name in ("ref", "commit", "public"):
         value["checkpoint"].pop(name)

@@ -1,4 +1,4 @@
-"""Fits the classifier: ``python -m analyzers.dtype_detection.fit_classifier [--labels FILE] [--out FILE]``.
+"""Fits the classifier: ``python -m tests.dtype_detection.fit_classifier [--labels FILE] [--out FILE]``.
 
 Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json: coefficients, the models they
 were fitted on, and their accuracy on held-out families. It takes about ten seconds. The same input gives the same numbers on every machine,
@@ -13,9 +13,10 @@ import json
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
+from math import inf, log, log10, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,13 +28,13 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 
 from analyzers.atomic_files import replacing
 from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Fit
-from analyzers.dtype_detection.classifier_evaluation import Alternative, OutOfFold, evaluate, likeliest_correct, log_loss
+from analyzers.dtype_detection.classifier_evaluation import Bin, Evaluation, Loss, OutOfFold
 from analyzers.dtype_detection.labelled_models import CLASSES, LABELS, MAGNITUDES, Example, Magnitude, examples
-from analyzers.dtype_detection.rule_of_thumb import best_thresholds, rule, rule_correct
+from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, Thresholds, rule
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.terminal import print_line
 
-COMMAND = "python -m analyzers.dtype_detection.fit_classifier"
+COMMAND = "python -m tests.dtype_detection.fit_classifier"
 
 # scikit-learn's C, the inverse strength of the L2 penalty
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
@@ -62,13 +63,7 @@ LEARNED = ("fp16", "bf16")
 # One standard deviation of the labelled models. Chosen with the results of several designs in view, as the methods page says.
 REACH = 1.0
 RECIPES = (Recipe(TWO, LEARNED, REACH), Recipe(FOUR, LEARNED, REACH))
-# Other designs, evaluated in the same folds
-ALTERNATIVES = {
-    "two magnitudes, answers at any distance": (Recipe(TWO, LEARNED, None),),
-    "two or four magnitudes, answers at any distance": (Recipe(TWO, LEARNED, None), Recipe(FOUR, LEARNED, None)),
-    "all four magnitudes": (Recipe(FOUR, LEARNED, REACH),),
-    "fp32 told apart by magnitudes too": (Recipe(TWO, CLASSES, REACH), Recipe(FOUR, CLASSES, REACH)),
-}
+BINS = 5
 
 
 def candidates(recipes: Iterable[Recipe] = RECIPES) -> tuple[Candidate, ...]:
@@ -160,12 +155,6 @@ def out_of_fold(examples: Sequence[Example], tried: Sequence[Candidate]) -> list
     return rows
 
 
-def alternative(name: str, examples: Sequence[Example], recipes: Sequence[Recipe]) -> Alternative:
-    """Evaluate one of `ALTERNATIVES` in the same folds."""
-    found = [row.probabilities for row in out_of_fold(examples, candidates(recipes))]
-    return Alternative(name=name, log_loss=log_loss(found, examples), likeliest_correct=likeliest_correct(found, examples))
-
-
 def folds(examples: Sequence[Example]) -> Iterable[tuple[str, tuple[Example, ...]]]:
     """Yield each family with the examples of all others."""
     for family in sorted({example.family for example in examples}):
@@ -189,6 +178,86 @@ def _weights(examples: Sequence[Example]) -> FloatArray:
     return np.array([1 / sizes[example.family] for example in examples])
 
 
+def evaluate(rows: Sequence[OutOfFold], rule_in_sample: int) -> Evaluation:
+    """Compute those fields of an `Evaluation` that follow from the predictions. ``rows`` must not be empty."""
+    classes = list(rows[0].probabilities)
+    return Evaluation(
+        models=len(rows),
+        families=len({row.family for row in rows}),
+        likeliest_correct=likeliest_correct([row.probabilities for row in rows], rows),
+        rule_correct=sum(row.rule == row.precision for row in rows),
+        rule_in_sample=rule_in_sample,
+        log_loss=log_loss([row.probabilities for row in rows], rows),
+        prior_log_loss=log_loss([row.prior for row in rows], rows),
+        even_log_loss=log(len(classes)),
+        reliability=reliability(rows),
+        out_of_fold=tuple(rows),
+    )
+
+
+def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Example]) -> Loss:
+    """Compute the log-loss of one set of probabilities per model of ``truth``; that of the true precision must be positive."""
+    by_family: dict[str, list[float]] = {}
+    for found, row in zip(probabilities, truth, strict=True):
+        by_family.setdefault(row.family, []).append(-log(found[row.precision]))
+    families = [sum(losses) / len(losses) for losses in by_family.values()]
+    return Loss(models=sum(sum(losses) for losses in by_family.values()) / len(truth), families=sum(families) / len(families))
+
+
+def likeliest_correct(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Example]) -> int:
+    """Count the models whose likeliest precision is the labelled one."""
+    return sum(max(found, key=lambda name: found[name]) == row.precision for found, row in zip(probabilities, truth, strict=True))
+
+
+def reliability(rows: Sequence[OutOfFold]) -> tuple[Bin, ...]:
+    """Bin the predicted probabilities of every precision for every model into `BINS` bins of equal width; empty bins are omitted."""
+    pairs: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for row in rows:
+        for name, probability in row.probabilities.items():
+            pairs[min(int(probability * BINS), BINS - 1)].append((probability, name == row.precision))
+    return tuple(
+        Bin(
+            low=i / BINS,
+            high=(i + 1) / BINS,
+            predictions=len(inside),
+            mean=sum(p for p, _ in inside) / len(inside),
+            share=sum(true for _, true in inside) / len(inside),
+        )
+        for i, inside in enumerate(pairs)
+        if inside
+    )
+
+
+def rule_correct(models: Iterable[Example], thresholds: Thresholds = PUBLISHED) -> int:
+    """Count the models whose labelled precision the rule predicts."""
+    return sum(rule(model.abs_max, model.norm_max, thresholds) == model.precision for model in models)
+
+
+def best_thresholds(models: Sequence[Example]) -> tuple[Thresholds, ...]:
+    """Return the thresholds that are right for most of ``models``, those nearest to the published ones first.
+
+    Candidates are the geometric means of neighbouring values, 0 and infinity, which make every split that thresholds can make.
+    """
+    tried = [
+        Thresholds(a, n) for a, n in product(_between(model.abs_max for model in models), _between(model.norm_max for model in models))
+    ]
+    right = {each: rule_correct(models, each) for each in tried}
+    most = max(right.values())
+    return tuple(sorted((each for each in tried if right[each] == most), key=_departure))
+
+
+def _between(values: Iterable[float]) -> list[float]:
+    ordered = sorted(set(values))
+    return [0.0, *(sqrt(low) * sqrt(high) for low, high in pairwise(ordered)), inf]
+
+
+def _departure(thresholds: Thresholds) -> float:
+    """Return the distance from the published thresholds in decades; 0 and infinity count as farthest."""
+    return sum(
+        abs(log10(mine) - log10(published)) if 0 < mine < inf else 1e3 for mine, published in zip(thresholds, PUBLISHED, strict=True)
+    )
+
+
 def fit_all(labels: Path = LABELS) -> Fit:
     """Fit the classifier on every labelled model, and evaluate it. Raises MantissaError if the labels cannot be used."""
     known = examples(labels)
@@ -202,7 +271,6 @@ def fit_all(labels: Path = LABELS) -> Fit:
         penalties=PENALTIES,
         classifier=fit(known, chosen),
         evaluation=evaluate(out_of_fold(known, tried), rule_correct(known)),
-        alternatives=tuple(alternative(name, known, recipes) for name, recipes in ALTERNATIVES.items()),
     )
 
 

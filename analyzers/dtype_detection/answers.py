@@ -1,0 +1,100 @@
+"""Decides what dtype detection answers and advises, as codes with values."""
+
+from collections.abc import Sequence
+
+from analyzers.core.notes import Advice, Note
+from analyzers.core.report import needs_the_whole
+from analyzers.coverage import Coverage
+from analyzers.dtype_detection.report import TORCH, VERDICT_WORDS, Facts
+from analyzers.dtype_detection.words import WORDS
+from analyzers.formatting import share
+from analyzers.grids import describe
+from analyzers.tensor_words import format_name
+
+# Most grids, and most histories, that a sentence names
+_NAMED = 3
+
+
+def answer(facts: Facts) -> Note:
+    """Return what is wrong with the weights, or else what the bits prove."""
+    counts, lineage, values = facts.counts, facts.lineage, facts.values_read
+    if counts.nan or counts.inf:
+        return WORDS.note("broken", weights=counts.nan + counts.inf, nan=counts.nan, infinite=counts.inf, values=values)
+    if counts.fp16_overflow:
+        return WORDS.note("overflow", weights=counts.fp16_overflow, values=values, largest=facts.extremes.abs_max)
+    if any(grid.proven for grid in facts.grids):
+        return _on_grid(facts, "on-grid")
+    if lineage.verdict == "mixed":
+        return _mixed(facts)
+    if facts.ancestor:
+        return _passed(facts)
+    merged = sum(row.parameters for row in facts.storage if row.computed)
+    if merged:
+        return WORDS.note("merged", share=merged / sum(row.parameters for row in facts.storage))
+    if facts.grids:
+        return _on_grid(facts, "partly-on-grid")
+    if lineage.verdict == "native":
+        tested = facts.refutation
+        return WORDS.note("native", stored=lineage.stored, format=tested.format, tested=tested.tested, exceptions=tested.exceptions)
+    return WORDS.note("undecided" if lineage.evidence else "not-tested", stored=lineage.stored, values=values)
+
+
+def _on_grid(facts: Facts, code: str) -> Note:
+    grids = [grid for grid in facts.grids if grid.proven == (code == "on-grid")]
+    return WORDS.note(
+        code,
+        grids=tuple(dict.fromkeys(map(describe, grids)))[:_NAMED],
+        groups_on=sum(grid.groups_on for grid in grids),
+        groups_tested=sum(grid.groups_tested for grid in grids),
+        tensors=sum(grid.tensors for grid in grids),
+        share=sum(grid.parameters for grid in grids) / max(1, facts.selected_parameters),
+        redundant=sum(grid.redundant_bytes for grid in grids),
+        bytes=sum(row.bytes for row in facts.storage),
+    )
+
+
+def _mixed(facts: Facts) -> Note:
+    lineage = facts.lineage
+    parts = sorted((part for part in lineage.parts if part.verdict != "undecided"), key=lambda part: -part.parameters)
+    if [part.verdict for part in parts] == ["mixed"]:
+        formats = tuple(map(format_name, lineage.passed_through))
+        return WORDS.note("fossil-rows", rows=lineage.fossil_rows, tensors=parts[0].tensors, formats=formats)
+    whole = sum(part.parameters for part in lineage.parts)
+    named = tuple(f"{share(part.parameters / whole)} {VERDICT_WORDS[part.verdict]}" for part in parts[:_NAMED])
+    return WORDS.note("mixed", parts=named)
+
+
+def _passed(facts: Facts) -> Note:
+    lineage = facts.lineage
+    if facts.narrower:
+        return WORDS.note("narrower", values=facts.values_read, stored=lineage.stored, format=facts.narrower, saved=facts.narrower_saves)
+    part = next((part for part in lineage.parts if part.verdict == lineage.verdict), None)
+    return WORDS.note(
+        "passed",
+        formats=tuple(map(format_name, lineage.passed_through)),
+        stored=lineage.stored,
+        tensors=part.tensors if part is not None else sum(each.tensors for each in lineage.parts),
+        share=lineage.telling,
+    )
+
+
+def advice(facts: Facts, model: str, coverage: Sequence[Coverage]) -> Advice:
+    """Say how to load the weights, or that they are broken."""
+    counts, lineage = facts.counts, facts.lineage
+    if counts.nan or counts.inf:
+        return WORDS.advice("go-back", "check", model)
+    if counts.fp16_overflow:
+        return WORDS.advice("not-fp16", "precision", model)
+    if facts.narrower:
+        code = needs_the_whole("load-narrower", coverage, "read-rest")
+        return WORDS.advice(code, "precision", model, dtype=TORCH[facts.narrower], saved=facts.narrower_saves)
+    if lineage.stored == "F16" and facts.ancestor == "bf16" and facts.representable.bf16 == 1:
+        code = needs_the_whole("load-bf16", coverage, "read-rest")
+        return WORDS.advice(code, "precision", model, dtype=TORCH["bf16"])
+    if facts.fp16_risk.level == "caution":
+        nonzero = facts.values_read - counts.zero
+        zero, subnormal = counts.fp16_underflow / nonzero, counts.fp16_subnormal / nonzero
+        return WORDS.advice("avoid-fp16", "precision", model, zero=zero, subnormal=subnormal)
+    if facts.fp16_risk.level == "fits" and lineage.stored != "F16":
+        return WORDS.advice("measure-fp16", "precision", model, values=facts.values_read)
+    return WORDS.advice("as-stored", "precision", model)

@@ -103,7 +103,7 @@ def test_a_summary_keeps_numbers_that_few_decimals_would_lose() -> None:
     *_, full = endpoint(ANALYZERS["dtype"])(model="sample:tiny-bf16")
     tiny = full | {"extremes": full["extremes"] | {"abs_min_nonzero": 1e-40, "norm_min": None}}
     facts = in_short(ANALYZERS["dtype"].report_model().model_validate(tiny))["facts"]
-    assert (facts["abs_min_nonzero"], facts["norm_min"]) == (1e-40, None)
+    assert (facts["extremes_abs_min_nonzero"], facts["extremes_norm_min"]) == (1e-40, None)
 
 
 @pytest.mark.parametrize("analyzer", ANALYZERS.values(), ids=ANALYZERS)

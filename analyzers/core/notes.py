@@ -1,5 +1,7 @@
 """Notes: facts worth telling, as a code with values, and the one sentence that the code's template makes of them."""
 
+from typing import Self
+
 from pydantic import Field
 
 from analyzers.records import Interval, Record
@@ -21,6 +23,10 @@ class Note(Record):
     def __str__(self) -> str:
         """Return the sentence."""
         return self.text
+
+    def about(self, side: str) -> Self:
+        """Return the note with the name of the side of a comparison that it is about."""
+        return self.model_copy(update={"values": {**self.values, "side": side}, "text": f"{side}: {self.text}"})
 
 
 class Advice(Note):

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides, with_commits
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.parents.model_card import base_models
 from analyzers.parents.report import ParentsRequest, Source
+from analyzers.parents.words import WORDS
 
 
 @dataclass(slots=True)
@@ -18,7 +20,7 @@ class Opened:
 
     sides: list[Checkpoint]
     sources: list[Source]
-    notes: list[str]
+    notes: list[Note]
 
 
 def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, Opened]:
@@ -48,11 +50,11 @@ def find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Open
             check_side(side, "Candidate", bool(request.include))
         except MantissaError as error:
             if name in of_card:
-                opened.notes.append(f"{name}, the base_model of the model card, cannot be compared: {error}")
+                opened.notes.append(WORDS.note("card-unreadable", name=name, why=str(error)))
             continue
         if (side.ref, side.commit) in known:
             if side.ref == opened.sides[0].ref:
-                opened.notes.append(f"{name}, the base_model of the model card, is the model itself.")
+                opened.notes.append(WORDS.note("card-itself", name=name))
             continue
         known.add((side.ref, side.commit))
         opened.sides.append(side)

@@ -176,6 +176,10 @@ class Sums:
         found = self.matrices[candidate] + self.others[candidate] + self.broken[candidate]
         return next((way for way, same in zip(THROUGH, found[1:], strict=True) if same == found[0] > 0), None)
 
+    def values(self, candidate: int) -> int:
+        """Count the values read that the candidate has too."""
+        return int(sum(counts[candidate, 0] for counts in self.tensors.values()))
+
     def lost(self, candidate: int) -> int:
         """Count the values read that are equal after a cast but not as stored."""
         return int(sum(counts[candidate, 0] - counts[candidate, -1] for counts in self.tensors.values()))

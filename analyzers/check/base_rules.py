@@ -56,7 +56,7 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
         )
         yield finding("misshapen", "warning" if fits else "error", "Shapes differ from the base", detail, names)
     # Values stored in fewer bits than those of the base differ from them by rounding alone.
-    rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.tensors)
+    rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.every("tensors"))
     same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)
     if same and report.whole and not unmatched.moved_layers:
         relaid = " in another layout" if unmatched.relaid else ""
@@ -85,10 +85,10 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
 
 def _replaced(report: SparsityReport) -> Iterator[Finding]:
     """Find matrices unrelated to those of the base while most others are related: they were initialised anew or are from another model."""
-    matrices = [row for row in report.tensors if len(row.shape) > 1 and row.role != "norm" and row.relative_norm is not None]
+    matrices = [row for row in report.every("tensors") if len(row.shape) > 1 and row.role != "norm" and row.relative_norm is not None]
     kept = sum(row.parameters for row in matrices if (row.relative_norm or 0) < _KEPT)
     lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST]
-    if lost and not report.tensors_aggregated:
+    if lost:
         every = sum(row.parameters for row in matrices)
         others = f"while {share(kept / every)} of the matrices' weights have" if kept else "nor has any other matrix"
         detail = (

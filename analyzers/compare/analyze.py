@@ -26,7 +26,7 @@ from analyzers.checkpoints import (
 )
 from analyzers.compare.one_pass import OnePass
 from analyzers.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
-from analyzers.compare.sentences import changes, sentence
+from analyzers.compare.sentences import sentence
 from analyzers.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents.analyze import FITTED, Pass, Search
@@ -130,9 +130,6 @@ class _Comparison:
             report = comparison.report(start)
         except (InvalidRequest, UnsupportedWeights, LimitExceeded) as error:
             return None, [f"What changed was not counted: {error}"]
-        changed = changes(report)
-        if changed and parents.verdict != "derived":  # its statement is about a fine-tune
-            report = report.model_copy(update={"statement": f"{changed[:1].upper()}{changed[1:]}"})
         return report, []
 
     def report(self, parents: ParentsReport, sparsity: SparsityReport | None, notes: Sequence[str], start: float) -> CompareReport:
@@ -143,7 +140,7 @@ class _Comparison:
         named = [(each.ref, each.commit) for each in self._facts] + [(each.ref, each.commit) for each in found]
         options = request.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
         reading = sum(part.timing.reading_seconds for part in (parents, sparsity) if part)
-        several = [*notes, *parents.notes, *(sparsity.notes if sparsity else ())]
+        several = [*notes, *parents.notes, *(note.text for note in (sparsity.notes if sparsity else ()))]
         reading = sum(part.timing.reading_seconds for part in (parents, sparsity) if part)
         return CompareReport(
             id=content_id("compare", ANALYSIS_VERSION, options | {"models": named}),

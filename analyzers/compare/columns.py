@@ -7,8 +7,10 @@ from typing import Any
 
 from analyzers.columns import Table
 from analyzers.compare.report import CompareReport
+from analyzers.core import rows
+from analyzers.coverage import COVERAGE
 from analyzers.parents import columns as parents
-from analyzers.update_sparsity import columns as sparsity
+from analyzers.update_sparsity import SparsityReport
 
 
 def _summary(report: CompareReport) -> Iterator[dict[str, Any]]:
@@ -41,5 +43,5 @@ def _of_part(name: str, table: Table) -> Table:
 TABLES = (
     Table("summary", _summary),
     *(_of_part("parents", table) for table in parents.TABLES),
-    *(_of_part("sparsity", table) for table in sparsity.TABLES),
+    *(_of_part("sparsity", table) for table in (*rows.tables(SparsityReport), *SparsityReport.DERIVED, *COVERAGE)),
 )

@@ -15,7 +15,7 @@ def add_options(parser: Parser) -> None:
         ("sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned --exact", "a trajectory, in this order"),
     )
     add_fields(parser, CompareRequest)
-    add_outputs(parser, tensors=True)
+    add_outputs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,4 +23,4 @@ def run(options: argparse.Namespace) -> int:
     from analyzers.compare import analyze, text
 
     request = request_of(CompareRequest, options)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.models[-1], text.one, text.tensors)
+    return write_one(options, analyze(request, Access(token=True, local=True)), request.models[-1], text.one)

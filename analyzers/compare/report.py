@@ -128,5 +128,5 @@ class CompareReport(Report):
         """Return `tables` with a row for every tensor."""
         if self.sparsity is None:
             return self.tables()
-        whole = self.sparsity.model_copy(update={"tensors": tuple(self.sparsity.full_rows())})
+        whole = self.sparsity.model_copy(update={"tensors": self.sparsity.every("tensors")})
         return self.model_copy(update={"sparsity": whole}).tables()

@@ -6,7 +6,6 @@ from analyzers.base import NextStep
 from analyzers.compare.report import distinct_names
 from analyzers.formatting import listed, share
 from analyzers.parents.facts import related
-from analyzers.update_sparsity.adapters.sentences import statement
 
 if TYPE_CHECKING:
     from analyzers.compare.report import CompareReport
@@ -60,7 +59,7 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
     if sparsity is not None and sparsity.adapter is not None:  # it is known how this model is made
         adapters = [each.ref for each in sparsity.adapter.adapters]
         what = "is an adapter" if len(adapters) == 1 else "are adapters"
-        said = [f"{listed(adapters)} {what} of {sparsity.base.ref}. {statement(sparsity.adapter, sparsity.blocks is not None)}"]
+        said = [f"{listed(adapters)} {what} of {sparsity.base.ref}. {sparsity.answer.text}"]
         direction = "shown"
     if parents.verdict == "merge" and direction != "shown" and _RUN not in said[0]:
         said.append(_RUN)
@@ -93,7 +92,7 @@ def changes(report: "SparsityReport") -> str:
     if counted is None:
         return ""
     if report.num_changed in (0, report.values_compared):  # of a sample, such a share would be more than it shows
-        return f"{way}, {report.statement[:1].lower()}{report.statement[1:]}"
+        return f"{way}: {report.answer.text}"
     compared = "" if report.whole else " compared"
     if report.interval is None:
         return f"{way}, {share(counted)} of the weights{compared} changed at bf16 resolution."

@@ -3,7 +3,6 @@
 from analyzers.compare.report import CompareReport
 from analyzers.formatting import duration, size
 from analyzers.parents import text as parents
-from analyzers.update_sparsity import text as sparsity
 
 
 def one(report: CompareReport) -> list[str]:
@@ -11,10 +10,5 @@ def one(report: CompareReport) -> list[str]:
     lines = [f"{', '.join(report.subject().values())}; read {size(report.bytes_read)} in {duration(report.timing.seconds)}", ""]
     lines += [*report.answer_lines(), "", "Where the weights come from", "", *parents.one(report.parents)]
     if report.sparsity is not None:
-        lines += ["", "What changed", "", *sparsity.one(report.sparsity)]
+        lines += ["", "What changed", "", *report.sparsity.lines(full=True)]
     return [*lines, "", f"comparison {report.id}"]
-
-
-def tensors(report: CompareReport) -> list[str]:
-    """Return one line per pair of tensors whose changes were counted."""
-    return sparsity.tensors(report.sparsity) if report.sparsity is not None else []

@@ -43,6 +43,10 @@ class Report(base.Report):
         """Store the function that makes a field with all its rows, of which the report has the first `limits.REPORT_TENSORS`."""
         self._all_rows[name] = every
 
+    def every(self, name: str) -> Any:
+        """Return a field with all its rows, if the analyzer made this object; a report read from JSON may have fewer."""
+        return self._all_rows[name]() if name in self._all_rows else vars(self)[name]
+
     @property
     def sampled(self) -> bool:
         """Return whether only a sample of the weights covered was read."""
@@ -101,8 +105,8 @@ class Report(base.Report):
         return {table.key: table.frame(self) for table in (*self._summary(), *self.declared_tables(), *COVERAGE)}
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """Return `tables` with all rows, if the analyzer made this object; a report read from JSON may have fewer."""
-        return self.model_copy(update={name: every() for name, every in self._all_rows.items()}).tables()
+        """Return `tables` with every row, as far as `every` has them."""
+        return self.model_copy(update={name: self.every(name) for name in self._all_rows}).tables()
 
     def _summary(self) -> tuple[Table, ...]:
         """Return the table of one row: the report's plain fields, and its verdict in words."""

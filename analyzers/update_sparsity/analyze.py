@@ -5,7 +5,6 @@ from contextlib import ExitStack, closing
 from functools import cached_property
 from time import perf_counter
 
-from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
@@ -22,21 +21,19 @@ from analyzers.checkpoints import (
     stream,
     tuned_coverage,
 )
+from analyzers.core.report import first_rows
 from analyzers.coverage import Coverage
 from analyzers.numerics.device import Device, choose_device
 from analyzers.records import Interval
-from analyzers.update_sparsity.adapters.measure import AdapterMeter, merge_of
-from analyzers.update_sparsity.adapters.sentences import notes as adapter_notes
-from analyzers.update_sparsity.adapters.survival import SurvivalMeter
+from analyzers.update_sparsity import answers
+from analyzers.update_sparsity.adapters import AdapterMeter, first_modules, merge_of
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer, Comparing, Counted
 from analyzers.update_sparsity.decomposed_matrices import Matrices, decompose
 from analyzers.update_sparsity.report import ANALYSIS_VERSION, Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
-from analyzers.update_sparsity.report_rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
-from analyzers.update_sparsity.sentences import notes, statement
+from analyzers.update_sparsity.rows import energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram, unmatched
 from analyzers.update_sparsity.side_names import check_alignment, side_names
 from analyzers.update_sparsity.statistics import total, weigh_pairs
-from analyzers.update_sparsity.unmatched import unmatched
 
 
 def analyze(request: SparsityRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | SparsityReport]:
@@ -100,9 +97,8 @@ class Comparison:
         self._plan = plan or Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed, bool(self._left_on))
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
         self._collector = Collector(self._alignment, self._plan, len(sides) - 1)
-        merges = [merge_of(sides[0], side) for side in sides[1:]]
-        self._adapters = AdapterMeter(merges, None if whole else request.budget) if merges[-1] is not None else None
-        self._survival = SurvivalMeter(self._adapters.touched if self._adapters else (), self._plan)
+        merge = merge_of(sides[0], sides[-1])
+        self._adapters = AdapterMeter(merge, self._plan) if merge is not None else None
         self._comparer = Comparer(len(sides) - 1, request.eta, self._counted_on, self._plan.exact)
         self._spectra: list[Spectrum] = []
         self.nbytes, self.requests, self._seconds = 0, 0, 0.0
@@ -111,11 +107,11 @@ class Comparison:
     @cached_property
     def planned(self) -> int:
         """Bytes to read, of all checkpoints together."""
-        return self._plan.nbytes + self._survival.nbytes + (self._matrices.nbytes if self._matrices else 0)
+        return self._plan.nbytes + (self._matrices.nbytes if self._matrices else 0)
 
     def begin(self, span: Span) -> "Counting":
         """Begin to count a span of the plan; to be continued by the same thread."""
-        return Counting(self._comparer.begin(span), span, self._survival if self._adapters else None)
+        return Counting(self._comparer.begin(span), span, self._adapters)
 
     def add(self, span: Span, counted: Counted) -> None:
         """Add one finished span."""
@@ -144,25 +140,7 @@ class Comparison:
                 yield self._progress(step.bytes_read, "reading weights")
 
     def look_further(self) -> Iterator[Progress]:
-        """Measure the adapters, and decompose matrices if that was asked for; yields progress."""
-        yield from self._measure_adapters()
-        yield from self._decompose()
-
-    def _measure_adapters(self) -> Iterator[Progress]:
-        """Measure the factors of the adapters, and what fp8 keeps of their updates; yields progress."""
-        if self._adapters is None:
-            return
-        before, requests, reading = self.nbytes, self.requests, perf_counter() - self._seconds
-        with closing(self._survival.again(self._sides, self._names)) as steps:  # type: ignore[type-var]
-            for step in steps:
-                self.nbytes, self.requests = before + step.bytes_read, requests + step.requests
-                self._seconds = perf_counter() - reading
-                yield self._progress(self.nbytes, "measuring what fp8 keeps of the update")
-        for done in self._adapters.read():
-            yield self._progress(self.nbytes, f"reading the adapter, {done} of {len(self._adapters.touched)} modules")
-
-    def _decompose(self) -> Iterator[Progress]:
-        """Compute the spectra of the selected matrices; yields progress."""
+        """Decompose matrices if that was asked for; yields progress."""
         if self._matrices is None:
             return
         nbytes, requests, reading = self.nbytes, self.requests, perf_counter() - self._seconds
@@ -187,12 +165,24 @@ class Comparison:
         interval = estimates.named.get("sparsity")
         sparsity = interval.estimate if interval is not None else whole.sparsity
         same_dtypes = all(pair.base.dtype == pair.tuned.dtype for pair in pairs)
-        aggregated = len(pairs) > limits.REPORT_TENSORS
-        adapter = self._adapters.adapter(self._survival, self._sides[0]) if self._adapters else None
+        swallowed = Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes)
+        parameters = sum(pair.parameters for pair in pairs)
+        fraction = 1 - interval.estimate if interval is not None else whole.update_fraction
+        tensors, found, coverage = list(map(tensor_row, pairs)), self._alignment.unmatched[-1], self._coverage()
         facts = [side.facts() for side in self._sides]
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
         canonical = canonical_names([request.base, *request.tuned], self._sides)
         resolved = {"base": named[0], "tuned": named[1:]} | request.resolved(self._device)
+        same_files = facts[0].commit == facts[-1].commit
+        answer = answers.answer(counts, parameters, sparsity, swallowed, interval, estimates.blocks, coverage, found, same_files)
+        advice = answers.advice(answer, facts[-1].ref, fraction, swallowed, interval is not None, found)
+        left_out = self._matrices.left_out if self._matrices else 0
+        notes = list(answers.notes(self._sides, self._names, self._alignment, pairs, request.eta, not plan.exact, left_out))
+        adapter = self._adapters.adapter() if self._adapters else None
+        if adapter is not None and self._adapters is not None:
+            answer = answers.of_adapter(adapter)
+            advice = answers.advice_on(adapter, answer, facts[-1].ref)
+            notes += answers.notes_on(adapter, facts[0].ref, self._adapters.stated_bases, plan.exact)
         report = SparsityReport(
             id=content_id("sparsity", ANALYSIS_VERSION, resolved),
             analysis_version=ANALYSIS_VERSION,
@@ -206,44 +196,34 @@ class Comparison:
             sparsity=sparsity,
             num_changed=counts.changed,
             num_unchanged=counts.values - counts.changed,
-            total_parameters=sum(pair.parameters for pair in pairs),
-            update_fraction=1 - interval.estimate if interval is not None else whole.update_fraction,
+            total_parameters=parameters,
+            update_fraction=fraction,
             eta=request.eta,
             probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
-            swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes),
+            swallowed=swallowed,
             interval=interval,
             intervals={path: each for path, each in estimates.named.items() if path != "sparsity"},
             blocks=estimates.blocks,
             roles=role_rows(pairs, weights),
             layers=tuple(layer_rows(pairs, weights, estimates.layers)),
-            tensors=tuple(aggregate_rows(pairs, weights) if aggregated else map(tensor_row, pairs)),
-            tensors_aggregated=aggregated,
+            tensors=tuple(first_rows(tensors)),
             magnitudes=magnitudes(read, tables),
             ulp_histogram=ulp_histogram(read, tables),
             energy=energy(tables),
-            unmatched=unmatched(self._alignment.unmatched[-1]),
+            unmatched=unmatched(found),
             trajectory=tuple(self._trajectory(collector, estimates.trajectory)),
             overlap=tuple(collector.trajectory.overlaps(weights)) if collector.trajectory else (),
             spectral=tuple(self._spectra),
-            statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval, estimates.blocks),
-            notes=(
-                *notes(
-                    self._sides, self._names, self._alignment, pairs, counts, request.eta, plan.exact, aggregated,
-                    self._matrices.left_out if self._matrices else 0,
-                ),
-                *(
-                    adapter_notes(adapter, plan.exact, facts[0].ref, self._adapters.stated_bases, self._adapters.unmerged)
-                    if adapter and self._adapters
-                    else ()
-                ),
-            ),
-            adapter=adapter,
-            coverage=self._coverage(),
+            answer=answer,
+            advice=advice,
+            notes=tuple(notes),
+            adapter=adapter and first_modules(adapter),
+            coverage=coverage,
             timing=Timing.since(start, self.nbytes, self._seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
-        )  # fmt: skip
-        if aggregated:
-            report.keep_full_rows(lambda: [tensor_row(pair) for pair in pairs])
+        )
+        report.keep_rows("tensors", lambda: tuple(tensors))
+        report.keep_rows("adapter", lambda: adapter)
         return report
 
     def _trajectory(self, collector: Collector, intervals: Sequence[Interval | None]) -> list[TrajectoryRow]:
@@ -267,15 +247,15 @@ class Comparison:
 
 
 class Counting:
-    """The counts of one span in progress, with what adapters change in it. survival: if adapters are measured."""
+    """The counts of one span in progress, with what ``adapters`` change in it, if there are any."""
 
-    def __init__(self, comparing: Comparing, span: Span, survival: SurvivalMeter | None) -> None:
-        self._comparing, self._span, self._survival = comparing, span, survival
+    def __init__(self, comparing: Comparing, span: Span, adapters: AdapterMeter | None) -> None:
+        self._comparing, self._span, self._adapters = comparing, span, adapters
 
     def add(self, chunk: Chunk) -> None:
         """Count a chunk."""
-        if self._survival is not None:
-            self._survival.watch(self._span, chunk)
+        if self._adapters is not None:
+            self._adapters.watch(self._span, chunk)
         self._comparing.add(chunk)
 
     def take(self) -> Counted:

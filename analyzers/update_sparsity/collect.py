@@ -12,7 +12,7 @@ from analyzers.numerics.intervals import Blocks
 from analyzers.records import Interval
 from analyzers.update_sparsity.count import Counted
 from analyzers.update_sparsity.estimates import Magnitudes, energy_intervals, size_intervals
-from analyzers.update_sparsity.report_rows import TOPS
+from analyzers.update_sparsity.rows import TOPS
 from analyzers.update_sparsity.statistics import Pair, Places
 from analyzers.update_sparsity.trajectory import Trajectory
 

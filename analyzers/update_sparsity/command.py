@@ -15,12 +15,12 @@ def add_options(parser: Parser) -> None:
         ("sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned --exact", "a trajectory: each step against the base and the step before"),
     )
     add_fields(parser, SparsityRequest)
-    add_outputs(parser, tensors=True)
+    add_outputs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare the checkpoints and write the report. Returns the exit status."""
-    from analyzers.update_sparsity import analyze, text
+    from analyzers.update_sparsity import analyze
 
     request = request_of(SparsityRequest, options)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.tuned[-1], text.one, text.tensors)
+    return write_one(options, analyze(request, Access(token=True, local=True)), request.tuned[-1])

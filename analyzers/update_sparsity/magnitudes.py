@@ -1,5 +1,8 @@
-"""Fields of the report on the magnitudes of updates. Field names are the JSON contract; fields may be added, never renamed."""
+"""Fields of the report on the magnitudes of updates. Field names are the JSON contract."""
 
+from typing import Annotated
+
+from analyzers.core.rows import Shown
 from analyzers.records import Record
 
 
@@ -7,14 +10,13 @@ class Summary(Record):
     """Summary of a distribution over pairs of finite values.
 
     Mean, std (of the population) and max are exact up to rounding; percentiles and min are within 1%, and exactly 0 if the true value is.
-    In quick mode count, min and max describe the pairs read, the others are estimates for all. min: null in reports made before it was
-    added.
+    In quick mode count, min and max describe the pairs read, the others are estimates for all.
     """
 
     count: int
     mean: float | None
     std: float | None
-    min: float | None = None
+    min: float | None
     median: float | None
     p25: float | None
     p50: float | None
@@ -27,22 +29,21 @@ class Summary(Record):
 class Bin(Record):
     """A bin with ``count`` elements read, of which ``changed`` changed, whose value lies in [low, high); edges have float32 precision.
 
-    share, changed_share: of all compared pairs of finite values, zeros included; null in reports made before they were added.
+    share, changed_share: of all compared pairs of finite values, zeros included.
     """
 
     low: float
     high: float
     count: int
     changed: int
-    share: float | None = None
-    changed_share: float | None = None
+    share: float
+    changed_share: float
 
 
 class Absolute(Summary):
-    """|tuned - base| over all elements, zeros included, and over the changed ones. histogram: of the nonzero values."""
+    """|tuned - base| over all elements, zeros included, and over the changed ones."""
 
     changed_only: Summary
-    histogram: tuple[Bin, ...]
 
 
 class RelativeSummary(Summary):
@@ -56,7 +57,7 @@ class RelativeSummary(Summary):
 
 
 class Relative(RelativeSummary):
-    """|tuned - base| / max(|base|, |tuned|), 0 if both are 0."""
+    """|tuned - base| / max(|base|, |tuned|), 0 if both are 0. histogram: of the nonzero values."""
 
     changed_only: RelativeSummary
     histogram: tuple[Bin, ...]
@@ -73,13 +74,13 @@ class Magnitudes(Record):
 class UlpBin(Record):
     """Pairs of finite values read whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart; 0 is unchanged.
 
-    share: of all compared pairs of finite values; null in reports made before it was added.
+    share: of all compared pairs of finite values.
     """
 
-    low: int
-    high: int
-    count: int
-    share: float | None = None
+    low: Annotated[int, Shown("At least", "count")]
+    high: Annotated[int, Shown("At most", "count")]
+    count: Annotated[int, Shown("Values read", "count")]
+    share: Annotated[float, Shown("Share", "share")]
 
     @property
     def flipped(self) -> bool:
@@ -90,5 +91,5 @@ class UlpBin(Record):
 class Energy(Record):
     """Share ``energy`` of the update's sum of squares in the largest updates, which are the share ``top`` of all compared elements."""
 
-    top: float
-    energy: float | None
+    top: Annotated[float, Shown("Largest updates", "share")]
+    energy: Annotated[float | None, Shown("Share of squared norm", "share")]

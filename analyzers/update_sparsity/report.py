@@ -1,4 +1,4 @@
-"""The request and the report of update sparsity. Field names are the JSON contract; fields may be added, never renamed.
+"""The request and the report of update sparsity. Field names are the JSON contract.
 
 Shares are numbers in [0, 1]; counts are of elements; an undefined number is null. In quick mode counts, smallest and largest values
 describe the values read; shares, means, percentiles and energy are estimates for all compared elements, weighted by stratum, most of them
@@ -9,20 +9,26 @@ an infinity only itself. It is changed by the *probe* when |tuned - base| > eta 
 (Zhu et al., arXiv 2511.08567). It is *swallowed* when the stored values differ and it is not changed.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
 from analyzers import limits
-from analyzers.base import PASTED, REFERENCE, CheckpointFacts, WeightsReport, WeightsRequest
-from analyzers.coverage import Coverage
+from analyzers.base import PASTED, REFERENCE, CheckpointFacts, WeightsRequest
+from analyzers.checkpoints import ROLES
+from analyzers.columns import Column, Table
+from analyzers.core.report import Report
+from analyzers.core.rows import Rows, Shown, columns
+from analyzers.formatting import between, count, ends, magnitude, share
 from analyzers.options import Option
 from analyzers.records import Interval, Record
-from analyzers.update_sparsity.adapters.report import Adapter
-from analyzers.update_sparsity.magnitudes import Energy, Magnitudes, UlpBin
+from analyzers.tensor_words import layer_name
+from analyzers.update_sparsity.magnitudes import Bin, Energy, Magnitudes, RelativeSummary, UlpBin
+from analyzers.update_sparsity.published import PublishedRow, published
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 10
+ANALYSIS_VERSION = 11
 
 DEFAULT_ETA = 1e-3
 
@@ -64,6 +70,14 @@ class SparsityRequest(WeightsRequest):
         return tuned
 
 
+_NORM = Shown("|update| / |base|", "share")
+_PROBED = Shown("By the probe", "share")
+_Tensors = Annotated[int, Shown("Tensors", "count")]
+_Parameters = Annotated[int, Shown("Parameters", "count")]
+_Changed = Annotated[int, Shown("Changed", "count")]
+_Sparsity = Annotated[float | None, Shown("Sparsity", "share")]
+
+
 class Probe(Record):
     """Changes by the eta probe on stored values."""
 
@@ -78,7 +92,7 @@ class Swallowed(Record):
     """
 
     count: int
-    share: float | None
+    share: Annotated[float | None, Shown("Lost to rounding", "share")]
     meaningful: bool
 
 
@@ -87,47 +101,47 @@ class RoleRow(Record):
 
     sparsity: of all their elements together; mean, std, min, max: over the sparsities of the tensors. In quick mode these four are null
     unless all the tensors were read: the spread of samples is not that of the tensors. layers: number of layers with such tensors.
-    probe_sparsity and probe_mean to probe_max: as sparsity and mean to max, by the probe; probe_mean to probe_max are null in reports made
-    before they were added. relative_norm: norm of the update divided by that of the base's values.
+    probe_sparsity and probe_mean to probe_max: as sparsity and mean to max, by the probe. relative_norm: norm of the update divided by that
+    of the base's values.
     """
 
-    layers: int
-    tensors: int
-    parameters: int
-    num_changed: int
-    sparsity: float | None
-    probe_sparsity: float | None
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    probe_mean: float | None = None
-    probe_std: float | None = None
-    probe_min: float | None = None
-    probe_max: float | None = None
-    relative_norm: float | None
+    sparsity: _Sparsity
+    mean: Annotated[float | None, Shown("Mean of tensors", "share")]
+    std: Annotated[float | None, Shown("Std", "share")]
+    min: Annotated[float | None, Shown("Least sparse tensor", "share")]
+    max: Annotated[float | None, Shown("Most sparse", "share")]
+    probe_sparsity: Annotated[float | None, _PROBED]
+    probe_mean: float | None
+    probe_std: float | None
+    probe_min: float | None
+    probe_max: float | None
+    relative_norm: Annotated[float | None, _NORM]
+    num_changed: _Changed
+    layers: Annotated[int, Shown("Layers", "count")]
+    tensors: _Tensors
+    parameters: _Parameters
 
 
 class LayerRow(Record):
-    """One layer. layer: null for tensors outside the layers; roles: role -> sparsity of its tensors in this layer.
+    """One layer. layer: null for tensors outside the layers, which come last; roles: role -> sparsity of its tensors in this layer.
 
-    low, high: a 95% interval of sparsity, in quick mode only; null also in reports made before they were added.
+    low, high: a 95% interval of sparsity, in quick mode only.
     """
 
-    layer: int | None
-    tensors: int
-    parameters: int
-    num_changed: int
-    sparsity: float | None
+    layer: Annotated[int | None, Shown("Layer", layer_name)]
+    sparsity: _Sparsity
+    num_changed: _Changed
+    tensors: _Tensors
+    parameters: _Parameters
     low: float | None = None
     high: float | None = None
-    probe_sparsity: float | None
-    relative_norm: float | None
+    probe_sparsity: Annotated[float | None, _PROBED]
+    relative_norm: Annotated[float | None, _NORM]
     roles: dict[str, float | None]
 
 
 class TensorRow(Record):
-    """One pair of tensors; in very large checkpoints all pairs of one layer, role and dtypes (``tensors`` of them, shape empty).
+    """One pair of tensors.
 
     name: in the base; tuned_name: in the tuned checkpoint. dtype, tuned_dtype: as stored. shape, parameters: of the compared part (of a
     resized embedding the rows that both have). changed_rows, changed_columns: shares of the rows (along the last axis) and columns of a
@@ -136,26 +150,25 @@ class TensorRow(Record):
     of finite values, in quick mode over those read. Numbers beyond float64 are null, and relative_norm is null with update_norm.
     """
 
-    name: str
-    tuned_name: str
-    dtype: str
-    tuned_dtype: str
-    shape: tuple[int, ...]
-    tensors: int
+    name: Annotated[str, Shown("Name", width=318)]
+    role: Annotated[str, Shown("Role")]
+    sparsity: _Sparsity
+    probe_sparsity: Annotated[float | None, _PROBED]
+    changed_rows: Annotated[float | None, Shown("Rows changed", "share")]
+    changed_columns: Annotated[float | None, Shown("Columns changed", "share")]
+    relative_norm: Annotated[float | None, _NORM]
+    num_changed: _Changed
+    values_read: Annotated[int, Shown("Values read", "count")]
+    max_update: Annotated[float | None, Shown("Largest update", "magnitude")]
+    update_norm: Annotated[float | None, Shown("|update|", "magnitude")]
+    swallowed: Annotated[int, Shown("Lost to rounding", "count")]
+    dtype: Annotated[str, Shown("Dtype")]
+    tuned_dtype: Annotated[str, Shown("Tuned dtype")]
+    shape: Annotated[tuple[int, ...], Shown("Shape", "shape", width=128)]
     parameters: int
-    values_read: int
-    role: str
     layer: int | None
-    num_changed: int
-    sparsity: float | None
     probe_num_changed: int
-    probe_sparsity: float | None
-    swallowed: int
-    changed_rows: float | None
-    changed_columns: float | None
-    max_update: float | None
-    update_norm: float | None
-    relative_norm: float | None
+    tuned_name: Annotated[str, Shown("In the tuned checkpoint", width=318)]
 
 
 class NamedTensor(Record):
@@ -221,8 +234,8 @@ class Unmatched(Record):
     resized: tuple[Resized, ...]
     integers: tuple[NamedTensor, ...]
     tied: tuple[str, ...]
-    relaid: tuple[Relaid, ...] = ()
-    moved_layers: tuple[MovedLayer, ...] = ()
+    relaid: tuple[Relaid, ...]
+    moved_layers: tuple[MovedLayer, ...]
     counts: dict[str, int]
     missing_parameters: int
     extra_parameters: int
@@ -231,7 +244,7 @@ class Unmatched(Record):
 class Step(Record):
     """Changes since the checkpoint before; for the first tuned checkpoint since the base."""
 
-    sparsity: float | None
+    sparsity: Annotated[float | None, Shown("From the one before", "share")]
     num_changed: int
     probe: Probe
 
@@ -239,19 +252,19 @@ class Step(Record):
 class TrajectoryRow(Record):
     """One tuned checkpoint against the base. Its fields are those that the report has for the last one."""
 
-    ref: str
+    ref: Annotated[str, Shown("Checkpoint")]
     commit: str
-    sparsity: float | None
-    num_changed: int
+    sparsity: Annotated[float | None, Shown("Sparsity, from the base", "share")]
+    interval: Annotated[Interval | None, Shown("95% interval", between)]
+    step: Step
+    num_changed: _Changed
     num_unchanged: int
-    total_parameters: int
+    total_parameters: Annotated[int, Shown("Parameters matched", "count")]
     update_fraction: float | None
-    interval: Interval | None
     probe: Probe
     swallowed: Swallowed
-    relative_norm: float | None
+    relative_norm: Annotated[float | None, _NORM]
     roles: dict[str, float | None]
-    step: Step
 
 
 class Overlap(Record):
@@ -260,12 +273,16 @@ class Overlap(Record):
     jaccard: shared / either; independent: pq/(p+q-pq), which is what independent changes would give.
     """
 
-    first: int
-    second: int
-    shared: int
-    either: int
-    jaccard: float | None
-    independent: float | None
+    first: Annotated[int, Shown("First", "count")]
+    second: Annotated[int, Shown("Second", "count")]
+    shared: Annotated[int, Shown("Changed in both", "count")]
+    either: Annotated[int, Shown("In either", "count")]
+    jaccard: Annotated[float | None, Shown("Jaccard", "magnitude")]
+    independent: Annotated[float | None, Shown("By chance", "magnitude")]
+
+
+def _degrees(angle: float | None) -> str:
+    return "" if angle is None else f"{angle:.3g}°"
 
 
 class Spectrum(Record):
@@ -278,31 +295,216 @@ class Spectrum(Record):
     the elements, which is the overlap expected by chance.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    k: int
-    stable_rank: float | None
-    effective_rank: float | None
-    nss: float | None
-    largest_angle_left: float | None
-    largest_angle_right: float | None
-    mean_angle_left: float | None
-    mean_angle_right: float | None
-    mask_share: float
-    principal_overlap: float | None
-    low_magnitude_overlap: float | None
+    name: Annotated[str, Shown("Matrix", width=318)]
+    shape: Annotated[tuple[int, ...], Shown("Shape", "shape", width=128)]
+    k: Annotated[int, Shown("k", "count")]
+    stable_rank: Annotated[float | None, Shown("Stable rank", "magnitude")]
+    effective_rank: Annotated[float | None, Shown("Effective rank", "magnitude")]
+    nss: Annotated[float | None, Shown("Spectral drift", "magnitude")]
+    largest_angle_left: Annotated[float | None, Shown("Angle, left", _degrees)]
+    mean_angle_left: Annotated[float | None, Shown("Mean, left", _degrees)]
+    largest_angle_right: Annotated[float | None, Shown("Angle, right", _degrees)]
+    mean_angle_right: Annotated[float | None, Shown("Mean, right", _degrees)]
+    principal_overlap: Annotated[float | None, Shown("In principal mask", "share")]
+    low_magnitude_overlap: Annotated[float | None, Shown("In low-magnitude mask", "share")]
+    mask_share: Annotated[float, Shown("By chance", "share")]
 
 
-class SparsityReport(WeightsReport):
+class AdapterModule(Record):
+    """One tensor of the base that the adapter changes, by D = merged - W in fp32.
+
+    relative_norm: |D| / |W|, in quick mode over the values read, of which there are values_read; lost_norm: as in `Survival`, of the tensor
+    in bf16; empty: whether D is 0, null where a sample shows no change. All are null for a tensor that was not read or not compared.
+    """
+
+    name: Annotated[str, Shown("Module", width=318)]
+    role: Annotated[str, Shown("Role", width=104)]
+    relative_norm: Annotated[float | None, _NORM]
+    lost_norm: Annotated[float | None, Shown("Norm lost in bf16", "share")]
+    empty: Annotated[bool | None, Shown("Changes nothing", "yes")]
+    values_read: Annotated[int, Shown("Values read", "count")]
+
+
+class Survival(Record):
+    """Survival in one format of the update D of all modules. touched: weights with an update, D != 0, among those read.
+
+    changed_share: share of these whose value in the format changes. lost_norm: |round(W + D) - round(W) - D| / |D| over them: 0 if the
+    update survives, 1 if nothing changes, more if rounding errors exceed the update. low, high: a 95% interval of lost_norm, in quick mode.
+    overflowed: weights that become infinite; they are left out of lost_norm.
+    """
+
+    lost_norm: Annotated[float | None, Shown("Norm lost", "share")]
+    low: float | None = None
+    high: float | None = None
+    changed_share: Annotated[float | None, Shown("Weights that change", "share")]
+    touched: Annotated[int, Shown("Weights with an update", "count")]
+    overflowed: Annotated[int, Shown("Overflow", "count")]
+
+
+class Adapter(Record):
+    """An adapter of the base, or several, merged into it.
+
+    adapters: as they are stored; kind: LoRA, rsLoRA, DoRA, ...; rank, scale: the largest of its modules. modules: tensors of the base that
+    change; unmatched: modules of the adapter that match nothing in the base; both end after `limits.REPORT_TENSORS` entries. survival: by
+    format, of finite weights; null where no weight with an update was read. non_finite: merged weights read that are NaN or infinite where
+    the base's are finite.
+    """
+
+    adapters: tuple[CheckpointFacts, ...]
+    kind: str
+    rank: int | None
+    scale: float | None
+    modules: Annotated[tuple[AdapterModule, ...], Rows("Modules of the adapter", key="adapter_modules")]
+    unmatched: tuple[str, ...]
+    survival: dict[Literal["bf16", "fp16"], Survival | None]
+    non_finite: int
+
+
+def _with_intervals(report: "SparsityReport", path: str, rows: Iterable[tuple[Any, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Yield rows with their intervals, which are at ``path`` in the report by the rows' names."""
+    for name, row in rows:
+        yield row | {"interval": report.intervals.get(path.format(name))}
+
+
+def _roles(report: "SparsityReport") -> Iterator[dict[str, Any]]:
+    return _with_intervals(report, "roles.{}.sparsity", ((role, {"role": role} | vars(row)) for role, row in report.roles.items()))
+
+
+def _energy(report: "SparsityReport") -> Iterator[dict[str, Any]]:
+    return _with_intervals(report, "energy.{}.energy", ((number, vars(row)) for number, row in enumerate(report.energy)))
+
+
+def _magnitudes(report: "SparsityReport") -> Iterator[dict[str, Any]]:
+    for update, of_all in (("absolute", report.magnitudes.absolute), ("relative", report.magnitudes.relative)):
+        for over, sizes in (("all", of_all), ("changed", of_all.changed_only)):
+            yield dict.fromkeys(RelativeSummary.model_fields) | {"update": update, "over": over, **vars(sizes)}
+
+
+def _survival(report: "SparsityReport") -> Iterator[dict[str, Any]]:
+    for name, found in (report.adapter.survival if report.adapter else {}).items():
+        if found is not None:
+            yield {"format": name, **vars(found)}
+
+
+# What becomes of the tensors of each list in `Unmatched`.
+_KINDS = {
+    "missing": "only in the base",
+    "extra": "only in the tuned checkpoint",
+    "integers": "no plain floats",
+    "misshapen": "another shape",
+    "resized": "compared in the rows of both",
+    "renamed": "compared under another name",
+    "relaid": "compared in another layout",
+    "tied": "counted as the embedding",
+}
+
+
+def _unmatched(report: "SparsityReport") -> Iterator[dict[str, Any]]:
+    fields = dict.fromkeys(("name", "tuned_name", "shape", "tuned_shape", "dtype", "rows", "form"))
+    for kind in _KINDS:
+        for each in getattr(report.unmatched, kind):
+            yield fields | {"kind": kind} | ({"name": each} if kind == "tied" else vars(each))
+
+
+def _trajectory(report: "SparsityReport") -> Iterator[dict[str, Any]]:
+    yield from ({"number": number} | vars(row) for number, row in enumerate(report.trajectory))
+
+
+def _intervals(report: "SparsityReport") -> Iterator[dict[str, Any]]:
+    intervals = ({"sparsity": report.interval} if report.interval else {}) | report.intervals
+    yield from ({"share": name, **vars(interval)} for name, interval in intervals.items())
+
+
+def _published(report: "SparsityReport") -> Iterator[PublishedRow]:
+    """Yield the published fine-tunes, and this one among them: if values differ, since a copy is none."""
+    if report.moved and report.sparsity is not None:
+        tuned = PublishedRow(sparsity=report.sparsity, base=report.base.ref, finetuned=report.tuned[-1].ref, algorithm="this pair", data="")
+        yield from sorted((*published(), tuned), key=lambda row: row.sparsity)
+
+
+def _size(key: str, title: str) -> Column:
+    """Return a column that writes absolute sizes as numbers and relative sizes as shares."""
+    return Column(key, title, share, cell=lambda row: (share if row["update"] == "relative" else magnitude)(row[key]))
+
+
+def _shape(key: str, title: str) -> Column:
+    def joined(row: dict[str, Any], by: str) -> str:
+        return "" if row[key] is None else by.join(map(str, row[key]))
+
+    return Column(key, title, value=lambda row: joined(row, "x") or None, cell=lambda row: joined(row, " x "))
+
+
+# Sparsity of each role, for files
+_BY_ROLE = tuple(Column(role, value=f"roles.{role}") for role in ROLES)
+_INTERVAL = Column("interval", "95% interval", cell=lambda row: between(row["interval"]), only="people")
+
+
+class SparsityReport(Report):
     """Result of a comparison: the changes from ``base`` to the last of ``tuned``, and with several tuned checkpoints the steps between.
 
     sparsity = 1 - changed / compared; num_changed + num_unchanged = values_compared: all of total_parameters, or those read in quick mode.
     total_parameters: elements of the matched tensors. Quick mode only: blocks, the number of blocks read; interval, of sparsity; intervals,
     of other estimates by their path in the report ("probe.sparsity", "roles.attention.sparsity", "magnitudes.absolute.mean",
-    "energy.0.energy", ...), over independently sampled blocks; an estimate that depends on a few blocks has none. statement: the headline
-    in one sentence; notes: the limits of the answer, tensors not compared first. adapter: what the adapter is, and what survives merging
-    it, if the last tuned checkpoint is the base with an adapter; else null.
+    "energy.0.energy", ...), over independently sampled blocks; an estimate that depends on a few blocks has none. adapter: what the adapter
+    is, and what survives merging it, if the last tuned checkpoint is the base with an adapter; else null.
     """
+
+    DERIVED: ClassVar[tuple[Table, ...]] = (
+        Table("roles", _roles, (Column("role", "Role"), columns(RoleRow)[0], _INTERVAL, *columns(RoleRow)[1:]), title="Roles"),
+        Table(
+            "layers",
+            lambda report: report.layers,
+            (
+                *columns(LayerRow)[:2],
+                Column("interval", "95% interval", cell=lambda row: ends(row.low, row.high), only="people"),
+                *columns(LayerRow)[2:],
+                *_BY_ROLE,
+            ),
+            title="Layers",
+        ),
+        Table(
+            "trajectory",
+            _trajectory,
+            (Column("number", "Number", count), *columns(TrajectoryRow), *_BY_ROLE),
+            title="Checkpoints",
+        ),
+        Table("adapter_survival", _survival, (Column("format", "Merged into"), *columns(Survival)), title="What survives a merge"),
+        Table(
+            "magnitudes",
+            _magnitudes,
+            (
+                Column("update", "Update"),
+                Column("over", "Over"),
+                Column("count", "Values", count),
+                *map(_size, ("mean", "std", "min", "p25", "p50"), ("Mean", "Std", "Smallest", "25%", "Median")),
+                *map(_size, ("p75", "p90", "p99", "max"), ("75%", "90%", "99%", "Largest")),
+                Column("median"),
+                Column("below_2_minus_8", "Below 2^-8", share),
+                Column("below_2_minus_7", "Below 2^-7", share),
+            ),
+            title="Sizes of the updates",
+        ),
+        Table("energy", _energy, (*columns(Energy), _INTERVAL), title="Energy of the update"),
+        Table("updates", lambda report: report.magnitudes.relative.histogram, columns(Bin)),
+        Table("intervals", _intervals, (Column("share"), Column("estimate"), Column("low"), Column("high"))),
+        Table(
+            "unmatched",
+            _unmatched,
+            (
+                Column("kind", "What", cell=lambda row: _KINDS[row["kind"]]),
+                Column("name", "Tensor", width=318),
+                Column("tuned_name", "In the tuned checkpoint", width=318),
+                _shape("shape", "Shape"),
+                _shape("tuned_shape", "Tuned shape"),
+                Column("dtype", "Dtype"),
+                Column("rows", "Rows compared", count),
+                Column("form", "Layout"),
+            ),
+            title="Tensors that are not compared one to one",
+        ),
+        Table("published", _published, columns(PublishedRow), title="Among published fine-tunes"),
+        Table("tensors", lambda report: report.tensors, columns(TensorRow), title="Tensors"),  # may be long: the last
+    )
 
     analyzer: Literal["sparsity"] = "sparsity"
     schema_version: int = 1
@@ -326,26 +528,28 @@ class SparsityReport(WeightsReport):
     blocks: int | None = None
     roles: dict[str, RoleRow]
     layers: tuple[LayerRow, ...]
-    tensors: tuple[TensorRow, ...]
-    tensors_aggregated: bool
+    adapter: Adapter | None = None
     magnitudes: Magnitudes
-    ulp_histogram: tuple[UlpBin, ...]
+    ulp_histogram: Annotated[tuple[UlpBin, ...], Rows("Distance in bf16 ULPs", key="ulp")]
     energy: tuple[Energy, ...]
     unmatched: Unmatched
     trajectory: tuple[TrajectoryRow, ...]
-    overlap: tuple[Overlap, ...]
-    spectral: tuple[Spectrum, ...]
-    statement: str
-    notes: tuple[str, ...]
-    coverage: tuple[Coverage, ...] = ()
-    adapter: Adapter | None = None
-
-    def ulp_shares(self) -> list[float]:
-        """Return the shares of the nonempty bins of ``ulp_histogram``; in older reports of the values read."""
-        bins = [each for each in self.ulp_histogram if each.count]
-        total = sum(each.count for each in bins)
-        return [each.count / total if each.share is None else each.share for each in bins]
+    overlap: Annotated[tuple[Overlap, ...], Rows("Overlap of the changed weights")]
+    spectral: Annotated[tuple[Spectrum, ...], Rows("Singular values and subspaces")]
+    tensors: tuple[TensorRow, ...]
 
     def subject(self) -> dict[str, str]:
         """Return the references of the base and of the last tuned checkpoint."""
         return {"base": self.base.ref, "tuned": self.tuned[-1].ref}
+
+    @property
+    def moved(self) -> bool:
+        """Return whether a value read differs by an update, and not by a conversion alone."""
+        return bool(self.num_changed or (self.swallowed.count and self.swallowed.meaningful))
+
+    def bytes_of_sample(self) -> tuple[int, int] | None:
+        """Return the bytes of the sample and of all checkpoints; matrices that were decomposed are read in addition, and not counted."""
+        if self.values_compared == self.total_parameters:
+            return None
+        every = sum(side.bytes for side in (self.base, *self.tuned))
+        return (round(every * self.values_compared / self.total_parameters) if self.spectral else self.bytes_read), every

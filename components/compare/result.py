@@ -11,10 +11,10 @@ from components.forms.form import command, permalink
 from components.parents.result import RESULT as PARENTS
 from components.parents.result import families
 from components.parents.result import measures as resemblance
+from components.results.answer import measures as changes
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Layout, Piece, Tab
 from components.sparsity.result import RESULT as SPARSITY
-from components.sparsity.result import measures as changes
 from components.text import numbers
 from components.text.headline import about_sample, answered, card, short
 from components.text.markup import head, notes
@@ -29,7 +29,8 @@ def headline(report: CompareReport, links: bool = True) -> str:
     named = ", ".join(f"{html(name)}{short(facts)}" for name, facts in zip(report.request.models, report.models, strict=True))
     others = f" <small>and {numbers.plural(len(report.candidates), 'model')} named by its card or the library</small>"
     facts = f"Read {numbers.size(report.bytes_read)} in {numbers.duration(report.timing.seconds)}"
-    own = [note for note in report.notes if note not in {*report.parents.notes, *(report.sparsity.notes if report.sparsity else ())}]
+    changed = {note.text for note in report.sparsity.notes} if report.sparsity else set()
+    own = [note for note in report.notes if note not in {*report.parents.notes, *changed}]
     return card(
         "Comparison",
         head(f"{named}{others if report.candidates else ''}", facts),

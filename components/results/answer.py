@@ -34,7 +34,7 @@ def layout_of(
         checkpoint = getattr(report, "checkpoint", None)
         sample = about_sample(checkpoint.ref, shows=True) if isinstance(checkpoint, CheckpointFacts) else ""
         return card(
-            title, _head(report), said, _tiles(report, links), more(report, links), notes(note.text for note in report.notes), sample
+            title, _head(report), said, measures(report, links), more(report, links), notes(note.text for note in report.notes), sample
         )
 
     return Layout(
@@ -77,7 +77,8 @@ def _head(report: Report) -> str:
     return head(f"{html(checkpoint.ref)}{short(checkpoint)}", f"{facts}. {numbers.duration(report.timing.seconds)}")
 
 
-def _tiles(report: Report, links: bool) -> str:
+def measures(report: Report, links: bool) -> str:
+    """Render the tiles. links: include those to the methods."""
     each = [
         ("", tile(one.label, one.value, tag(one.kind, report.tag(one)), f"<p>{prose(one.detail)}</p>" if one.detail else ""))
         for one in report.tiles()

@@ -12,15 +12,20 @@ from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import LayerRow, SparsityReport
 from components.plots.marks import COLOUR_BAR, SHARES, error_bars, line, only_value, percent, say_only
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, exactly, layout, legend, log_axis, text, threshold
-from components.sparsity.text import short
-from components.text import numbers
+from components.text import numbers, shown
 
+_SHORT = 34  # characters of a name in a figure
 _OUTSIDE = "no layer"
 _ROW = 38
 # Most columns whose numbers fit on a wide screen.
 _LABELLED = 16
 # Minimum range of the colour scale, so that tiny differences are not stretched over all colours.
 _NARROWEST = 0.02
+
+
+def short(name: str) -> str:
+    """Return a reference without its organisation."""
+    return shown(name.split("/", 1)[-1].removeprefix("sample:"), _SHORT)
 
 
 def heat_map(report: SparsityReport) -> go.Figure:
@@ -161,7 +166,7 @@ _LEAST, _MOST = -40.0, 1.0
 def ulps(report: SparsityReport) -> go.Figure:
     """Draw a histogram of the distance between pairs in bf16 ULPs, a row for each, on a logarithmic axis; most are 0."""
     bins = [each for each in report.ulp_histogram if each.count]
-    shares = [100 * share for share in report.ulp_shares()]
+    shares = [100 * each.share for each in bins]
     bars = go.Bar(
         x=shares,
         y=list(range(len(bins))),
@@ -184,9 +189,7 @@ def ulps(report: SparsityReport) -> go.Figure:
 def relative(report: SparsityReport) -> go.Figure:
     """Draw a stacked histogram of relative updates: values that changed in bf16 and values that did not."""
     bins = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
-    total = report.magnitudes.relative.count or 1  # older reports may have a count of 0
-    every = [each.count / total if each.share is None else each.share for each in bins]
-    changed = [each.changed / total if each.changed_share is None else each.changed_share for each in bins]
+    every, changed = [each.share for each in bins], [each.changed_share for each in bins]
     traces = [_bars(bins, [each.changed for each in bins], changed, "changed in bf16", COLOURS[0])]
     unchanged = [each.count - each.changed for each in bins]
     if any(unchanged):

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots.marks import COLOUR_BAR, SHARES, line, side_of
 from components.plots.style import exactly, layout, legend, text
-from components.sparsity.text import short, tuned_names
+from components.sparsity.plots import short
 
 # Most checkpoints for which numbers fit into the cells on a narrow screen.
 _LABELLED, _LABELLED_NARROW = 10, 4
@@ -20,7 +20,7 @@ _SIDE, _NAME, _BAR = 240, 22, 40
 
 def steps(report: SparsityReport) -> go.Figure:
     """Draw the sparsity against the base and the previous checkpoint, by checkpoint; clicking a role's name shows the role."""
-    rows, names = report.trajectory, [text(short(name)) for name in tuned_names(report)]
+    rows, names = report.trajectory, [text(short(name)) for name in report.request.tuned]
     curves: list[tuple[str, list[float | None]]] = [("from the base", [row.sparsity for row in rows])]
     curves.append(("from the one before", [row.step.sparsity for row in rows]))
     curves += [(role, [row.roles.get(role) for row in rows]) for role in dict.fromkeys(role for row in rows for role in row.roles)]

@@ -1,4 +1,4 @@
-"""Builds the rows of the report by role, by layer and by tensor, and the distributions of all updates."""
+"""Builds the rows of the report by role, by layer and by tensor, the distributions of all updates, and the lists of unmatched tensors."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -8,14 +8,26 @@ from typing import Any
 import numpy as np
 
 from analyzers.base import finite
-from analyzers.checkpoints import ROLES
+from analyzers.checkpoints import ROLES, Tensor, moved_layers
+from analyzers.checkpoints import Unmatched as Found
+from analyzers.core.report import first_rows
 from analyzers.numerics import PairTables
 from analyzers.numerics.sketches import Distribution
 from analyzers.records import Interval
-from analyzers.tensor_words import layer_name
 from analyzers.update_sparsity.magnitudes import Absolute, Bin, Energy, Magnitudes, Relative, RelativeSummary, Summary, UlpBin
-from analyzers.update_sparsity.report import LayerRow, RoleRow, TensorRow
-from analyzers.update_sparsity.statistics import Number, Pair, total, weigh_pairs
+from analyzers.update_sparsity.report import (
+    LayerRow,
+    Misshapen,
+    MovedLayer,
+    NamedTensor,
+    Relaid,
+    Renamed,
+    Resized,
+    RoleRow,
+    TensorRow,
+    Unmatched,
+)
+from analyzers.update_sparsity.statistics import Number, Pair, weigh, weigh_pairs
 
 # Shares of coordinates, largest updates first, whose energy is reported
 TOPS = (0.001, 0.01, 0.05)
@@ -79,43 +91,26 @@ def layer_rows(pairs: Sequence[Pair], weights: Sequence[Number], intervals: Mapp
 
 def tensor_row(pair: Pair) -> TensorRow:
     """Build the row of one pair."""
-    return _row([pair], pair.base.name, pair.tuned.name, pair.shape, [1] * (pair.stratum + 1))
-
-
-def aggregate_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> Iterator[TensorRow]:
-    """Build one row per layer, role and dtypes, for checkpoints of very many tensors."""
-    groups: dict[tuple[int | None, str, str, str], list[Pair]] = {}
-    for pair in pairs:
-        groups.setdefault((pair.base.layer, pair.base.role, pair.base.dtype, pair.tuned.dtype), []).append(pair)
-    for (layer, role, _, _), group in groups.items():
-        name = f"{layer_name(layer)}: {role}"
-        yield _row(group, name, name, (), weights)
-
-
-def _row(group: Sequence[Pair], name: str, tuned_name: str, shape: tuple[int, ...], weights: Sequence[Number]) -> TensorRow:
-    """Build the row of all pairs of one layer, role and dtypes."""
-    whole, counts = weigh_pairs(group, weights), total(pair.counts for pair in group)
-    places = [pair.places for pair in group if pair.places is not None]
-    rows, columns = sum(p.rows for p in places), sum(p.columns for p in places)
+    counts, places = pair.counts, pair.places
+    whole = weigh([(0, counts)], [1])
     any_finite = counts.values > counts.nonfinite
     return TensorRow(
-        name=name,
-        tuned_name=tuned_name,
-        dtype=group[0].base.dtype,
-        tuned_dtype=group[0].tuned.dtype,
-        shape=shape,
-        tensors=len(group),
-        parameters=sum(pair.parameters for pair in group),
+        name=pair.base.name,
+        tuned_name=pair.tuned.name,
+        dtype=pair.base.dtype,
+        tuned_dtype=pair.tuned.dtype,
+        shape=pair.shape,
+        parameters=pair.parameters,
         values_read=counts.values,
-        role=group[0].base.role,
-        layer=group[0].base.layer,
+        role=pair.base.role,
+        layer=pair.base.layer,
         num_changed=counts.changed,
         sparsity=whole.sparsity,
         probe_num_changed=counts.probe,
         probe_sparsity=whole.probe_sparsity,
         swallowed=counts.swallowed,
-        changed_rows=sum(p.changed_rows for p in places) / rows if rows else None,
-        changed_columns=sum(p.changed_columns for p in places) / columns if columns else None,
+        changed_rows=places.changed_rows / places.rows if places and places.rows else None,
+        changed_columns=places.changed_columns / places.columns if places and places.columns else None,
         max_update=whole.max_update if any_finite else None,
         update_norm=whole.update_norm if any_finite else None,
         relative_norm=whole.relative_norm,
@@ -128,7 +123,6 @@ def magnitudes(read: PairTables, weighed: PairTables) -> Magnitudes:
         absolute=Absolute(
             **_fields(read.absolute, weighed.absolute, False),
             changed_only=Summary(**_fields(read.absolute, weighed.absolute, True)),
-            histogram=_histogram(read.absolute, weighed.absolute),
         ),
         relative=Relative(
             **_relative(read.relative, weighed.relative, False),
@@ -177,3 +171,39 @@ def _histogram(read: Distribution, weighed: Distribution) -> tuple[Bin, ...]:
         )
         for b, part in zip(read.histogram(), weighed.histogram(), strict=True)
     )
+
+
+# Lists of `Unmatched` whose lengths are in ``counts``
+_LISTS = ("missing", "extra", "misshapen", "renamed", "resized", "relaid", "integers", "tied")
+
+
+def unmatched(found: Found) -> Unmatched:
+    """Build the lists of tensors that are not compared one to one, which end after `limits.REPORT_TENSORS` entries."""
+
+    def pairs(kind: type[Any], *fields: str) -> tuple[Any, ...]:
+        listed = first_rows(getattr(found, kind.__name__.lower()))
+        return tuple(kind(**_of_pair(each, kind), **{name: getattr(each, name) for name in fields}) for each in listed)
+
+    return Unmatched(
+        missing=_named(found.missing),
+        extra=_named(found.extra),
+        misshapen=pairs(Misshapen, "transposed"),
+        renamed=pairs(Renamed),
+        resized=pairs(Resized, "rows"),
+        integers=_named(found.integers),
+        tied=tuple(tensor.name for tensor in first_rows(found.tied)),
+        relaid=pairs(Relaid, "form", "agree"),
+        moved_layers=tuple(MovedLayer(layer=layer, tuned_layer=source) for layer, source in first_rows(moved_layers(found))),
+        counts={name: len(getattr(found, name)) for name in _LISTS},
+        missing_parameters=sum(tensor.elements for tensor in found.missing),
+        extra_parameters=sum(tensor.elements for tensor in found.extra),
+    )
+
+
+def _of_pair(pair: Any, kind: type[Renamed]) -> dict[str, Any]:
+    shapes = {"shape": pair.base.shape, "tuned_shape": pair.tuned.shape} if "shape" in kind.model_fields else {}
+    return {"name": pair.base.name, "tuned_name": pair.tuned.name} | shapes
+
+
+def _named(tensors: Sequence[Tensor]) -> tuple[NamedTensor, ...]:
+    return tuple(NamedTensor(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype) for tensor in first_rows(tensors))

@@ -1,0 +1,150 @@
+"""Decides what a comparison says: the answer, the advice that follows from it, and the notes."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from analyzers import limits
+from analyzers.checkpoints import Alignment, Checkpoint, Unmatched, account_notes, layout_notes, moved_layers
+from analyzers.core.notes import Advice, Note
+from analyzers.core.report import needs_the_whole
+from analyzers.coverage import Coverage
+from analyzers.numerics import PairCounts
+from analyzers.records import Interval
+from analyzers.update_sparsity.report import Adapter, AdapterModule, Survival, Swallowed
+from analyzers.update_sparsity.statistics import Pair, weigh
+from analyzers.update_sparsity.words import WORDS
+
+# In multiples of the two bytes of a bf16 value: a changed value with an index of 4 bytes, and one bit per value that marks the changed
+_LISTED, _MARKED = 3, 1 / 16
+# Up to this share of its norm an update is called kept
+_KEPT = 0.05
+_ROUNDING = 2.0**-23  # an update, as a share of the weights, that sums in fp32 leave of adapters that cancel
+
+
+def answer(
+    counts: PairCounts,
+    parameters: int,
+    sparsity: float | None,
+    swallowed: Swallowed,
+    interval: Interval | None,
+    blocks: int | None,
+    coverage: Sequence[Coverage],
+    found: Unmatched,
+    same_files: bool,
+) -> Note:
+    """Say what changed. counts: of the pairs read; parameters: elements matched; interval: of sparsity, in a sample of ``blocks``."""
+    values = counts.values
+    if sparsity is None:
+        return WORDS.note("nothing")
+    if same_files:
+        return WORDS.note("same-files")
+    if counts.changed == values:
+        return WORDS.note("all-changed", values=values)
+    if counts.changed:
+        changed = interval and Interval(estimate=1 - interval.estimate, low=1 - interval.high, high=1 - interval.low)
+        return WORDS.note("changed", changed=changed or counts.changed / values, parameters=parameters, sparsity=sparsity)
+    if counts.differ:
+        return (
+            WORDS.note("swallowed", values=values, lost=swallowed.share)
+            if swallowed.meaningful
+            else WORDS.note("conversion", values=values)
+        )
+    if interval is not None and blocks is not None:
+        return WORDS.note("none-seen", values=values, blocks=blocks, most=1 - interval.low)
+    code = "none-differ" if moved_layers(found) else needs_the_whole("unchanged", coverage, "none-differ")
+    return WORDS.note(code, values=values)
+
+
+_AFTER = {"nothing": "same-architecture", "same-files": "check-upload", "unchanged": "check-upload", "conversion": "take-smaller"}
+
+
+def advice(said: Note, model: str, update_fraction: float | None, swallowed: Swallowed, sampled: bool, found: Unmatched) -> Advice:
+    """Say what the share of changed weights means for training or for storing the update. said: the `answer` about ``model``."""
+    if said.code in ("none-differ", "none-seen"):
+        code = "layer-order" if moved_layers(found) else "use-exact" if sampled else "compare-rest"
+        return WORDS.advice(code, "dtype", model)
+    if said.code in _AFTER:
+        return WORDS.advice(_AFTER[said.code], "dtype", model)
+    if swallowed.meaningful and swallowed.count:
+        return WORDS.advice("fp32-masters", "dtype", model, lost=swallowed.share)
+    changed = update_fraction or 0.0
+    cost = min(_LISTED * changed, changed + _MARKED)
+    return WORDS.advice("ship-update", "dtype", model, cost=cost) if cost < 1 else WORDS.advice("ship-whole", "dtype", model)
+
+
+def of_adapter(adapter: Adapter) -> Note:
+    """Say what merging the adapter into bf16 loses."""
+    found = adapter.survival.get("bf16")
+    if adapter.non_finite:
+        return WORDS.note("adapter-broken", broken=adapter.non_finite)
+    if found is None or found.lost_norm is None:
+        empty = adapter.modules and all(module.empty for module in adapter.modules)
+        return WORDS.note("adapter-nothing", modules=len(adapter.modules)) if empty else WORDS.note("adapter-unmeasured")
+    if all(module.relative_norm is not None and module.relative_norm < _ROUNDING for module in adapter.modules):
+        return WORDS.note("adapter-noise", most=_ROUNDING)
+    if found.lost_norm <= _KEPT:
+        return WORDS.note("adapter-kept", lost=_bounded(found))
+    return WORDS.note("adapter-lost", lost=_bounded(found), changed=found.changed_share)
+
+
+def _bounded(found: Survival) -> Interval | float | None:
+    if found.lost_norm is None or found.low is None or found.high is None:
+        return found.lost_norm
+    return Interval(estimate=found.lost_norm, low=found.low, high=found.high)
+
+
+_WITH_ADAPTER = {"adapter-broken": "check-matrices", "adapter-kept": "merge"}
+
+
+def advice_on(adapter: Adapter, said: Note, model: str) -> Advice:
+    """Say what to do with the adapter. said: `of_adapter`."""
+    code = _WITH_ADAPTER.get(said.code, "check-adapter")
+    if said.code == "adapter-lost":
+        in_fp16 = adapter.survival.get("fp16")
+        kept = in_fp16 is not None and not in_fp16.overflowed and in_fp16.lost_norm is not None and in_fp16.lost_norm <= _KEPT
+        code = "store-fp16" if kept else "store-fp32"
+    return WORDS.advice(code, "dtype", model)
+
+
+def notes(
+    sides: Sequence[Checkpoint], names: Sequence[str], alignment: Alignment, pairs: Sequence[Pair], eta: float, sampled: bool, left_out: int
+) -> Iterator[Note]:
+    """Yield what changes how the numbers are to be read. left_out: requested matrices that were not decomposed."""
+    counts = PairCounts()
+    for pair in pairs:
+        counts.add(pair.counts)
+    if sampled:
+        yield WORDS.note("sample")
+    yield from layout_notes(alignment.unmatched[-1], "the base", "the tuned checkpoint")
+    kinds = sorted({f"{pair.base.dtype} with {pair.tuned.dtype}" for pair in pairs if pair.base.dtype != pair.tuned.dtype})
+    if kinds:
+        yield WORDS.note("dtypes", pairs=tuple(kinds[:4]))
+    if {tensor.counted_as for pair in pairs for tensor in (pair.base, pair.tuned)} != {"BF16"}:
+        yield WORDS.note("probe", eta=eta)
+    elif eta >= 2**-8:
+        yield WORDS.note("coarse-probe", eta=eta)
+    if counts.nonfinite:
+        yield WORDS.note("non-finite", pairs=counts.nonfinite)
+    if counts.values > counts.nonfinite and weigh([(0, counts)], [1]).update_norm is None:
+        yield WORDS.note("beyond-fp64")
+    if left_out:
+        most, elements, side = limits.SPECTRAL_MATRICES, limits.SPECTRAL_ELEMENTS, limits.SPECTRAL_SIDE
+        yield WORDS.note("not-decomposed", matrices=left_out, most=most, elements=elements, side=side)
+    for name, checkpoint in zip(names, sides, strict=True):
+        yield from (note.about(name) for note in account_notes(checkpoint, checkpoint.tensors))
+
+
+def notes_on(adapter: Adapter, base: str, stated: Collection[str], whole: bool) -> Iterator[Note]:
+    """Yield what the answer on an adapter leaves out. stated: bases that its configuration names; whole: everything was read."""
+    if adapter.unmatched:
+        yield WORDS.note("adapter-unmatched", modules=len(adapter.unmatched), names=adapter.unmatched)
+    if whole and (apart := [module for module in adapter.modules if not module.values_read]):
+        yield WORDS.note("adapter-apart", modules=len(apart), names=_names(apart))
+    empty = [module for module in adapter.modules if module.empty]
+    if empty and len(empty) < len(adapter.modules):
+        yield WORDS.note("adapter-empty", modules=len(empty), of=len(adapter.modules), names=_names(empty))
+    if others := sorted(name for name in stated if name.lower() != base.lower()):
+        yield WORDS.note("adapter-base", names=tuple(others))
+
+
+def _names(modules: Sequence[AdapterModule]) -> tuple[str, ...]:
+    return tuple(module.name for module in modules)

@@ -123,5 +123,5 @@ def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Find
     near = [row for row in report.candidates if (related(row) or proven(row)) and (row.distance_without or 0.0) <= _NEAR * nearest]
     akin = any(row.ref.lower() in names for row in near)
     if report.verdict != "undecided" and not akin and not any(parent.lower() in names for parent in report.parents):
-        detail = f"The model card names {', '.join(stated)} as base_model. {report.statement} Correct the card, or the upload."
+        detail = f"The model card names {', '.join(stated)} as base_model. {report.answer.text} Correct the card, or the upload."
         yield finding("base-mismatch", "warning", "The card names another base", detail)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import PrivateAttr
 
@@ -106,10 +106,14 @@ class Report(base.Report):
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """Return `tables` with every row, as far as `every` has them."""
-        return self.model_copy(update={name: self.every(name) for name in self._all_rows}).tables()
+        return self.full().tables()
+
+    def full(self) -> Self:
+        """Return the report with every row of its tables, as far as `every` has them."""
+        return self.model_copy(update={name: self.every(name) for name in self._all_rows})
 
     def _summary(self) -> tuple[Table, ...]:
-        """Return the table of one row: the report's plain fields, and its verdict in words."""
+        """Return the table of one row: the report's plain fields but those of reports in it, and its verdict in words."""
         said = (
             *(Column(name, value=partial(_subject, name=name)) for name in self.subject()),
             Column("answer", value="answer.text"),
@@ -117,7 +121,8 @@ class Report(base.Report):
             Column("covered_share"),
         )
         known = {column.key for column in said}
-        own = [column for column in rows.columns(type(self)) if not column.key.startswith(_NOT_IN_SUMMARY) and column.key not in known]
+        skipped = (*_NOT_IN_SUMMARY, *(f"{part.analyzer}_" for part in self.parts()))
+        own = [column for column in rows.columns(type(self)) if not column.key.startswith(skipped) and column.key not in known]
         return (Table("summary", lambda report: [report], (*said, *own)),)
 
     def lines(self, full: bool = False) -> list[str]:

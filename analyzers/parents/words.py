@@ -61,7 +61,8 @@ WORDS = Words(
             "{odd:count}, such as {names:names}."
         ),
         "replaced": (
-            "{model} is derived from {source}, or both come from a common ancestor; with other values: {odd:#tensor}, such as {names:names}."
+            "{model} is derived from {source}, or both come from a common ancestor; with other values: {odd:#tensor}, such as "
+            "{names:names}."
         ),
         "merged": "{model} is {source} with {adapters:list} merged in: the difference is {distance:magnitude} times its norm.",
         "base": "{model} is the base of {source}: the difference is {distance:magnitude} times its norm.",
@@ -213,7 +214,7 @@ def _run(first: "MovedLayer", last: "MovedLayer") -> str:
 def tiles(report: "ParentsReport") -> list[Tile]:
     """Return the relation, how many values are equal, how far the model is from the candidate or a fit, and what proves it."""
     best = report.candidates[0]
-    found = [relation(report), _equal(report, best)]
+    found = [relation(report), equal_values(report)]
     if report.verdict == "merge":
         found += [_unexplained(report), _exact(report)]
     elif report.verdict == "stack" or report.layer_map:
@@ -242,7 +243,9 @@ def _measured(report: "ParentsReport") -> str:
     return "fact" if report.unseen is None else "estimate"
 
 
-def _equal(report: "ParentsReport", best: "Candidate") -> Tile:
+def equal_values(report: "ParentsReport") -> Tile:
+    """Return how many values of the best candidate are equal."""
+    best = report.candidates[0]
     if best.equal_share is None:
         return _unknown("Equal values", f"Nothing of {best.ref} can be compared.")
     detail = f"In bf16, of {plural(best.compared, 'value')} in matrices of {best.ref}; by chance {share(best.equal_by_chance)}."

@@ -165,7 +165,7 @@ class _Comparison:
             notes=tuple({note.text: note for note in several}.values()),
             coverage=_coverage(parts if parents.verdict == "derived" else parts[:1]),
             timing=Timing.since(start, self._nbytes, reading - self._again),
-            environment=environment("cpu", ("numpy", "numba", "scipy", "torch", "huggingface_hub", "pydantic")),
+            environment=environment("cpu", ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )
 
     def _is_last(self, parents: ParentsReport) -> bool:
@@ -303,7 +303,7 @@ def _nearest(report: ParentsReport) -> tuple[str, str]:
 def _says(report: ParentsReport) -> tuple[int, float]:
     """Return how much a verdict says, so that the larger one has the direction: first its kind, then the share or size that supports it."""
     verdict, fit = report.verdict, report.fit
-    if verdict == "merge" and fit is not None and fit.sparse is None:
+    if verdict == "merge" and fit is not None:
         if fit.weights_by == "exact-values":
             return _SHOWN, fit.exact_share or 0.0
         explained = (fit.residual or 1.0) <= _ROUNDED * (fit.rounding or 0.0) and all(each.weight > 0 for each in fit.parents)

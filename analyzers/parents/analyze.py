@@ -351,7 +351,7 @@ class Search:
             coverage=self._coverages(order[0], stack),
             conversion=tuple(first_rows(conversion)),
             timing=Timing.since(start, self.nbytes, self._reading),
-            environment=environment(self._device or "cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
+            environment=environment(self._device or "cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
         report.keep_rows("conversion", lambda: conversion)
         return report

@@ -37,9 +37,6 @@ def _equality(facts: Facts, best: Candidate) -> Iterator[Evidence]:
 
 def _exactness(facts: Facts) -> Iterator[Evidence]:
     fit = facts.fit
-    if fit is not None and fit.sparse is not None:
-        yield _evidence("sparse", "proof", share=fit.sparse.exact_share, base=fit.sparse.base, chance=fit.sparse.exact_by_chance)
-        return
     if fit is None or fit.exact_share is None or not facts.parents:
         return
     if len(facts.parents) == 1 and (fit.exact_weights[0] == 1 or fit.exact_share < 0.5):
@@ -101,8 +98,6 @@ def notes(facts: Facts, verdict: Verdict, unseen: tuple[int, float] | None) -> I
 def _of_merge(facts: Facts, fit: Fit) -> Iterator[Note]:
     if fit.weights_by != "exact-values" and (fit.condition is None or fit.condition >= _SIMILAR):
         yield WORDS.note("one-run")
-    if fit.sparse is not None:
-        yield WORDS.note("averages")
     if fit.exceptions:
         yield WORDS.note("exceptions", layers=tuple("outside" if layer is None else f"{layer}" for layer in fit.exceptions))
     if facts.constant:

@@ -198,39 +198,16 @@ class LayerFit(Record):
     exact_share: float | None
 
 
-class SparseUpdate(Record):
-    """The update of a parent in a merge of sparse updates: multiplied by ``factor``, in a share ``kept`` of the values."""
-
-    ref: Annotated[str, Shown("Update of")]
-    factor: Annotated[float, Shown("Factor", "magnitude")]
-    kept: Annotated[float, Shown("In", "share")]
-
-
-class SparseMerge(Record):
-    """X = B + sum of c_i (P_i - B), with each update in only some of the values, and possibly the mean of several updates in one value.
-
-    exact_share: share of values that equal some choice of updates, rounded to X's dtype; exact_by_chance: the same share with the updates
-    of other values. method: "DARE" if updates were kept at random, "TIES" if the largest were kept, null if undecided.
-    """
-
-    base: str
-    updates: Annotated[tuple[SparseUpdate, ...], Rows("Sparse updates", "sparse_updates")]
-    exact_share: float
-    exact_by_chance: float
-    method: Literal["DARE", "TIES"] | None
-
-
 class Fit(Record):
     """X = sum of a_i P_i over all matrices and per layer.
 
-    weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at the same
-    weights: the interval then contains every weight at which they still do. residual: |X - fit| / |X| of least squares; rounding: the
+    weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at these
+    weights: the interval of least squares then also contains them. residual: |X - fit| / |X| of least squares; rounding: the
     residual that rounding to X's dtype alone would leave. condition: condition number of the normalised problem, 1 for orthogonal parents;
     null if it has no unique solution. exact_share: share of values that equal the combination, rounded to X's dtype, at the best weights
     (overall, or of each layer: ``exact_per_layer``); exact_by_chance: share expected for unrelated values of the same distributions;
     exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested. arithmetic: "fp32", or "stored"
-    if each product was rounded to X's dtype too. spherical: the interpolation t of a SLERP that the weights agree with. sparse: set if X is
-    a merge of sparse updates; the weights are then averages. exceptions: layers (null: outside the layers) that deviate from the
+    if each product was rounded to X's dtype too. exceptions: layers (null: outside the layers) that deviate from the
     combination if most layers are exactly the combination. outliers:
     values that differ from a candidate by more than sixteen typical values, left out of least squares and residuals.
     """
@@ -247,8 +224,6 @@ class Fit(Record):
     exact_per_layer: bool
     exact_weights: tuple[float, ...]
     arithmetic: Literal["fp32", "stored"]
-    spherical: float | None
-    sparse: SparseMerge | None = None
     exceptions: tuple[int | None, ...] = ()
     outliers: int = 0
     layers: tuple[LayerFit, ...]

@@ -19,8 +19,7 @@ from analyzers.parents.collect import (
 )
 from analyzers.parents.combination import Fitted
 from analyzers.parents.count import Chance
-from analyzers.parents.report import Candidate, Fit, LayerFit, Outliers, Parent, Source, SparseMerge, SparseUpdate
-from analyzers.parents.sparse_merge import Sparse
+from analyzers.parents.report import Candidate, Fit, LayerFit, Outliers, Parent, Source
 from analyzers.records import Interval
 
 _DOMINATE = 0.9  # share of a squared distance; if outliers carry this much, distance and cosine are also given without them
@@ -98,22 +97,9 @@ def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
         exact_per_layer=exact is not None and exact.per_layer,
         exact_weights=exact.weights if exact else (),
         arithmetic="stored" if exact and exact.stored else "fp32",
-        spherical=fitted.spherical if fitted.sparse is None else None,
-        sparse=_sparse_row(fitted.sparse, refs) if fitted.sparse is not None else None,
         exceptions=tuple(fitted.exceptions),
         outliers=sums.outliers,
         layers=tuple(layers),
-    )
-
-
-def _sparse_row(found: Sparse, refs: Sequence[str]) -> SparseMerge:
-    rows = zip(found.parents, found.factors, found.kept, strict=True)
-    return SparseMerge(
-        base=refs[found.base],
-        updates=tuple(SparseUpdate(ref=refs[i], factor=factor, kept=kept) for i, factor, kept in rows),
-        exact_share=found.share,
-        exact_by_chance=found.by_chance,
-        method=found.method or None,
     )
 
 

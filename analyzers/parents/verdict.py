@@ -48,7 +48,7 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, Note]:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
     if facts.akin[1] <= 0.5 and facts.layers < 0.5 and len(facts.parents) < 2:
         return "undecided", facts.answer("few-related", matrices=facts.akin[0], share=facts.akin[1])
-    if len(facts.parents) > 1 or (facts.fit is not None and facts.fit.sparse is not None):
+    if len(facts.parents) > 1:
         return "merge", _merge(facts)
     if facts.steps and (damage := _damage(facts)):
         return "derived", damage
@@ -108,14 +108,8 @@ def _equal_in_part(facts: Facts, best: Candidate) -> Note:
 def _merge(facts: Facts) -> Note:
     fit, terms = facts.fit, recipe(facts.parents)
     assert fit is not None
-    if fit.sparse is not None:
-        found = fit.sparse
-        terms = tuple(f"{each.factor:.3g} x that of {each.ref} in {each.kept:.3g} of them" for each in found.updates)
-        return facts.answer("merge-sparse", base=found.base, exact=found.exact_share, recipe=terms)
     if fit.exact_per_layer and facts.at_rounding:
         return facts.answer("merge-by-layer", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
-    if fit.spherical is not None and facts.at_rounding:
-        return facts.answer("merge-slerp", recipe=terms, t=fit.spherical)
     if fit.weights_by == "exact-values":
         return facts.answer("merge-exact", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
     return facts.answer("merge", recipe=terms) if facts.at_rounding else facts.answer("merge-partly", recipe=terms, residual=fit.residual)
@@ -147,8 +141,7 @@ def _derivation(facts: Facts, best: Candidate) -> Note:
     if best.equal_share == 1 and best.vectors_equal is not None and best.vectors_equal < 1:
         return facts.answer("vectors", equal=best.vectors_equal)
     if len(similar) > 1:
-        apart = [row.distance_without or 0.0 for row in similar]
-        return facts.answer("similar", sources=tuple(row.ref for row in similar), nearest=apart[0], farthest=max(apart))
+        return facts.answer("similar", sources=tuple(row.ref for row in similar), distance=best.distance_without)
     return facts.answer("derived", distance=best.distance_without)
 
 
@@ -163,5 +156,7 @@ def advise(verdict: Verdict, parents: tuple[str, ...], facts: Facts, sampled: bo
         return WORDS.advice(code, "dtype", facts.model.ref, source=parents[0])
     if verdict in ("unrelated", "undecided"):
         return WORDS.advice("read-all" if verdict == "undecided" and sampled else "other-candidates", "dtype", facts.model.ref)
+    if broken := sum(row.damaged for row in facts.conversion):
+        return WORDS.advice("repair", "check", facts.model.ref, tensors=broken)
     code = "list-layers" if verdict == "stack" else "name-one" if verdict == "derived" and len(parents) > 1 else "name-base"
     return WORDS.advice(code, "dtype", facts.model.ref, parents=parents)

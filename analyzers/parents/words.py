@@ -43,8 +43,8 @@ WORDS = Words(
             "{model} is derived from {source}, or both come from a common ancestor: the difference is {distance:magnitude} times its norm."
         ),
         "similar": (
-            "{model} is derived from one of {sources:list}, too similar to tell apart, or from a common ancestor: the differences are "
-            "{nearest:magnitude} to {farthest:magnitude} times the norm."
+            "{model} is derived from one of {sources:list}, too similar to tell apart, or from a common ancestor: {source} is nearest, at "
+            "{distance:magnitude} times its norm."
         ),
         "low-rank": (
             "{model} is derived from {source}, or both come from a common ancestor: the difference has rank {rank:count} in "
@@ -76,14 +76,12 @@ WORDS = Words(
             "{model} is a merge with weights by layer, on average {recipe:list}: {exact:share} of {values:#value} are exactly that, "
             "rounded."
         ),
-        "merge-slerp": "{model} is a spherical merge (SLERP, t = {t:ratio}): {recipe:list}.",
-        "merge-sparse": "{model} is a merge of sparse updates: {exact:share} of the values are exactly {base} plus {recipe:list}.",
         "merge-partly": "{model} is a merge and more: {recipe:list}, which leaves {residual:share} of the norm unexplained.",
         "stack": "{model} is a stack of layers of {sources:list}: {layers:#layer} equal theirs bit for bit.",
         "stack-fitted": "{model} is a stack of layers of {sources:list}, as far as the fits of {layers:#layer} tell.",
         # no relation, or not decided
         "unrelated": "{model} is not related, weight by weight, to {sources:list}.",
-        "few-values": "Not decided: {model} and {source} share only {values:#value} to compare.",
+        "few-values": "Not decided: {model} and {source} share {values:#value}, too few to tell.",
         "few-related": (
             "Not decided: {model} is related to {source} in {matrices:#matrix|matrices} with {share:share} of the values, and not in the "
             "others."
@@ -105,6 +103,7 @@ WORDS = Words(
         "list-layers": "List {parents:list} under base_model in the model card, with the layers of each.",
         "name-base": "Check that the model card names {parents:list} under base_model.",
         "name-one": "Check that the model card names one of {parents:list} under base_model.",
+        "repair": "Repair {tensors:#tensor} before you use it: training does not leave such values.",
         "see-merge": "Compare the base with its adapter (sparsity) to see what a merge keeps of it.",
         # what changes how the numbers are to be read
         "unseen": "None of the {blocks:#block} read differs: at most {unseen:share} of all blocks do, at 95% confidence.",
@@ -114,15 +113,13 @@ WORDS = Words(
         ),
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
-        "exceptions": "Not the combination, but trained on after the merge or replaced: layers {layers:list}.",
+        "exceptions": "Not the combination, but trained on after the merge, or replaced: layers {layers:list}.",
         "one-value": "{tensors:#matrix|matrices} of one value throughout, which no parent has there, such as {names:names}.",
-        "averages": "The updates are sparse: weights of the fit are averages over values with and without them.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
         "joint-rows": "Candidates have different numbers of rows: the joint fit uses the rows that all have.",
         "not-compared": "Not compared, as no matrix matches by name and shape, or all that do are constant: {names:list}.",
         "screened": "Compared in a small sample only, as less similar: {candidates:#candidate}.",
-        "card-unreadable": "{name}, the base_model of the model card, was not compared: {why}",
-        "card-itself": "{name}, the base_model of the model card, is the model itself.",
+        "card-unreadable": "{name}, the base_model of the model card, cannot be read.",
     }
 )
 # Reasons for a verdict, and what became of a tensor.
@@ -141,7 +138,6 @@ REASONS = Words(
             "{share:share} of {values:#value} are exactly the combination with the weights of their layer, rounded as stored; chance gives "
             "{chance:share}, a candidate alone {alone:share}."
         ),
-        "sparse": "{share:share} of the values are exactly {base} plus none or some updates; with those of other values {chance:share}.",
         "on-grid": "{nearest:count} of {values:#value} compared on the grid of {grid} equal those of {source} rounded on it.",
         "steps": (
             "Between neighbours in a block, {merged:share} of different values became equal and {inverted:share} changed their order, as "
@@ -288,9 +284,8 @@ def _exact(report: "ParentsReport") -> Tile:
     fit = report.fit
     if fit is None or fit.exact_share is None:
         return _unknown("Exact values", "The matrices are stored in several dtypes, or in one whose rounding is not tested.")
-    exact, chance = (fit.sparse or fit).exact_share, (fit.sparse or fit).exact_by_chance
-    detail = f"Values that equal the combination, rounded as stored; by chance {share(chance)}."
-    return Tile(label="Exact values", value=share(exact), kind="proof" if _proves(report) else "fact", detail=detail)
+    detail = f"Values that equal the combination, rounded as stored; by chance {share(fit.exact_by_chance)}."
+    return Tile(label="Exact values", value=share(fit.exact_share), kind="proof" if _proves(report) else "fact", detail=detail)
 
 
 def _unknown(label: str, why: str) -> Tile:

@@ -24,7 +24,7 @@ def ancestors(report: ParentsReport) -> list[Ancestor]:
     fit, proved = report.fit, any(each.kind == "proof" for each in report.evidence)
     by_ref = {row.ref: row for row in report.candidates}
     if fit is not None and report.verdict == "merge":
-        exact = fit.sparse is not None or proves(fit, len(report.parents))
+        exact = proves(fit, len(report.parents))
         return [Ancestor(by_ref[each.ref], each.weight, exact) for each in fit.parents if each.ref in report.parents]
     if report.verdict == "stack":
         exact = proved

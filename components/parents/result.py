@@ -17,7 +17,6 @@ TABS = (
         "Weights",
         [
             short_table(ParentsReport, "parents"),
-            short_table(ParentsReport, "sparse_updates"),
             Plot("Weights per layer", plots.layers, when=lambda report: len(report.fit.layers) > 1),
             table(ParentsReport, "layer_weights"),
         ],

@@ -42,7 +42,11 @@ def rounded(value: float, digits: int = 3, power: int = 0) -> float:
 
     So 0.8945 becomes 0.895 and 0.145 in percent 15 of two digits, although the binary numbers, or their products, are below the half.
     """
-    return float(Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(Decimal(str(value)).scaleb(power)))
+    return float(_decimal(value, digits, power))
+
+
+def _decimal(value: float, digits: int = 3, power: int = 0) -> Decimal:
+    return Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(Decimal(str(value)).scaleb(power))
 
 
 def fixed(value: float, decimals: int, power: int = 0) -> str:
@@ -81,7 +85,7 @@ def share(value: float | None) -> str:
     if 0 < percent < 0.01 or (percent > 99.9 and value < 1):
         digits = min(12, 1 - math.floor(math.log10(min(percent, 100 - percent))))
         return f"{fixed(value, digits, 2)}%"
-    return f"{rounded(value, 3, 2):.3g}%"
+    return f"{rounded(value, 3, 2):,.0f}%" if percent >= 1000 else f"{rounded(value, 3, 2):.3g}%"
 
 
 def between(interval: Any) -> str:
@@ -102,7 +106,7 @@ def magnitude(value: float | None) -> str:
         return "0"
     if 1e-3 <= abs(value) < 1e6:
         return fixed(value, 0) if abs(rounded(value)) >= 1000 else f"{rounded(value):.3g}"
-    mantissa, exponent = f"{rounded(value):.2e}".split("e")
+    mantissa, exponent = f"{_decimal(value):.2e}".split("e")  # rounded up, the largest float64 is beyond float64
     return f"{mantissa}e{int(exponent)}"
 
 

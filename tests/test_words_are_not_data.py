@@ -26,7 +26,6 @@ PENDING = {
     "analyzers/compare/analyze.py",
     "analyzers/compare/sentences.py",
     "analyzers/parents/sentences.py",
-    "analyzers/update_sparsity/sentences.py",
     "components/check/result.py",
     "components/site/share_card.py",
     "components/text/headline.py",

@@ -66,11 +66,6 @@ class AdapterMeter:
         """The models on the Hub that the configurations of the adapters name as their base."""
         return {base for each in self._merge.adapters if (base := each.configuration.base) is not None}
 
-    @property
-    def unmatched(self) -> list[str]:
-        """The modules of the adapters that match nothing in the base."""
-        return [each.name for changes in self._merge.changes for each in changes.unmatched]
-
     def watch(self, span: Span, chunk: Chunk) -> None:
         """Measure a chunk of a span."""
         name = span.tensor.name
@@ -93,7 +88,7 @@ class AdapterMeter:
             rank=max((module.rank for each in self._merge.adapters for module in each.modules), default=None),
             scale=max((update.scale for update in updates), key=abs, default=None),
             modules=tuple(self._module(name, spans) for name, spans in self._spans().items()),
-            unmatched=tuple(self.unmatched),
+            unmatched=tuple(each.name for changes in self._merge.changes for each in changes.unmatched),
             survival={name: self._survival(name) for name in GRIDS},
             non_finite=sum(lost.non_finite for lost in self._found.values()),
         )

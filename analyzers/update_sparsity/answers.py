@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from analyzers import limits
-from analyzers.checkpoints import Alignment, Checkpoint, Unmatched, account_notes, layout_notes, moved_layers
+from analyzers.checkpoints import Alignment, Checkpoint, MergedCheckpoint, Unmatched, account_notes, layout_notes, moved_layers
 from analyzers.core.notes import Advice, Note
 from analyzers.core.report import needs_the_whole
 from analyzers.coverage import Coverage
@@ -54,7 +54,7 @@ def answer(
     return WORDS.note(code, values=values)
 
 
-_AFTER = {"nothing": "same-architecture", "same-files": "check-upload", "unchanged": "check-upload", "conversion": "take-smaller"}
+_AFTER = {"nothing": "read-more", "same-files": "check-upload", "unchanged": "check-upload", "conversion": "take-smaller"}
 
 
 def advice(said: Note, model: str, update_fraction: float | None, swallowed: Swallowed, sampled: bool, found: Unmatched) -> Advice:
@@ -109,16 +109,17 @@ def notes(
     sides: Sequence[Checkpoint], names: Sequence[str], alignment: Alignment, pairs: Sequence[Pair], eta: float, sampled: bool, left_out: int
 ) -> Iterator[Note]:
     """Yield what changes how the numbers are to be read. left_out: requested matrices that were not decomposed."""
+    stored = [pair for pair in pairs if not isinstance(sides[-1], MergedCheckpoint)]  # whose sums are computed in fp32
     counts = PairCounts()
     for pair in pairs:
         counts.add(pair.counts)
     if sampled:
         yield WORDS.note("sample")
     yield from layout_notes(alignment.unmatched[-1], "the base", "the tuned checkpoint")
-    kinds = sorted({f"{pair.base.dtype} with {pair.tuned.dtype}" for pair in pairs if pair.base.dtype != pair.tuned.dtype})
+    kinds = sorted({f"{pair.base.dtype} with {pair.tuned.dtype}" for pair in stored if pair.base.dtype != pair.tuned.dtype})
     if kinds:
         yield WORDS.note("dtypes", pairs=tuple(kinds[:4]))
-    if {tensor.counted_as for pair in pairs for tensor in (pair.base, pair.tuned)} != {"BF16"}:
+    if {tensor.counted_as for pair in stored for tensor in (pair.base, pair.tuned)} - {"BF16"}:
         yield WORDS.note("probe", eta=eta)
     elif eta >= 2**-8:
         yield WORDS.note("coarse-probe", eta=eta)
@@ -135,8 +136,6 @@ def notes(
 
 def notes_on(adapter: Adapter, base: str, stated: Collection[str], whole: bool) -> Iterator[Note]:
     """Yield what the answer on an adapter leaves out. stated: bases that its configuration names; whole: everything was read."""
-    if adapter.unmatched:
-        yield WORDS.note("adapter-unmatched", modules=len(adapter.unmatched), names=adapter.unmatched)
     if whole and (apart := [module for module in adapter.modules if not module.values_read]):
         yield WORDS.note("adapter-apart", modules=len(apart), names=_names(apart))
     empty = [module for module in adapter.modules if module.empty]

@@ -22,7 +22,7 @@ class PublishedRow(Record):
 
     finetuned: Annotated[str, Shown("Tuned")]
     sparsity: Annotated[float, Shown("Sparsity in bf16", "share")]
-    base: Annotated[str, Shown("From")]
+    base_model: Annotated[str, Shown("From")]
     algorithm: Annotated[str, Shown("Algorithm")]
     data: Annotated[str, Shown("Data")]
 
@@ -33,7 +33,7 @@ def published() -> tuple[PublishedRow, ...]:
     with _TABLE.open(newline="", encoding="utf-8") as file:
         rows = [
             PublishedRow(
-                base=row["base"],
+                base_model=row["base"],
                 finetuned="the authors' own" if row["finetuned"] == "OURS" else row["finetuned"],
                 algorithm=row["algorithm"],
                 data=row["data"],

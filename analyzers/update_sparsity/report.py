@@ -418,7 +418,7 @@ def _intervals(report: "SparsityReport") -> Iterator[dict[str, Any]]:
 def _published(report: "SparsityReport") -> Iterator[PublishedRow]:
     """Yield the published fine-tunes, and this one among them: if values differ, since a copy is none."""
     if report.moved and report.sparsity is not None:
-        tuned = PublishedRow(sparsity=report.sparsity, base=report.base.ref, finetuned=report.tuned[-1].ref, algorithm="this pair", data="")
+        tuned = PublishedRow(sparsity=report.sparsity, base_model=report.base.ref, finetuned=report.tuned[-1].ref, algorithm="this pair", data="")
         yield from sorted((*published(), tuned), key=lambda row: row.sparsity)
 
 

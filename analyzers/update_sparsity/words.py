@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
-from analyzers.formatting import between, count, magnitude, plural, share
+from analyzers.formatting import between, count, ends, magnitude, plural, share
 from analyzers.update_sparsity.published import less_sparse, published
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ WORDS = Words(
         "changed": "{changed:share} of {parameters:#matched weight} changed in bf16: sparsity {sparsity:share}.",
         "all-changed": "Every weight changed in bf16, of {values:#weight} compared.",
         "swallowed": "No weight changed in bf16, of {values:#weight} compared; {lost:share} differ as stored, below bf16 resolution.",
-        "conversion": "No weight changed in bf16, of {values:#weight} compared: the sides differ by their stored dtype alone.",
+        "conversion": "No weight changed in bf16, of {values:#weight} compared: the sides differ only as stored, in other dtypes.",
         "unchanged": "Nothing changed: all {values:#weight} are the same on both sides.",
         "none-differ": "No weight differs, of {values:#weight} compared.",
-        "none-seen": "No weight differs, of {values:#weight} read in {blocks:#block}: at most {most:share} of all do, with 95% confidence.",
+        "none-seen": "No weight differs, of {values:#weight} read in {blocks:#block}: with 95% confidence at most {most:share} do.",
         "same-files": "Both sides are the same checkpoint, file for file.",
-        "nothing": "No values could be compared.",
+        "nothing": "No value was compared: the sample has none of both sides.",
         # what a merge keeps of an adapter
         "adapter-kept": "Merged into bf16, the adapter keeps its update: rounding errors are {lost:share} of the update's norm.",
         "adapter-lost": (
@@ -34,7 +34,7 @@ WORDS = Words(
         "adapter-unmeasured": "What a merge keeps of the adapter was not measured: no weight that was read changes by a finite amount.",
         "adapter-broken": "The adapter breaks the base: {broken:#finite weight|finite weights} NaN or infinite once it is merged.",
         # advice
-        "same-architecture": "Compare two checkpoints of the same architecture.",
+        "read-more": "Read more: use exact mode, or a larger budget.",
         "check-upload": "If one was to be trained from the other, check that the right checkpoint was uploaded.",
         "compare-rest": "Compare the other weights before you say that nothing was trained.",
         "use-exact": "Use exact mode before you say that nothing was trained.",
@@ -68,7 +68,6 @@ WORDS = Words(
             "Not decomposed: {matrices:#matrix|matrices} (at most {most:count}, of at most {elements:count} elements and {side:count} on "
             "the shorter side)."
         ),
-        "adapter-unmatched": "Not merged, for want of a counterpart in the base: {modules:#module} of the adapter ({names:names}).",
         "adapter-apart": "Not compared, for want of a tensor of their own in the base: {modules:#module} of the adapter ({names:names}).",
         "adapter-empty": "Modules whose update is 0: {modules:count} of {of:count} ({names:names}).",
         "adapter-base": "The adapter's configuration names another base: {names:names}.",
@@ -79,7 +78,7 @@ WORDS = Words(
 def tiles(report: "SparsityReport") -> list[Tile]:
     """Return what changed, what rounding loses of the update, the size of a change, and the place among published fine-tunes."""
     measured = "estimate" if report.sampled else "fact"
-    bounds = f" 95% interval of sparsity: {between(report.interval)}." if report.interval else ""
+    bounds = f" 95% interval {ends(1 - report.interval.high, 1 - report.interval.low)}." if report.interval else ""
     return [
         Tile(
             label="Changed in bf16",
@@ -101,8 +100,8 @@ def _swallowed(report: "SparsityReport", measured: str) -> Tile:
         label=label,
         value=share(found.share),
         kind=measured,
-        detail=f"{plural(found.count, 'weight')} read that differ as stored and not in bf16. By the probe, more than "
-        f"{magnitude(report.eta)} of the larger value: sparsity {share(report.probe.sparsity)}.",
+        detail=f"Differ as stored and not in bf16: {plural(found.count, 'weight')} read. Sparsity by the probe, more than "
+        f"{magnitude(report.eta)} of the larger value: {share(report.probe.sparsity)}.",
     )
 
 
@@ -110,7 +109,7 @@ def _lost(adapter: "Adapter", measured: str) -> Tile:
     label, found = "Lost when merged into bf16", adapter.survival.get("bf16")
     if found is None or found.lost_norm is None:
         return Tile(label=label, value="Cannot tell", kind="undecided", detail="No weight was read that the adapter changes.")
-    bounds = f" 95% interval: {between(found)}." if found.low is not None else ""
+    bounds = f" 95% interval {between(found)}." if found.low is not None else ""
     return Tile(
         label=label,
         value=share(found.lost_norm),

@@ -137,7 +137,7 @@ def among_published(report: SparsityReport) -> go.Figure:
     hover = "%{customdata[0]}<br>from %{customdata[1]}<br>%{customdata[3]}sparsity %{customdata[2]}"
     for style, algorithm in enumerate(algorithms):
         found = [row for row in rows if row.algorithm == algorithm]
-        details = [[text(row.finetuned), text(row.base), f"{100 * row.sparsity:.1f}%", f"{text(row.data)}<br>"] for row in found]
+        details = [[text(row.finetuned), text(row.base_model), f"{100 * row.sparsity:.1f}%", f"{text(row.data)}<br>"] for row in found]
         marker = {"symbol": MARKERS[style], "size": 10, "color": COLOURS[style], "opacity": 0.85}
         x, y = [100 * row.sparsity for row in found], [text(algorithm)] * len(found)
         figure.add_trace(line(algorithm, x, y, style, hover, details, mode="markers", marker=marker))

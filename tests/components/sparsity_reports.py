@@ -6,6 +6,7 @@ from typing import Any
 
 from analyzers.base import Environment, Timing
 from analyzers.update_sparsity.report import SparsityReport
+from analyzers.update_sparsity.words import WORDS
 from tests.components.dtype_reports import HOSTILE
 
 _ROLES = ("attention", "mlp", "norm")
@@ -32,7 +33,6 @@ def tensor(name: str, layer: int | None, role: str, **changes: Any) -> dict[str,
         "dtype": "BF16",
         "tuned_dtype": "BF16",
         "shape": (64, 32),
-        "tensors": 1,
         "parameters": 2048,
         "values_read": 2048,
         "role": role,
@@ -57,32 +57,26 @@ def _summary(scale: float, count: int) -> dict[str, Any]:
 
 
 def _magnitudes(swallowed: bool = False) -> dict[str, Any]:
+    """Make magnitudes whose bins are those of 1.7 million values; ``swallowed``: some below the resolution of bf16."""
     edges = [2.0**e * (1 + q / 4) for e in range(-12 if swallowed else -8, 1) for q in range(4)]
-    bins = [
-        {
-            "low": low,
-            "high": high,
-            "count": round(9e4 * math.exp(-((math.log2(low) + 6) ** 2) / 6)) + 2,
-            "changed": 0 if low < 2**-9 else 1 if low < 2**-8 else round(9e4 * math.exp(-((math.log2(low) + 6) ** 2) / 6)) + 2,
-        }
-        for low, high in pairwise(edges)
-    ]
-    below = {"below_2_minus_8": 0.7, "below_2_minus_7": 0.8}
-    absolute = _summary(1e-5, 1_700_000) | {"changed_only": _summary(1e-4, 425_000), "histogram": bins}
-    relative = (
-        _summary(1e-3, 1_700_000)
-        | below
-        | {"changed_only": _summary(1e-2, 425_000) | {"below_2_minus_8": 0.0, "below_2_minus_7": 0.25}, "histogram": bins}
-    )
+    bins = []
+    for low, high in pairwise(edges):
+        count = round(9e4 * math.exp(-((math.log2(low) + 6) ** 2) / 6)) + 2
+        changed = 0 if low < 2**-9 else 1 if low < 2**-8 else count
+        shares = {"share": count / 1_700_000, "changed_share": changed / 1_700_000}
+        bins.append({"low": low, "high": high, "count": count, "changed": changed, **shares})
+    absolute = _summary(1e-5, 1_700_000) | {"changed_only": _summary(1e-4, 425_000)}
+    below = {"below_2_minus_8": 0.0, "below_2_minus_7": 0.25}
+    relative = _summary(1e-3, 1_700_000) | below | {"changed_only": _summary(1e-2, 425_000) | below, "histogram": bins}
     return {"absolute": absolute, "relative": relative, "nonfinite": 0}
 
 
 def unmatched(**found: Any) -> dict[str, Any]:
     """Make the field of unmatched tensors, with the counts of those given."""
-    kinds = ("missing", "extra", "misshapen", "renamed", "resized", "integers", "tied")
+    kinds = ("missing", "extra", "misshapen", "renamed", "resized", "relaid", "integers", "tied")
     lists: dict[str, Any] = {kind: found.get(kind, ()) for kind in kinds}
-    rest = {"counts": {kind: len(lists[kind]) for kind in kinds}, "missing_parameters": 0, "extra_parameters": 0}
-    return lists | rest | {name: value for name, value in found.items() if name not in kinds}
+    rest = {"moved_layers": (), "counts": {kind: len(lists[kind]) for kind in kinds}, "missing_parameters": 0, "extra_parameters": 0}
+    return lists | rest
 
 
 def trajectory(count: int) -> dict[str, Any]:
@@ -193,10 +187,9 @@ def sparsity_report(depth: int = 4, **changes: Any) -> SparsityReport:
         },
         "layers": [*inside, outside],
         "tensors": [tensor(f"model.layers.{i}.mlp.up_proj.weight", i, "mlp") for i in range(depth)],
-        "tensors_aggregated": False,
         "magnitudes": _magnitudes(),
         "ulp_histogram": [
-            {"low": low, "high": high, "count": count}
+            {"low": low, "high": high, "count": count, "share": count / 1_700_000}
             for low, high, count in ((0, 0, 1_275_000), (1, 1, 300_000), (2, 2, 100_000), (3, 3, 0), (4, 7, 20_000), (8, 15, 5_000))
         ],
         "energy": [{"top": top, "energy": energy} for top, energy in ((0.001, 0.1), (0.01, 0.4), (0.05, 0.8))],
@@ -204,8 +197,8 @@ def sparsity_report(depth: int = 4, **changes: Any) -> SparsityReport:
         "trajectory": (),
         "overlap": (),
         "spectral": (),
-        "statement": "75% of the weights are unchanged in bf16.",
-        "notes": (),
+        "answer": WORDS.note("changed", changed=0.25, parameters=1_700_000, sparsity=0.75),
+        "advice": WORDS.advice("ship-update", "dtype", "org/tuned", cost=0.3125),
     }
     return SparsityReport.model_validate(fields | changes)
 
@@ -241,6 +234,7 @@ def hostile_sparsity_report() -> SparsityReport:
         misshapen=[pair | shapes | {"transposed": True}],
         renamed=[pair],
         resized=[pair | shapes | {"rows": 1}],
+        relaid=[pair | {"form": HOSTILE, "agree": True}],
         integers=[named],
         tied=[HOSTILE],
     )
@@ -255,6 +249,5 @@ def hostile_sparsity_report() -> SparsityReport:
         trajectory=rows,
         overlap=several["overlap"],
         spectral=[spectrum(HOSTILE)],
-        statement=HOSTILE,
-        notes=(HOSTILE,),
+        notes=(WORDS.note("dtypes", pairs=(HOSTILE,)),),
     )

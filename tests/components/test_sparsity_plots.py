@@ -97,7 +97,7 @@ def test_steps_of_bf16_are_named_and_empty_ones_left_out() -> None:
 
 def test_sign_flips_are_named_and_every_bar_has_a_name() -> None:
     ends = [(0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 31), (32, 63), (64, 127), (128, 255), (16_384, 32_767)]
-    bins = [{"low": low, "high": high, "count": 5} for low, high in ends]
+    bins = [{"low": low, "high": high, "count": 5, "share": 0.1} for low, high in ends]
     for count in range(1, len(bins) + 1):
         figure = plots.ulps(sparsity_report(ulp_histogram=bins[-count:]))
         assert figure.layout.yaxis.tickvals == figure.data[0].y == tuple(range(count))

@@ -8,7 +8,7 @@ import pytest
 from analyzers.dtype_detection.columns import TENSORS
 from analyzers.dtype_detection.report import VERDICT_WORDS, Verdict
 from analyzers.precision_variants import PrecisionReport
-from analyzers.update_sparsity.columns import TENSORS as CHANGES
+from analyzers.update_sparsity import SparsityReport
 from components.dtype.tables import representable
 from components.dtype.text import captions
 from components.results.answer import table as declared_table
@@ -49,7 +49,7 @@ def test_the_verdict_on_a_tensor_is_in_words() -> None:
     [
         (lambda: Sortable(TENSORS, "m"), report),
         (lambda: declared_table(PrecisionReport, "tensors").table, precision_report),
-        (lambda: Sortable(CHANGES, "m"), sparsity_report),
+        (lambda: declared_table(SparsityReport, "tensors").table, sparsity_report),
     ],
 )
 def test_no_number_and_no_role_is_cut_off(build: Callable[[], Sortable], of: Callable[[], Any]) -> None:

@@ -19,7 +19,7 @@ from analyzers.numerics import Accumulator, PairCounter, PairTables, few_signifi
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.quantization_formats import FORMATS
 from analyzers.numerics.warm_up import warm_up
-from analyzers.update_sparsity.adapters.survival import _GRIDS
+from analyzers.update_sparsity.adapters import GRIDS
 
 loops = {
     f"{name}.{attribute}": loop
@@ -60,7 +60,7 @@ row_kernels.informative_rows(codes["F16"], 128, 10, 5, 10, 0, 3)
 row_kernels.informative_rows(codes["F32"], 128, 23, 8, 8, 0, 16)
 for form in FORMATS.values():
     quantize_kernels.rounding_error(integers, *form, 1.0, False)
-for form in _GRIDS.values():
+for form in GRIDS.values():
     quantize_kernels.update_lost(integers, integers, *form, (np.float32(1), np.float32(1)))
 quantize_kernels.sizes(integers, integers)
 pair_kernels.bin_of(1.0)

@@ -15,7 +15,7 @@ from analyzers.checkpoints.matching.align import Group
 from analyzers.records import Interval
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer, Counted
-from analyzers.update_sparsity.report_rows import TOPS, energy, layer_rows, magnitudes, role_rows
+from analyzers.update_sparsity.rows import TOPS, energy, layer_rows, magnitudes, role_rows
 from analyzers.update_sparsity.statistics import weigh_pairs
 from tests.update_sparsity.checkpoints import BF16
 
@@ -130,7 +130,7 @@ def _role(name: str) -> str:
 
 
 def kind(path: str) -> str:
-    """Return the kind of an estimate, as named in accuracy.csv."""
+    """Return the kind of an estimate."""
     first, last = path.split(".")[0], path.split(".")[-1]
     if last in ("relative_norm", "std", "max"):
         return f"{last.replace('_', ' ')} of {first}" if first in ("roles", "layers") else last.replace("_", " ")

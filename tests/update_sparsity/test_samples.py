@@ -106,7 +106,7 @@ def test_the_trajectory() -> None:
 def test_the_trajectory_ends_in_what_its_last_checkpoint_alone_gives() -> None:
     alone = steady(compare("sample:tiny-bf16", "sample:tiny-tuned"))
     last = steady(compare("sample:tiny-bf16", "sample:tiny-step-2", "sample:tiny-tuned"))
-    for name in ("tensors", "roles", "layers", "magnitudes", "ulp_histogram", "energy", "sparsity", "probe", "statement"):
+    for name in ("tensors", "roles", "layers", "magnitudes", "ulp_histogram", "energy", "sparsity", "probe", "answer"):
         assert alone[name] == last[name], name
 
 
@@ -116,8 +116,7 @@ def test_a_copy_in_another_dtype(copy: str, nothing_stored: bool) -> None:
     agree(report, together(load(folder("tiny-bf16")), load(folder(copy))))
     assert not report.swallowed.meaningful
     assert (report.num_changed == 0) == (report.swallowed.count == 0) == nothing_stored or copy == "tiny-bf16-as-fp16"
-    assert any("different dtypes" in note for note in report.notes)
-    assert any("measure different things" in note for note in report.notes)
+    assert [note.code for note in report.notes] == ["dtypes", "probe"]
 
 
 def test_the_other_way_round_is_the_same() -> None:
@@ -130,11 +129,11 @@ def test_the_other_way_round_is_the_same() -> None:
 def test_the_same_twice() -> None:
     report = compare("sample:tiny-bf16", "sample:tiny-bf16")
     assert (report.sparsity, report.num_changed, report.probe.num_changed, report.swallowed.count) == (1, 0, 0, 0)
-    assert "same checkpoint" in report.statement and "nothing changed" in report.statement
+    assert report.answer.code == "same-files"
     assert [each.energy for each in report.energy] == [None] * 3
     other = compare("sample:tiny-bf16", "sample:tiny-sharded")
     assert other.sparsity == 1 and other.num_changed == 0
-    assert other.statement == f"None of the {other.num_unchanged:,} weights compared differ."
+    assert other.answer.code == "unchanged" and other.answer.values == {"values": other.total_parameters}
 
 
 def test_two_runs_give_the_same_report() -> None:

@@ -21,7 +21,6 @@ from tests.browser.visitor_steps import (
     shown,
     stop,
     taken_along,
-    within_the_screen,
 )
 
 BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"
@@ -143,10 +142,6 @@ def test_its_link_shows_the_stored_result(open_page: OpenPage, offline: str, wid
     expect(page.locator(".m-stored")).to_contain_text("not computed again")
     fits(page, (*TABS, "Over time"), dark)
     assert serious(page) == []
-    page.goto(f"{offline}/library/family/{quote('sample:tiny-step-1')}")
-    expect(page.get_by_role("row", name=re.compile(TUNED))).to_be_visible()
-    within_the_screen(page, tables=True)
-    assert serious(page) == []
 
 
 @pytest.mark.exhaustive
@@ -161,12 +156,6 @@ def test_a_suggested_model_becomes_a_parent(open_page: OpenPage, offline: str) -
     expect(field(page, "m-model-1")).to_have_value(re.compile(BASE))
     page.get_by_role("button", name="Compare", exact=True).click()
     _compared(page, TUNED)
-    page.get_by_role("link", name=f"Family of {BASE}").click()
-    expect(page.locator("h1")).to_have_text(f"Family of {BASE}")
-    expect(page.get_by_role("row", name=re.compile(f"{TUNED} derived"))).to_contain_text("proven")
-    page.get_by_role("row", name=re.compile(TUNED)).get_by_role("link").last.click()
-    expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
-    assert page.locator('meta[property="og:title"]').get_attribute("content") == f"Parents: {TUNED}"
 
 
 @pytest.mark.exhaustive

@@ -142,8 +142,9 @@ class _Comparison:
         named = [(each.ref, each.commit) for each in self._facts] + [(each.ref, each.commit) for each in found]
         options = request.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
         reading = sum(part.timing.reading_seconds for part in (parents, sparsity) if part)
-        parts = [parents, *([sparsity] if sparsity else [])]
-        several = [*_of_others(parents), *notes, *(note for part in parts for note in part.notes)]
+        counted = sparsity if parents.verdict == "derived" else None  # the answer rests on it
+        known = {note.code for note in parents.notes}
+        more = [note for note in counted.notes if note.code not in known] if counted else []
         return CompareReport(
             id=content_id("compare", ANALYSIS_VERSION, options | {"models": named}),
             analysis_version=ANALYSIS_VERSION,
@@ -162,8 +163,8 @@ class _Comparison:
             bytes_read=self._nbytes,
             answer=_answer(parents, sparsity),
             advice=_advice(parents, sparsity),
-            notes=tuple({note.text: note for note in several}.values()),
-            coverage=_coverage(parts if parents.verdict == "derived" else parts[:1]),
+            notes=(*_of_others(parents), *notes, *parents.notes, *more),
+            coverage=_coverage([parents, counted] if counted else [parents]),
             timing=Timing.since(start, self._nbytes, reading - self._again),
             environment=environment("cpu", ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )

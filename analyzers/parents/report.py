@@ -368,5 +368,6 @@ class ParentsReport(Report):
 
     def bytes_of_sample(self) -> tuple[int, int] | None:
         """Return the bytes read and those of all checkpoints, if a sample was read."""
-        stored = sum(counted.bytes for each in self.coverage for counted in each.classes.values())
-        return None if self.unseen is None else (min(self.bytes_read, stored), stored)
+        best, stored = self.candidates[0], sum(counted.bytes for each in self.coverage for counted in each.classes.values())
+        read = min(self.bytes_read, round(stored * best.compared / max(1, best.parameters)))  # some tensors are read again
+        return None if self.unseen is None else (read, stored)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
-from analyzers.formatting import cosine, count, listed, magnitude, plural, share
+from analyzers.formatting import cosine, count, magnitude, plural, share
 from analyzers.tensor_words import layer_range
 
 if TYPE_CHECKING:
@@ -226,9 +226,10 @@ def tiles(report: "ParentsReport") -> list[Tile]:
 
 def relation(report: "ParentsReport") -> Tile:
     """Return the relation, with the kind of evidence for it."""
+    if report.construction is not None and report.verdict == "derived":
+        return Tile(label="Relation", value="By an adapter", kind="fact", detail="The references say so.")
     kind = "undecided" if report.verdict == "undecided" else "proof" if _proves(report) else "inference"
-    detail = f"{report.checkpoint.ref} and {listed(report.parents)}." if report.parents else ""
-    return Tile(label="Relation", value=_RELATIONS[report.verdict], kind=kind, detail=detail)
+    return Tile(label="Relation", value=_RELATIONS[report.verdict], kind=kind)
 
 
 def _proves(report: "ParentsReport") -> bool:

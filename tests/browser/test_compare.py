@@ -25,7 +25,7 @@ from tests.browser.visitor_steps import (
 
 BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"
 PAIR = "tiny-bf16 and tiny-tuned"
-TABS = ("Ancestry", "Candidates", "Where", "How much", "Published", "Tensors", "Matching", "Share")
+TABS = ("Ancestry", "Weights", "Where", "How much", "Tensors")
 
 
 def _query(*models: str) -> str:
@@ -51,21 +51,17 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     _compared(page, TUNED)
     _picked(page, BASE, TUNED)
     answer = page.locator("#m-result .m-answer").inner_text()
-    expect(page.locator("#m-result .m-headline ~ .m-tiles .m-tile")).to_have_count(3)
+    expect(page.locator("#m-result .m-headline ~ .m-tiles .m-tile")).to_have_count(4)
     expect(page.locator("#m-result .js-plotly-plot:visible").get_by_text("1.000 proven")).to_be_visible()
     expect(drawn_in(page, "Where")).to_have_count(2)
     expect(drawn_in(page, "How much").get_by_text("smallest relative bf16 ULP, 2⁻⁸")).to_be_visible()
-    page.get_by_role("tab", name="Published").click()
-    expect(page.locator("tr.m-marked")).to_contain_text("this pair")
     page.get_by_role("tab", name="Tensors").click()
-    expect(page.locator("#m-tensors").get_by_text("model.embed_tokens.weight").first).to_be_visible()
-    page.get_by_role("tab", name="Matching").click()
-    expect(page.get_by_text("205,376 parameters have a counterpart")).to_be_visible()
-    for optional in ("Over time", "Spectral", "Layer map"):
+    expect(page.locator("#m-tensors-table").get_by_text("model.embed_tokens.weight").first).to_be_visible()
+    for optional in ("Over time", "Matching", "Layer map"):
         expect(page.get_by_role("tab", name=optional)).to_have_count(0)
     shared(page, f"{offline}/compare?{_query(BASE, TUNED)}&mode=quick", f"mantissa compare {BASE} {TUNED}")
     report = json.loads(json_of(page, "sample-tiny-bf16-sample-tiny-tuned-compare.json"))
-    assert answer == report["relation"]["sentence"]
+    assert answer == report["answer"]["text"]
     assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == answer
 
 
@@ -102,7 +98,6 @@ def test_a_link_to_the_former_page_fills_pickers_and_options_and_runs(open_page:
     page = open_page(f"{offline}/sparsity?base={quote(BASE)}{names}&mode=exact&include=mlp&eta=0.005")
     _compared(page, TUNED)
     _picked(page, BASE, "sample:tiny-step-1", TUNED)
-    expect(page.locator("#m-result .m-tiles").first).to_contain_text("more than 0.005 of the larger one")
     page.get_by_role("button", name="Options").click()
     expect(page.get_by_label("Exact: every byte")).to_be_checked()
     expect(page.get_by_label("Only tensors whose name matches")).to_have_value("mlp")

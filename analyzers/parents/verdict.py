@@ -8,7 +8,7 @@ from analyzers.parents.facts import BEYOND_CHANCE, FEWEST, RELATED, Facts, alike
 from analyzers.parents.report import FAITHFUL, Candidate, Conversion, Verdict
 from analyzers.parents.words import WORDS, recipe
 
-_NAMED = 3  # most tensors that an answer names
+_NAMED = 1  # most tensors that an answer names
 # Classes of tensors that make two models different, beside an adapter's.
 _DIFFERENT = ("unmatched", "undecoded", "excluded", "empty")
 

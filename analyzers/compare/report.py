@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -75,6 +75,8 @@ class CompareReport(Report):
     the models are not related. bytes_read: by all passes, those included that only decide which model to explain. coverage: of each
     checkpoint, by the reports that the answer rests on, the smaller one where both have it.
     """
+
+    APART: ClassVar[tuple[str, ...]] = ("parents_", "sparsity_")
 
     analyzer: Literal["compare"] = "compare"
     schema_version: int = 1

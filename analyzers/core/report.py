@@ -31,6 +31,8 @@ class Report(base.Report):
 
     # Tables that are computed from fields, beside those that `rows.Rows` declares.
     DERIVED: ClassVar[tuple[Table, ...]] = ()
+    # Fields whose figures are in tables of their own, and not in ``summary``.
+    APART: ClassVar[tuple[str, ...]] = ()
 
     answer: Note
     advice: Advice
@@ -121,8 +123,8 @@ class Report(base.Report):
             Column("covered_share"),
         )
         known = {column.key for column in said}
-        skipped = (*_NOT_IN_SUMMARY, *(f"{part.analyzer}_" for part in self.parts()))
-        own = [column for column in rows.columns(type(self)) if not column.key.startswith(skipped) and column.key not in known]
+        apart = (*_NOT_IN_SUMMARY, *self.APART)
+        own = [column for column in rows.columns(type(self)) if not column.key.startswith(apart) and column.key not in known]
         return (Table("summary", lambda report: [report], (*said, *own)),)
 
     def lines(self, full: bool = False) -> list[str]:

@@ -222,8 +222,10 @@ class Comparison:
             timing=Timing.since(start, self.nbytes, self._seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )
-        report.keep_rows("tensors", lambda: tuple(tensors))
-        report.keep_rows("adapter", lambda: adapter)
+        if len(tensors) > len(report.tensors):
+            report.keep_rows("tensors", lambda: tuple(tensors))
+        if adapter != report.adapter:
+            report.keep_rows("adapter", lambda: adapter)
         return report
 
     def _trajectory(self, collector: Collector, intervals: Sequence[Interval | None]) -> list[TrajectoryRow]:

@@ -72,8 +72,6 @@ class SparsityRequest(WeightsRequest):
 
 _NORM = Shown("|update| / |base|", "share")
 _PROBED = Shown("By the probe", "share")
-_Tensors = Annotated[int, Shown("Tensors", "count")]
-_Parameters = Annotated[int, Shown("Parameters", "count")]
 _Changed = Annotated[int, Shown("Changed", "count")]
 _Sparsity = Annotated[float | None, Shown("Sparsity", "share")]
 
@@ -96,47 +94,45 @@ class Swallowed(Record):
     meaningful: bool
 
 
-class RoleRow(Record):
-    """All tensors of one role.
-
-    sparsity: of all their elements together; mean, std, min, max: over the sparsities of the tensors. In quick mode these four are null
-    unless all the tensors were read: the spread of samples is not that of the tensors. layers: number of layers with such tensors.
-    probe_sparsity and probe_mean to probe_max: as sparsity and mean to max, by the probe. relative_norm: norm of the update divided by that
-    of the base's values.
-    """
+class _Group(Record):
+    """All tensors of one role or layer. sparsity: of all their elements together; relative_norm: norm of the update / that of the base."""
 
     sparsity: _Sparsity
+    probe_sparsity: Annotated[float | None, _PROBED]
+    relative_norm: Annotated[float | None, _NORM]
+    num_changed: _Changed
+    tensors: Annotated[int, Shown("Tensors", "count")]
+    parameters: Annotated[int, Shown("Parameters", "count")]
+
+
+class RoleRow(_Group):
+    """All tensors of one role.
+
+    mean, std, min, max: over the sparsities of the tensors. In quick mode these four are null
+    unless all the tensors were read: the spread of samples is not that of the tensors. layers: number of layers with such tensors.
+    probe_mean to probe_max: the same by the probe.
+    """
+
     mean: Annotated[float | None, Shown("Mean of tensors", "share")]
     std: Annotated[float | None, Shown("Std", "share")]
     min: Annotated[float | None, Shown("Least sparse tensor", "share")]
     max: Annotated[float | None, Shown("Most sparse", "share")]
-    probe_sparsity: Annotated[float | None, _PROBED]
+    layers: Annotated[int, Shown("Layers", "count")]
     probe_mean: float | None
     probe_std: float | None
     probe_min: float | None
     probe_max: float | None
-    relative_norm: Annotated[float | None, _NORM]
-    num_changed: _Changed
-    layers: Annotated[int, Shown("Layers", "count")]
-    tensors: _Tensors
-    parameters: _Parameters
 
 
-class LayerRow(Record):
+class LayerRow(_Group):
     """One layer. layer: null for tensors outside the layers, which come last; roles: role -> sparsity of its tensors in this layer.
 
     low, high: a 95% interval of sparsity, in quick mode only.
     """
 
-    layer: Annotated[int | None, Shown("Layer", layer_name)]
-    sparsity: _Sparsity
-    num_changed: _Changed
-    tensors: _Tensors
-    parameters: _Parameters
+    layer: int | None
     low: float | None = None
     high: float | None = None
-    probe_sparsity: Annotated[float | None, _PROBED]
-    relative_norm: Annotated[float | None, _NORM]
     roles: dict[str, float | None]
 
 
@@ -418,8 +414,8 @@ def _intervals(report: "SparsityReport") -> Iterator[dict[str, Any]]:
 def _published(report: "SparsityReport") -> Iterator[PublishedRow]:
     """Yield the published fine-tunes, and this one among them: if values differ, since a copy is none."""
     if report.moved and report.sparsity is not None:
-        tuned = PublishedRow(sparsity=report.sparsity, base_model=report.base.ref, finetuned=report.tuned[-1].ref, algorithm="this pair", data="")
-        yield from sorted((*published(), tuned), key=lambda row: row.sparsity)
+        pair = {"finetuned": report.tuned[-1].ref, "base_model": report.base.ref, "sparsity": report.sparsity}
+        yield from sorted((*published(), PublishedRow(**pair, algorithm="this pair", data="")), key=lambda row: row.sparsity)
 
 
 def _size(key: str, title: str) -> Column:
@@ -455,9 +451,10 @@ class SparsityReport(Report):
             "layers",
             lambda report: report.layers,
             (
-                *columns(LayerRow)[:2],
+                Column("layer", "Layer", cell=lambda row: layer_name(row.layer)),
+                columns(LayerRow)[0],
                 Column("interval", "95% interval", cell=lambda row: ends(row.low, row.high), only="people"),
-                *columns(LayerRow)[2:],
+                *columns(LayerRow)[1:],
                 *_BY_ROLE,
             ),
             title="Layers",
@@ -505,6 +502,8 @@ class SparsityReport(Report):
         Table("published", _published, columns(PublishedRow), title="Among published fine-tunes"),
         Table("tensors", lambda report: report.tensors, columns(TensorRow), title="Tensors"),  # may be long: the last
     )
+
+    APART: ClassVar[tuple[str, ...]] = ("magnitudes", "unmatched")
 
     analyzer: Literal["sparsity"] = "sparsity"
     schema_version: int = 1

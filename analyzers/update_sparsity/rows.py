@@ -40,23 +40,29 @@ def role_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> dict[str, Rol
 
 
 def _role_row(group: Sequence[Pair], weights: Sequence[Number]) -> RoleRow:
-    whole = weigh_pairs(group, weights)
     counts = [pair.counts for pair in group if pair.counts.values]
     # For tensors read in part this would be the spread of the samples.
     whole_tensors = all(pair.counts.values == pair.parameters for pair in group)
-    spread = _spread([1 - each.changed / each.values for each in counts if whole_tensors])
     by_probe = _spread([1 - each.probe / each.values for each in counts if whole_tensors])
     return RoleRow(
+        **_changes(group, weights),
         layers=len({pair.base.layer for pair in group} - {None}),
-        tensors=len(group),
-        parameters=sum(pair.parameters for pair in group),
-        num_changed=sum(each.changed for each in counts),
-        sparsity=whole.sparsity,
-        probe_sparsity=whole.probe_sparsity,
-        **spread,
+        **_spread([1 - each.changed / each.values for each in counts if whole_tensors]),
         **{f"probe_{name}": value for name, value in by_probe.items()},
-        relative_norm=whole.relative_norm,
     )
+
+
+def _changes(group: Sequence[Pair], weights: Sequence[Number]) -> dict[str, Any]:
+    """Return the fields that rows of roles and of layers share."""
+    whole = weigh_pairs(group, weights)
+    return {
+        "sparsity": whole.sparsity,
+        "probe_sparsity": whole.probe_sparsity,
+        "relative_norm": whole.relative_norm,
+        "num_changed": sum(pair.counts.changed for pair in group),
+        "tensors": len(group),
+        "parameters": sum(pair.parameters for pair in group),
+    }
 
 
 def _spread(shares: Sequence[float]) -> dict[str, float | None]:
@@ -72,19 +78,13 @@ def layer_rows(pairs: Sequence[Pair], weights: Sequence[Number], intervals: Mapp
     for pair in pairs:
         layers.setdefault(pair.base.layer, []).append(pair)
     for layer, group in sorted(layers.items(), key=lambda item: (item[0] is None, item[0] or 0)):
-        whole = weigh_pairs(group, weights)
         roles = {role: [pair for pair in group if pair.base.role == role] for role in ROLES}
         interval = intervals.get(layer)
         yield LayerRow(
+            **_changes(group, weights),
             layer=layer,
-            tensors=len(group),
-            parameters=sum(pair.parameters for pair in group),
-            num_changed=sum(pair.counts.changed for pair in group),
-            sparsity=whole.sparsity,
             low=interval.low if interval else None,
             high=interval.high if interval else None,
-            probe_sparsity=whole.probe_sparsity,
-            relative_norm=whole.relative_norm,
             roles={role: weigh_pairs(part, weights).sparsity for role, part in roles.items() if part},
         )
 

@@ -1,11 +1,9 @@
 """Templates: whatever is put in is text, unless it is HTML of another template."""
 
-from types import SimpleNamespace
-
 import pytest
 from jinja2 import UndefinedError
 
-from components.text.render import Sentences, macros, render
+from components.text.render import macros, render
 
 HOSTILE = '<script>alert("1")</script>\'\u202e'
 
@@ -29,13 +27,3 @@ def test_text_is_escaped_even_where_it_claims_to_be_html(claims: bool) -> None:
 def test_a_value_that_is_missing_is_an_error() -> None:
     with pytest.raises(UndefinedError):
         render("running/templates/meter.html", note="reading")
-
-
-def test_sentences_are_one_line_of_plain_text_with_what_they_are_about() -> None:
-    said = Sentences("sparsity/templates/captions.txt", read_whole=lambda report: False)
-    report = SimpleNamespace(tensors_aggregated=False, tensors=[1, 2])
-    assert said.tensors(report).startswith(
-        "2 tensors compared. Sort by the menu of a heading; type to search. Counts and norms of tensors are of what"
-    )
-    with pytest.raises(UndefinedError):
-        said.spectral(report)

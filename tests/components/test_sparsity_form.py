@@ -5,8 +5,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
@@ -48,15 +46,6 @@ def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
     assert str(caught.value).endswith(".") and len(str(caught.value)) < 400
 
 
-@given(st.lists(st.tuples(st.sampled_from(["base", "tuned", "mode", "eta", "spectral", "budget", "seed", "theme"]), st.text(max_size=900))))
-def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
-    try:
-        answer: SparsityRequest | str = request(filled(query))
-    except InvalidRequest as error:
-        answer = str(error)
-    assert isinstance(answer, SparsityRequest) or "\n" not in answer
-
-
 def test_a_permalink_and_a_command_lead_back_to_the_same_request() -> None:
     names = (f"org/tuned@{i:040x}" for i in range(1, MOST + 3))
     asked = SparsityRequest(
@@ -75,7 +64,3 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request() -> None:
         "--eta=0.0005",
         "--spectral",
     ]
-
-
-def test_the_default_link_is_short() -> None:
-    assert permalink(as_read(sparsity_report())) == f"?base=org%2Fbase%40{COMMIT}&tuned=org%2Ftuned%40{COMMIT}&mode=exact"

@@ -43,7 +43,7 @@ def elements(state: State, part: str = "") -> int:
 def said(report: CheckReport | ParentsReport | SparsityReport) -> str:
     """Everything that a report says in words, in lower case."""
     step = report.next_step()
-    words = [report.headline(), *report.notes, step.advice if step else ""]
+    words = [report.headline(), *map(str, report.notes), step.advice if step else ""]
     words += [f"{left.what} {left.code}" for coverage in report.coverage for left in coverage.left_out]
     words += [f"{each.title} {each.detail}" for each in getattr(report, "findings", ())]
     words += [each.text for each in getattr(report, "evidence", ())]

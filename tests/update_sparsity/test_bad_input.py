@@ -6,17 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import gguf
 import pytest
 import torch
 from pydantic import ValidationError
 from safetensors.torch import save
 
 from analyzers import limits
-from analyzers.base import Progress, request_error
+from analyzers.base import request_error
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import transfers
-from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, InvalidCheckpoint, LimitExceeded, MantissaError
+from analyzers.errors import AccessDenied, CheckpointNotFound, LimitExceeded
 from analyzers.update_sparsity import SparsityRequest, analyze
 from tests.dtype_detection.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
@@ -27,23 +26,6 @@ from tests.update_sparsity.oracle_comparison import compare, refused
 def adapter(rank: int = 4) -> Tensors:
     start = "base_model.model.model.layers.0.self_attn.q_proj"
     return {f"{start}.lora_A.weight": normal(rank, 48), f"{start}.lora_B.weight": normal(48, rank)}
-
-
-def test_an_adapter_alone_is_merged_into_the_base(tmp_path: Path) -> None:
-    """Unless it is the base itself, or nothing states its scale."""
-    whole = write(tmp_path / "base", model())
-    folder = tmp_path / "adapter"
-    folder.mkdir()
-    (folder / "adapter_model.safetensors").write_bytes(save(adapter()))
-    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    report = compare(whole, folder)
-    assert report.num_changed
-    assert report.request.tuned == (f"{whole}+{folder}",)
-    said = refused(folder, whole)
-    assert said.startswith("Base: ") and "give the base yourself, as BASE+ADAPTER" in said
-    named = write(tmp_path / "named", adapter())
-    said = refused(whole, whole, named)
-    assert said.startswith("Tuned 2 of 2: ") and "has no adapter_config.json, which states the scale" in said
 
 
 def test_a_merged_model_with_its_adapter_beside_it_is_compared(tmp_path: Path) -> None:
@@ -73,6 +55,7 @@ def test_integers_are_refused_with_the_side(tmp_path: Path) -> None:
     plain = write(tmp_path / "int8", {name: torch.ones(tensor.shape, dtype=torch.int8) for name, tensor in base.items()})
     assert refused(one, plain).startswith("Tuned: ")
     assert "nothing to compare" in refused(one, plain, include="up_proj")
+    assert refused(one, one, write(tmp_path / "unlike", {"transformer.wte.weight": normal(10, 8)}), one).startswith("Tuned 2 of 3: ")
 
 
 def test_a_few_integers_do_not_keep_the_rest_from_being_compared(tmp_path: Path) -> None:
@@ -86,68 +69,9 @@ def test_a_few_integers_do_not_keep_the_rest_from_being_compared(tmp_path: Path)
     assert "integer weights" in refused(one, write(tmp_path / "many", base | many))
 
 
-def test_unrelated_architectures(tmp_path: Path) -> None:
-    base = model()
-    other = {"transformer.h.0.attn.c_attn.weight": normal(8, 24), "transformer.wte.weight": normal(10, 8)}
-    one, two = pair(tmp_path, base, other, base_config={"model_type": "llama"}, tuned_config={"model_type": "gpt2"})
-    said = refused(one, two)
-    for part in (
-        "nothing to compare",
-        "lm_head.weight",
-        "transformer.h.0.attn.c_attn.weight",
-        "llama",
-        "gpt2",
-        f"{len(base)} tensors",
-        "2 tensors",
-    ):
-        assert part in said
-    larger = write(tmp_path / "larger", {name: normal(*(2 * n for n in tensor.shape)) for name, tensor in base.items()})
-    said = refused(one, larger)
-    assert "96 x 48 in the base and 192 x 96 in the tuned checkpoint" in said
-    said = refused(one, one, two, one)
-    assert said.startswith("Tuned 2 of 3: ")
-
-
-def test_without_a_single_parameter(tmp_path: Path) -> None:
-    one, other = pair(tmp_path, model(), {"model.rotary_emb.inv_freq": normal(8)})
-    said = "holds no parameters, only buffers"
-    assert refused(one, other).startswith("Tuned: ") and said in refused(one, other)
-    assert refused(other, one).startswith("Base: ") and said in refused(other, one)
-
-
-def test_gguf_against_other_files(tmp_path: Path) -> None:
-    whole = write(tmp_path / "base", model())
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
-    writer.add_tensor("blk.0.ffn_up.weight", normal(4, 32).numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    for sides in ((whole, tmp_path / "model.gguf"), (tmp_path / "model.gguf", whole)):
-        assert "GGUF files give tensors names of their own" in refused(*sides)
-
-
-@pytest.mark.parametrize("how", ["written", "replaced", "removed"])
-def test_a_file_that_changes_while_it_is_read(how: str, tmp_path: Path) -> None:
-    base = model()
-    one, other = pair(tmp_path, base, updated(base))
-    file = other / "model.safetensors"
-    steps = analyze(SparsityRequest(base=str(one), tuned=(str(other),), mode="exact"), Access(local=True))
-    for step in steps:
-        if isinstance(step, Progress) and step.note == "reading weights":
-            break
-    content = file.read_bytes()
-    if how != "written":
-        file.unlink()
-    if how != "removed":
-        file.write_bytes(content)
-    with pytest.raises(InvalidCheckpoint, match=r'^Tuned: "model\.safetensors" was changed, replaced or removed while it was being read'):
-        list(steps)
-
-
 def test_without_a_single_value(tmp_path: Path) -> None:
     empty = write(tmp_path / "empty", {"a.weight": torch.zeros(0, 4, dtype=BF16)})
-    assert "empty" in refused(empty, empty)
+    assert "without a value" in refused(empty, empty)
 
 
 def test_names_nobody_has(tmp_path: Path) -> None:
@@ -229,36 +153,6 @@ def test_a_side_that_is_gated_gone_or_failing(name: str, side: str, sides: Local
     sides.fault(Fault(f"/api/models/org/{name}", times=None, status=404))
     with pytest.raises(CheckpointNotFound, match=f"^{side}: "):
         run("org/base", "org/tuned")
-
-
-@pytest.mark.parametrize(("name", "side"), [("base", "Base"), ("tuned", "Tuned")])
-def test_a_side_that_goes_halfway(name: str, side: str, sides: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CHUNK_BYTES", 1 << 12)
-    stream = analyze(SparsityRequest(base="org/base", tuned=("org/tuned",), mode="exact"))
-    while getattr(next(stream), "note", "") != "reading weights":
-        pass
-    sides.fault(Fault(f"/org/{name}/resolve|/signed/", times=None, status=500))
-    with pytest.raises(MantissaError, match=f"^{side}: ") as caught:
-        list(stream)
-    assert isinstance(caught.value, HubError)
-
-
-def test_the_first_side_is_told_when_both_fail(sides: LocalHub) -> None:
-    for _ in range(3):
-        assert refused("org/none", "org/neither").startswith("Base: ")
-
-
-@pytest.mark.parametrize("where", ["/api/models/org/tuned", "/org/tuned/resolve"])
-def test_stopped_while_headers_or_weights_are_waited_for(where: str, sides: LocalHub) -> None:
-    waiting = sides.fault(Fault(where, times=None, delay=200))
-    stream = analyze(SparsityRequest(base="org/base", tuned=("org/tuned",), mode="exact"))
-    next(stream)
-    while not waiting.hits:
-        next(stream)
-    start = time.monotonic()
-    next(stream)
-    stream.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - start < 150  # before the Hub answers
 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:

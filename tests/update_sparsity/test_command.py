@@ -2,23 +2,18 @@
 
 import csv
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas
 import pytest
-from safetensors.torch import save
 
 from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.update_sparsity import SparsityReport
 from tests.dtype_detection.checkpoints import normal, write
-from tests.hub import Fault, LocalHub
-from tests.update_sparsity.checkpoints import BF16, model, pair, updated
+from tests.update_sparsity.checkpoints import model, pair, updated
 from tests.update_sparsity.oracle import load, together
 from tests.update_sparsity.test_samples import folder
 
@@ -116,35 +111,3 @@ def test_bad_options_end_in_one_line(options: list[str], capsys: pytest.CaptureF
 def test_two_sides_are_needed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = command(capsys, *arguments)
     assert (status, out) == (2, "") and err.count("\n") == 1
-
-
-def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "model.safetensors").write_bytes(os.urandom(64))
-    for arguments, side in (((f"{tmp_path}/bad", "sample:tiny-tuned"), "Base"), (("sample:tiny-bf16", f"{tmp_path}/bad"), "Tuned")):
-        status, out, err = command(capsys, *arguments)
-        assert (status, out) == (2, "") and err.startswith(f"error: {side}: ")
-
-
-def test_nothing_to_compare_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = write(tmp_path / "other", {"encoder.conv.weight": normal(4, 4).to(BF16)})
-    status, out, err = command(capsys, "sample:tiny-bf16", str(other))
-    assert (status, out) == (2, "") and "nothing to compare" in err and "encoder.conv.weight" in err
-
-
-@pytest.mark.parametrize("where", ["/api/models/org/tuned", "/org/tuned/resolve"])
-def test_interrupted(where: str, hub: LocalHub) -> None:
-    """Ctrl-C while the Hub keeps one side waiting: at the list of files, and at headers."""
-    base = model()
-    hub.add("org/base", {"model.safetensors": save(base)})
-    hub.add("org/tuned", {"model.safetensors": save(updated(base))})
-    fault = hub.fault(Fault(where, times=None, delay=200))
-    arguments = [sys.executable, "-m", "analyzers", "sparsity", "org/base", "org/tuned", "--exact"]
-    patient = os.environ | {"MANTISSA_HUB_TIMEOUT_SECONDS": "200"}
-    with subprocess.Popen(arguments, cwd=ROOT, env=patient, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 100
-        while not fault.hits and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=150)  # before the Hub answers
-    assert (process.returncode, out, err) == (130, "", "interrupted\n")

@@ -73,26 +73,6 @@ def test_checkpoints_of_other_shapes_and_dtypes(tmp_path: Path) -> None:
     assert [each.rows for each in report.unmatched.resized] == [96]
 
 
-def test_the_last_may_lack_what_others_have(tmp_path: Path) -> None:
-    base = model(layers=1)
-    last = {name: tensor for name, tensor in updated(base).items() if "mlp" not in name}
-    folders = [write(tmp_path / name, each) for name, each in (("base", base), ("first", updated(base, seed=1)), ("last", last))]
-    report = compare(*folders)
-    agree(report, together({name: base[name] for name in last}, last))
-    assert "mlp" not in report.roles and "mlp" in report.trajectory[0].roles
-    assert report.trajectory[0].total_parameters > report.trajectory[1].total_parameters == report.total_parameters
-    assert [each.name for each in report.unmatched.missing] == ["model.layers.0.mlp.up_proj.weight"]
-
-
-def test_nothing_changed_anywhere(tmp_path: Path) -> None:
-    base = model(layers=1)
-    folder = write(tmp_path, base)
-    report = compare(folder, folder, folder)
-    (overlap,) = report.overlap
-    assert (overlap.shared, overlap.either, overlap.jaccard, overlap.independent) == (0, 0, None, None)
-    assert [row.step.num_changed for row in report.trajectory] == [0, 0]
-
-
 def test_segments_end_where_a_checkpoint_does() -> None:
     base = np.arange(10, dtype=np.uint16)
     cut = [(codes[0].tolist(), holders) for codes, holders in segments([base, base[:4], None, base, base[:0]])]

@@ -50,7 +50,6 @@ def test_the_first_sentence_is_the_answer_and_the_tabs_are_those_of_both_reports
         "How much",
         "Over time",
         "Tensors",
-        "Matching",
         "Coverage",
     ]
     page = RESULT.document([tune]).alone()

@@ -86,7 +86,7 @@ def in_short(report: Report) -> dict[str, Any]:
         "id": report.id,
         "headline": addresses.layout(report.analyzer).summary(report),
         "facts": facts,
-        "notes": getattr(report, "notes", ()),
+        "notes": tuple(report.model_dump(mode="json", include={"notes"}).get("notes", ())),
         "page": addresses.recompute(report),
     }
 

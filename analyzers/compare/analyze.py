@@ -337,9 +337,10 @@ def _answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
     """Return the answer of parents, with the share of the weights that changed where that says more than a distance."""
     if sparsity is None or sparsity.update_fraction is None or parents.answer.code != "derived":
         return parents.answer
-    changed: float | Interval = sparsity.update_fraction
-    if sparsity.interval is not None:
-        changed = Interval(estimate=changed, low=1 - sparsity.interval.high, high=1 - sparsity.interval.low)
+    fraction, of_sparsity = sparsity.update_fraction, sparsity.interval
+    changed: float | Interval = fraction
+    if of_sparsity is not None:
+        changed = Interval(estimate=fraction, low=1 - of_sparsity.high, high=1 - of_sparsity.low)
     base, *_ = distinct_names([sparsity.base, *sparsity.tuned])
     return WORDS.note("derived", **parents.answer.values | {"changed": changed, "values": sparsity.values_compared, "base": base})
 

@@ -26,8 +26,8 @@ from analyzers.core.report import first_rows
 from analyzers.coverage import Coverage
 from analyzers.errors import InvalidRequest
 from analyzers.parents.candidates import Opened, open_all, side_names
-from analyzers.parents.collect import Collector, Layer, Sums
-from analyzers.parents.combination import Fitted
+from analyzers.parents.collect import Collector, Layer, Sums, candidate_row
+from analyzers.parents.combination import Fitted, fit_rows
 from analyzers.parents.construction import made
 from analyzers.parents.conversion import Examination
 from analyzers.parents.count import Chance, Counter, is_matrix
@@ -48,7 +48,6 @@ from analyzers.parents.report import (
     ParentsReport,
     ParentsRequest,
 )
-from analyzers.parents.report_rows import candidate_row, fit_rows
 from analyzers.parents.stacked_layers import Stack, exact_stack, fitted_stack
 from analyzers.parents.verdict import advise, judge, named_candidates
 from analyzers.parents.words import WORDS

@@ -8,6 +8,7 @@ import numpy as np
 from analyzers.parents.collect import Layer, Sums
 from analyzers.parents.least_squares import Weights, condition, distinguishable, solve, squares
 from analyzers.parents.proof import by_chance, equal, exact_weights
+from analyzers.parents.report import Fit, LayerFit, Parent
 from analyzers.parents.rounding import Floats, narrowest, rounded, rounds
 
 # Smaller weights count as zero.
@@ -214,3 +215,51 @@ def _share(values: Floats, weights: Floats, dtype: str, stored: bool) -> float:
         piece = values[:, start : start + _PIECE].astype(np.float64)
         same += int(equal(piece[0], piece[1:], weights, dtype, stored).sum())
     return same / max(1, int(values.shape[1]))
+
+
+def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
+    """Build the fit, with ``refs`` naming the candidates. Infinite intervals are limited to the range of JSON."""
+    rows = [
+        Parent(
+            ref=refs[i],
+            weight=float(fitted.weights.estimate[position]),
+            low=_finite(fitted.weights.low[position]),
+            high=_finite(fitted.weights.high[position]),
+            alike=tuple(refs[other] for other in fitted.alike[i]),
+        )
+        for position, i in enumerate(fitted.chosen)
+    ]
+    exact = fitted.exact
+    layers = [
+        LayerFit(
+            layer=layer,
+            values=0 if layer not in sums.kept else int(sums.kept[layer].shape[1]),
+            weights=tuple(map(float, fit.estimate)),
+            low=tuple(map(_finite, fit.low)),
+            high=tuple(map(_finite, fit.high)),
+            residual=fit.residual,
+            exact_share=found.share if (found := fitted.layer_exact.get(layer)) is not None else None,
+        )
+        for layer, fit in sorted(fitted.layers.items(), key=lambda each: (each[0] is not None, each[0] or 0))
+    ]
+    return Fit(
+        parents=tuple(rows),
+        weights_by="exact-values" if fitted.by_exact_values else "least-squares",
+        residual=fitted.weights.residual,
+        rounding=fitted.rounding or None,
+        condition=fitted.condition,
+        exact_share=exact.share if exact else None,
+        exact_by_chance=exact.by_chance if exact else None,
+        exact_values=exact.values if exact else 0,
+        exact_alone=fitted.alone if exact else None,
+        exact_per_layer=exact is not None and exact.per_layer,
+        exact_weights=exact.weights if exact else (),
+        arithmetic="stored" if exact and exact.stored else "fp32",
+        exceptions=tuple(fitted.exceptions),
+        outliers=sums.outliers,
+        layers=tuple(layers),
+    )
+
+
+def _finite(value: float) -> float:
+    return float(np.clip(value, -1e300, 1e300))

@@ -14,7 +14,7 @@ from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, S
 from analyzers.core.notes import Note
 from analyzers.grids import SourceOnGrid, describe
 from analyzers.numerics.conversions import values_of
-from analyzers.parents.collect import cosine, outliers_carry
+from analyzers.parents.collect import DOMINATE, cosine, outliers_carry
 from analyzers.parents.count import OUTLYING, is_matrix
 from analyzers.parents.facts import OnGrid
 from analyzers.parents.proof import is_step_function, monotone
@@ -31,8 +31,8 @@ _ROUNDING, _FACTOR = 0.01, 0.002
 _UNIT_ROUNDOFF, _EXPLAINS = {"F16": 2.0**-11, "F32": 2.0**-24, "F64": 2.0**-53}, 3
 # Largest distance of the factor from 1 on a coarser grid, and the residual that rounding to the coarsest grid, two bits, may leave.
 _OFF_GRID, _COARSE = 0.1, 0.6
-# Least cosine of a trained matrix with its source, largest of lost rows; and share of a squared distance by which outliers dominate it.
-_TRAINED, _LOST, _DOMINATE = 0.9, 0.5, 0.9
+# Least cosine of a trained matrix with its source, and largest of lost rows.
+_TRAINED, _LOST = 0.9, 0.5
 # Largest residual of X = c P in a vector, in units of its range: values of a norm are so similar that any other norm is nearly c P.
 _OF_RANGE = 0.02
 # Most tensors whose values are searched for in other tensors, and most tensors that are read again.
@@ -245,7 +245,7 @@ class Examination:
     def outliers(self, group: Group) -> int:
         """Return the number of outliers if they carry most of the squared distance from the source, else 0."""
         moments = self._moments[group.base.name]
-        return int(moments[OUTLYING]) if outliers_carry(moments) >= _DOMINATE else 0
+        return int(moments[OUTLYING]) if outliers_carry(moments) >= DOMINATE else 0
 
     def _cosine(self, group: Group) -> float | None:
         """Return the cosine of a piece with its source, over all values that were read, without outliers that dominate it."""

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from analyzers.__main__ import TOOLS, main
 from analyzers.check import CheckReport, CheckRequest, analyze
-from analyzers.check.text import markdown
+from analyzers.check.markdown import markdown
 from analyzers.checkpoints import Access
 from analyzers.terminal import fitted, joined, printable, printable_json
 from components.check.result import RESULT

@@ -8,8 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from analyzers.check.markdown import markdown
 from analyzers.check.report import CheckReport, Level
-from analyzers.check.text import markdown, names
 from analyzers.command_line import print_text
 from analyzers.terminal import joined, printable
 from analyzers.untrusted_json import parse_model
@@ -27,7 +27,7 @@ def main(path: str) -> None:
     with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("a", encoding="utf-8") as summary:
         summary.write(f"{joined(markdown(report))}\n")
     for each in report.findings:
-        of = f" Tensors: {names(each)}" if each.tensors else ""
+        of = f" Tensors: {each.names()}" if each.tensors else ""
         print_text(_command(_COMMANDS[each.level], f"{each.rule}: {each.title}", each.detail + of), "The annotation")
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
 from analyzers.check.report import Finding
-from analyzers.check.rules import finding
+from analyzers.check.words import finding
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint
-from analyzers.formatting import listed, magnitude, plural, share
+from analyzers.core.notes import Value
 from analyzers.language_models.load_report import LoadReport
 from analyzers.parents import ParentsReport
 from analyzers.parents.facts import proven, related
@@ -26,61 +26,43 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
     """
     unmatched, base = report.unmatched, report.base.ref
     if dropped:
-        parts = [part.what for part in report.coverage[0].left_out if part.code == "layers"]
-        detail = (
-            f"{plural(len(dropped), 'tensor')} of {base}, {listed(parts) or 'whole layers'}: the model has fewer layers, without a gap."
-        )
-        yield finding("missing", "info", "Layers of the base were dropped", detail, sorted(dropped))
-    names = [each.name for each in unmatched.missing if each.name not in dropped]
-    if names:
+        yield finding("missing", "info", "layers-dropped", sorted(dropped), tensors=len(dropped), base=base)
+    missing = [each for each in unmatched.missing if each.name not in dropped]
+    if missing:
         number = unmatched.counts.get("missing", len(unmatched.missing)) - len(dropped)
-        lost = [name for name in names if loading is None or name in loading.missing]
-        elements = sum(prod(each.shape) for each in unmatched.missing if each.name not in dropped)
-        detail = f"{plural(number, 'tensor')} of {base} with {elements:,} values"
-        if loading is None:
-            detail += " are not in the model."
-        elif lost:
-            detail += f"; transformers initialises {len(lost):,} of them at random."
-        else:
-            detail += " are not in the model, which loads without them."
-        yield finding("missing", "error" if lost else "info", "Tensors of the base are missing", detail, names)
+        lost = loading is None or any(each.name in loading.missing for each in missing)
+        values = sum(prod(each.shape) for each in missing)
+        code, names = "tensors-missing" if lost else "tensors-left-out", [each.name for each in missing]
+        yield finding("missing", "error" if lost else "info", code, names, tensors=number, base=base, values=values)
     if unmatched.misshapen:
         first, names = unmatched.misshapen[0], [each.tuned_name for each in unmatched.misshapen]
-        fits = loading is not None and not loading.mismatched  # as in a model whose experts were pruned
-        why = (
-            "config.json has the same shapes as the files, so it loads" if fits else "It is another architecture, or was converted wrongly"
-        )
-        detail = (
-            f"{plural(len(names), 'tensor has', 'tensors have')} a different shape in {base}; the first is {list(first.tuned_shape)} here "
-            f"and {list(first.shape)} in the base. {why}."
-        )
-        yield finding("misshapen", "warning" if fits else "error", "Shapes differ from the base", detail, names)
+        known: dict[str, Value] = {
+            "tensors": len(names),
+            "base": base,
+            "name": first.tuned_name,
+            "shape": tuple(map(str, first.tuned_shape)),
+            "expected": tuple(map(str, first.shape)),
+        }
+        if loading is not None and not loading.mismatched:  # as in a model whose experts were pruned
+            yield finding("misshapen", "warning", "resized", names, **known)
+        else:
+            yield finding("misshapen", "error", "shapes-differ-from-the-base", names, **known)
     # Values stored in fewer bits than those of the base differ from them by rounding alone.
     rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.every("tensors"))
     same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)
     if same and report.whole and not unmatched.moved_layers:
-        relaid = " in another layout" if unmatched.relaid else ""
-        detail = f"All {report.values_compared:,} values equal those of {base}{relaid}: nothing was trained, or the wrong file was saved."
-        yield finding("unchanged", "error", "The weights are those of the base", detail)
+        yield finding("unchanged", "error", "unchanged-from-the-base", values=report.values_compared, base=base)
     if report.whole and unmatched.moved_layers:
         moved = unmatched.moved_layers[0]
-        detail = (
-            f"Layers of {base} have other numbers here, or occur more than once: layer {moved.layer} of the base is layer "
-            f"{moved.tuned_layer} of the model. If that was not intended, the layers were saved wrongly."
-        )
-        yield finding("replaced", "warning", "Layers in another order", detail)
+        yield finding("replaced", "warning", "layers-moved", base=base, layer=moved.layer, here=moved.tuned_layer)
     yield from _replaced(report)
     turned = [each for each in unmatched.relaid if each.name == each.tuned_name]
     if turned:
-        detail = (
-            f"{plural(len(turned), 'tensor has', 'tensors have')} the name as in {base} and the same values in another layout "
-            f"({turned[0].form}): programs that load both alike fail, or compute something else. Check the conversion."
-        )
-        yield finding("misshapen", "warning", "Values in another layout", detail, [each.tuned_name for each in turned])
+        names = [each.tuned_name for each in turned]
+        yield finding("misshapen", "warning", "another-layout", names, tensors=len(turned), base=base, form=turned[0].form)
     if unmatched.extra:
-        number = unmatched.counts.get("extra", len(unmatched.extra))
-        detail = f"{plural(number, 'tensor')} with {unmatched.extra_parameters:,} values that {base} does not have."
-        yield finding("extra", "info", "Tensors that the base does not have", detail, [each.name for each in unmatched.extra])
+        number, names = unmatched.counts.get("extra", len(unmatched.extra)), [each.name for each in unmatched.extra]
+        yield finding("extra", "info", "extra-tensors", names, tensors=number, values=unmatched.extra_parameters, base=base)
 
 
 def _replaced(report: SparsityReport) -> Iterator[Finding]:
@@ -89,13 +71,17 @@ def _replaced(report: SparsityReport) -> Iterator[Finding]:
     kept = sum(row.parameters for row in matrices if (row.relative_norm or 0) < _KEPT)
     lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST]
     if lost:
-        every = sum(row.parameters for row in matrices)
-        others = f"while {share(kept / every)} of the matrices' weights have" if kept else "nor has any other matrix"
-        detail = (
-            f"{plural(len(lost), 'tensor has', 'tensors have')} no relation to {report.base.ref} in place, {others}: they were moved, "
-            f"initialised anew, or are another model's. {lost[0].tuned_name} changed by {magnitude(lost[0].relative_norm)} times its norm."
+        yield finding(
+            "replaced",
+            "warning",
+            "other-values-than-the-base",
+            [row.tuned_name for row in lost],
+            tensors=len(lost),
+            base=report.base.ref,
+            kept=kept / sum(row.parameters for row in matrices),
+            name=lost[0].tuned_name,
+            change=lost[0].relative_norm,
         )
-        yield finding("replaced", "warning", "Weights that are not the base's any more", detail, [row.tuned_name for row in lost])
 
 
 def dropped_layers(base: Checkpoint, model: Checkpoint, missing: Collection[str]) -> frozenset[str]:
@@ -122,6 +108,9 @@ def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Find
     nearest = report.candidates[0].distance_without or 0.0
     near = [row for row in report.candidates if (related(row) or proven(row)) and (row.distance_without or 0.0) <= _NEAR * nearest]
     akin = any(row.ref.lower() in names for row in near)
-    if report.verdict != "undecided" and not akin and not any(parent.lower() in names for parent in report.parents):
-        detail = f"The model card names {', '.join(stated)} as base_model. {report.answer.text} Correct the card, or the upload."
-        yield finding("base-mismatch", "warning", "The card names another base", detail)
+    parents = tuple(report.parents)
+    if report.verdict != "undecided" and not akin and not names & {parent.lower() for parent in parents}:
+        if parents:
+            yield finding("base-mismatch", "warning", "card-names-another-base", stated=tuple(stated), parents=parents)
+        else:
+            yield finding("base-mismatch", "warning", "card-names-an-unrelated-base", stated=tuple(stated))

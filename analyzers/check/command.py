@@ -26,7 +26,8 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the model and write the report. Returns 1 if a finding reaches ``--fail-on``, else 0."""
-    from analyzers.check import analyze, text
+    from analyzers.check.analyze import analyze
+    from analyzers.check.markdown import markdown
 
     if options.json and options.markdown:
         raise InvalidRequest("Give either --json or --markdown.")
@@ -34,5 +35,5 @@ def run(options: argparse.Namespace) -> int:
     check_outputs(options)
     items = with_progress(analyze(request, Access(token=True, local=True)), request.model)
     (report,) = (item for item in items if isinstance(item, CheckReport))
-    write(options, [report], False, lambda: (text.markdown if options.markdown else text.one)(report))
+    write(options, [report], False, (lambda: markdown(report)) if options.markdown else None)
     return int(report.fails(options.fail_on))

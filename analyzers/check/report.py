@@ -1,90 +1,63 @@
 """The request and the report of `check`. Field names are the JSON contract; fields may be added, never renamed."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers.base import PASTED, CheckpointFacts, Reference, Report, Request
-from analyzers.coverage import Coverage
+from analyzers.base import PASTED, CheckpointFacts, Reference, Request
+from analyzers.columns import Column, Table
+from analyzers.core.notes import Value
+from analyzers.core.report import Report
+from analyzers.core.rows import Shown, columns
 from analyzers.records import Record
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 10
+ANALYSIS_VERSION = 11
+# Tensors that a finding names for people
+_NAMED = 3
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 FailOn = Literal["error", "warning", "never"]
 
-Rule = Literal[
-    "loads",
-    "empty",
-    "not-read",
-    "non-finite",
-    "index",
-    "upcast",
-    "stored-twice",
-    "config-dtype",
-    "untouched",
-    "zero-tensor",
-    "pickled",
-    "fp16-overflow",
-    "fossil-rows",
-    "grid",
-    "missing",
-    "misshapen",
-    "unchanged",
-    "replaced",
-    "extra",
-    "base-mismatch",
-    "adapter-upload",
-    "adapter-config",
-    "adapter-dtype",
-    "adapter-empty",
-    "adapter-base",
-    "adapter-unmatched",
-    "adapter-tokens",
-]
-
-RULES: dict[Rule, str] = {
-    "loads": "A config.json or files that transformers refuses; tensors that are missing for the architecture of config.json, that it "
-    "does not know, or that have another shape. What could not be judged is named in a note.",
+RULES = {
+    "loads": "What transformers refuses (config.json, files), and tensors that are missing, ignored or of another shape for its model.",
     "empty": "A checkpoint or tensors without a single value.",
     "not-read": "Files that may hold weights and were not read; for information only if their names say that they repeat others.",
     "non-finite": "Weights that are NaN or infinite.",
     "index": "A shard index that disagrees with the files.",
     "upcast": "fp32 or fp64 tensors whose values all fit a narrower format bit for bit, if at least one is proven to come from it.",
-    "stored-twice": "Matrices that repeat another one byte for byte, such as an LM head that is tied to the embedding; for information "
-    "only if they make up whole layers.",
+    "stored-twice": "Matrices that repeat another one byte for byte; for information only if they make up whole layers.",
     "config-dtype": "A dtype in config.json other than that of most parameters.",
     "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors whose entries are all the same.",
     "zero-tensor": "Tensors of zeros, other than biases.",
     "pickled": "Weights in files that can run code when they are loaded.",
     "fp16-overflow": "Weights that become infinite in fp16: a warning if config.json asks for fp16, else for information.",
-    "fossil-rows": "Rows still exact in a narrower format while the rest of their tensor is not (fossils): training did not reach them.",
+    "fossil-rows": "Rows still exact in a narrower format while the rest of their tensor is not: training did not reach them.",
     "grid": "Tensors whose values all lie on the scaled grid of a quantizer, and so need fewer bits than they are stored in.",
     "missing": "Tensors of the base that the model lacks.",
     "misshapen": "Tensors whose shape differs from that in the base.",
     "unchanged": "A model whose values all equal those of the base, up to rounding.",
-    "replaced": "Tensors or layers unrelated to the base, while the others are related to it.",
+    "replaced": "Tensors or layers that lost their relation to the base, while the others kept it.",
     "extra": "Tensors that the base does not have.",
     "base-mismatch": "A model card whose base_model is not among the models that the weights come from.",
     "adapter-upload": "Whole weights stored as an adapter, an adapter stored as a model, or both in one file.",
     "adapter-config": "An adapter without an adapter_config.json that can be used, or with matrices of another rank than it states.",
     "adapter-dtype": "An adapter whose matrices A and B have different dtypes.",
     "adapter-empty": "Modules of an adapter that change nothing, because A or B is 0 throughout: an error if that is all of them.",
-    "adapter-base": "An adapter of which nothing fits its base; as a warning, saved modules unrelated to those of the base, and magnitudes "
-    "of DoRA far from the norms of its weights.",
-    "adapter-unmatched": "Modules of an adapter that match nothing in its base, by name and shape, or that peft does not find under their "
-    "names; as a warning, those that work only unmerged, such as the head of another task.",
+    "adapter-base": "An adapter of which nothing fits its base.",
+    "adapter-unmatched": "Modules of an adapter that match nothing in its base, or that peft does not find; as a warning, those that work "
+    "only unmerged.",
     "adapter-tokens": "Tokens of an adapter's tokenizer for which neither the base nor the adapter has an embedding.",
 }
-"""What each rule looks for, in words."""
-WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"})
-OF_MODELS: frozenset[Rule] = frozenset({"zero-tensor", "untouched", "stored-twice", "fossil-rows"})
-"""Rules about how a model was trained and stored. In an adapter B begins at 0, A may be drawn alike in all modules, and whole tensors are
-copies of the base's: `adapter-empty` tells what that means. Of BASE+ADAPTER, they are about the base."""
-NOT_OF_ADAPTERS: frozenset[Rule] = frozenset({*OF_MODELS, *WITH_BASE, "loads", "empty"})
-NOT_OF_MERGED: frozenset[Rule] = frozenset({*OF_MODELS, "upcast", "config-dtype"})
+"""What each rule looks for."""
+WITH_BASE = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"})
+# Rules about how a model was trained and stored. In an adapter B begins at 0, A may be drawn alike in all modules, and whole tensors are
+# copies of the base's: `adapter-empty` tells what that means. Of BASE+ADAPTER, they are about the base.
+_OF_MODELS = {"zero-tensor", "untouched", "stored-twice", "fossil-rows"}
+NOT_OF_ADAPTERS = frozenset({*_OF_MODELS, *WITH_BASE, "loads", "empty"})
+NOT_OF_MERGED = frozenset({*_OF_MODELS, "upcast", "config-dtype"})
 
 
 class CheckRequest(Request):
@@ -110,16 +83,40 @@ class CheckRequest(Request):
 class Finding(Record):
     """One finding.
 
-    title: the fault; detail: the numbers, and the remedy; saving_bytes: bytes that the remedy saves; tensors: names of the tensors at
-    fault, at most `limits.REPORT_TENSORS`.
+    code: names the fault, and the template of its words; values: fill the template; title: the fault; detail: the numbers, and the remedy;
+    saving_bytes: bytes that the remedy saves; tensors: names of the tensors or files at fault, at most `limits.REPORT_TENSORS`.
     """
 
-    rule: Rule
-    level: Level
+    level: Annotated[Level, Shown("Level")]
+    rule: Annotated[str, Shown("Rule")]
+    code: str
     title: str
     detail: str
+    values: dict[str, Value] = Field(default_factory=dict)
     saving_bytes: int = 0
     tensors: tuple[str, ...] = ()
+
+    def names(self) -> str:
+        """Write the names of the first tensors, and how many more there are."""
+        more = len(self.tensors) - _NAMED
+        return ", ".join(self.tensors[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _told(row: Finding) -> str:
+    return f"{row.title}: {row.detail}" + (f" [{row.names()}]" if row.tensors else "")
+
+
+def _rules(report: "CheckReport") -> Iterator[dict[str, str]]:
+    """Yield each rule with the gravest level that it found."""
+    for rule, about in RULES.items():
+        levels = [each.level for each in report.findings if each.rule == rule]
+        if rule in report.not_applied:
+            outcome = "not applied"
+        elif rule in WITH_BASE and report.base is None:
+            outcome = "no base"
+        else:
+            outcome = levels[0] if levels else "nothing"
+        yield {"rule": rule, "outcome": outcome, "about": about}
 
 
 class CheckReport(Report):
@@ -131,6 +128,16 @@ class CheckReport(Report):
     nothing about an adapter, or about a base with one. coverage: of the model, then of the base if they were compared.
     """
 
+    DERIVED: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "findings",
+            lambda report: report.findings,
+            (*columns(Finding), Column("told", "Finding", cell=_told, only="people")),
+            title="Findings",
+        ),
+        Table("rules", _rules, (Column("rule", "Rule"), Column("outcome", "Found"), Column("about", "Looks for")), title="Rules"),
+    )
+
     analyzer: Literal["check"] = "check"
     schema_version: int = 1
     request: CheckRequest
@@ -139,10 +146,8 @@ class CheckReport(Report):
     base: CheckpointFacts | None
     saving_bytes: int
     findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
     loading_judged: bool = True
-    not_applied: tuple[Rule, ...] = ()
-    coverage: tuple[Coverage, ...] = ()
+    not_applied: tuple[str, ...] = ()
 
     def fails(self, fail_on: FailOn) -> bool:
         """Return whether a finding is of the level ``fail_on`` or graver."""
@@ -151,7 +156,3 @@ class CheckReport(Report):
     def count(self, level: Level) -> int:
         """Count the findings of a level."""
         return sum(each.level == level for each in self.findings)
-
-    def unread(self) -> tuple[Finding, ...]:
-        """Return the remarks on files that by their names repeat the weights and were not read."""
-        return tuple(each for each in self.findings if each.rule == "not-read" and each.level == "info")

@@ -131,13 +131,13 @@ class Report(base.Report):
         """Return the answer for a terminal: headline, advice and one table; with ``full`` everything."""
         front = getattr(self._module("words"), "FRONT", "")
         shown = {table.key: table for table in self.declared_tables() if any(column.title for column in table.columns_of(self))}
-        first = shown[front].lines(self) if front else self._tile_lines()
+        first = shown[front].lines(self) if front else []
         lines = [" -> ".join(self.subject().values()), "", self.headline(), f"What now: {self.advice.text}", ""]
         if not full:
             notes = [plural(len(self.notes), "note")] * bool(self.notes)
             more = [f"--full shows {listed([plural(len(shown), 'table'), *notes])}."]
-            return [*lines, *_fitting(first, len(lines) + len(more) + 2, sum(map(len, (*lines, *more)))), "", *more]
-        lines += [*self._tile_lines(), *(["", *first] if front else [])]
+            return [*lines, *_fitting(first or self._tile_lines(), len(lines) + len(more) + 2, sum(map(len, (*lines, *more)))), "", *more]
+        lines += [*self._tile_lines(), *(["", *first] if first else [])]
         for table in (each for key, each in shown.items() if key != front):
             lines += ["", *drawn] if (drawn := table.lines(self)) else []
         lines += coverage_lines(self)

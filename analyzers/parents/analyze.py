@@ -249,11 +249,12 @@ class Search:
             self._coverage[number] = model, tuned_coverage(self._sides[number], counted.alignment, column, *filters)
         return _Read(list(numbers), counted.collector.sums(), [counted.counter.chance(i) for i in range(len(numbers))])
 
-    def _conversion(self) -> Iterator[Conversion]:
-        """Yield a row for each tensor if much of the model is the best candidate's, else only rows of unusual tensors."""
-        if self._examination is not None:
-            rows = self._examination.rows(self._sides[0])
-            yield from rows if self._much else (row for row in rows if row.relation not in (*FAITHFUL, "unmatched") and is_odd(row))
+    def _conversion(self) -> list[Conversion]:
+        """Return a row for each tensor if much of the model is the best candidate's, else only rows of unusual tensors."""
+        if self._examination is None:
+            return []
+        rows = self._examination.rows(self._sides[0])
+        return list(rows) if self._much else [row for row in rows if row.relation not in (*FAITHFUL, "unmatched") and is_odd(row)]
 
     def _find_stack(self, read: _Read) -> Stack | None:
         """Find out whether the model is a stack of layers of several candidates, or of renumbered layers."""
@@ -352,7 +353,8 @@ class Search:
             timing=Timing.since(start, self.nbytes, self._reading),
             environment=environment(self._device or "cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
-        report.keep_rows("conversion", lambda: conversion)
+        if len(conversion) > len(report.conversion):
+            report.keep_rows("conversion", lambda: conversion)
         return report
 
     def _numbers_read(self) -> Sequence[int]:
@@ -439,7 +441,7 @@ class Search:
             coverage=self._coverage[best],
             stack=list(self._layer_map(best, self._stack)) if self._stack is not None and self._stack.several else [],
             exact_stack=self._stack is not None and self._stack.exact,
-            conversion=list(self._conversion()),
+            conversion=self._conversion(),
             constant=sums.constant(self._alignment),
             adapters=[adapter_rank(self._sides[number].tensors) for number in (0, best)],
             construction=made(self._sides[0], self._sides[best]),

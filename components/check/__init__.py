@@ -1,1 +1,1 @@
-"""The page of check: form, result, tables and texts."""
+"""The page of check: form, result and methods."""

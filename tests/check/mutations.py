@@ -88,29 +88,43 @@ def mutation(change: Callable[[Upload], bool]) -> Callable[[Upload], bool]:
     return change
 
 
+def dropping(pattern: str, least: int) -> Callable[[Upload], bool]:
+    """The change that drops a tensor."""
+
+    def change(upload: Upload) -> bool:
+        name = upload.pick(pattern, least)
+        return name is not None and upload.values.pop(name) is not None
+
+    return change
+
+
+def replacing(replace: Callable[[Tensor], Tensor]) -> Callable[[Upload], bool]:
+    """The change that replaces a matrix."""
+
+    def change(upload: Upload) -> bool:
+        name = upload.pick(least=2)
+        assert name is not None
+        upload.values[name] = replace(upload.values[name])
+        return True
+
+    return change
+
+
+MUTATIONS |= {
+    "dropped": dropping("", 2),
+    "dropped-vector": dropping(r"norm|ln_|bias", 1),
+    "dropped-embedding": dropping(r"embed_tokens|wte|word_embeddings|shared|embed_in|embeddings\.weight|patch_embed", 2),
+    "resized": replacing(lambda value: value[: len(value) // 2].clone()),
+    "emptied": replacing(lambda value: torch.empty(0)),
+    "emptied-rows": replacing(lambda value: torch.empty(0, *value.shape[1:])),
+    "reinitialized": replacing(lambda value: torch.randn(value.shape, generator=torch.Generator().manual_seed(1)) / 50),
+    "zeroed": replacing(torch.zeros_like),
+}
+
+
 @mutation
 def unchanged(upload: Upload) -> bool:
     return True
-
-
-@mutation
-def dropped(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    del upload.values[name]
-    return True
-
-
-@mutation
-def dropped_vector(upload: Upload) -> bool:
-    name = upload.pick(r"norm|ln_|bias")
-    return name is not None and upload.values.pop(name) is not None
-
-
-@mutation
-def dropped_embedding(upload: Upload) -> bool:
-    name = upload.pick(r"embed_tokens|wte|word_embeddings|shared|embed_in|embeddings\.weight|patch_embed", least=2)
-    return name is not None and upload.values.pop(name) is not None
 
 
 @mutation
@@ -132,14 +146,6 @@ def prefixed(upload: Upload) -> bool:
 def without_prefix(upload: Upload) -> bool:
     """Remove the base model's prefix from names, in the class with the head or in a wrapper without it."""
     upload.values = {re.sub(r"^(model|transformer|bert|roberta|vit|gpt_neox|backbone)\.", "", name): v for name, v in upload.values.items()}
-    return True
-
-
-@mutation
-def resized(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name] = upload.values[name][: len(upload.values[name]) // 2].clone()
     return True
 
 
@@ -273,42 +279,10 @@ def other_dtype(upload: Upload) -> bool:
 
 
 @mutation
-def emptied(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name] = torch.empty(0)
-    return True
-
-
-@mutation
-def emptied_rows(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name] = torch.empty(0, *upload.values[name].shape[1:])
-    return True
-
-
-@mutation
 def duplicated(upload: Upload) -> bool:
     name = upload.pick(least=2)
     assert name is not None
     upload.values[name.replace("weight", "weight_copy") if "weight" in name else name + "_copy"] = upload.values[name].clone()
-    return True
-
-
-@mutation
-def reinitialized(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name] = torch.randn(upload.values[name].shape, generator=torch.Generator().manual_seed(1)) / 50
-    return True
-
-
-@mutation
-def zeroed(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name] = torch.zeros_like(upload.values[name])
     return True
 
 

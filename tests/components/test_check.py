@@ -1,12 +1,11 @@
 """Check on the page: the form, its link and command, the result, and what the library keeps of it."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from analyzers.check import CheckReport, CheckRequest, analyze
-from analyzers.check.report import RULES, WITH_BASE, Rule
+from analyzers.check.report import RULES
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest, LimitExceeded
 from components.check.form import filled, request
@@ -54,27 +53,18 @@ def test_link_and_command_ask_again(wide: CheckReport, tuned: CheckReport) -> No
     assert command(as_read(tuned)) == "mantissa check sample:tiny-tuned --base=sample:tiny-bf16"
 
 
-def test_a_document_shows_findings_rules_and_the_bytes_to_save(wide: CheckReport, tuned: CheckReport) -> None:
+def test_a_document_shows_findings_and_rules(wide: CheckReport, tuned: CheckReport) -> None:
     page = RESULT.document([wide]).alone()
-    half = wide.checkpoint.bytes // 2
-    assert f"{half:,} of {2 * half:,} bytes could be saved" in page and "mantissa shrink" in page and "no base" in page
-    assert all(rule in page for rule in RULES)
+    assert "mantissa shrink" in page and "no base" in page and all(rule in page for rule in RULES)
     assert "no base" not in RESULT.document([tuned]).alone()
-    nothing = RESULT.document([checked(CheckRequest(model="sample:tiny-fp32"))]).alone()
-    assert "Nothing found" in nothing and "mantissa shrink" not in nothing
 
 
 def test_a_smaller_copy_is_offered_where_it_loses_nothing(wide: CheckReport, tuned: CheckReport) -> None:
     on_hub = {"checkpoint": wide.checkpoint.model_copy(update={"ref": "org/wide"})}
     offer = copy_offer(wide.model_copy(update=on_hub))
-    assert offer is not None and offer.after == wide.checkpoint.bytes // 2
-    assert "Every value was read: 38 fp32 or fp64 tensors hold values that fit bf16 bit for bit" in offer.said
+    assert offer is not None and offer.after == wide.checkpoint.bytes // 2 and "38 tensors" in offer.said
     assert copy_offer(wide) is None, "a sample has no repository"
     assert copy_offer(tuned.model_copy(update=on_hub)) is None, "it is stored in bf16"
-
-
-def test_every_rule_is_explained() -> None:
-    assert tuple(RULES) == get_args(Rule) and set(RULES) >= WITH_BASE
 
 
 def test_the_page_reads_no_more_than_its_limit() -> None:

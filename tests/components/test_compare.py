@@ -57,7 +57,9 @@ def test_the_first_sentence_is_the_answer_and_the_tabs_are_those_of_both_reports
     assert len({plot.label for plot in RESULT.plots(tune)}) == len(RESULT.plots(tune)) and len(tables_zip([tune])) > 1000
     assert RESULT.command(as_read(tune)) == "mantissa compare sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned"
     facts = in_short(tune)
-    assert facts["headline"] == tune.headline() and facts["facts"]["relation_kind"] == "derived" and facts["page"].startswith("compare?model=")
+    assert (
+        facts["headline"] == tune.headline() and facts["facts"]["relation_kind"] == "derived" and facts["page"].startswith("compare?model=")
+    )
 
 
 def test_the_same_weights_show_how_much_is_equal_and_that_nothing_changed() -> None:

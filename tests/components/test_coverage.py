@@ -9,7 +9,6 @@ import pytest
 from analyzers import check, dtype_detection, parents, update_sparsity
 from analyzers.base import Report
 from analyzers.check import CheckReport
-from analyzers.check.text import markdown as check_markdown
 from analyzers.coverage import COVERAGE, NotRead
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.text import several
@@ -25,7 +24,6 @@ from components.results.coverage_tab import accounts
 from components.results.html_documents import document
 from components.site import addresses, link_previews, share_card
 from components.site.badges import CHECKED, parts
-from tests.cases import few
 from tests.components.coverage_reports import coverage, covering, hostile_coverage, stacked
 from tests.components.dtype_reports import HOSTILE, of_model
 from tests.components.html_text import text_of
@@ -66,16 +64,15 @@ def clean() -> CheckReport:
 
 
 @pytest.fixture(scope="module")
-def three(passport: DtypeReport, difference: SparsityReport, clean: CheckReport) -> dict[str, Report]:
+def two(passport: DtypeReport, difference: SparsityReport) -> dict[str, Report]:
     """A report of each kind, of which a quarter is covered."""
     return {
         "dtype": covering(passport, 0.25),
         "sparsity": covering(difference, 0.25, 1.0),
-        "check": covering(clean, 0.25),
     }
 
 
-THREE = ("dtype", "sparsity", "check")
+TWO = ("dtype", "sparsity")
 # What needs the whole.
 WHOLE = re.compile(
     r"holds only|loses nothing|should lose nothing|half the memory|the weights fit|[Nn]othing (was )?(trained|wrong)|Use either|"
@@ -83,9 +80,9 @@ WHOLE = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", THREE)
-def test_below_full_coverage_every_answer_says_its_reach(name: str, three: dict[str, Report]) -> None:
-    report = three[name]
+@pytest.mark.parametrize("name", TWO)
+def test_below_full_coverage_every_answer_says_its_reach(name: str, two: dict[str, Report]) -> None:
+    report = two[name]
     layout, reach = addresses.layout(name), report.reach()
     assert reach.startswith("Covers 25% of the weights") and "experts (8 tensors, no counterpart)" in reach
     assert report.headline().endswith(reach) and report.short_reach() == "25% covered" and not report.whole and report.covered_share == 0.25
@@ -100,17 +97,17 @@ def test_below_full_coverage_every_answer_says_its_reach(name: str, three: dict[
     assert layout.headline(report, True).count("25% of the weights") == 1
 
 
-@pytest.mark.parametrize("name", few(THREE, {0, 2}))
-def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, three: dict[str, Report]) -> None:
-    without = three[name].model_copy(update={"coverage": ()})
-    shares = [1.0] * len(getattr(three[name], "coverage", ()))
+@pytest.mark.parametrize("name", TWO)
+def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, two: dict[str, Report]) -> None:
+    without = two[name].model_copy(update={"coverage": ()})
+    shares = [1.0] * len(getattr(two[name], "coverage", ()))
     for report in (without, covering(without, *shares)):
         assert (
             report.whole and report.reach() == report.short_reach() == "" and "m-reach" not in addresses.layout(name).headline(report, True)
         )
         assert report.headline() == without.headline() and report.next_step() == without.next_step()
         assert report.answer_lines() == without.answer_lines() and share_card.of_report(report) == share_card.of_report(without)
-    assert share_card.of_report(three[name]) != share_card.of_report(without)
+    assert share_card.of_report(two[name]) != share_card.of_report(without)
     assert not {"coverage", "covered_share"} & set(without.tables()["summary"].dropna(axis=1).columns)
 
 
@@ -143,13 +140,6 @@ def test_a_check_against_a_base_lists_each_side_once() -> None:
     assert [each.ref for each in report.coverage] == list(report.tables()["coverage"].checkpoint.unique()) == sides
     partly = coverage("org/model", 0.9, "read").compared_as(coverage("org/model", 1.0))
     assert not partly.whole and partly.suffix() == "Covers 90% of the weights; left out: see coverage."
-
-
-def test_a_check_with_findings_says_its_reach_too() -> None:
-    report: CheckReport = _last(check.analyze(check.CheckRequest(model=SAME)))
-    partial = covering(report, 0.25)
-    assert re.match(r"2 warnings\. .* could be saved\. Covers 25% of the weights; ", partial.headline())
-    assert "25% of the weights" in joined(check_markdown(partial))
 
 
 def test_badges_lists_and_tables_of_several_models_have_the_share(passport: DtypeReport, clean: CheckReport, library: Library) -> None:
@@ -191,8 +181,8 @@ def test_badges_and_lists_say_that_a_passport_is_of_a_sample(passport: DtypeRepo
         assert f"weights fit, {said}" in text_of(listed(MODELS, library.models(Query(text=f"org/m{number}"))))
 
 
-def test_the_account_is_a_table_of_every_report(three: dict[str, Report], passport: DtypeReport) -> None:
-    for report in three.values():
+def test_the_account_is_a_table_of_every_report(two: dict[str, Report], passport: DtypeReport) -> None:
+    for report in two.values():
         found = report.tables()
         first = found["coverage"][found["coverage"].checkpoint == found["coverage"].checkpoint[0]].set_index("class")
         assert first.tensors["tied"] == 1 and first.parameters["unmatched"] == 750_000
@@ -216,8 +206,8 @@ def test_classes_add_up_on_the_page(passport: DtypeReport) -> None:
     assert f"{SAME} experts 8 750,000 no counterpart" in said
 
 
-def test_text_of_checkpoints_is_text(three: dict[str, Report]) -> None:
-    for name, report in three.items():
+def test_text_of_checkpoints_is_text(two: dict[str, Report]) -> None:
+    for name, report in two.items():
         hostile = report.model_copy(update={"coverage": (hostile_coverage(),)})
         page = document([hostile])
         assert "<img" not in page and HOSTILE in unescape(page) and "<img" not in addresses.layout(name).headline(hostile, True)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzers import ANALYZERS, check, dtype_detection, update_sparsity
-from analyzers.check import CheckReport, CheckRequest
+from analyzers import ANALYZERS, dtype_detection, update_sparsity
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from components.results.html_documents import document
@@ -32,17 +31,9 @@ def difference(base: str, tuned: str) -> SparsityReport:
     return last
 
 
-def checked(model: str, base: str = "") -> CheckReport:
-    """The check of a built-in sample."""
-    *_, last = check.analyze(CheckRequest(model=f"sample:{model}", base=base and f"sample:{base}"))
-    assert isinstance(last, CheckReport)
-    return last
-
-
 CASES: dict[str, Callable[[], Any]] = {
     "dtype": lambda: passport("tiny-bf16-as-fp32"),
     "sparsity": lambda: difference("tiny-bf16", "tiny-tuned"),
-    "check": lambda: checked("tiny-bf16-as-fp32"),
 }
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from tests.hub import HubProcess
 from tests.hub.architectures import llama
 
-# About twice what was measured: 57 and 8 times the plain loop, and an exact comparison 8 times `sparsity` of the same pair, which is so
-# short here that what does not grow with the files counts.
-QUICK, EXACT, OF_SPARSITY = 120.0, 20.0, 16.0
+# About twice what was measured: 23 to 33 and 8 times the plain loop, and an exact comparison 5.7 to 7.8 times `sparsity` of the same pair,
+# which is so short here that what does not grow with the files counts.
+QUICK, EXACT, OF_SPARSITY = 60.0, 20.0, 12.0
 RUNS = 3  # of quick mode, as the Hub sees them, and the plain way once
 
 
@@ -36,7 +36,7 @@ def test_a_quick_comparison_costs_little_more_than_counting_its_sample_and_reads
     assert work["verdict"] == "derived"
     assert work["compare"] < QUICK * work["plain"], work
     assert work["bytes"] < 1.3 * work["sampled"], work
-    assert asked["ranges"] <= 3_700 and asked["bytes"] <= 140e6, asked
+    assert asked["ranges"] <= 2_900 and asked["bytes"] <= 130e6, asked
 
 
 def test_an_exact_comparison_reads_once_and_costs_little_more_than_what_changed(tmp_path: Path) -> None:

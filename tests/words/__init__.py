@@ -37,6 +37,7 @@ def snapshot(name: str) -> str:
         else:
             lines += [f"answer: {report.answer.code}, advice: {report.advice.code}", ""]
             lines += [f"[{report.tag(tile)}] {tile.label}: {tile.value}. {tile.detail}".rstrip() for tile in report.tiles()]
+            lines += [f"finding {each.code}: {each.title}. {each.detail}" for each in vars(report).get("findings", ())]
             lines += ["", *(f"note {note.code}: {note.text}" for note in report.notes), "", *report.lines()]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"

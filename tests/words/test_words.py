@@ -35,7 +35,7 @@ def words(text: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_code_has_a_template_and_each_template_a_report(name: str) -> None:
-    used = {note.code for report in made(name) for note in (report.answer, report.advice, *report.notes)}
+    used = {each.code for report in made(name) for each in (report.answer, report.advice, *report.notes, *vars(report).get("findings", ()))}
     own = set(ANALYZERS[name].module("words").WORDS.templates)
     assert own - used == set(), "templates that no report of tests/words uses"
 

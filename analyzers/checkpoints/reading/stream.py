@@ -5,6 +5,7 @@ At most ``STREAM_BYTES`` are in flight over all checkpoints together, regardless
 checkpoints, the shorter the chunks. Checkpoints may differ in files, dtypes, formats and sources.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -39,6 +40,8 @@ _READ = 1 << 20
 # Scaled values are decoded in pieces of this many elements: their patterns (512 KiB) still fit a core's cache while they are counted.
 _DECODED = 1 << 17
 
+# Threads that count at once; the others read, or wait for their turn.
+_COUNTING = os.cpu_count() or 1
 # Repositories over a network, of which each thread reads one after the other, that are read at once.
 _REPOSITORIES = 3
 
@@ -104,7 +107,7 @@ def stream(
 
     def worker() -> Callable[[Span], T]:
         buffers = stream_buffer(size * number, counted_on).reshape(number, size)
-        return lambda span: work(span, reader.chunks(span, buffers))
+        return lambda span: work(span, reader.in_turn(reader.chunks(span, buffers)))
 
     def cancel() -> None:  # wakes reads that wait for the Hub
         for checkpoint in checkpoints:
@@ -130,6 +133,13 @@ class _Reader:
     def __init__(self, checkpoints: Sequence[Checkpoint], names: Sequence[str], device: str) -> None:
         self._checkpoints, self._names, self._device = checkpoints, names, device
         self.stop, self.tally = threading.Event(), Tally()
+        self._turns = threading.Semaphore(_COUNTING)
+
+    def in_turn(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """Yield ``chunks``, each once few enough threads count: many would spend more time on taking turns in the interpreter."""
+        for chunk in chunks:
+            with self._turns:
+                yield chunk
 
     def chunks(self, span: Span, buffers: NDArray[np.uint8]) -> Iterator[Chunk]:
         """Yield the chunks of ``span``. buffers: (checkpoints, bytes), owned by the calling thread."""

@@ -56,6 +56,8 @@ def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence
             if 2 <= max(map(len, sides)) <= _MOST and (not scores or layers == (list(sides[0]), list(sides[1]))):
                 layers = list(sides[0]), list(sides[1])
                 scores.append(_correlations(sides, form, readers))
+                if layers[0] == layers[1] and _in_place(*scores[-1]):
+                    break  # the other matrices are read only if a layer is in doubt
         if scores:
             moved, repeated = _moved(np.mean([each for each, _ in scores], axis=0), *layers, scores[0][1])
             if moved or repeated:
@@ -114,6 +116,13 @@ def _of_stack(tensors: Sequence[Tensor], prefix: str, rest: str) -> dict[int, Te
     shapes = [tensor.shape for tensor in found.values()]
     usual = max(set(shapes), key=shapes.count, default=())
     return {number: tensor for number, tensor in found.items() if tensor.shape == usual}
+
+
+def _in_place(scores: Floats, values: int) -> bool:
+    """Return whether each layer clearly resembles the layer of its own number, and no other one as much. Arguments as of `_moved`."""
+    own = np.diagonal(scores)
+    others = scores[~np.eye(len(scores), dtype=np.bool_)]
+    return all(related(float(each), values) for each in own) and float(own.min()) > float(others.max(initial=-1.0)) + _CLEARLY
 
 
 def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> tuple[dict[int, int | None], dict[int, int]]:

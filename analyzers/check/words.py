@@ -1,0 +1,172 @@
+"""The words of check: title and detail of each finding, by code, the answers, and the tiles."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analyzers import limits
+from analyzers.check.report import Finding, Level
+from analyzers.core.notes import Tile, Value
+from analyzers.core.words import Words
+from analyzers.formatting import NOTHING, count, share, size
+
+if TYPE_CHECKING:
+    from analyzers.check.report import CheckReport
+
+FRONT = "findings"
+_INDEX = "such as {name:name}: transformers loads all tensors of the files, other loaders fail or miss some. Save the model again."
+_COPIES = "{tensors:#tensor} with the bytes of another, {bytes:count} bytes: "
+_SHAPES = "{tensors:#tensor}, such as {name:name} with {shape:shape} instead of {expected:shape}. "
+_MODULES = "{unmatched:count} of {modules:#module} ({share:share}), such as {name:name} on {base}: {why}. "
+FINDINGS = {
+    # values
+    "weights-not-finite": "{nan:count} NaN and {inf:count} infinite in {tensors:#tensor}: go back to a checkpoint without any.",
+    "stored-wider-than-needed": (
+        "{tensors:#tensor} in fp32 or fp64 with values that fit {formats:list} bit for bit, {bytes:count} bytes ({share:share}) less: "
+        "mantissa shrink {model} --out FOLDER"
+    ),
+    "stored-twice": _COPIES + "tie embedding and head if the model may; if others should differ, the wrong ones were saved.",
+    "stored-twice-though-tied": _COPIES + "mantissa shrink leaves them out.",
+    "stored-in-two-layouts": _COPIES + "{name:name} is {other:name} in another layout. Keep the layout of config.json's model.",
+    "layers-repeated": (
+        "All matrices of {layers:#layer} are those of another ({pairs:list}), {bytes:count} bytes, as after a passthrough merge. "
+        "transformers stores each layer: nothing needs to change if that was intended."
+    ),
+    "config-states-another-dtype": "config.json says {stated}, and most parameters are stored as {stored}. Correct one of the two.",
+    "maybe-never-trained": (
+        "{tensors:#tensor} with at least half of the entries at exactly {values:list}, {constant:count} of them constant: frozen, or "
+        "updates too small for bf16 were lost. Train them with fp32 master weights."
+    ),
+    "tensors-of-zeros": "{tensors:#tensor} of nothing but zeros: never trained, not in use, or lost in a conversion.",
+    "infinite-in-fp16": "{weights:#weight}, and config.json states {stated}: run it in bf16 or fp32.",
+    "rows-never-trained": "{rows:#row} exact in a narrower format, in tensors that are not, as of tokens that never occurred in training.",
+    "values-on-a-grid": "All values of {tensors:#tensor} lie on a quantizer's grid ({grids:list}): {bytes:count} bytes less as codes.",
+    # files
+    "index-disagrees-with-files": "{tensors:#tensor} in other files than the index says, " + _INDEX,
+    "index-incomplete": "{tensors:#tensor} that the index leaves out, " + _INDEX,
+    "index-counts-other-bytes": "The index counts {stated:count} bytes of tensors, the files {stored:count}. Save the model again.",
+    "shards-differ": "{tensors:#tensor}; {name:name} is another in {file:name} than in {other:name}: transformers loads the last shard's.",
+    "files-not-read": (
+        "{files:#file} that may hold weights, not in the index or folder of the model, missing or unreadable: nothing is said about the "
+        "values. Name the file or its folder to check it alone."
+    ),
+    "formats-not-read": "{files:#file} that may hold weights in a format that is not read: nothing is said about the values.",
+    "copies-not-read": "{files:#file} that by name only repeat the weights: neither read nor compared with them.",
+    "pickled-weights": "{files:#weight file} that can run code when loaded: save the model with safe_serialization=True, as safetensors.",
+    # loading
+    "config-missing": "transformers needs config.json next to the weights: save the whole model with save_pretrained.",
+    "config-unreadable": "{path:name} is no JSON object in UTF-8 without a byte order mark, so transformers refuses it. Write it again.",
+    "config-refused": "transformers refuses config.json or generation_config.json: {why:name}. Correct it.",
+    "refused-by-transformers": "As {model}, transformers refuses it: {why:name}. Save the model again with save_pretrained.",
+    "file-refused": "transformers does not load {files:names}: {why}. Save the model again with save_pretrained.",
+    "weights-not-found": (
+        "transformers looks for {sought:names}, or the index of one, next to config.json, and finds {files:names}: rename or move them, or "
+        "save the model again with save_pretrained."
+    ),
+    "index-without-metadata": '{path:name} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.',
+    "adapter-next-to-the-model": "{path:name} is unreadable or without weights, and transformers with peft fails: delete it, or save all.",
+    "weights-under-a-key": "transformers finds none under {key:name} in a pickled file: save model.state_dict() alone, as safetensors.",
+    "weights-missing": "{parameters:#parameter} of {model}, initialised at random, and {buffers:#buffer}: save all of them again.",
+    "tensors-without-values": "{empty:count} of {tensors:#tensor}, as a sharded run saves what it did not gather: save all of them again.",
+    "shapes-differ-from-the-model": _SHAPES + "transformers refuses to load it as {model}: correct config.json, or save the model again.",
+    "weights-ignored": "{tensors:#stored tensor} without a place in {model}: transformers ignores them.",
+    "head-missing": "config.json says that the head is not tied (tie_word_embeddings), and none is stored: correct it, or save the head.",
+    # against the base
+    "layers-dropped": "{tensors:#tensor} of {base} in layers that the model, numbered without a gap, does not have.",
+    "tensors-missing": "{tensors:#tensor} of {base} with {values:#value} not in the model: save all of it.",
+    "tensors-left-out": "{tensors:#tensor} of {base} with {values:#value} not in the model, which loads without them.",
+    "shapes-differ-from-the-base": _SHAPES + "{base} is another architecture, or the model was converted wrongly.",
+    "resized": _SHAPES + "{base} has the latter, and config.json fits the files, so it loads.",
+    "unchanged-from-the-base": "{values:#value} compared, all equal to those of {base}: nothing was trained, or the wrong file was saved.",
+    "layers-moved": "Layer {layer} of {base} is layer {here} of the model: if that was not intended, the layers were saved wrongly.",
+    "other-values-than-the-base": (
+        "{tensors:#tensor} with other values at the places of {base}, where {kept:share} of the matrices' weights stayed close: moved, "
+        "initialised anew, or another model's. {name:name} changed by {change:magnitude} times its norm."
+    ),
+    "another-layout": "{tensors:#tensor} have the names of {base} and its values in another layout ({form}): check the conversion.",
+    "extra-tensors": "{tensors:#tensor} with {values:#value} that {base} does not have.",
+    "card-names-another-base": "The card names {stated:names}, and the weights come from {parents:names}. Correct one of the two.",
+    "card-names-an-unrelated-base": "The card names {stated:names}, and the weights show no relation to it. Correct one of the two.",
+    # adapters
+    "adapter-stored-unmerged": "Weights stand next to an adapter, which transformers does not load: mantissa merge {model} --out FOLDER",
+    "weights-stored-as-adapter": "{files:names} with {tensors:#tensor}, none of an adapter: save a whole model with its save_pretrained.",
+    "adapter-stored-as-model": "transformers initialises its model at random: upload adapter_model.safetensors without config.json.",
+    "adapter-configuration-unusable": "{why} Save the adapter again.",
+    "modules-unusable": "{modules:#module} that cannot be applied, such as {name:name}: {why}. Save the adapter again.",
+    "dtypes-differ": "A and B of {modules:#module}, such as {name:name}, are {a:dtype} and {b:dtype}: save both as they were trained.",
+    "modules-without-effect": "A, B or the scale is 0 in {empty:count} of {modules:#module}: not trained, or not gathered when saved.",
+    "base-does-not-fit": _MODULES + "It was trained on another model: correct base_model_name_or_path.",
+    "modules-not-applied": _MODULES + "What was trained there has no effect: correct the names, or the base.",
+    "modules-not-merged": _MODULES + "They take effect only unmerged, in a model that has them.",
+    "modules-that-peft-ignores": (
+        "{lost:count} of {modules:#module}, such as {name:name}: neither in the model nor in target_modules by that name, so peft warns. "
+        "Matrices are called base_model.model.MODULE.lora_A.weight."
+    ),
+    "tokens-without-embeddings": "The last token is {last:count}, and the embedding has {rows:#row}: save with save_embedding_layers=True.",
+}
+"""Template of each finding, by its code, which as words is the title: what was found, in numbers, then the remedy."""
+UNJUDGED = frozenset({"loading-not-judged", "attention-not-tried", "fit-not-judged", "names-not-judged"})
+"""Codes of notes on what was not judged of loading, or of how an adapter fits its base."""
+_FIRST = " First: {first}."
+WORDS = Words(
+    {
+        # the answer, by the gravest level
+        "errors": "{errors:#error}, {warnings:#warning}." + _FIRST,
+        "warnings": "{warnings:#warning}, no error found." + _FIRST,
+        "remarks": "{remarks:#remark}, no error or warning found." + _FIRST,
+        "nothing-found": "Nothing found in {tensors:#tensor}, {bytes:size}.",
+        "nothing-in-part": "Nothing found in what was read or compared, which is not all.",
+        "nothing-unjudged": "Nothing found in {tensors:#tensor}, {bytes:size}; how it loads was not judged in full.",
+        # advice
+        "fix-errors": "Fix the errors before anyone loads this checkpoint; each finding says how.",
+        "shrink": "Save it with mantissa shrink: {bytes:size} less, and no value changes.",
+        "heed-warnings": "Read each warning before you publish it: it says what to do.",
+        "try-loading": "Load it before you rely on it: a note says what was not judged.",
+        "look-further": "Look at what was not read or compared before you rely on it; nothing needs to change in the rest.",
+        "nothing-to-change": "Nothing needs to change.",
+        # what was not judged
+        "loading-not-judged": "Whether transformers loads it was not judged: {why}",
+        "class-instead": (
+            "config.json names the class {named:name}, which transformers does not have for this model_type: judged as {model}, which its "
+            "AutoModel takes. No code of the repository was run."
+        ),
+        "attention-not-tried": "config.json asks for the attention {named:name}, which was not tried: it may take another library.",
+        "fit-not-judged": "Whether the adapter fits its base was not judged: {why}",
+        "names-not-judged": "Whether peft finds {modules:#module} under other names than the base's was not judged: {why}",
+        "no-values-judged": "No values were judged: {why}",
+        "not-compared": "Not compared with {base}: none of the weights could be decoded.",
+        "shrinking-not-judged": "Whether it could be stored in fewer bytes was not judged: {why}",
+        "card-not-compared": "The card's base_model was not compared: {why}",
+        "training-state": "Not read, as files without weights by their names: {files:names} ({bytes:size}).",
+        **FINDINGS,
+    }
+)
+
+
+def finding(rule: str, level: Level, code: str, names: Sequence[str] = (), saving: int = 0, /, **values: Value) -> Finding:
+    """Make a finding. names: of the tensors or files at fault; values: fill the code's template."""
+    return Finding(
+        rule=rule,
+        level=level,
+        code=code,
+        title=code.replace("-", " ").capitalize(),
+        detail=WORDS.text(code, values),
+        values=values,
+        saving_bytes=saving,
+        tensors=tuple(names[: limits.REPORT_TENSORS]),
+    )
+
+
+def tiles(report: "CheckReport") -> list[Tile]:
+    """Return the findings of each level, and the bytes that could be saved."""
+    saved, stored = report.saving_bytes, report.checkpoint.bytes
+    of = f"{share(saved / stored) if stored else NOTHING} of {stored:,} bytes of tensors, without a change of any value."
+    levels: list[tuple[str, Level]] = [("Errors", "error"), ("Warnings", "warning"), ("For information", "info")]
+    return [
+        *(Tile(label=label, value=count(report.count(level)), kind="fact", detail=_titles(report, level)) for label, level in levels),
+        Tile(label="Could be saved", value=size(saved), kind="proof" if saved else "fact", detail=of),
+    ]
+
+
+def _titles(report: "CheckReport", level: Level) -> str:
+    titles = dict.fromkeys(each.title for each in report.findings if each.level == level)
+    return f"{'; '.join(titles) or 'None found'}."

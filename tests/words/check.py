@@ -1,0 +1,93 @@
+"""Reports of check for reading: samples, a folder that is read in part, every finding and note, hostile names, and an error."""
+
+import string
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import mantissa
+from analyzers.check import CheckReport
+from analyzers.check.words import FINDINGS, WORDS, finding
+from analyzers.errors import MantissaError
+from tests.check.test_check import CONFIG, HEALTHY, with_projector
+from tests.dtype_detection.checkpoints import normal, write
+from tests.words.hostile import HOSTILE
+
+# A value for each field of the templates.
+VALUES: dict[str, Any] = {
+    "a": "BF16", "b": "F32", "base": "org/base", "buffers": 2, "bytes": 49_152, "change": 1.41, "constant": 1, "empty": 3, "errors": 1,
+    "expected": ("32", "32"), "file": "model-00001-of-00002.safetensors", "files": 2, "first": "Weights missing", "form": "transposed",
+    "formats": ("bf16",), "grids": ("int4 in groups of 32",), "here": 3, "inf": 0, "key": "state_dict", "kept": 0.93, "last": 97,
+    "layer": 5, "layers": 2, "lost": 2, "model": "org/model", "modules": 4, "name": "model.layers.0.self_attn.q_proj.weight",
+    "named": "ZorgForCausalLM", "nan": 12, "other": "model-00002-of-00002.safetensors", "pairs": ("2 of 0", "3 of 1"), "parameters": 1,
+    "parents": ("org/base",), "path": "config.json", "remarks": 1, "rows": 96, "shape": ("16", "32"), "share": 0.5,
+    "sought": ("model.safetensors",), "stated": "float16", "stored": "BF16", "tensors": 3, "unmatched": 2, "values": 12_288, "warnings": 2,
+    "weights": 7, "why": "it has another shape",
+}  # fmt: skip
+# Fields that are something else in these templates.
+OTHERS: dict[str, dict[str, Any]] = {
+    "index-counts-other-bytes": {"stated": 5, "stored": 123_456},
+    "card-names-another-base": {"stated": ("org/other",)},
+    "card-names-an-unrelated-base": {"stated": ("org/other",)},
+    "maybe-never-trained": {"values": ("1",)},
+    "file-refused": {"files": ("pytorch_model.bin",)},
+    "weights-not-found": {"files": ("model.fp16.safetensors",)},
+    "weights-stored-as-adapter": {"files": ("adapter_model.safetensors",)},
+    "training-state": {"files": ("optimizer.pt", "scheduler.pt")},
+    "adapter-configuration-unusable": {"why": "It has no adapter_config.json, which states the scale (lora_alpha)."},
+    "fit-not-judged": {"why": 'Repository "org/base" was not found on the Hub.'},
+    "loading-not-judged": {"why": "the weights are GGUF."},
+}
+
+
+def values_of(code: str) -> dict[str, Any]:
+    """Values for the fields of a template."""
+    fields = {field for _, field, _, _ in string.Formatter().parse(WORDS.templates[code]) if field}
+    return {field: OTHERS.get(code, {}).get(field, VALUES[field]) for field in fields}
+
+
+def reports() -> dict[str, CheckReport | MantissaError]:
+    """Return the reports; the names say what is special about each."""
+    wide, unread = mantissa.check("sample:tiny-bf16-as-fp32"), with_folder("a folder with other weights")
+    notes = [code for code in WORDS.templates if code.endswith(("-judged", "-tried", "-compared", "-instead", "-state"))]
+    found = tuple(finding("loads", "error", code, ["model.norm.weight"], **values_of(code)) for code in FINDINGS)
+    return {
+        "stored wider": wide,
+        "compared with its base": mantissa.check("sample:tiny-tuned", "sample:tiny-bf16"),
+        "nothing found": mantissa.check("sample:tiny-fp32"),
+        "an adapter": mantissa.check("sample:tiny-adapter", "sample:tiny-bf16"),
+        "files that were not read": unread,
+        "a part, in which nothing was found": with_answer(unread, "nothing-in-part", "look-further"),
+        "a remark": with_answer(wide, "remarks", "nothing-to-change"),
+        "loading was not judged, and every note": with_answer(wide, "nothing-unjudged", "try-loading", *notes),
+        "every finding": with_answer(wide, "errors", "fix-errors").model_copy(update={"findings": found}),
+        "hostile names": with_folder(HOSTILE),
+        "error": not_found(),
+    }
+
+
+def with_answer(report: CheckReport, answer: str, advice: str, *notes: str) -> CheckReport:
+    """Return a report without findings, with another answer, another advice and these notes."""
+    said = {
+        "answer": WORDS.note(answer, **values_of(answer)),
+        "advice": WORDS.advice(advice, "dtype", report.checkpoint.ref, **values_of(advice)),
+        "notes": tuple(WORDS.note(code, **values_of(code)) for code in notes),
+    }
+    return report.model_copy(update={"findings": (), "loading_judged": not notes, **said})
+
+
+def with_folder(name: str) -> CheckReport:
+    """Check a folder and a tensor of this name, with weights in another folder beside it."""
+    with tempfile.TemporaryDirectory() as path:
+        folder = with_projector(Path(path) / "model")
+        zeros = {f"{name}.weight": 0 * normal(8, 8)}
+        report = mantissa.check(write(folder, HEALTHY | zeros, CONFIG))
+    return report.model_copy(update={"checkpoint": report.checkpoint.model_copy(update={"ref": f"./{name}"})})
+
+
+def not_found() -> MantissaError:
+    try:
+        mantissa.check("./missing")
+    except MantissaError as error:
+        return error
+    raise AssertionError("a folder that does not exist was checked")

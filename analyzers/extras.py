@@ -9,7 +9,7 @@ from analyzers.errors import MissingExtra
 # Library -> the smallest extra of pyproject.toml that contains it.
 EXTRAS = {
     **dict.fromkeys(("jinja2", "pandas", "plotly"), "plots"),
-    **dict.fromkeys(("accelerate", "safetensors", "scipy", "tokenizers", "torch", "torchao", "transformers"), "models"),
+    **dict.fromkeys(("accelerate", "safetensors", "tokenizers", "torch", "torchao", "transformers"), "models"),
     "peft": "adapters",
     "pyarrow": "scan",
     "distributed": "cluster",

@@ -155,7 +155,7 @@ def test_the_oracle_sees_what_is_hostile() -> None:
     "words",
     [
         "dtype {model} --full", "dtype {model} {pickle} {gguf} {word}", "check {model} --base {base} --markdown",
-        "sparsity {base} {model} --full", "parents {model} {base}", "parents {model} {base} --markdown", "shrink {model} --out {out}",
+        "sparsity {base} {model} --full", "parents {model} {base}", "parents {model} {base} --full", "shrink {model} --out {out}",
         "scan {list} --out {out}-scan",
         *(
             pytest.param(asked, marks=pytest.mark.exhaustive)

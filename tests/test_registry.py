@@ -46,7 +46,7 @@ def test_nothing_but_the_registry_names_an_analyzer() -> None:
         "components/site/embed.py": {"dtype", "check"},
         "components/site/scan_import.py": {"dtype"},
         "components/site/badges.py": {"check", "dtype", "precision"},
-        "components/server/routes.py": {"check", "parents"},
+        "components/server/routes.py": {"check"},
     }
     assert _named("from components.conflict import form") == {"conflict"} and _named("import analyzers.exit_feedback.report") == {"exit"}
 

@@ -22,9 +22,6 @@ PATTERNS = {"match", "search", "fullmatch", "sub", "split", "findall", "finditer
 
 # Files of the analyzers whose reports are not facts yet, and of the pages that show them: none may be added.
 PENDING = {
-    "analyzers/compare/analyze.py",
-    "analyzers/compare/sentences.py",
-    "analyzers/parents/sentences.py",
     "components/site/share_card.py",
     "components/text/headline.py",
 }

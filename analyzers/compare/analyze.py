@@ -26,13 +26,16 @@ from analyzers.checkpoints import (
 )
 from analyzers.compare.one_pass import OnePass
 from analyzers.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
-from analyzers.compare.sentences import sentence
+from analyzers.compare.words import WORDS
+from analyzers.core.notes import Advice, Note
+from analyzers.coverage import Coverage
 from analyzers.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents.analyze import FITTED, Pass, Search
 from analyzers.parents.candidates import Opened, find, side_names
-from analyzers.parents.construction import BY_CONSTRUCTION
 from analyzers.parents.facts import related
+from analyzers.parents.report import distinct_names
+from analyzers.records import Interval
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity.analyze import Comparison, device_of
 
@@ -115,7 +118,7 @@ class _Comparison:
             report = yield from self._explain(subject, mode, self._before(report) if report.verdict != "unrelated" else ())
         return report
 
-    def count(self, parents: ParentsReport) -> Generator[Progress, None, tuple[SparsityReport | None, list[str]]]:
+    def count(self, parents: ParentsReport) -> Generator[Progress, None, tuple[SparsityReport | None, list[Note]]]:
         """Count what changed on the way to the model that is explained; returns notes if that is not possible."""
         if parents.verdict == "unrelated":
             return None, []
@@ -129,19 +132,19 @@ class _Comparison:
             yield from self._follow(comparison, comparison.look_further())
             report = comparison.report(start)
         except (InvalidRequest, UnsupportedWeights, LimitExceeded) as error:
-            return None, [f"What changed was not counted: {error}"]
+            return None, [WORDS.note("not-counted", why=str(error))]
         return report, []
 
-    def report(self, parents: ParentsReport, sparsity: SparsityReport | None, notes: Sequence[str], start: float) -> CompareReport:
+    def report(self, parents: ParentsReport, sparsity: SparsityReport | None, notes: Sequence[Note], start: float) -> CompareReport:
         """Compose the report."""
         request = self._request
         found = [row for row in parents.candidates if row.source != "named"]
-        direction = _direction(parents, self._is_last(parents))
         named = [(each.ref, each.commit) for each in self._facts] + [(each.ref, each.commit) for each in found]
         options = request.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
         reading = sum(part.timing.reading_seconds for part in (parents, sparsity) if part)
-        several = [*notes, *parents.notes, *(note.text for note in (sparsity.notes if sparsity else ()))]
-        reading = sum(part.timing.reading_seconds for part in (parents, sparsity) if part)
+        counted = sparsity if parents.verdict == "derived" else None  # the answer rests on it
+        known = {note.code for note in parents.notes}
+        more = [note for note in counted.notes if note.code not in known] if counted else []
         return CompareReport(
             id=content_id("compare", ANALYSIS_VERSION, options | {"models": named}),
             analysis_version=ANALYSIS_VERSION,
@@ -151,17 +154,19 @@ class _Comparison:
                 kind=parents.verdict,
                 model=parents.checkpoint.ref,
                 sources=parents.parents,
-                direction=direction,
+                direction=_direction(parents, self._is_last(parents)),
                 changed_share=sparsity.update_fraction if sparsity else None,
-                sentence=sentence(parents, sparsity, direction),
             ),
             parents=parents,
             sparsity=sparsity,
             mode=request.mode,
             bytes_read=self._nbytes,
-            notes=tuple(dict.fromkeys(several)),
+            answer=_answer(parents, sparsity),
+            advice=_advice(parents, sparsity),
+            notes=(*_of_others(parents), *notes, *parents.notes, *more),
+            coverage=_coverage([parents, counted] if counted else [parents]),
             timing=Timing.since(start, self._nbytes, reading - self._again),
-            environment=environment("cpu", ("numpy", "numba", "scipy", "torch", "huggingface_hub", "pydantic")),
+            environment=environment("cpu", ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )
 
     def _is_last(self, parents: ParentsReport) -> bool:
@@ -299,7 +304,7 @@ def _nearest(report: ParentsReport) -> tuple[str, str]:
 def _says(report: ParentsReport) -> tuple[int, float]:
     """Return how much a verdict says, so that the larger one has the direction: first its kind, then the share or size that supports it."""
     verdict, fit = report.verdict, report.fit
-    if verdict == "merge" and fit is not None and fit.sparse is None:
+    if verdict == "merge" and fit is not None:
         if fit.weights_by == "exact-values":
             return _SHOWN, fit.exact_share or 0.0
         explained = (fit.residual or 1.0) <= _ROUNDED * (fit.rounding or 0.0) and all(each.weight > 0 for each in fit.parents)
@@ -318,7 +323,7 @@ def _is_better(reverse: ParentsReport, report: ParentsReport) -> bool:
 
 def _direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] | None:
     """Return whether weights, or references, show which model came first; None if nothing does. last: it explains the last of several."""
-    if report.statement.startswith(BY_CONSTRUCTION):
+    if report.construction is not None and report.verdict == "derived":
         return "shown"
     if report.verdict in ("same-weights", "unrelated", "undecided"):
         return None
@@ -326,3 +331,46 @@ def _direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"]
     stacked = report.verdict == "stack" and (len(report.parents) > 1 or len(set(sources)) < len(sources))
     merged = report.verdict == "merge" and _says(report)[0] > 1
     return "shown" if stacked or merged or report.verdict == "quantized-copy" else "assumed" if last else None
+
+
+def _answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
+    """Return the answer of parents, with the share of the weights that changed where that says more than a distance."""
+    if sparsity is None or sparsity.update_fraction is None or parents.answer.code != "derived":
+        return parents.answer
+    fraction, of_sparsity = sparsity.update_fraction, sparsity.interval
+    changed: float | Interval = fraction
+    if of_sparsity is not None:
+        changed = Interval(estimate=fraction, low=1 - of_sparsity.high, high=1 - of_sparsity.low)
+    base, *_ = distinct_names([sparsity.base, *sparsity.tuned])
+    return WORDS.note("derived", **parents.answer.values | {"changed": changed, "values": sparsity.values_compared, "base": base})
+
+
+def _advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:
+    """Return the advice of the report that is closer to the question."""
+    if parents.verdict in ("unrelated", "undecided"):
+        return WORDS.advice("other-models", "dtype", parents.checkpoint.ref, model=parents.checkpoint.ref)
+    return sparsity.advice if sparsity is not None and parents.verdict == "derived" else parents.advice
+
+
+def _of_others(parents: ParentsReport) -> Iterator[Note]:
+    """Yield what the model is to those that the verdict does not name."""
+    others = [row for row in parents.candidates if row.ref not in parents.parents and row.compared]
+    if parents.verdict == "unrelated" and len(others) > 1:
+        yield WORDS.note("others-not-asked", model=parents.checkpoint.ref)
+    if parents.verdict in ("unrelated", "undecided"):
+        return
+    akin = tuple(row.ref for row in others if related(row))
+    if akin:
+        yield WORDS.note("related-too", names=akin)
+    if apart := tuple(row.ref for row in others if row.ref not in akin):
+        yield WORDS.note("no-relation", names=apart)
+
+
+def _coverage(parts: Sequence[ParentsReport | SparsityReport]) -> tuple[Coverage, ...]:
+    """Return the coverage of each checkpoint by these reports, the smaller one where both have it."""
+    smallest: dict[str, Coverage] = {}
+    for each in (account for part in parts for account in part.accounts()):
+        known = smallest.get(each.ref)
+        if known is None or (each.share is not None and (known.share is None or each.share < known.share)):
+            smallest[each.ref] = each
+    return tuple(smallest.values())

@@ -20,7 +20,7 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare the models and write the report. Returns the exit status."""
-    from analyzers.compare import analyze, text
+    from analyzers.compare import analyze
 
     request = request_of(CompareRequest, options)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.models[-1], text.one)
+    return write_one(options, analyze(request, Access(token=True, local=True)), request.models[-1])

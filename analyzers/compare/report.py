@@ -2,18 +2,20 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from analyzers import limits
-from analyzers.base import PASTED, REFERENCE, CheckpointFacts, Report, WeightsRequest
-from analyzers.coverage import Coverage
-from analyzers.formatting import abbreviated
+from analyzers.base import PASTED, REFERENCE, CheckpointFacts, WeightsRequest
+from analyzers.columns import Table
+from analyzers.core.report import Report
 from analyzers.options import Option
 from analyzers.parents import ParentsReport
 from analyzers.parents.report import ANALYSIS_VERSION as PARENTS_VERSION
-from analyzers.parents.report import Candidate, Verdict
+from analyzers.parents.report import Candidate, Verdict, distinct_names
 from analyzers.records import Record
 from analyzers.update_sparsity import SparsityReport
 from analyzers.update_sparsity.report import ANALYSIS_VERSION as SPARSITY_VERSION
@@ -24,12 +26,6 @@ if TYPE_CHECKING:
 
 # Raised with the versions of the analyses that this one is composed of; its own is the first digit.
 ANALYSIS_VERSION = 10_000 + 100 * PARENTS_VERSION + SPARSITY_VERSION
-
-
-def distinct_names(sides: Sequence[CheckpointFacts | Candidate]) -> list[str]:
-    """Return the reference of each checkpoint, with its abbreviated commit where several have the same."""
-    times = Counter(side.ref for side in sides)
-    return [side.ref if times[side.ref] == 1 else f"{side.ref}@{abbreviated(side.commit, 7)}" for side in sides]
 
 
 class CompareRequest(WeightsRequest):
@@ -62,8 +58,7 @@ class Relation(Record):
 
     kind: the verdict of parents on ``model``, the descendant if there is one. sources: the models that the verdict names. direction:
     "shown" by the weights, or "assumed", in the order of the request, because weights do not show which model came first; null if the
-    relation has none. changed_share: of the weights that differ in bf16 between the base and the last model of ``sparsity``. sentence: the
-    headline.
+    relation has none. changed_share: of the weights that differ in bf16 between the base and the last model of ``sparsity``.
     """
 
     kind: Verdict
@@ -71,16 +66,17 @@ class Relation(Record):
     sources: tuple[str, ...]
     direction: Literal["shown", "assumed"] | None
     changed_share: float | None
-    sentence: str
 
 
 class CompareReport(Report):
     """The report on what ``models`` are to each other.
 
     models: as named in the request. parents: the model that is explained, by the others; sparsity: what changed on the way to it, null if
-    the models are not related. bytes_read: by all passes, those included that only decide which model to explain. notes: the limits of the
-    answer.
+    the models are not related. bytes_read: by all passes, those included that only decide which model to explain. coverage: of each
+    checkpoint, by the reports that the answer rests on, the smaller one where both have it.
     """
+
+    APART: ClassVar[tuple[str, ...]] = ("parents_", "sparsity_")
 
     analyzer: Literal["compare"] = "compare"
     schema_version: int = 1
@@ -91,7 +87,6 @@ class CompareReport(Report):
     sparsity: SparsityReport | None
     mode: Literal["quick", "exact"]
     bytes_read: int
-    notes: tuple[str, ...]
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -106,27 +101,21 @@ class CompareReport(Report):
         """Return the reports that this one is composed of."""
         return [self.parents, *([self.sparsity] if self.sparsity is not None else [])]
 
-    def accounts(self) -> Sequence[Coverage]:
-        """Return the coverage of each checkpoint by the reports that the sentence rests on, the smaller one where both have it."""
-        smallest: dict[str, Coverage] = {}
-        parts = self.parts() if self.relation.kind == "derived" else [self.parents]
-        for each in (account for part in parts for account in part.accounts()):
-            known = smallest.get(each.ref)
-            if known is None or (each.share is not None and (known.share is None or each.share < known.share)):
-                smallest[each.ref] = each
-        return list(smallest.values())
+    def bytes_of_sample(self) -> tuple[int, int] | None:
+        """Return the bytes read and those of all checkpoints, if a sample was read."""
+        return self.parents.bytes_of_sample()
 
-    def more_findings(self) -> list[str]:
-        """Return the answers of the reports that this one is composed of."""
-        return [said for part in self.parts() if (said := part.headline()) not in self.headline()]
-
-    def tables(self) -> "dict[str, pandas.DataFrame]":
-        """Return the tables of both reports, under their names, after a summary."""
-        return {key: table for key, table in super().tables().items() if self.sparsity is not None or not key.startswith("sparsity_")}
+    def declared_tables(self) -> list[Table]:
+        """Return the tables of both reports, under their names."""
+        return [_of_part(part.analyzer, table) for part in self.parts() for table in part.declared_tables()]
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """Return `tables` with a row for every tensor."""
-        if self.sparsity is None:
-            return self.tables()
-        whole = self.sparsity.model_copy(update={"tensors": self.sparsity.every("tensors")})
-        return self.model_copy(update={"sparsity": whole}).tables()
+        """Return `tables` with every row."""
+        return self.model_copy(update={part.analyzer: part.full() for part in self.parts()}).tables()
+
+
+def _of_part(name: str, table: Table) -> Table:
+    """Return a table of the report in the field ``name``."""
+    part, columns = attrgetter(name), table.columns
+    of = columns if not callable(columns) else lambda report: columns(part(report))
+    return replace(table, key=f"{name}_{table.key}", rows=lambda report: table.rows(part(report)), columns=of)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import PrivateAttr
 
@@ -108,10 +108,14 @@ class Report(base.Report):
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """Return `tables` with every row, as far as `every` has them."""
-        return self.model_copy(update={name: self.every(name) for name in self._all_rows}).tables()
+        return self.full().tables()
+
+    def full(self) -> Self:
+        """Return the report with every row of its tables, as far as `every` has them."""
+        return self.model_copy(update={name: self.every(name) for name in self._all_rows})
 
     def _summary(self) -> tuple[Table, ...]:
-        """Return the table of one row: the report's plain fields, and its verdict in words."""
+        """Return the table of one row: the report's plain fields but those of reports in it, and its verdict in words."""
         said = (
             *(Column(name, value=partial(_subject, name=name)) for name in self.subject()),
             Column("answer", value="answer.text"),

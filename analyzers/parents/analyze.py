@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
@@ -20,22 +19,22 @@ from analyzers.checkpoints import (
     adapter_rank,
     base_coverage,
     canonical_names,
-    layout_words,
     stream,
     tuned_coverage,
 )
+from analyzers.core.report import first_rows
 from analyzers.coverage import Coverage
 from analyzers.errors import InvalidRequest
-from analyzers.formatting import plural
 from analyzers.parents.candidates import Opened, open_all, side_names
-from analyzers.parents.collect import Collector, Layer, Sums
-from analyzers.parents.combination import Fitted
+from analyzers.parents.collect import Collector, Layer, Sums, candidate_row
+from analyzers.parents.combination import Fitted, fit_rows
 from analyzers.parents.construction import made
 from analyzers.parents.conversion import Examination
 from analyzers.parents.count import Chance, Counter, is_matrix
 from analyzers.parents.count_on_device import DeviceCounter
 from analyzers.parents.difference_rank import Differences, measure
-from analyzers.parents.facts import RELATED_LAYER, Facts, proven, related
+from analyzers.parents.evidence import evidence, notes, reading_notes
+from analyzers.parents.facts import RELATED_LAYER, Facts, is_odd, proven, related
 from analyzers.parents.proof import Monotone, is_step_function
 from analyzers.parents.report import (
     ANALYSIS_VERSION,
@@ -49,10 +48,9 @@ from analyzers.parents.report import (
     ParentsReport,
     ParentsRequest,
 )
-from analyzers.parents.report_rows import candidate_row, fit_rows
-from analyzers.parents.sentences import Compared, notes
 from analyzers.parents.stacked_layers import Stack, exact_stack, fitted_stack
-from analyzers.parents.verdict import is_odd, judge, named_candidates
+from analyzers.parents.verdict import advise, judge, named_candidates
+from analyzers.parents.words import WORDS
 
 # Most candidates that are fitted together; if there are more, the best in a small sample are chosen.
 FITTED = 8
@@ -143,7 +141,7 @@ class Search:
         left = len(self._numbers) - FITTED
         self._numbers = sorted(self._numbers[:FITTED])
         if left > 0:
-            self._notes.append(f"{plural(left, 'candidate was', 'candidates were')} compared in a small sample only, as less similar.")
+            self._notes.append(WORDS.note("screened", candidates=left))
 
     def prepare(self, budget: int | None = None, shared: SharedPlan | None = None) -> Pass:
         """Match layers and plan what to read of the chosen candidates.
@@ -325,35 +323,42 @@ class Search:
         fit, parents = self._fitted()
         candidates = tuple(self._rows[number] for number in order)
         facts = self._facts(order[0], candidates, fit, parents)
-        verdict, statement, evidence = judge(facts)
+        verdict, answer = judge(facts)
         stack = self._stack if verdict == "stack" else None
-        found = None if self._read is None else Compared(self._read.numbers, self._alignment.unmatched, self._fit)
-        unseen = self._unseen()
-        return ParentsReport(
+        unseen, explained = self._unseen(), self._stacked_from(stack) if stack else named_candidates(verdict, facts)
+        compared = [(self._sides[number].ref, self._alignment.unmatched[i]) for i, number in enumerate(self._numbers_read())]
+        conversion = tuple(facts.conversion) if not stack else ()
+        report = ParentsReport(
             id=content_id("parents", ANALYSIS_VERSION, self._resolved()),
             analysis_version=ANALYSIS_VERSION,
             request=request.model_copy(update={"model": named[0], "candidates": tuple(named[1:])}),
             checkpoint=self._sides[0].facts(),
             mode=request.mode,
             bytes_read=self.nbytes,
-            requests=self.requests,
-            values_compared=max(row.compared for row in candidates),
+            answer=answer,
+            advice=advise(verdict, explained, facts, unseen is not None),
             verdict=verdict,
-            statement=statement,
-            evidence=tuple(evidence),
+            parents=explained,
+            construction=facts.construction,
+            evidence=tuple(evidence(facts, verdict)) if answer.code != "few-values" else (),
             candidates=candidates,
             fit=fit,
             layer_map=tuple(self._layer_map(order[0], stack)),
             difference=self._difference,
-            parents=self._stacked_from(stack) if stack else named_candidates(verdict, facts),
-            notes=(*self._notes, *notes(self._sides, self._names, candidates, found, verdict, self._plan.exact)),
+            notes=(*self._notes, *notes(facts, verdict, unseen), *reading_notes(self._sides, compared, self._fit is not None)),
             blocks=unseen[0] if unseen else None,
             unseen=unseen[1] if unseen else None,
             coverage=self._coverages(order[0], stack),
-            conversion=tuple(facts.conversion[: limits.REPORT_TENSORS]) if not stack else (),
+            conversion=tuple(first_rows(conversion)),
             timing=Timing.since(start, self.nbytes, self._reading),
-            environment=environment(self._device or "cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
+            environment=environment(self._device or "cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
+        if len(conversion) > len(report.conversion):
+            report.keep_rows("conversion", lambda: conversion)
+        return report
+
+    def _numbers_read(self) -> Sequence[int]:
+        return () if self._read is None else self._read.numbers
 
     def _fitted(self) -> tuple[Fit | None, list[Parent]]:
         """Return the fit, and the rows of the parents that it needs."""
@@ -416,37 +421,31 @@ class Search:
     def _facts(self, best: int, candidates: tuple[Candidate, ...], fit: Fit | None, parents: list[Parent]) -> Facts:
         read = self._read
         assert read is not None
-        through = None
-        layers, unlike, akin, lost = 0.0, list[str](), (0, 0.0), 0
-        if best in read.numbers:
-            column = read.numbers.index(best)
-            layers, through = read.sums.related_layers(column, RELATED_LAYER), read.sums.cast(column)
-            unlike, lost = read.sums.unlike_roles(column, RELATED_LAYER), read.sums.lost(column)
-            akin = read.sums.akin(column, self._alignment, RELATED_LAYER)
+        column = read.numbers.index(best) if best in read.numbers else None
+        sums, through = read.sums, None if column is None else read.sums.cast(column)
         return Facts(
-            candidates,
-            fit,
-            parents,
-            layers,
-            akin,
-            unlike,
-            through,
-            self._steps(best) if through is None else None,
-            self._fit is not None and self._fit.at_rounding,
-            list(self._layer_map(best, None)),
-            self._difference,
-            self._plan.exact,
-            self._coverage[best],
-            list(self._layer_map(best, self._stack)) if self._stack is not None and self._stack.several else [],
-            self._stack is not None and self._stack.exact,
-            self._conversion(),
-            read.sums.constant(self._alignment),
-            [adapter_rank(self._sides[number].tensors) for number in (0, best)],
-            layout_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],
-            lost,
-            self._unseen(),
-            made(self._sides[0], self._sides[best]),
-            self._examination.on_grids if self._examination is not None else {},
+            model=self._sides[0].facts(),
+            candidates=candidates,
+            fit=fit,
+            parents=parents,
+            layers=0.0 if column is None else sums.related_layers(column, RELATED_LAYER),
+            akin=(0, 0.0) if column is None else sums.akin(column, self._alignment, RELATED_LAYER),
+            unlike=() if column is None else sums.unlike_roles(column, RELATED_LAYER),
+            through=through,
+            values=0 if column is None else sums.values(column),
+            lost=0 if column is None else sums.lost(column),
+            stepwise=self._steps(best) if through is None else None,
+            at_rounding=self._fit is not None and self._fit.at_rounding,
+            moved=list(self._layer_map(best, None)),
+            difference=self._difference,
+            coverage=self._coverage[best],
+            stack=list(self._layer_map(best, self._stack)) if self._stack is not None and self._stack.several else [],
+            exact_stack=self._stack is not None and self._stack.exact,
+            conversion=self._conversion(),
+            constant=sums.constant(self._alignment),
+            adapters=[adapter_rank(self._sides[number].tensors) for number in (0, best)],
+            construction=made(self._sides[0], self._sides[best]),
+            on_grids=self._examination.on_grids if self._examination is not None else {},
         )
 
     def _resolved(self) -> dict[str, Any]:

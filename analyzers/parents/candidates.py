@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides, with_commits
+from analyzers.core.notes import Note
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.parents.model_card import base_models
 from analyzers.parents.report import ParentsRequest, Source
+from analyzers.parents.words import WORDS
 
 
 @dataclass(slots=True)
@@ -18,7 +20,7 @@ class Opened:
 
     sides: list[Checkpoint]
     sources: list[Source]
-    notes: list[str]
+    notes: list[Note]
 
 
 def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, Opened]:
@@ -40,7 +42,7 @@ def find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Open
     (base, _), *adapters = opened.sides[0].parts
     own = [with_commits(base.ref, base.commit)] if adapters else []
     of_card = base_models(opened.sides[0], limits.CANDIDATES)
-    known = {(side.ref, side.commit) for side in opened.sides}
+    known, unread = {(side.ref, side.commit) for side in opened.sides}, ""
     for name in list(dict.fromkeys([*own, *of_card, *request.suggested]))[: limits.CANDIDATES]:
         try:
             (side,) = yield from open_sides([name], ["Candidate"], access, request.subfolder)
@@ -48,17 +50,16 @@ def find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Open
             check_side(side, "Candidate", bool(request.include))
         except MantissaError as error:
             if name in of_card:
-                opened.notes.append(f"{name}, the base_model of the model card, cannot be compared: {error}")
+                opened.notes.append(WORDS.note("card-unreadable", name=name))
+                unread = unread or f"{name}, the base_model of the model card, cannot be compared: {error}"
             continue
         if (side.ref, side.commit) in known:
-            if side.ref == opened.sides[0].ref:
-                opened.notes.append(f"{name}, the base_model of the model card, is the model itself.")
             continue
         known.add((side.ref, side.commit))
         opened.sides.append(side)
         opened.sources.append("named" if name in own else "card" if name in of_card else "library")
     if not opened.sources:
-        found = opened.notes[0] if opened.notes else f"The model card of {opened.sides[0].ref} names no base_model."
+        found = unread or f"The model card of {opened.sides[0].ref} names no other base_model."
         raise InvalidRequest(f"No candidates: name checkpoints that the model may come from. {found}")
 
 

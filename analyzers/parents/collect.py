@@ -4,16 +4,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzers.checkpoints import Alignment, Plan, Span
+from analyzers.checkpoints import Alignment, Checkpoint, Plan, Span
 from analyzers.numerics import student_t
 from analyzers.numerics.intervals import Interval, ShareBlocks, share_interval
-from analyzers.parents.count import GROUPS, OUTLIERS, OUTLYING, PAIR_SUMS, PRODUCTS, SHORT_RUN, SQUARES, Counted, is_matrix
+from analyzers.parents.count import GROUPS, OUTLIERS, OUTLYING, PAIR_SUMS, PRODUCTS, SHORT_RUN, SQUARES, Chance, Counted, is_matrix
 from analyzers.parents.proof import Monotone, monotone
+from analyzers.parents.report import Candidate, Outliers, Source
 from analyzers.parents.rounding import THROUGH, Floats, Ints
+from analyzers.records import Interval as ReportInterval
 
 Layer = int | None
 _FEWEST_BLOCKS, _LEAST_CARRYING = 8, 0.25  # see `Sample.cosine`
 _STEPPED = 1 << 18  # values that are tested for a step function
+DOMINATE = 0.9  # share of a squared distance; if outliers carry this much, distance and cosine are also given without them
 
 
 class Collector:
@@ -176,6 +179,10 @@ class Sums:
         found = self.matrices[candidate] + self.others[candidate] + self.broken[candidate]
         return next((way for way, same in zip(THROUGH, found[1:], strict=True) if same == found[0] > 0), None)
 
+    def values(self, candidate: int) -> int:
+        """Count the values read that the candidate has too."""
+        return int(sum(counts[candidate, 0] for counts in self.tensors.values()))
+
     def lost(self, candidate: int) -> int:
         """Count the values read that are equal after a cast but not as stored."""
         return int(sum(counts[candidate, 0] - counts[candidate, -1] for counts in self.tensors.values()))
@@ -266,4 +273,38 @@ def matrix_parameters(alignment: Alignment, candidate: int) -> int:
         side.elements
         for group in alignment.groups
         if (side := group.tuned[candidate]) is not None and is_matrix(group.base.shape, group.base.role)
+    )
+
+
+def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, alignment: Alignment, chance: Chance) -> Candidate:
+    """Build the row of candidate ``column`` of ``sums``. chance: equal values expected by chance."""
+    rest, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
+    pairs, carried = with_outliers(rest), outliers_carry(rest)
+    weight, sample = float(pairs[0]), sums.sample
+    telling, equal, by_chance = chance.telling
+    return Candidate(
+        ref=side.ref,
+        commit=side.commit,
+        public=side.public,
+        source=source,
+        parameters=matrix_parameters(alignment, column),
+        compared=compared,
+        equal_share=float(pairs[1]) / weight if compared else None,
+        equal_interval=ReportInterval.each(sample.equal(column))[0] if compared and sample is not None else None,
+        equal_by_chance=chance.equal if compared else None,
+        distance=distance(pairs) if compared else None,
+        cosine=cosine(pairs) if compared else None,
+        cosine_interval=sample.cosine(column) if compared and sample is not None else None,
+        cosine_null=cosine_null(pairs) if compared else None,
+        agreement=agreement(pairs) if compared else None,
+        agreement_null=agreement_null(pairs) if compared else None,
+        shared=shared(pairs) if compared else None,
+        telling=telling,
+        telling_equal=equal / telling if telling else None,
+        telling_by_chance=by_chance / telling if telling else None,
+        vectors_equal=max(same) / others if others else None,
+        zeroed=float(pairs[5]) / weight if compared else None,
+        outliers=Outliers(values=sums.outlying(column), carried=carried, distance=distance(rest), cosine=cosine(rest))
+        if carried >= DOMINATE
+        else None,
     )

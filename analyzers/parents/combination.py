@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzers.parents.collect import Layer, Sums
-from analyzers.parents.feasible_weights import bounds
-from analyzers.parents.least_squares import Weights, condition, correlations, distinguishable, solve, squares
+from analyzers.parents.least_squares import Weights, condition, distinguishable, solve, squares
 from analyzers.parents.proof import by_chance, equal, exact_weights
+from analyzers.parents.report import Fit, LayerFit, Parent
 from analyzers.parents.rounding import Floats, narrowest, rounded, rounds
-from analyzers.parents.sparse_merge import MOST_CANDIDATES, Sparse, sparse_merge
 
 # Smaller weights count as zero.
 SMALLEST = 0.02
@@ -28,10 +27,6 @@ AT_ROUNDING = 1.3
 _PROVES, _LEAVES = 0.05, 0.1
 # Additional share of values that per-layer weights must prove compared with common weights.
 _BETTER = 0.01
-# Below this angle between its parents (radians), a SLERP is a linear merge.
-_LEAST_ANGLE = 0.05
-# Least cosine between models that were fine-tuned from the same base.
-_SIBLINGS = 0.5
 # Number of values on which weights are tried: over all layers, and in one layer.
 _OVERALL, _OF_LAYER = 1 << 16, 1 << 12
 _PIECE = 1 << 18  # values tested at a time, in float64
@@ -56,8 +51,7 @@ class Fitted:
     """The fit of X by candidates (numbered as in the Gram matrices, from 0).
 
     chosen: candidates with separate weights; alike: the others that each represents; parents: those that the fit needs, a subset of
-    ``chosen``; weights, layers: over ``chosen``, by exact values if possible, else by least squares; exact, layer_exact: over ``parents``;
-    sparse: set if X is a merge of sparse updates.
+    ``chosen``; weights, layers: over ``chosen``, by exact values if possible, else by least squares; exact, layer_exact: over ``parents``.
     """
 
     def __init__(self, sums: Sums, dtype: str | None) -> None:
@@ -67,7 +61,7 @@ class Fitted:
         self._blocks = np.concatenate(list(sums.grams.values()))
         self._layer_grams = np.stack([grams.sum(axis=0) for grams in sums.grams.values()])
         self._fit(0.0)
-        if len(self.chosen) > 1 and self.sparse is None and not self.by_exact_values and not self.exact_per_layer:
+        if len(self.chosen) > 1 and not self.by_exact_values and not self.exact_per_layer:
             self._fit(sums.rounding)  # only exact bits can distinguish siblings whose differences are about as small as rounding
 
     def _fit(self, noise: float) -> None:
@@ -84,15 +78,11 @@ class Fitted:
         self.rounding = float(np.sqrt(self._sums.rounding / self.weights.total)) if self.weights.total > 0 else 0.0
         self.parents = self._parents()
         self.exact, self.layer_exact = self._exactness(self.parents or [self.best])
-        self.sparse = self._sparse()
-        if self.sparse is not None:
-            self.parents = sorted([self.sparse.base, *self.sparse.parents])
-            self.exact, self.layer_exact = self._exactness(self.parents)
         if self.exact is not None and self.by_exact_values:
-            self.weights = self._confined(self.weights, self._some(), self.exact)
+            self.weights = self._exactly(self.weights, self.exact)
         for layer, exact in self.layer_exact.items():
             if exact.share >= EXACT:
-                self.layers[layer] = self._confined(self.layers[layer], _spread(self._kept[layer], _OF_LAYER), exact)
+                self.layers[layer] = self._exactly(self.layers[layer], exact)
 
     @property
     def exceptions(self) -> list[Layer]:
@@ -127,25 +117,6 @@ class Fitted:
         proven = self.exact is not None and self.exact.share > 0.5
         return proven or squares(self._layer_grams, self.chosen).sum() <= AT_ROUNDING**2 * self._sums.rounding
 
-    @property
-    def spherical(self) -> float | None:
-        """The parameter t of a SLERP of two parents that agrees with the weights.
-
-        a_1 = sin((1 - t) theta) / sin theta, a_2 = sin(t theta) / sin theta.
-
-        None if no t agrees, or if the merge cannot be distinguished from a linear one because the weights add up to 1.
-        """
-        if len(self.parents) != 2:
-            return None
-        gram = self._blocks.sum(axis=0)
-        first, second = self.parents
-        theta = float(np.arccos(np.clip(correlations(gram)[first, second], -1, 1)))
-        a, b = (float(self.weights.estimate[self.chosen.index(i)]) for i in self.parents)
-        if theta < _LEAST_ANGLE or min(a, b) <= 0 or abs(a + b - 1) < SMALLEST:
-            return None
-        t = float(np.arctan2(b * np.sin(theta), a + b * np.cos(theta))) / theta
-        return t if abs(a - np.sin((1 - t) * theta) / np.sin(theta)) < SMALLEST else None
-
     def _parents(self) -> list[int]:
         """Return the candidates that explain much of X, overall or in most layers.
 
@@ -176,17 +147,6 @@ class Fitted:
                 several = [i for i, weight in zip(several, largest, strict=True) if weight > SMALLEST]
                 return several if proven and len(several) > 1 else [self.best]
         return needed
-
-    def _sparse(self) -> Sparse | None:
-        """Return X as a merge of sparse updates, if it is no linear merge and has siblings among the candidates."""
-        if self._dtype is None or self.exact is None or self.exact.share >= EXACT:
-            return None
-        gram = self._blocks.sum(axis=0)
-        cosines = correlations(gram)[self.best]
-        siblings = sorted((i for i in self.chosen if cosines[i] > _SIBLINGS), key=lambda i: (-cosines[i], i))
-        if len(siblings) < 2 or gram[0, 1 + self.best] < _SIBLINGS * np.sqrt(gram[0, 0] * gram[1 + self.best, 1 + self.best]):
-            return None
-        return sparse_merge(self._some(), siblings[:MOST_CANDIDATES], self._dtype)
 
     @property
     def alone(self) -> float:
@@ -227,14 +187,11 @@ class Fitted:
             return Exactness(together / total, chance, total, whole, stored, per_layer=True), layers
         return Exactness(shared / total, chance, total, whole, stored), layers
 
-    def _confined(self, fit: Weights, some: Floats, exact: Exactness) -> Weights:
-        """Return ``fit`` at the weights of ``exact``, with the bounds from exact values. some: (1 + m, n) of X and every candidate."""
-        assert self._dtype is not None
+    def _exactly(self, fit: Weights, exact: Exactness) -> Weights:
+        """Return ``fit`` at the weights of ``exact``, with intervals that contain these."""
         weights = dict(zip(self.parents or [self.best], exact.weights, strict=True))
         estimate = np.array([weights.get(i, 0.0) for i in self.chosen])
-        values = some[[0, *(1 + i for i in self.chosen)]].astype(np.float64)
-        low, high = bounds(values[0], values[1:], estimate, self._dtype, exact.stored)
-        return replace(fit, estimate=estimate, low=low, high=high)
+        return replace(fit, estimate=estimate, low=np.minimum(fit.low, estimate), high=np.maximum(fit.high, estimate))
 
     def _some(self) -> Floats:
         """Return (1 + m, n) some kept values of all layers, of X and every candidate."""
@@ -258,3 +215,51 @@ def _share(values: Floats, weights: Floats, dtype: str, stored: bool) -> float:
         piece = values[:, start : start + _PIECE].astype(np.float64)
         same += int(equal(piece[0], piece[1:], weights, dtype, stored).sum())
     return same / max(1, int(values.shape[1]))
+
+
+def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
+    """Build the fit, with ``refs`` naming the candidates. Infinite intervals are limited to the range of JSON."""
+    rows = [
+        Parent(
+            ref=refs[i],
+            weight=float(fitted.weights.estimate[position]),
+            low=_finite(fitted.weights.low[position]),
+            high=_finite(fitted.weights.high[position]),
+            alike=tuple(refs[other] for other in fitted.alike[i]),
+        )
+        for position, i in enumerate(fitted.chosen)
+    ]
+    exact = fitted.exact
+    layers = [
+        LayerFit(
+            layer=layer,
+            values=0 if layer not in sums.kept else int(sums.kept[layer].shape[1]),
+            weights=tuple(map(float, fit.estimate)),
+            low=tuple(map(_finite, fit.low)),
+            high=tuple(map(_finite, fit.high)),
+            residual=fit.residual,
+            exact_share=found.share if (found := fitted.layer_exact.get(layer)) is not None else None,
+        )
+        for layer, fit in sorted(fitted.layers.items(), key=lambda each: (each[0] is not None, each[0] or 0))
+    ]
+    return Fit(
+        parents=tuple(rows),
+        weights_by="exact-values" if fitted.by_exact_values else "least-squares",
+        residual=fitted.weights.residual,
+        rounding=fitted.rounding or None,
+        condition=fitted.condition,
+        exact_share=exact.share if exact else None,
+        exact_by_chance=exact.by_chance if exact else None,
+        exact_values=exact.values if exact else 0,
+        exact_alone=fitted.alone if exact else None,
+        exact_per_layer=exact is not None and exact.per_layer,
+        exact_weights=exact.weights if exact else (),
+        arithmetic="stored" if exact and exact.stored else "fp32",
+        exceptions=tuple(fitted.exceptions),
+        outliers=sums.outliers,
+        layers=tuple(layers),
+    )
+
+
+def _finite(value: float) -> float:
+    return float(np.clip(value, -1e300, 1e300))

@@ -4,7 +4,6 @@ import argparse
 
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
-from analyzers.errors import InvalidRequest
 from analyzers.parents.report import ParentsRequest
 
 
@@ -17,15 +16,11 @@ def add_options(parser: Parser) -> None:
     )
     add_fields(parser, ParentsRequest)
     add_outputs(parser)
-    parser.add_argument("--markdown", action="store_true", help="print the proof as Markdown, for an issue or a pull request")
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare the model with the candidates and write the report. Returns the exit status."""
-    from analyzers.parents import analyze, text
-    from analyzers.parents.markdown import markdown
+    from analyzers.parents import analyze
 
-    if options.json and options.markdown:
-        raise InvalidRequest("Give either --json or --markdown.")
     request = request_of(ParentsRequest, options)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.model, markdown if options.markdown else text.one)
+    return write_one(options, analyze(request, Access(token=True, local=True)), request.model)

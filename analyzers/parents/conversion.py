@@ -5,20 +5,22 @@ Counts of all values decide what is equal or rounded. Only tensors that are neit
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, quoted, stream
-from analyzers.formatting import magnitude, plural
+from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, stream
+from analyzers.core.notes import Note
 from analyzers.grids import SourceOnGrid, describe
 from analyzers.numerics.conversions import values_of
-from analyzers.parents.collect import cosine, outliers_carry
+from analyzers.parents.collect import DOMINATE, cosine, outliers_carry
 from analyzers.parents.count import OUTLYING, is_matrix
-from analyzers.parents.facts import OnGrid, at_a_tie
+from analyzers.parents.facts import OnGrid
 from analyzers.parents.proof import is_step_function, monotone
 from analyzers.parents.report import Conversion, Relation
 from analyzers.parents.rounding import THROUGH, Floats, Ints
+from analyzers.parents.words import TENSORS
 from analyzers.tensor_words import dtype_name
 
 _PRECISION = {"BF16": 1, "F16": 2, "F32": 3, "F64": 4}  # Their order: a cast between two of them rounds to the less precise.
@@ -29,8 +31,8 @@ _ROUNDING, _FACTOR = 0.01, 0.002
 _UNIT_ROUNDOFF, _EXPLAINS = {"F16": 2.0**-11, "F32": 2.0**-24, "F64": 2.0**-53}, 3
 # Largest distance of the factor from 1 on a coarser grid, and the residual that rounding to the coarsest grid, two bits, may leave.
 _OFF_GRID, _COARSE = 0.1, 0.6
-# Least cosine of a trained matrix with its source, largest of lost rows; and share of a squared distance by which outliers dominate it.
-_TRAINED, _LOST, _DOMINATE = 0.9, 0.5, 0.9
+# Least cosine of a trained matrix with its source, and largest of lost rows.
+_TRAINED, _LOST = 0.9, 0.5
 # Largest residual of X = c P in a vector, in units of its range: values of a norm are so similar that any other norm is nearly c P.
 _OF_RANGE = 0.02
 # Most tensors whose values are searched for in other tensors, and most tensors that are read again.
@@ -62,6 +64,16 @@ class TensorOrigin:
     high: float = -np.inf
     kept: list[Floats] = field(default_factory=list)
     grid: tuple[str, int, int, int] | None = None
+
+
+class Judged(NamedTuple):
+    """The relation of a piece to its source: see `Conversion`."""
+
+    relation: Relation
+    exceptions: int
+    to: str | None = None
+    factor: float | None = None
+    note: Note | None = None
 
 
 class Examination:
@@ -159,7 +171,7 @@ class Examination:
 
     def search(self, readers: Sequence[Reader]) -> None:
         """Find tensors whose values are those of another tensor of the candidate. readers: of the model and the candidate."""
-        odd = [group for group in self.pieces if group.base.name in self._found and self._judge(group)[0] == "differs"]
+        odd = [group for group in self.pieces if group.base.name in self._found and self._judge(group).relation == "differs"]
         alike: dict[tuple[int, ...], list[Group]] = {}
         for group in [group for group in odd if not self._looks_trained(group)][:_SEARCHED]:
             alike.setdefault(group.base.shape, []).append(group)
@@ -179,49 +191,46 @@ class Examination:
                 if (name := next(found, None)) is not None:
                     self._swapped[group.base.name] = name
 
-    def _judge(self, group: Group) -> tuple[Relation, str | None, int, str]:
-        """Return relation, format, exceptions and a note for one piece."""
+    def _judge(self, group: Group) -> Judged:
+        """Return the relation of one piece to its source, and what is special about it."""
         relation, to, exceptions = self._relation(group)
         found = self._found.get(group.base.name)
         if relation != "differs" or found is None:
-            return relation, to, exceptions, ""
+            return Judged(relation, exceptions, to)
         _, xx, xp, pp = found.moments.tolist()
+        matrix = is_matrix(group.base.shape, group.base.role)
         if found.broken:
-            return "non-finite", None, exceptions, f"{plural(found.broken, 'value')} NaN or infinite"
-        if not is_matrix(group.base.shape, group.base.role) and found.low == found.high in (0, 1) and not self._converted:
-            return "differs", None, exceptions, f"every value is {found.low:g}, as before training"
+            return Judged("non-finite", exceptions, note=TENSORS.note("non-finite", values=found.broken))
+        if not matrix and found.low == found.high in (0, 1) and not self._converted:
+            return Judged("differs", exceptions, note=TENSORS.note("untrained", value=found.low))
         if found.low == found.high == 0:
-            return "zeroed", None, exceptions, "all zeros"
+            return Judged("zeroed", exceptions)
         if found.low == found.high:
-            return "constant", None, exceptions, f"every value is {magnitude(found.low)}"
+            return Judged("constant", exceptions, note=TENSORS.note("constant", value=found.low))
         if group.base.name in self._swapped:
-            return "swapped", None, exceptions, f"the values of {quoted(self._swapped[group.base.name])}"
+            return Judged("swapped", exceptions, note=TENSORS.note("swapped", name=self._swapped[group.base.name]))
         if _is_truncated(found):
-            return "truncated", None, exceptions, f"only the first {found.rows:,} of {plural(found.all_rows, 'row')} are the source's"
+            return Judged("truncated", exceptions, note=TENSORS.note("first-rows", rows=found.rows, all=found.all_rows))
         factor = xp / pp if pp else 0.0
         residual = np.sqrt(max(0.0, xx - factor * xp) / xx) if xx else 1.0
-        matrix = is_matrix(group.base.shape, group.base.role)
         spread = found.high - found.low
         in_range = residual * np.sqrt(xx / max(1.0, found.moments[0])) < _OF_RANGE * spread
         if _is_scaled(factor, residual, self._narrow(group)) and (matrix or in_range):
-            return "scaled", None, exceptions, f"times {factor:.6g}"
+            return Judged("scaled", exceptions, factor=factor)
         if 0 < found.zero_rows < found.all_rows:
-            return "truncated", None, exceptions, f"{found.zero_rows:,} of {plural(found.all_rows, 'row')} are zero"
+            return Judged("truncated", exceptions, note=TENSORS.note("zero-rows", rows=found.zero_rows, all=found.all_rows))
         if found.grid is not None:
             grid, compared, nearest, ties = found.grid
-            if nearest == compared:
-                return "on-grid", grid, 0, f"all {compared:,} values compared equal the source rounded on that grid{at_a_tie(ties)}"
-            verb = "is" if compared - nearest == 1 else "are"
-            off = f"{compared - nearest:,} of {compared:,} values compared {verb} not the source's rounded on it"
-            return "differs", None, exceptions, f"on the grid of {grid}, but {off}"
+            note = TENSORS.note("on-grid", grid=grid, values=compared, nearest=nearest, ties=ties)
+            return Judged("on-grid", 0, grid, note=note) if nearest == compared else Judged("differs", exceptions, note=note)
         steps = monotone(np.concatenate(found.kept, axis=1), group.base.counted_as) if found.kept else None
         if matrix and steps and is_step_function(steps):
             if abs(factor - 1) > _OFF_GRID or residual > _COARSE:
-                return "scaled", None, exceptions, f"rounded to a grid, and times {factor:.6g}"
-            return "on-grid", None, 0, "a step function of the source, as rounding to a coarser grid makes"
+                return Judged("scaled", exceptions, factor=factor, note=TENSORS.note("steps"))
+            return Judged("on-grid", 0, note=TENSORS.note("steps"))
         if found.zeros > found.source_zeros and exceptions == found.zeros - found.source_zeros:
-            return "differs", None, exceptions, f"{plural(exceptions, 'value')} became zero, the others are the same"
-        return "differs", None, exceptions, ""
+            return Judged("differs", exceptions, note=TENSORS.note("some-zeros", values=exceptions))
+        return Judged("differs", exceptions)
 
     @property
     def on_grids(self) -> Mapping[str, OnGrid]:
@@ -236,7 +245,7 @@ class Examination:
     def outliers(self, group: Group) -> int:
         """Return the number of outliers if they carry most of the squared distance from the source, else 0."""
         moments = self._moments[group.base.name]
-        return int(moments[OUTLYING]) if outliers_carry(moments) >= _DOMINATE else 0
+        return int(moments[OUTLYING]) if outliers_carry(moments) >= DOMINATE else 0
 
     def _cosine(self, group: Group) -> float | None:
         """Return the cosine of a piece with its source, over all values that were read, without outliers that dominate it."""
@@ -261,21 +270,24 @@ class Examination:
 
     def _rows_of(self, groups: Sequence[Group]) -> Iterator[Conversion]:
         judged = {group.base.name: self._judge(group) for group in groups}
-        together = len({(relation, to) for relation, to, _, _ in judged.values()}) == 1 and len({note for *_, note in judged.values()}) == 1
+        first = judged[groups[0].base.name]
+        together = all((each.relation, each.to, each.note) == (first.relation, first.to, first.note) for each in judged.values())
         for each in [groups] if together else [[group] for group in groups]:
-            relation, to, _, note = judged[each[0].base.name]
+            found = judged[each[0].base.name]
             forms = dict.fromkeys(group.forms[self._column] or "as stored" for group in each)
+            outliers = sum(map(self.outliers, each)) if found.relation == "differs" else 0
             yield Conversion(
                 name=each[0].stored[0] if together else each[0].base.name,
                 sources=tuple(side.name for group in each if (side := group.tuned[self._column]) is not None),
                 form="; ".join(forms),
-                relation=relation,
-                to=to,
+                relation=found.relation,
+                to=found.to,
+                factor=found.factor,
                 values=sum(self._counts[group.base.name][0] for group in each),
-                exceptions=sum(judged[group.base.name][2] for group in each),
-                cosine=None if relation in ("equal", "rounded") else min(filter(None, map(self._cosine, each)), default=None),
-                outliers=(outliers := sum(map(self.outliers, each)) if relation == "differs" else 0),
-                note=note or (f"{plural(outliers, 'outlier')}" if outliers else ""),
+                exceptions=sum(judged[group.base.name].exceptions for group in each),
+                cosine=None if found.relation in ("equal", "rounded") else min(filter(None, map(self._cosine, each)), default=None),
+                outliers=outliers,
+                note=found.note or (TENSORS.note("outliers", values=outliers) if outliers else None),
             )
 
 

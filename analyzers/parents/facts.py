@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from analyzers.base import CheckpointFacts
+from analyzers.core.notes import Note, Value
 from analyzers.coverage import Coverage
-from analyzers.formatting import listed, plural
-from analyzers.parents.proof import Monotone
-from analyzers.parents.report import Candidate, Conversion, Difference, Fit, MovedLayer, Parent
-from analyzers.parents.sentences import none_differs
+from analyzers.parents.proof import Monotone, is_step_function
+from analyzers.parents.report import Candidate, Construction, Conversion, Difference, Fit, MovedLayer, Parent, distinct_names
+from analyzers.parents.words import WORDS
 
 # Agreements of signs that unrelated weights do not reach, overall and in half of the layers, in addition to the deviations of chance.
 RELATED = 0.1
@@ -16,6 +17,8 @@ RELATED_LAYER = 0.05
 BEYOND_CHANCE = 8
 # Fewer values are not enough for a verdict.
 FEWEST = 1_000
+# Cosine below which values are another tensor's.
+_UNLIKE = 0.5
 # Factor and distance by which the share of equal values must exceed chance to count as proof.
 _ABOVE_CHANCE = 5
 _PROVEN = 0.02
@@ -29,27 +32,21 @@ class OnGrid(NamedTuple):
     ties: int
 
 
-def at_a_tie(ties: int) -> str:
-    """Say how many of the values are the source's rounded only with the scale before it was rounded; or nothing."""
-    return f", {ties:,} of them at a tie, within the rounding of the scale" if ties else ""
-
-
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Facts that determine the verdict.
 
     candidates: the best first. parents: weights of the candidates that the fit needs. layers: share of the layers in which the best
     candidate is related; akin: number of matrices that are related or equal, and their share of the values; unlike: roles in which the
-    candidate is not related. through: see `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: whether
-    nothing but rounding is left. moved: layers that have other numbers in the best candidate. coverage: of the model and the best
-    candidate. stack: all layers, if they come from several candidates; exact_stack: whether they do so bit for bit. conversion: each tensor
-    if much of the model is the best candidate's, else only odd ones; constant: matrices of one value, unlike the candidates'. adapters:
-    ranks of the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate
-    matches. lost: number of values read that are not equal as stored. unseen: for a sample, its blocks, and the bound on the share of
-    blocks of a kind that it does not show. made: how the model is made of the best candidate, if the references say so. on_grids: grids of
-    the model's values.
+    candidate is not related. through: see `collect.Sums.cast`. values: number that were compared with the best candidate, and lost: of
+    those that are not equal as stored. stepwise: X as a function of the best candidate. at_rounding: whether nothing but rounding is left.
+    moved: layers that have other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, if they
+    come from several candidates; exact_stack: whether they do so bit for bit. conversion: each tensor if much of the model is the best
+    candidate's, else only odd ones; constant: matrices of one value, unlike the candidates'. adapters: ranks of the adapter matrices stored
+    in the model and in the best candidate, 0 without any. on_grids: grids of the model's values.
     """
 
+    model: CheckpointFacts
     candidates: Sequence[Candidate]
     fit: Fit | None
     parents: Sequence[Parent]
@@ -57,27 +54,30 @@ class Facts:
     akin: tuple[int, float]
     unlike: Sequence[str]
     through: str | None
+    values: int
+    lost: int
     stepwise: Monotone | None
     at_rounding: bool
     moved: Sequence[MovedLayer]
     difference: Difference | None
-    exact_mode: bool
     coverage: tuple[Coverage, Coverage]
     stack: Sequence[MovedLayer]
     exact_stack: bool
     conversion: Sequence[Conversion]
     constant: Sequence[str]
     adapters: Sequence[int]
-    forms: Sequence[str]
-    lost: int
-    unseen: tuple[int, float] | None
-    made: str
+    construction: Construction | None
     on_grids: Mapping[str, OnGrid]
 
+    def answer(self, code: str, /, **values: Value) -> Note:
+        """Return an answer about the model and the best candidate."""
+        model, source, *_ = distinct_names([self.model, *self.candidates])
+        return WORDS.note(code, model=model, source=source, **values)
+
     @property
-    def whole(self) -> bool:
-        """Return whether all of the model and of the best candidate was compared."""
-        return all(each.whole for each in self.coverage)
+    def steps(self) -> bool:
+        """Return whether the model is a step function of the best candidate, and not mostly equal to it."""
+        return self.stepwise is not None and is_step_function(self.stepwise) and (self.candidates[0].equal_share or 0) < 0.5
 
 
 def related(candidate: Candidate) -> bool:
@@ -110,15 +110,7 @@ def alike(facts: Facts) -> list[Candidate]:
     return [best, *(row for row in facts.candidates[1:] if row.ref in group)]
 
 
-def once_cast(facts: Facts) -> str:
-    """Say how values that are not equal as stored become equal, and how many lost digits."""
-    through = f", cast through {facts.through}" if facts.through else ""
-    if not facts.lost:
-        return f" once both have the same dtype{through}"
-    to = listed(sorted({row.to for row in facts.conversion if row.relation == "rounded" and row.to}))
-    return f" once rounded{f' to {to}' if to else ''}{through}, by which {plural(facts.lost, 'value')} lost digits"
-
-
-def bound(facts: Facts) -> str:
-    """Say that unread values may differ."""
-    return "" if facts.unseen is None else f"; {none_differs(*facts.unseen)}"
+def is_odd(row: Conversion) -> bool:
+    """Return whether a tensor's values differ from its source's more than training or rounding would explain."""
+    unlike = (row.cosine or 0) < _UNLIKE or row.outliers > 0
+    return row.damaged or (row.relation == "differs" and unlike)

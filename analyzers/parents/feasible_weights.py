@@ -13,12 +13,6 @@ from analyzers.parents.rounding import Floats, cells, ulps
 # Distances from the cell count quadratically up to one cell width, linearly beyond (Huber): values that do not fit must not dominate.
 _STEPS = 100
 _DAMPING = 1e-6
-# Half-spaces of the linear programs; omitting others leaves the bounds valid, at most slightly wider. If these do not bound, all are used.
-_PLANES = 256
-_WIDEST = 1.0
-# Relative squared size of directions in which the parents are indistinguishable.
-_SINGULAR = 1e-13
-_NONE = 1e-6
 _UNIT = 2.0**-24  # half an ulp of fp32, relative
 
 
@@ -75,43 +69,3 @@ def _distances(rows: Floats, low: Floats, high: Floats, weights: Floats) -> tupl
     distance = total - np.clip(total, low, high)
     size = np.abs(distance)
     return distance, float(np.where(size <= 1, size**2 / 2, size - 0.5).sum())
-
-
-def bounds(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: bool = False) -> tuple[Floats, Floats]:
-    """Return (k,) the least and the largest value of each weight at which all values that are exact at ``weights`` stay exact.
-
-    Two linear programs for each weight, over the half-spaces nearest to ``weights`` in the metric of P P^T, in which siblings are as far
-    apart as other parents. Omitting half-spaces can only widen the bounds, which are limited to ``weights`` +- 1. The weight of a parent
-    that is 0 everywhere is unchanged.
-    """
-    low, high, error = slabs(values, parents, weights, dtype, stored)
-    low, high, total = low - error, high + error, weights @ parents
-    exact = (low <= total) & (total <= high)
-    rows, scale = parents[:, exact], (high - low)[exact]
-    # In the coordinates z, a = weights + axes @ z, rows have the same average length in every direction.
-    size, axes = np.linalg.eigh((rows / scale) @ (rows / scale).T / max(1, rows.shape[1]))
-    known = size > _SINGULAR * size[-1]
-    unknown = (np.abs(axes[:, ~known]) > _NONE).any(axis=1)
-    axes = axes[:, known] / np.sqrt(size[known])
-    normals = axes.T @ (rows / scale)
-    lengths = np.maximum(np.linalg.norm(normals, axis=0), 1e-30)
-    normals = np.concatenate([normals / lengths, -normals / lengths], axis=1)
-    room = np.concatenate([(high - total)[exact], (total - low)[exact]]) / np.tile(scale * lengths, 2)
-    near = np.argpartition(room, min(_PLANES, room.size - 1))[:_PLANES] if room.size else np.zeros(0, np.int64)
-    unit = max(float(room[near].max(initial=0)), 1e-30)
-    present = parents.any(axis=1)
-    reach = np.where(present, _WIDEST, 0.0), np.where(present, _WIDEST, 0.0)
-    for i in np.flatnonzero(present & ~unknown):
-        for each, sign in zip(reach, (-1.0, 1.0), strict=True):
-            if len(normals) == 1:  # the nearest half-space of those that lie in this direction
-                each[i] = min(_WIDEST, float(room[normals[0] * axes[i, 0] * sign > 0].min(initial=np.inf)) * abs(float(axes[i, 0])))
-                continue
-            from scipy.optimize import linprog  # local import: SciPy takes a while to import
-
-            objective = -sign * axes[i] / np.linalg.norm(axes[i])
-            for planes in (near, np.arange(room.size)):  # powers of two have the nearest half-spaces, all of them lower bounds
-                solved = linprog(objective, normals[:, planes].T, room[planes] / unit, bounds=(None, None), method="highs")
-                if solved.x is not None:
-                    each[i] = min(_WIDEST, abs(float(axes[i] @ solved.x)) * unit)
-                    break
-    return weights - reach[0], weights + reach[1]

@@ -5,27 +5,67 @@ X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import PASTED, CheckpointFacts, Reference, Report, WeightsRequest
+from analyzers.base import PASTED, CheckpointFacts, Reference, WeightsRequest
+from analyzers.columns import Column, Table
+from analyzers.core.notes import Note
+from analyzers.core.report import Report
+from analyzers.core.rows import Rows, Shown
 from analyzers.coverage import Coverage
+from analyzers.formatting import NOTHING, abbreviated, magnitude, share
 from analyzers.options import Option
 from analyzers.records import Interval, Record
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 11
+ANALYSIS_VERSION = 12
 
 Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]
 Relation = Literal[
     "equal", "rounded", "on-grid", "scaled", "differs", "zeroed", "constant", "truncated", "swapped", "non-finite", "unmatched"
 ]
-# Relations that a faithful conversion leaves; all others are damage.
+# Relations that a faithful conversion leaves; those that training leaves too, or without a source to compare with. All others are damage.
 FAITHFUL: tuple[Relation, ...] = ("equal", "rounded", "on-grid")
+UNDAMAGED: tuple[Relation, ...] = (*FAITHFUL, "differs", "unmatched")
+_RELATIONS: dict[Relation, str] = {
+    "equal": "equal",
+    "rounded": "rounded",
+    "on-grid": "on a grid",
+    "scaled": "times a factor",
+    "zeroed": "zeros",
+    "constant": "a constant",
+    "truncated": "truncated",
+    "swapped": "another tensor's values",
+    "non-finite": "NaN or infinite",
+    "differs": "differs",
+    "unmatched": "no source",
+}
+
+
+def weight(value: float) -> str:
+    """Write a weight with four decimals, never -0."""
+    return f"{round(value, 4) + 0.0:.4f}" if abs(value) < 1e6 else "unknown"
+
+
+def _relation(relation: Relation) -> str:
+    return f"{_RELATIONS[relation]}{'' if relation in UNDAMAGED else ' (damaged)'}"
+
+
+def _layer(layer: int | None) -> str:
+    return "outside" if layer is None else f"{layer}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) or NOTHING
+
+
+def _note(note: Note | None) -> str:
+    return NOTHING if note is None else note.text
 
 
 class ParentsRequest(WeightsRequest):
@@ -69,6 +109,10 @@ class Outliers(Record):
     cosine: float | None
 
 
+def _without_outliers(few: Outliers | None) -> str:
+    return NOTHING if few is None else f"{share(few.distance)}, cosine {magnitude(few.cosine)}"
+
+
 class Candidate(Record):
     """A candidate P, the best first. All but ``ref`` to ``parameters`` is null where nothing of it has the shape of the model's matrices.
 
@@ -83,18 +127,20 @@ class Candidate(Record):
     biases that are equal in bf16. zeroed: share of values that are zero in X only. outliers: set if they dominate the distance.
     """
 
-    ref: str
+    ref: Annotated[str, Shown("Candidate")]
     commit: str
     public: bool
-    source: Source
+    source: Annotated[
+        Source, Shown("Proposed by", {"named": "the request", "card": "the model card", "library": "the library"}.__getitem__)
+    ]
     parameters: int
-    compared: int
-    equal_share: float | None
-    equal_by_chance: float | None
-    distance: float | None
-    cosine: float | None
-    cosine_null: float | None
-    vectors_equal: float | None
+    compared: Annotated[int, Shown("Values compared", "count")]
+    equal_share: Annotated[float | None, Shown("Equal in bf16", "share")]
+    equal_by_chance: Annotated[float | None, Shown("By chance", "share")]
+    distance: Annotated[float | None, Shown("|X - P| / |P|", "share")]
+    cosine: Annotated[float | None, Shown("Cosine", "magnitude")]
+    cosine_null: Annotated[float | None, Shown("± by chance", "magnitude")]
+    vectors_equal: Annotated[float | None, Shown("Norms and biases equal", "share")]
     zeroed: float | None
     agreement: float | None = None
     agreement_null: float | None = None
@@ -104,7 +150,7 @@ class Candidate(Record):
     telling_by_chance: float | None = None
     equal_interval: Interval | None = None
     cosine_interval: tuple[float, float] | None = None
-    outliers: Outliers | None = None
+    outliers: Annotated[Outliers | None, Shown("Without outliers", _without_outliers)] = None
 
     @property
     def distance_without(self) -> float | None:
@@ -117,17 +163,23 @@ class Candidate(Record):
         return self.outliers.cosine if self.outliers else self.cosine
 
 
+def distinct_names(sides: Sequence[CheckpointFacts | Candidate]) -> list[str]:
+    """Return the reference of each checkpoint, with its abbreviated commit where several have the same."""
+    times = Counter(side.ref for side in sides)
+    return [side.ref if times[side.ref] == 1 else f"{side.ref}@{abbreviated(side.commit, 7)}" for side in sides]
+
+
 class Parent(Record):
     """The weight a_i of a parent in the fit, with its interval.
 
     alike: candidates so close to it that only the sum of their weights is known.
     """
 
-    ref: str
-    weight: float
-    low: float
-    high: float
-    alike: tuple[str, ...] = ()
+    ref: Annotated[str, Shown("Candidate")]
+    weight: Annotated[float, Shown("Weight", weight)]
+    low: Annotated[float, Shown("From", weight)]
+    high: Annotated[float, Shown("To", weight)]
+    alike: Annotated[tuple[str, ...], Shown("Or", _names)] = ()
 
 
 class LayerFit(Record):
@@ -146,44 +198,21 @@ class LayerFit(Record):
     exact_share: float | None
 
 
-class SparseUpdate(Record):
-    """The update of a parent in a merge of sparse updates: multiplied by ``factor``, in a share ``kept`` of the values."""
-
-    ref: str
-    factor: float
-    kept: float
-
-
-class SparseMerge(Record):
-    """X = B + sum of c_i (P_i - B), with each update in only some of the values, and possibly the mean of several updates in one value.
-
-    exact_share: share of values that equal some choice of updates, rounded to X's dtype; exact_by_chance: the same share with the updates
-    of other values. method: "DARE" if updates were kept at random, "TIES" if the largest were kept, null if undecided.
-    """
-
-    base: str
-    updates: tuple[SparseUpdate, ...]
-    exact_share: float
-    exact_by_chance: float
-    method: Literal["DARE", "TIES"] | None
-
-
 class Fit(Record):
     """X = sum of a_i P_i over all matrices and per layer.
 
-    weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at the same
-    weights: the interval then contains every weight at which they still do. residual: |X - fit| / |X| of least squares; rounding: the
+    weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at these
+    weights: the interval of least squares then also contains them. residual: |X - fit| / |X| of least squares; rounding: the
     residual that rounding to X's dtype alone would leave. condition: condition number of the normalised problem, 1 for orthogonal parents;
     null if it has no unique solution. exact_share: share of values that equal the combination, rounded to X's dtype, at the best weights
     (overall, or of each layer: ``exact_per_layer``); exact_by_chance: share expected for unrelated values of the same distributions;
     exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested. arithmetic: "fp32", or "stored"
-    if each product was rounded to X's dtype too. spherical: the interpolation t of a SLERP that the weights agree with. sparse: set if X is
-    a merge of sparse updates; the weights are then averages. exceptions: layers (null: outside the layers) that deviate from the
+    if each product was rounded to X's dtype too. exceptions: layers (null: outside the layers) that deviate from the
     combination if most layers are exactly the combination. outliers:
     values that differ from a candidate by more than sixteen typical values, left out of least squares and residuals.
     """
 
-    parents: tuple[Parent, ...]
+    parents: Annotated[tuple[Parent, ...], Rows("Weights")]
     weights_by: Literal["least-squares", "exact-values"]
     residual: float | None
     rounding: float | None
@@ -195,8 +224,6 @@ class Fit(Record):
     exact_per_layer: bool
     exact_weights: tuple[float, ...]
     arithmetic: Literal["fp32", "stored"]
-    spherical: float | None
-    sparse: SparseMerge | None = None
     exceptions: tuple[int | None, ...] = ()
     outliers: int = 0
     layers: tuple[LayerFit, ...]
@@ -208,10 +235,10 @@ class MovedLayer(Record):
     equal_share: share of its values read that are equal in bf16; null if not counted.
     """
 
-    layer: int | None
-    ref: str
-    source: int | None
-    equal_share: float | None = None
+    layer: Annotated[int | None, Shown("Layer", _layer)]
+    ref: Annotated[str, Shown("Comes from")]
+    source: Annotated[int | None, Shown("Layer there", _layer)]
+    equal_share: Annotated[float | None, Shown("Equal in bf16", "share")] = None
 
 
 class Difference(Record):
@@ -235,50 +262,87 @@ class Conversion(Record):
 
     sources: the candidate's tensors, with the part of each in brackets; empty if none matches. form: the layout in which they match
     ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``; on-grid, the
-    source rounded on the grid ``to``, or where no grid is proven a step function of the source, as quantization makes; scaled, times a
-    factor; zeroed, constant, truncated (only the first rows are the source's), swapped (the values of another tensor), non-finite,
+    source rounded on the grid ``to``, or where no grid is proven a step function of the source, as quantization makes; scaled, times the
+    ``factor``; zeroed, constant, truncated (only the first rows are the source's), swapped (the values of another tensor), non-finite,
     differs: damage, or training; unmatched: nothing to compare with. values: compared; exceptions: values that deviate from the
     relation; cosine: with the source, if values differ, without outliers; outliers: the number of values that differ by more than
-    sixteen typical ones, if these carry most of the squared distance; note: what is wrong.
+    sixteen typical ones, if these carry most of the squared distance; note: what is special about it.
     """
 
-    name: str
-    sources: tuple[str, ...]
-    form: str
-    relation: Relation
-    to: str | None = None
-    values: int
-    exceptions: int
+    name: Annotated[str, Shown("Tensor", width=318)]
+    relation: Annotated[Relation, Shown("Relation", _relation, width=170)]
+    to: Annotated[str | None, Shown("To")] = None
+    factor: Annotated[float | None, Shown("Factor", "magnitude")] = None
+    exceptions: Annotated[int, Shown("Exceptions", "count")]
+    note: Annotated[Note | None, Shown("Note", _note, width=200)] = None
+    sources: Annotated[tuple[str, ...], Shown("Source", _names, width=290)]
+    form: Annotated[str, Shown("Form", width=130)]
+    values: Annotated[int, Shown("Values", "count")]
     cosine: float | None = None
     outliers: int = 0
-    note: str = ""
-
-
-class Evidence(Record):
-    """A reason for the verdict. kind: a "proof" is bits that no unrelated weights would have, a "measurement" a figure, and an "inference"
-    what may follow from figures. proof: whether it is a proof.
-    """
-
-    proof: bool
-    kind: Literal["proof", "measurement", "inference"] = "inference"
-    text: str
 
     @property
-    def kind_of(self) -> str:
-        """The kind, also of reports that only tell proofs from the rest."""
-        return "proof" if self.proof else self.kind
+    def damaged(self) -> bool:
+        """Return whether the tensor is broken in a way that no training causes."""
+        return self.relation not in UNDAMAGED
+
+
+class Evidence(Note):
+    """A reason for the verdict. kind: a "proof" is bits that no unrelated weights would have, a "measurement" a figure, and an "inference"
+    what may follow from figures.
+    """
+
+    kind: Annotated[Literal["proof", "measurement", "inference"], Shown("Kind")]
+    code: str
+    text: Annotated[str, Shown("Evidence")]
+
+
+class Construction(Record):
+    """How a model with adapters is made, as its reference says.
+
+    kind: "merged" into the candidate ``ref``, the "base" of ``ref``, or "sibling", of the same base with other adapters. adapters: those
+    merged, each with its weight unless that is 1.
+    """
+
+    kind: Literal["merged", "base", "sibling"]
+    ref: str
+    adapters: tuple[str, ...] = ()
+
+
+def _layers(report: "ParentsReport") -> Iterator[dict[str, Any]]:
+    """Yield one row per layer and parent."""
+    fit = report.fit
+    for row in fit.layers if fit else ():
+        for parent, value, low, high in zip(fit.parents if fit else (), row.weights, row.low, row.high, strict=True):
+            yield {**vars(row), "parent": parent.ref, "weight": value, "low": low, "high": high}
 
 
 class ParentsReport(Report):
     """The report on which of ``candidates`` the weights of ``checkpoint`` come from.
 
-    values_compared: values of matrices, the most that any candidate shares. parents: the candidates that the verdict names: of a derived
-    model the closest one, then those too similar to tell apart from it. layer_map:
-    layers that moved, or every layer of a stack. statement: the headline in one sentence. notes: the limits of the answer. coverage: of the
+    parents: the candidates that the verdict names: of a derived model the closest one, then those too similar to tell apart from it.
+    construction: set if the references say how the model is made. layer_map: layers that moved, or every layer of a stack. coverage: of the
     model, as compared with the best candidate, and of each candidate, in the order of the request. conversion: the origin of each tensor,
     damaged ones first, if the best candidate's values are a part of the model's. If a sample was read: blocks, the number of its blocks,
     and unseen, the largest share of all blocks (95%) that may be of a kind not among these.
     """
+
+    DERIVED: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "layer_weights",
+            _layers,
+            (
+                Column("layer", "Layer", cell=lambda row: _layer(row["layer"])),
+                Column("parent", "Parent"),
+                Column("weight", "Weight", weight),
+                Column("low", "From", weight),
+                Column("high", "To", weight),
+                Column("residual", "Left unexplained", share),
+                Column("exact_share", "Exact", share),
+            ),
+            title="Weights by layer",
+        ),
+    )
 
     analyzer: Literal["parents"] = "parents"
     schema_version: int = 1
@@ -286,22 +350,24 @@ class ParentsReport(Report):
     checkpoint: CheckpointFacts
     mode: Literal["quick", "exact"]
     bytes_read: int
-    requests: int
-    values_compared: int
     verdict: Verdict
-    statement: str
-    evidence: tuple[Evidence, ...]
-    candidates: tuple[Candidate, ...]
-    fit: Fit | None
-    layer_map: tuple[MovedLayer, ...]
-    difference: Difference | None
     parents: tuple[str, ...]
-    notes: tuple[str, ...]
-    coverage: tuple[Coverage, ...] = ()
-    conversion: tuple[Conversion, ...] = ()
+    construction: Construction | None = None
+    evidence: Annotated[tuple[Evidence, ...], Rows("Evidence")]
+    candidates: Annotated[tuple[Candidate, ...], Rows("Candidates")]
+    fit: Fit | None
+    layer_map: Annotated[tuple[MovedLayer, ...], Rows("Layers")]
+    difference: Difference | None
+    conversion: Annotated[tuple[Conversion, ...], Rows("How each tensor got here")] = ()
     blocks: int | None = None
     unseen: float | None = None
 
     def accounts(self) -> Sequence[Coverage]:
         """Return the coverage of the model and of the parents that the verdict names; other candidates may have any shape."""
         return [each for row, each in enumerate(self.coverage) if row == 0 or each.ref in self.parents]
+
+    def bytes_of_sample(self) -> tuple[int, int] | None:
+        """Return the bytes read and those of all checkpoints, if a sample was read."""
+        best, stored = self.candidates[0], sum(counted.bytes for each in self.coverage for counted in each.classes.values())
+        read = min(self.bytes_read, round(stored * best.compared / max(1, best.parameters)))  # some tensors are read again
+        return None if self.unseen is None else (read, stored)

@@ -44,7 +44,6 @@ def model_labels(library: Library, model: str) -> str:
         f"./{addresses.passport(name)}",
         addresses.organisation(name.partition("/")[0]) if "/" in name else "",
         stored,
-        addresses.family(name),
         addresses.badge(name),
         [(adapter, addresses.results_of(adapter)) for adapter in library.adapters(name)],
         _rows(consensus.labels, agreed) if consensus.labels else "",

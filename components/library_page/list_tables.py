@@ -8,7 +8,7 @@ from analyzers.dtype_detection.words import FP16, NOTHING_PROVEN
 from analyzers.formatting import day, magnitude, size
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
-from components.site import addresses, stored_results
+from components.site import addresses
 from components.text import html, numbers
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"
@@ -67,12 +67,8 @@ def saved(value: int | None) -> str:
 
 
 def _results_of(model: str, results: int) -> str:
-    """Render links to the results of a model, and to its family if a result of parents names it."""
-    links = [PIECES.result_link(addresses.results_of(model), numbers.count(results))] if results else ["0"]
-    ours = stored_results.library()
-    if ours is not None and ours.naming("parents", model, 1):
-        links.append(PIECES.result_link(addresses.family(model), "family"))
-    return " ".join(links)
+    """Render the link to the results of a model."""
+    return str(PIECES.result_link(addresses.results_of(model), numbers.count(results))) if results else "0"
 
 
 def _labelled(row: Any) -> str:

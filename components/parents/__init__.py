@@ -1,1 +1,1 @@
-"""The pages of parents: form, result, figures, tables, suggestions, and the families of models."""
+"""The pages of parents: form, result, figures and suggestions."""

@@ -21,14 +21,14 @@ def ancestors(report: ParentsReport) -> list[Ancestor]:
     """List the candidates that the verdict names; none for unrelated models."""
     if report.verdict in ("unrelated", "undecided"):
         return []
-    fit = report.fit
+    fit, proved = report.fit, any(each.kind == "proof" for each in report.evidence)
     by_ref = {row.ref: row for row in report.candidates}
     if fit is not None and report.verdict == "merge":
-        exact = fit.sparse is not None or proves(fit, len(report.parents))
+        exact = proves(fit, len(report.parents))
         return [Ancestor(by_ref[each.ref], each.weight, exact) for each in fit.parents if each.ref in report.parents]
     if report.verdict == "stack":
-        exact = any(each.proof for each in report.evidence)
+        exact = proved
         of = [each.ref for each in report.layer_map if each.layer is not None]
         return [Ancestor(by_ref[ref], of.count(ref) / max(1, len(of)), exact) for ref in report.parents if ref in by_ref]
-    equal = report.verdict == "same-weights" and any(each.proof for each in report.evidence)
+    equal = report.verdict == "same-weights" and proved
     return [Ancestor(by_ref[ref], None, equal or proven(by_ref[ref])) for ref in report.parents]

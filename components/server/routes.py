@@ -1,7 +1,7 @@
 """Defines routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16,checked,activations]     /result/ID[.png, .json, .zip, .html]     /r/CODE, a short link to it
-/library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
+/library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv
 /org/NAME[?sort=COLUMN]     /card/ID.png     /card/org/NAME.png     /assets/NAME
 /methods[/ANALYZER]     /dtype, which is the first page     /sparsity and /parents, which lead to /compare
 """
@@ -76,7 +76,6 @@ def routes() -> list[Route]:
         Route("/r/{code}", short_link),
         Route("/methods", methods),
         Route("/methods/{name}", methods),
-        Route("/library/family/{model:path}", family),
         Route("/library/{kind}.{form}", export),
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
@@ -202,19 +201,6 @@ def methods(request: Request) -> Response:
 def _methods(name: str) -> str:
     """Render a methods page, which takes 40 to 70 ms."""
     return methods_page(name, f"plotly-{plots_version()}.js", _ORIGIN)
-
-
-def family(request: Request) -> Response:
-    """Serve the page of a model's ancestors and descendants; 404 for an invalid id."""
-    try:
-        reference = parse_reference(request.path_params["model"], local=False)
-    except InvalidReference:
-        raise HTTPException(404) from None
-    if reference.revision:
-        raise HTTPException(404)
-    family_page = ANALYZERS["parents"].component("family_page").family_page
-    page = family_page(our_library(), reference.full_name, link_previews.origin_of(request))
-    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 
 def card(request: Request) -> Response:

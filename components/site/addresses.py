@@ -74,11 +74,6 @@ def organisation(name: str) -> str:
     return f"org/{quote(name, safe='')}"
 
 
-def family(model: str) -> str:
-    """Return the page with a model's ancestors and descendants."""
-    return f"library/family/{quote(model, safe='/')}"
-
-
 def results_of(model: str) -> str:
     """Return the library page, open at the results of a model."""
     return f"library?show=results&q={quote(model, safe='')}"

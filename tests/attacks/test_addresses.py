@@ -30,7 +30,7 @@ ADDRESSES = [
     *(f"GET /{name}" for name in ("openapi.json", "theme.css", "manifest.json", "favicon.ico", "gradio.js", "version", "healthz")),
     *(f"GET /{name}" for name in ("methods", "methods/dtype", "nothing/{}", f"badge/{MODEL}.svg?show=checked,fp16,{{}}")),
     *(f"GET /result/ID{ending}" for ending in ("?{}=x", "?embed=1", "?embed=small", ".json", ".png", ".zip", ".html?{}")),
-    *(f"GET /{name}" for name in ("card/ID.png", "card/dtype.png", "card/org/org.png", "org/org?sort={}", f"library/family/{MODEL}")),
+    *(f"GET /{name}" for name in ("card/ID.png", "card/dtype.png", "card/org/org.png", "org/org?sort={}")),
     *(f"GET /library/{name}" for name in ("labels.csv", "results.jsonl", "models.parquet", "training.csv")),
 ]
 

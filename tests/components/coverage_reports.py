@@ -1,10 +1,10 @@
-"""Explicit coverages and conversions, for tests of the sentences about them."""
+"""Explicit coverages and stacks, for tests of what is said about them."""
 
 from typing import Any, TypeVar
 
 from analyzers.base import Report
 from analyzers.coverage import Class, Counted, Coverage, LeftOut, NotRead
-from analyzers.parents.report import Conversion, MovedLayer, ParentsReport, Relation
+from analyzers.parents.report import MovedLayer, ParentsReport
 from tests.components.dtype_reports import HOSTILE
 
 _Report = TypeVar("_Report", bound=Report)
@@ -43,16 +43,9 @@ def covering(report: _Report, *shares: float) -> _Report:
     return report.model_copy(update={"coverage": tuple(made)})
 
 
-def converted(name: str, relation: Relation = "equal", **changes: Any) -> Conversion:
-    """Make a row of the table of conversions."""
-    fields = {"name": name, "sources": (name,), "form": "as stored", "relation": relation, "values": 64, "exceptions": 0}
-    return Conversion.model_validate(fields | changes)
-
-
 def stacked(report: ParentsReport, first: str, second: str) -> ParentsReport:
     """Copy the report with the verdict that four layers come from ``first`` and the last two from ``second``."""
     layers = [MovedLayer(layer=None, ref=first, source=None, equal_share=1.0)]
     layers += [MovedLayer(layer=n, ref=first, source=n, equal_share=1.0) for n in range(4)]
     layers += [MovedLayer(layer=n, ref=second, source=n - 2, equal_share=0.99) for n in (4, 5)]
-    changes = {"verdict": "stack", "statement": f"A stack of {first} and {second}.", "parents": (first, second), "layer_map": tuple(layers)}
-    return report.model_copy(update=changes)
+    return report.model_copy(update={"verdict": "stack", "parents": (first, second), "layer_map": tuple(layers)})

@@ -1,11 +1,7 @@
 """Below full coverage every sentence about the whole says how far it reaches; and the accounts and conversions are shown, as text."""
 
-import csv
-import io
 import re
-import zipfile
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +12,6 @@ from analyzers.check import CheckReport
 from analyzers.coverage import COVERAGE, NotRead
 from analyzers.dtype_detection import DtypeReport
 from analyzers.parents import ParentsReport
-from analyzers.parents.markdown import markdown
 from analyzers.scan import tables
 from analyzers.terminal import joined
 from analyzers.update_sparsity import SparsityReport
@@ -25,12 +20,10 @@ from components.library import Library, Query
 from components.library.storable_reports import storable_result
 from components.library_page.list_tables import MODELS, RESULTS, listed
 from components.results.coverage_tab import accounts
-from components.results.downloads import tables_zip
 from components.results.html_documents import document
-from components.site import addresses, link_previews, share_card, stored_results
+from components.site import addresses, link_previews, share_card
 from components.site.badges import CHECKED, parts
-from tests.cases import few
-from tests.components.coverage_reports import converted, coverage, covering, hostile_coverage, stacked
+from tests.components.coverage_reports import coverage, covering, hostile_coverage, stacked
 from tests.components.dtype_reports import HOSTILE, of_model
 from tests.components.html_text import text_of
 
@@ -70,16 +63,15 @@ def clean() -> CheckReport:
 
 
 @pytest.fixture(scope="module")
-def four(passport: DtypeReport, difference: SparsityReport, copied: ParentsReport) -> dict[str, Report]:
+def two(passport: DtypeReport, difference: SparsityReport) -> dict[str, Report]:
     """A report of each kind, of which a quarter is covered."""
     return {
         "dtype": covering(passport, 0.25),
         "sparsity": covering(difference, 0.25, 1.0),
-        "parents": covering(copied, 0.25, 1.0, 0.1),
     }
 
 
-FOUR = ("dtype", "sparsity", "parents")
+TWO = ("dtype", "sparsity")
 # What needs the whole.
 WHOLE = re.compile(
     r"holds only|loses nothing|should lose nothing|half the memory|the weights fit|[Nn]othing (was )?(trained|wrong)|Use either|"
@@ -87,9 +79,9 @@ WHOLE = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", FOUR)
-def test_below_full_coverage_every_answer_says_its_reach(name: str, four: dict[str, Report]) -> None:
-    report = four[name]
+@pytest.mark.parametrize("name", TWO)
+def test_below_full_coverage_every_answer_says_its_reach(name: str, two: dict[str, Report]) -> None:
+    report = two[name]
     layout, reach = addresses.layout(name), report.reach()
     assert reach.startswith("Covers 25% of the weights") and "experts (8 tensors, no counterpart)" in reach
     assert report.headline().endswith(reach) and report.short_reach() == "25% covered" and not report.whole and report.covered_share == 0.25
@@ -104,17 +96,17 @@ def test_below_full_coverage_every_answer_says_its_reach(name: str, four: dict[s
     assert layout.headline(report, True).count("25% of the weights") == 1
 
 
-@pytest.mark.parametrize("name", few(FOUR, {0, 2}))
-def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, four: dict[str, Report]) -> None:
-    without = four[name].model_copy(update={"coverage": ()})
-    shares = [1.0] * len(getattr(four[name], "coverage", ()))
+@pytest.mark.parametrize("name", TWO)
+def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, two: dict[str, Report]) -> None:
+    without = two[name].model_copy(update={"coverage": ()})
+    shares = [1.0] * len(getattr(two[name], "coverage", ()))
     for report in (without, covering(without, *shares)):
         assert (
             report.whole and report.reach() == report.short_reach() == "" and "m-reach" not in addresses.layout(name).headline(report, True)
         )
         assert report.headline() == without.headline() and report.next_step() == without.next_step()
         assert report.answer_lines() == without.answer_lines() and share_card.of_report(report) == share_card.of_report(without)
-    assert share_card.of_report(four[name]) != share_card.of_report(without)
+    assert share_card.of_report(two[name]) != share_card.of_report(without)
     assert not {"coverage", "covered_share"} & set(without.tables()["summary"].dropna(axis=1).columns)
 
 
@@ -184,8 +176,8 @@ def test_badges_and_lists_say_that_a_passport_is_of_a_sample(passport: DtypeRepo
         assert f"weights fit, {said}" in text_of(listed(MODELS, library.models(Query(text=f"org/m{number}"))))
 
 
-def test_the_account_is_a_table_of_every_report(four: dict[str, Report], passport: DtypeReport) -> None:
-    for report in four.values():
+def test_the_account_is_a_table_of_every_report(two: dict[str, Report], passport: DtypeReport) -> None:
+    for report in two.values():
         found = report.tables()
         first = found["coverage"][found["coverage"].checkpoint == found["coverage"].checkpoint[0]].set_index("class")
         assert first.tensors["tied"] == 1 and first.parameters["unmatched"] == 750_000
@@ -209,83 +201,20 @@ def test_classes_add_up_on_the_page(passport: DtypeReport) -> None:
     assert f"{SAME} experts 8 750,000 no counterpart" in said
 
 
-def test_text_of_checkpoints_is_text(four: dict[str, Report], copied: ParentsReport) -> None:
-    for name, report in four.items():
+def test_text_of_checkpoints_is_text(two: dict[str, Report]) -> None:
+    for name, report in two.items():
         hostile = report.model_copy(update={"coverage": (hostile_coverage(),)})
         page = document([hostile])
         assert "<img" not in page and HOSTILE in unescape(page) and "<img" not in addresses.layout(name).headline(hostile, True)
-    row = converted(HOSTILE, "zeroed", sources=(HOSTILE,), form=HOSTILE, note=HOSTILE)
-    report = copied.model_copy(update={"conversion": (row,), "coverage": (hostile_coverage(),)})
-    page = document([report])
-    assert "<img" not in page and "How each tensor got here" in page
-    assert re.sub(r"\\<", "", joined(markdown(report))).count("<img") == 0
-
-
-def test_a_conversion_is_shown_damage_first_and_downloaded(copied: ParentsReport, tmp_path: Path) -> None:
-    rows = (converted("a"), converted("b", "rounded", to="bf16"), converted("c", "zeroed", exceptions=64), converted("d", "differs"))
-    report = copied.model_copy(update={"conversion": rows})
-    said = "2 of 4 tensors are the source's: 1 bit for bit and 1 rounded; damaged: c (zeros); not the same: d (differs)."
-    assert said in unescape(document([report])) and said in report.text() and said in joined(markdown(report))
-    with zipfile.ZipFile(io.BytesIO(tables_zip([report]))) as packed:
-        listed_rows = list(csv.DictReader(io.StringIO(packed.read("conversion.csv").decode())))
-    assert [row["name"] for row in listed_rows] == ["c", "d", "a", "b"] and listed_rows[0]["sources"] == "c"
-    faithful = copied.model_copy(update={"conversion": tuple(converted(f"t{n}") for n in range(38))})
-    assert "38 of 38 tensors are the source's bit for bit." in joined(markdown(faithful))
-
-
-def test_the_proof_as_markdown_fits_an_issue(copied: ParentsReport) -> None:
-    broken = tuple(converted(f"{'x' * 200}{n}", "constant") for n in range(3))
-    rows = (*(converted(f"{'y' * 200}{n}") for n in range(1_000)), *broken)
-    report = covering(copied.model_copy(update={"conversion": rows}), 0.25, 1.0, 1.0)
-    said = joined(markdown(report))
-    assert len(said) < 65_000 and "more tensors in the report." in said and said.index("(damaged)") < said.index("bit for bit |")
-    for expected in (
-        "**same-weights**",
-        report.checkpoint.commit,
-        report.candidates[0].commit,
-        "25%",
-        "no counterpart",
-        "Every value was read",
-    ):
-        assert expected in said
-    assert report.candidates[1].commit not in said
 
 
 def test_a_stack_has_its_map_everywhere(copied: ParentsReport) -> None:
     first, second = copied.candidates[0].ref, copied.candidates[1].ref
     report = stacked(copied, first, second)
-    for said in (report.text(), joined(markdown(report)), unescape(document([report]))):
-        assert f"ayers 0 to 3 are layers 0 to 3 of {first}" in said and f"ayers 4 to 5 are layers 2 to 3 of {second}" in said
-        assert f"hat is outside the layers is that of {first}" in said
+    (layers,) = [tile for tile in report.tiles() if tile.label == "Layers matched"]
+    runs = ("what is outside the layers is that of {0}", "layers 0 to 3 are layers 0 to 3 of {0}", "layers 4 to 5 are layers 2 to 3 of {1}")
+    assert layers.value == "7" and all(run.format(first, second)[1:] in layers.detail for run in runs)
     drawn = {plot.label: plot.draw(report) for plot in addresses.layout("parents").plots(report)}
     assert [len(trace.x) for trace in drawn["Layers and their parents"].data] == [5, 2]
     labels = [each.text for each in drawn["Ancestry"].layout.annotations]
     assert any("66.7% of the layers" in text for text in labels) and any("33.3% of the layers" in text for text in labels)
-    step = report.next_step()
-    assert f"List {first} and {second} under base_model" in step.advice
-
-
-def test_markdown_is_below_the_result_of_parents_and_check() -> None:
-    made = {name: addresses.layout(name).markdown is not None for name in (*FOUR, "check")}
-    assert made == {"dtype": False, "sparsity": False, "parents": True, "check": True}
-
-
-def test_the_command_prints_the_proof(capsys: pytest.CaptureFixture[str]) -> None:
-    from analyzers.__main__ import main
-
-    assert main(["parents", SAME, "sample:tiny-bf16", "--markdown"]) == 0
-    assert capsys.readouterr().out.startswith(f"### Where the weights of {SAME} come from\n")
-    assert main(["parents", SAME, "sample:tiny-bf16", "--markdown", "--json"]) == 2 and "either" in capsys.readouterr().err
-
-
-def test_a_stored_report_says_its_reach_on_the_family_page(copied: ParentsReport, library: Library) -> None:
-    from components.parents.family_page import family_of
-
-    stored_results.set_library(library)
-    try:
-        report = stacked(covering(copied, 0.25, 1.0, 1.0), "sample:tiny-bf16", "sample:tiny-fp32")
-        library.add_result(report, public=True)
-        (child,) = family_of(library, "sample:tiny-fp32").children
-        assert child.kind == "a stack of layers (25% covered)" and child.weight == "0.333"
-    finally:
-        stored_results.set_library(None)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from analyzers import ANALYZERS, dtype_detection, parents, update_sparsity
+from analyzers import ANALYZERS, dtype_detection, update_sparsity
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from components.results.html_documents import document
 from components.site import addresses
@@ -32,18 +31,9 @@ def difference(base: str, tuned: str) -> SparsityReport:
     return last
 
 
-def family(model: str, *candidates: str) -> ParentsReport:
-    """The parents of a built-in sample among others."""
-    named = tuple(f"sample:{each}" for each in candidates)
-    *_, last = parents.analyze(ParentsRequest(model=f"sample:{model}", candidates=named))
-    assert isinstance(last, ParentsReport)
-    return last
-
-
 CASES: dict[str, Callable[[], Any]] = {
     "dtype": lambda: passport("tiny-bf16-as-fp32"),
     "sparsity": lambda: difference("tiny-bf16", "tiny-tuned"),
-    "parents": lambda: family("tiny-tuned", "tiny-bf16"),
 }
 
 
@@ -54,7 +44,7 @@ def test_the_headline_is_the_same_everywhere(name: str) -> None:
     assert re.search(r"[A-Z0-9].*\.$", said) and len(said) <= 300 and step is not None
     layout = addresses.layout(name)
     sections = re.findall(rf'href="methods/{name}#([a-z0-9-]+)"', layout.headline(report, True))
-    assert len(sections) == {"sparsity": 0, "parents": 3, "dtype": 0}.get(name, 4)
+    assert len(sections) == {"sparsity": 0, "dtype": 0}.get(name, 4)
     assert all(f'id="{each}"' in content(name) for each in sections)
     assert "methods/" not in layout.headline(report, False)
     assert layout.summary(report) == said and report.summary.endswith(f": {said}")

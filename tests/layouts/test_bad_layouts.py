@@ -40,7 +40,7 @@ def unchanged(folder: Path, base: State, tuned: State, config: Mapping[str, Any]
             assert (report.num_changed, report.values_compared) == (0, elements(base))
             assert all(coverage.whole for coverage in report.coverage)
         family = parents(second, first, "exact")
-        assert family.verdict == "same-weights", family.statement
+        assert family.verdict == "same-weights", family.answer
         assert all(row.relation == "equal" for row in family.conversion)
 
 

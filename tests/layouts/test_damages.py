@@ -64,7 +64,7 @@ def is_named_alone(number: int, pair: Pair, ways: Sequence[int], tmp_path: Path)
         after = pair.form(of, damaged) if before else damaged
         candidate, model = pair.write(tmp_path / str(at), original, after)
         report = parents(model, candidate, "exact")
-        told = f"{damage.name} in {name}: {report.statement}"
+        told = f"{damage.name} in {name}: {report.answer}"
         assert report.verdict not in ("same-weights", "quantized-copy"), told
         rows = [row for row in report.conversion if row.relation not in FAITHFUL]
         assert rows, told

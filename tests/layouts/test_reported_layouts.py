@@ -79,7 +79,7 @@ def test_other_experts_are_not_the_same_weights(tmp_path: Path) -> None:
     report = parents(model, one, "exact")
     assert report.verdict not in ("same-weights", "quantized-copy")
     assert all(coverage.whole for coverage in report.coverage)
-    assert "expert" in said(report) and "every value is equal" not in said(report)
+    assert report.answer.code == "damaged"
     changed = sum(
         int((other[name] != tensor).sum()) for name, tensor in stacked().items()
     )  # a few of the new values are the old ones by chance

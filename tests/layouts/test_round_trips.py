@@ -39,7 +39,7 @@ def test_the_same_weights(number: int, pair: Pair, tmp_path: Path) -> None:
     origins = pair.origins(to_original=is_model)
     for mode in modes(pair):
         report = parents(model, candidate, mode)
-        assert report.verdict == "same-weights", report.statement
+        assert report.verdict == "same-weights", report.answer
         complete(report.coverage, pair.parameters)
         rows = rows_by_name(report)
         assert pair.weights(state) <= set(rows) <= set(state)

@@ -6,6 +6,7 @@ from analyzers.checkpoints import Access
 from analyzers.compare import CompareReport, CompareRequest
 from analyzers.compare import analyze as compare
 from analyzers.parents import ParentsReport, ParentsRequest, analyze
+from analyzers.parents.report import Construction
 from tests.update_sparsity.adapters import base, factors, write_adapter
 
 
@@ -30,15 +31,13 @@ def test_model_with_an_adapter(models: tuple[str, str, str]) -> None:
     for model in (first, second):
         report = _parents(model, path)
         assert report.verdict == "derived" and report.parents == (path,)
-        assert report.statement.startswith(f"Made from {path} by merging {model.removeprefix(path + '+')} into it: the difference is ")
-        assert not any("came first" in each.text for each in report.evidence)
-        assert "model card" not in report.next_step().advice
+        assert report.construction == Construction(kind="merged", ref=path, adapters=(model.removeprefix(path + "+"),))
+        assert (report.answer.code, report.advice.code) == ("merged", "see-merge")
     alone = _parents(first)  # its base is the candidate
-    assert [row.ref for row in alone.candidates] == [path] and alone.statement == _parents(first, path).statement
-    assert _parents(path, first).statement.startswith(f"The base of {first}: the difference is ")
-    assert _parents(first, second).statement.startswith(f"Made from {path}, as {second} is, with other adapters")
+    assert [row.ref for row in alone.candidates] == [path] and alone.answer == _parents(first, path).answer
+    assert (_parents(path, first).answer.code, _parents(first, second).answer.code) == ("base", "sibling")
     added = f"{first}+0.5*{second.rpartition('+')[2]}"
-    assert _parents(added, first).statement.startswith(f"Made from {first} by merging 0.5 times ")
+    assert _parents(added, first).construction == Construction(kind="merged", ref=first, adapters=(added.rpartition("+")[2],))
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -47,6 +46,4 @@ def test_compare(order: int, models: tuple[str, str, str]) -> None:
     *_, report = compare(CompareRequest(models=(path, first)[::order]), Access(local=True))
     assert isinstance(report, CompareReport)
     assert (report.relation.kind, report.relation.direction, report.relation.model) == ("derived", "shown", first)
-    assert "is an adapter of" in report.relation.sentence and "ancestor" not in "\n".join(
-        [*report.answer_lines(), report.parents.statement]
-    )
+    assert report.answer == report.parents.answer and report.answer.code == "merged"

@@ -31,7 +31,7 @@ def damaged(tensors: Tensors) -> Tensors:
 
 def asked(*sides: Tensors, **options: Any) -> Any:
     report = mantissa.parents(*sides, mode="exact", **options).model_dump(mode="json")
-    return {name: value for name, value in report.items() if name not in ("id", "timing", "requests", "environment")}
+    return {name: value for name, value in report.items() if name not in ("id", "timing", "environment")}
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from analyzers.parents import ParentsReport
-from analyzers.parents.conversion_text import faithful_sentence
+from analyzers.parents.report import Evidence
 from tests.cases import few
 from tests.grids.formats import FORMATS
 from tests.parents.checkpoints import BF16, F32, Folder, Tensors, model, tuned
@@ -31,16 +31,17 @@ def quantized(tensors: Tensors, name: str) -> Tensors:
     return {key: make(x.to(F32), F32).to(BF16) if x.dim() > 1 else x for key, x in tensors.items()}
 
 
-def rounded(report: ParentsReport) -> list[str]:
-    return [row.text for row in report.evidence if "rounded on that grid" in row.text]
+def rounded(report: ParentsReport) -> Evidence:
+    (found,) = [each for each in report.evidence if each.code == "on-grid"]
+    return found
 
 
 @pytest.mark.parametrize("name", few(QUANTIZERS, {0, 4, 8}))
 def test_every_value_is_the_sources_rounded(name: str, tmp_path: Path) -> None:
     report = Folder(tmp_path).parents(quantized(SOURCE, name), SOURCE, model(11, width=256))
-    assert report.verdict == "quantized-copy" and QUANTIZERS[name] in report.statement and ", and all" in report.statement
-    (text,) = rounded(report)
-    assert text.startswith("All ") and report.evidence[0].proof
+    assert report.verdict == "quantized-copy" and report.answer.values["grids"] == (QUANTIZERS[name],)
+    found = rounded(report)
+    assert found.kind == "proof" and found.values["nearest"] == found.values["values"]
     rows = [row for row in report.conversion if row.relation == "on-grid"]
     assert len(rows) == 17 and {row.to for row in rows} == {QUANTIZERS[name]} and not any(row.exceptions for row in rows)
 
@@ -48,40 +49,22 @@ def test_every_value_is_the_sources_rounded(name: str, tmp_path: Path) -> None:
 def test_a_fine_tune_of_the_source_is_quantized_to_other_values(tmp_path: Path) -> None:
     child = tuned(SOURCE, 0.05)
     report = Folder(tmp_path).parents(quantized(child, "torchao int4 group 32"), SOURCE)
-    (text,) = rounded(report)
-    same, compared = (int(word.replace(",", "")) for word in text.split() if word[0].isdigit() and "," in word)
-    expected = sum(
-        int((quantized(child, "torchao int4 group 32")[n] == quantized(SOURCE, "torchao int4 group 32")[n]).sum()) for n in child
-    )
-    assert 0 < same < 0.95 * compared and not any(row.proof for row in report.evidence if row.text == text)
-    assert expected and torch.tensor(same / compared) == pytest.approx(0.85, abs=0.12)
+    found = rounded(report)
+    same, compared = found.values["nearest"], found.values["values"]
+    assert isinstance(same, int) and isinstance(compared, int) and found.kind == "measurement"
+    assert 0 < same < 0.95 * compared and same / compared == pytest.approx(0.85, abs=0.12)
     assert not any(row.relation == "on-grid" for row in report.conversion)
 
 
 def test_in_exact_mode_all_values_of_a_copy_are_compared(tmp_path: Path) -> None:
-    copy = quantized(SOURCE, "torchao int4 group 32")
-    copy["model.layers.3.mlp.down_proj.weight"][-1, -32:] *= -1
-    report = Folder(tmp_path).parents(copy, SOURCE, mode="exact")
-    (text,) = rounded(report)
-    matrices = sum(x.numel() for x in SOURCE.values() if x.dim() > 1)
-    assert f"of {matrices:,} values" in text or f" {matrices:,} values" in text
-    assert not text.startswith("All")
-
-
-def test_one_value_that_is_not_the_sources_is_no_plural(tmp_path: Path) -> None:
     copy, name = quantized(SOURCE, "torchao int4 group 32"), "model.layers.3.mlp.down_proj.weight"
     last = copy[name][-1, -32:]
     last[int(last.nonzero()[0])] *= -1
     report = Folder(tmp_path).parents(copy, SOURCE, mode="exact")
+    matrices = sum(x.numel() for x in SOURCE.values() if x.dim() > 1)
+    assert rounded(report).values["values"] == matrices and rounded(report).values["nearest"] == matrices - 1
     (row,) = [row for row in report.conversion if row.relation == "differs"]
-    assert row.name == name and "but 1 of " in row.note and "values compared is not the source's" in row.note
-
-
-def test_the_values_that_tell_are_said_to_be_neither_zero_nor_frequent(tmp_path: Path) -> None:
-    """Many zeros of integers are on both sides, where equality means nothing."""
-    copy = quantized(SOURCE, "torchao int4 group 32")
-    report = Folder(tmp_path).parents(copy | {"model.layers.3.mlp.down_proj.weight": SOURCE["model.layers.3.mlp.down_proj.weight"]}, copy)
-    assert any("values that are neither zero nor frequent on both sides equal" in row.text for row in report.evidence)
+    assert row.name == name and row.note is not None and row.note.values["nearest"] == row.values - 1
 
 
 def test_a_step_function_does_not_prove_every_value(tmp_path: Path) -> None:
@@ -94,7 +77,7 @@ def test_a_step_function_does_not_prove_every_value(tmp_path: Path) -> None:
     codes[0, 0] ^= 8
     report = Folder(tmp_path).parents(copy, SOURCE, mode="exact")
     rows = report.conversion
-    steps, said = sum(row.relation == "on-grid" and row.to is None for row in rows), faithful_sentence(rows)
-    assert report.verdict == "quantized-copy" and steps > 10
-    assert f"{len(rows) - steps} of {len(rows)} tensors are the source's bit for bit; {steps} are step functions" in said
-    assert "does not prove every value" in said
+    steps = [row for row in rows if row.relation == "on-grid" and row.to is None]
+    assert report.verdict == "quantized-copy" and len(steps) > 10
+    assert {row.note.code for row in steps if row.note} == {"steps"} and {row.relation for row in rows} == {"on-grid", "equal"}
+    assert not any(each.kind == "proof" and each.code == "on-grid" for each in report.evidence)

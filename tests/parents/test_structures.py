@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from analyzers.numerics.piece_kernels import BLOCK
-from analyzers.parents import ParentsReport
 from analyzers.parents.collect import Sample
 from analyzers.parents.count import GROUPS
 from analyzers.parents.least_squares import solve
@@ -45,16 +44,16 @@ def unrelated(folder: Folder, build: Builder, seed: int) -> None:
     first, second, third = (structured(build, 3 * seed + i) for i in range(3))
     assert folder.parents(first, second, third, budget=SAMPLE).verdict not in FALSE
     report = folder.parents(first, second, mode="exact")
-    assert report.verdict not in FALSE and not any(each.proof for each in report.evidence)
+    assert report.verdict not in FALSE and not any(each.kind == "proof" for each in report.evidence)
 
 
 def related(folder: Folder, build: Builder, seed: int) -> None:
     first, second, third = (structured(build, 3 * seed + i) for i in range(3))
     for size, changed in ((0.05, 1.0), (0.5, 0.05), (1.0, 1.0)):
         report = folder.parents(update(first, size, seed, changed), second, first, budget=SAMPLE)
-        assert report.verdict == "derived" and report.candidates[0].ref.endswith("c1"), (size, report.statement)
+        assert report.verdict == "derived" and report.candidates[0].ref.endswith("c1"), size
     report = folder.parents(merged((0.6, 0.4), first, second), first, second, third, budget=2 * SAMPLE)
-    assert report.verdict == "merge" and report.fit is not None, report.statement
+    assert report.verdict == "merge" and report.fit is not None
     assert [parent.weight for parent in report.fit.parents[:2]] == pytest.approx([0.6, 0.4], abs=0.005)
 
 
@@ -72,9 +71,9 @@ def test_descent_from_a_structured_model(folder: Folder, build: Builder) -> None
 def test_a_table_that_models_began_with_is_no_descent(folder: Folder, build: Builder) -> None:
     first, second = (structured(build, seed, layers=2) for seed in (3, 4))
     for report in (folder.parents(first, second, mode="exact"), folder.parents(first, second, budget=SAMPLE)):
-        told = report.verdict == "undecided" and "share a structure" in report.statement
-        assert told or (build is noisy_positions and report.verdict == "unrelated"), report.statement  # smooth rows are left out
-        assert not any(each.proof for each in report.evidence) and report.candidates[0].shared is not None
+        smooth = build is noisy_positions and report.verdict == "unrelated"  # smooth rows are left out
+        assert report.answer.code == "shared-structure" or smooth
+        assert not any(each.kind == "proof" for each in report.evidence) and report.candidates[0].shared is not None
 
 
 @pytest.mark.parametrize("options", few([{"mode": "exact"}, {"budget": SAMPLE}], {1}))
@@ -84,11 +83,11 @@ def test_a_shared_matrix_is_no_descent_of_the_whole_but_a_frozen_body_is(folder:
     added = {"model.mixing.weight": mixing} | {f"model.layers.{layer}.mixer.A_log": rates.clone() for layer in range(4)}
     first, second = (structured(gaussian, seed) | added for seed in (3, 4))
     report = folder.parents(first, second, **options)
-    assert report.verdict == "undecided" and "the others are unrelated" in report.statement and not report.parents
-    assert not any(each.proof for each in report.evidence)
+    assert report.verdict == "undecided" and report.answer.code == "few-related" and not report.parents
+    assert not any(each.kind == "proof" for each in report.evidence)
     replaced = {name: tensor for name, tensor in second.items() if "up_proj" in name}
     report = folder.parents(first | replaced, first, **options)
-    assert report.verdict == "derived" and "up_proj" in report.statement, report.statement
+    assert report.verdict == "derived" and "up_proj" in str(report.answer.values["names"])
 
 
 @pytest.mark.exhaustive
@@ -186,7 +185,7 @@ def test_noisy_merges_of_siblings_hold_the_truth_or_no_weight(folder: Folder) ->
         assert report.fit is not None and report.fit.weights_by == "least-squares"
         first = report.fit.parents[0]
         assert first.low <= 0.605 <= first.high and not first.alike if known else first.alike
-        assert known or any("too similar" in note for note in report.notes)
+        assert known or "not-told-apart" in {note.code for note in report.notes}
 
 
 @pytest.mark.parametrize("apart", few([0.003, None], {0}))
@@ -196,7 +195,7 @@ def test_a_merge_with_one_layer_trained_on(folder: Folder, apart: float | None) 
     child = merged((0.6, 0.4), first, second)
     child |= {name: tensor for name, tensor in tuned(child, 0.05, 7).items() if ".layers.2." in name}
     report = folder.parents(child, first, second)
-    assert report.verdict == "merge" and "but for layer 2" in report.statement and report.fit is not None
+    assert report.verdict == "merge" and report.fit is not None
     assert report.fit.exceptions == (2,) and report.fit.weights_by == "exact-values"
     assert [parent.weight for parent in report.fit.parents] == pytest.approx([0.6, 0.4], abs=1e-3)
 
@@ -211,20 +210,16 @@ def test_other_candidates_do_not_change_a_row(folder: Folder) -> None:
     for other in others:
         report = folder.parents(child, base, other, mode="exact")
         assert report.candidates[0] == alone.candidates[0] and report.verdict == "derived"
-    assert any("rows that all have" in note for note in folder.parents(child, base, others[0]).notes)
+    assert "joint-rows" in {note.code for note in folder.parents(child, base, others[0]).notes}
 
 
 def test_a_sample_says_how_much_it_leaves_open(folder: Folder) -> None:
     base = model(10)
-
-    def told(report: ParentsReport) -> str:
-        return f"{report.headline()} {report.next_step().advice}"
-
     exact, quick = folder.parents(base, base, mode="exact"), folder.parents(base, base, budget=SAMPLE)
     assert exact.verdict == quick.verdict == "same-weights" and exact.unseen is exact.blocks is None
     assert quick.blocks and quick.unseen and quick.unseen >= 3 / quick.blocks * 0.5
-    assert "blocks" not in told(exact) and "Use either of the two" in told(exact)
-    assert f"none of the {quick.blocks:,} blocks read differs" in quick.headline() and "at 95%" in quick.next_step().advice
+    assert (exact.notes, exact.advice.code, quick.advice.code) == ((), "use-either", "compare-all")
+    assert [note.values for note in quick.notes if note.code == "unseen"] == [{"blocks": quick.blocks, "unseen": quick.unseen}]
 
 
 def test_rounding_that_loses_digits_is_counted(folder: Folder) -> None:
@@ -233,4 +228,4 @@ def test_rounding_that_loses_digits_is_counted(folder: Folder) -> None:
     lost = sum(int((base[name].double() != half[name].double()).sum()) for name in base)
     report = folder.parents(half, base, mode="exact")
     assert report.verdict == "same-weights" and lost
-    assert f"rounded to fp16, by which {lost:,} values lost digits" in report.statement
+    assert (report.answer.values["formats"], report.answer.values["lost"]) == (("fp16",), lost)

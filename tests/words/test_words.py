@@ -10,7 +10,6 @@ import pytest
 
 from analyzers import ANALYZERS
 from analyzers.core.report import Report
-from analyzers.core.rows import tables
 from analyzers.tables import write_csv
 from tests.words import SNAPSHOTS, converted, reports, snapshot
 from tests.words.hostile import PARTS
@@ -55,7 +54,7 @@ def test_every_row_is_in_files_and_in_the_full_text(name: str, tmp_path: Path) -
         folder = tmp_path / str(number)
         write_csv([report], folder)
         full = "\n".join(report.lines(full=True))
-        for table in tables(type(report)):
+        for table in report.declared_tables():
             rows = list(table.rows(report))
             if not rows:
                 continue

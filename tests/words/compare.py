@@ -1,0 +1,74 @@
+"""Reports of compare: a fine-tune by everything and by a sample, a merge among others, unrelated models, an adapter."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from analyzers.checkpoints import Access
+from analyzers.compare import CompareReport, CompareRequest, analyze
+from analyzers.compare.words import WORDS
+from analyzers.core.report import Report
+from analyzers.errors import MantissaError
+from tests.dtype_detection.checkpoints import write
+from tests.parents import checkpoints as made
+from tests.parents.checkpoints import BF16, Tensors, tuned
+from tests.update_sparsity.adapters import base, factors, write_adapter
+from tests.words.hostile import HOSTILE
+from tests.words.parents import FIRST, SECOND, THIRD, in_a_folder
+
+CHILD = tuned(FIRST, 0.01)
+
+
+def reports() -> dict[str, Report | MantissaError]:
+    """Make the reports; the names say what is special about each."""
+    with in_a_folder():
+        full = compared(FIRST, CHILD, mode="exact")
+        path, tensors = base(Path("models"))
+        adapter = write_adapter(Path("adapter"), factors(tensors, 1e-3, "q_proj"))
+        return {
+            "a fine-tune": full,
+            "a fine-tune, by a sample": compared(FIRST, CHILD, budget=100_000),
+            "a fine-tune and more": compared(FIRST, CHILD | {"model.extra.weight": torch.ones(64, 64, dtype=BF16)}),
+            "steps of a run and another model": compared(FIRST, CHILD, tuned(CHILD, 0.01, 3), SECOND),
+            "a merge in the middle": compared(FIRST, made.merged((0.7, 0.3), FIRST, SECOND), SECOND),
+            "a copy in fp32": compared(FIRST, made.each(lambda x: x, FIRST, dtype=made.F32)),
+            "layers repeated": compared(FIRST, made.stacked((FIRST, 0, 3), (FIRST, 1, 4))),
+            "unrelated models": compared(FIRST, SECOND, THIRD),
+            "an adapter": asked(f"./{path}", f"./{adapter}"),
+            "far relatives": compared(FIRST, tuned(FIRST, 0.3, 4), tuned(FIRST, 0.02, 5)),
+            "hostile names": hostile(full),
+            "error": error(),
+        }
+
+
+def compared(*models: Tensors, **options: Any) -> CompareReport:
+    """Write the checkpoints and compare them."""
+    for number, tensors in enumerate(models, 1):
+        write(Path(f"model-{number}"), tensors)
+    return asked(*(f"./model-{number}" for number in range(1, len(models) + 1)), **options)
+
+
+def asked(*models: str, **options: Any) -> CompareReport:
+    """Compare checkpoints of this folder."""
+    *_, report = analyze(CompareRequest(models=models, **options), Access(local=True))
+    assert isinstance(report, CompareReport)
+    return CompareReport.model_validate_json(report.model_dump_json().replace(str(Path.cwd()), "."))  # as in every other folder
+
+
+def hostile(report: CompareReport) -> CompareReport:
+    """Return the report with markup and control characters wherever text comes from outside."""
+    best = report.parents.candidates[0].model_copy(update={"ref": HOSTILE})
+    parents = report.parents.model_copy(update={"candidates": (best,), "parents": (HOSTILE,)})
+    facts = report.models[0].model_copy(update={"ref": HOSTILE})
+    answer = report.answer.model_copy(update={"text": f"{HOSTILE} is derived from {HOSTILE}."})
+    changes = {"models": (facts, *report.models[1:]), "parents": parents, "sparsity": None, "answer": answer}
+    return report.model_copy(update=changes | {"notes": (WORDS.note("not-counted", why=f"{HOSTILE} cannot be compared."),)})
+
+
+def error() -> MantissaError:
+    try:
+        compared(FIRST, {f"other.{name}": tensor[:7] for name, tensor in FIRST.items()})
+    except MantissaError as error:
+        return type(error)(str(error).replace(str(Path.cwd()), "."))
+    raise AssertionError("nothing in common was compared")

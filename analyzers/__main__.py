@@ -17,11 +17,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from analyzers import ANALYZERS
-from analyzers.errors import MantissaError
-from analyzers.terminal import print_line
+from analyzers.core.errors import MantissaError
+from analyzers.core.terminal import print_line
 
 if TYPE_CHECKING:
-    from analyzers.command_line import Parser
+    from analyzers.core.command_line import Parser
 
 Tools = Mapping[str, tuple[str, Callable[[], Any]]]
 # Commands that use an analyzer, or act on its result: name -> description and module, like an analyzer's ``command``.
@@ -52,7 +52,7 @@ def _pull_request_on(model: str) -> Any:
 
 def build_parser(chosen: Collection[str], tools: Tools = TOOLS) -> "Parser":
     """Build the parser of all commands, with options for the ``chosen`` ones only: the others are not imported. tools: see `TOOLS`."""
-    from analyzers.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
+    from analyzers.core.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
 
     parser = Parser(prog="mantissa", description="What the numbers in a language model's weights say.")
     # Passed down as defaults: a command line may depend on components, analyzers may not.
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
         print_line(f"error: {odd[:200]} contains bytes that are not UTF-8: rename the file.")
         return 2
     try:
-        from analyzers.extras import extras_explained  # here, where an interrupt of the import is caught
+        from analyzers.core.extras import extras_explained  # here, where an interrupt of the import is caught
 
         chosen = next((word for word in words if not word.startswith("-")), "")
         with _terminable(), extras_explained():

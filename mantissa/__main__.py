@@ -4,7 +4,7 @@ import sys
 
 import mantissa
 from analyzers import __main__ as command_line
-from analyzers.terminal import print_line
+from analyzers.core.terminal import print_line
 from mantissa.commands import COMMANDS
 
 

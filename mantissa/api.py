@@ -9,14 +9,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from analyzers.extras import extras_explained
+from analyzers.core.extras import extras_explained
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from analyzers.base import Progress, Report
     from analyzers.check import CheckReport
     from analyzers.compare import CompareReport
+    from analyzers.core.report import Report
+    from analyzers.core.request import Progress
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
@@ -52,7 +53,7 @@ def dtype(model: "Weights", *, stream: bool = False, progress: bool = False, tok
     include and exclude (regular expressions on names), subfolder, seed, device.
     progress: draw a bar. stream: return the generator of `Progress` whose last item is the report; closing it cancels the work.
     token: for the Hub; True for the one this machine is logged in with, False for none.
-    Raises `analyzers.errors.MantissaError`, one sentence.
+    Raises `analyzers.core.errors.MantissaError`, one sentence.
     """
     return _ask("dtype", {"model": model}, options, stream, progress, token)
 
@@ -248,7 +249,7 @@ def conflict(
         with extras_explained():
             return _answer(_of_batches(model, batches, loss, options), "conflict", stream, progress)
     if callable(loss):
-        from analyzers.errors import InvalidRequest
+        from analyzers.core.errors import InvalidRequest
 
         raise InvalidRequest("A loss of your own runs on batches of your own: pass batches=, what it takes.")
     options = _with_lists(options)
@@ -344,9 +345,9 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
 
     Raises InvalidRequest for anything but a report, and for one of another version of Mantissa; LimitExceeded for a larger file.
     """
-    from analyzers.errors import InvalidRequest
-    from analyzers.terminal import printable
-    from analyzers.untrusted_json import parse_json, parse_model
+    from analyzers.core.errors import InvalidRequest
+    from analyzers.core.terminal import printable
+    from analyzers.core.untrusted_json import parse_json, parse_model
 
     try:
         text = _read_bounded(Path(source)) if isinstance(source, os.PathLike) else source
@@ -379,8 +380,8 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
 
 
 def _read_bounded(path: Path) -> bytes:
-    from analyzers import limits
-    from analyzers.errors import LimitExceeded
+    from analyzers.core import limits
+    from analyzers.core.errors import LimitExceeded
 
     with path.open("rb") as file:
         text = file.read(limits.RESULT_BYTES + 1)
@@ -443,7 +444,7 @@ def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any],
 
 
 def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[str, Any]) -> Iterator[Any]:
-    from analyzers.errors import InvalidRequest
+    from analyzers.core.errors import InvalidRequest
 
     if isinstance(model, str | os.PathLike | Mapping):
         raise InvalidRequest("Batches run through a module of torch: pass the model itself, not a reference or a state dict.")
@@ -463,9 +464,9 @@ def _asked(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any],
     from pydantic import ValidationError
 
     from analyzers import ANALYZERS
-    from analyzers.base import request_error
     from analyzers.checkpoints import Access, Repository
-    from analyzers.errors import InvalidRequest
+    from analyzers.core.errors import InvalidRequest
+    from analyzers.core.request import request_error
 
     memory: dict[str, Repository] = {}
     named = {field: _named(model, memory, tokenizer) for field, model in models.items()}
@@ -484,7 +485,7 @@ def _stored(question: str, model: Any) -> Any:
     memory: dict[str, Any] = {}
     named = _named(model, memory, None)
     if memory:
-        from analyzers.errors import InvalidRequest
+        from analyzers.core.errors import InvalidRequest
 
         raise InvalidRequest(f"{question} reads a checkpoint by its reference or path: save the model first.")
     return named
@@ -494,12 +495,12 @@ def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:
     """Return the reference of ``model`` in a request; a model in memory is registered under its name."""
     if isinstance(model, tuple):
         return tuple(_named(each, memory, tokenizer) for each in model)
-    from analyzers.pasted_text import on_hub
+    from analyzers.core.pasted_text import on_hub
 
     if isinstance(model, str | os.PathLike):
         return on_hub(model) if isinstance(model, str) else str(Path(model).absolute())
     if not isinstance(model, Mapping) and not ("torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)):
-        from analyzers.errors import InvalidReference
+        from analyzers.core.errors import InvalidReference
 
         raise InvalidReference(
             f"A model is a reference, a path, a module of torch or a state dict, not of the type {type(model).__name__}."

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.checkpoints import MemoryRepository, MemoryTensor, quoted
-from analyzers.errors import InvalidRequest, UnsupportedWeights
+from analyzers.core.errors import InvalidRequest, UnsupportedWeights
 
 # Names of torch's dtypes in safetensors.
 DTYPES = {

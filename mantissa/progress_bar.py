@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from analyzers.progress_bar import drawn
-from analyzers.terminal import printable
+from analyzers.core.progress_bar import drawn
+from analyzers.core.terminal import printable
 
 
 def with_bar(items: Iterator[Any], name: str) -> Iterator[Any]:

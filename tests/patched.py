@@ -1,6 +1,6 @@
 """Runs the app or the command line with other values of constants.
 
-``PATCHED="analyzers.limits.READER_SECONDS=3" python -m tests.patched app.py``, or ``... analyzers dtype MODEL``. An analysis of the
+``PATCHED="analyzers.core.limits.READER_SECONDS=3" python -m tests.patched app.py``, or ``... analyzers dtype MODEL``. An analysis of the
 page runs in a process that imports the main module again, so it has the same values.
 """
 

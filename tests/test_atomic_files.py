@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.atomic_files import append_line, replacing
+from analyzers.core.atomic_files import append_line, replacing
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 def writing(path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A process that is in the middle of writing ``path``; it lives until it is told to end."""
     program = (
-        "import sys, time; from pathlib import Path; from analyzers.atomic_files import replacing\n"
+        "import sys, time; from pathlib import Path; from analyzers.core.atomic_files import replacing\n"
         "with replacing(Path(sys.argv[1])) as file:\n"
         "    file.write_text('half'); print('writing', flush=True); sys.stdin.read()"
     )
@@ -95,7 +95,7 @@ def test_a_line_is_appended_whole_or_not_at_all(tmp_path: Path) -> None:
     append_line(path, "4")
     assert path.read_text() == "1\n2\n3 torn\n4\n"
     program = (
-        "import resource, signal, sys; from pathlib import Path; from analyzers.atomic_files import append_line\n"
+        "import resource, signal, sys; from pathlib import Path; from analyzers.core.atomic_files import append_line\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "append_line(Path(sys.argv[1]), 'x' * 5000)"
     )

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from analyzers.base import Progress, Request, Timing, WeightsRequest, content_id, environment, request_error
-from analyzers.options import describe
-from analyzers.records import Record
+from analyzers.core.options import describe
+from analyzers.core.records import Record
+from analyzers.core.report import Timing, content_id, environment
+from analyzers.core.request import Progress, Request, WeightsRequest, request_error
 
 plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
 
@@ -129,5 +130,5 @@ def test_environment_lists_what_is_installed() -> None:
 
 
 def test_importing_the_base_is_light() -> None:
-    code = "import sys, analyzers.base; sys.exit(bool({'torch', 'pandas', 'numba', 'transformers'} & set(sys.modules)))"
+    code = "import sys, analyzers.core.report; sys.exit(bool({'torch', 'pandas', 'numba', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], timeout=110).returncode == 0

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from analyzers import ANALYZERS
-from analyzers.columns import Column, Table
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import count
+from analyzers.core.records import Interval
 from analyzers.core.report import Report
 from analyzers.core.rows import tables
-from analyzers.formatting import count
-from analyzers.records import Interval
-from analyzers.tables import write_csv
+from analyzers.core.tables import write_csv
 from components.results.layout import Rows
 from components.results.tables import Sortable, listed
 from tests.components.conflict_reports import conflict_report

@@ -26,10 +26,11 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS
 from analyzers.__main__ import TOOLS, build_parser, main
+from analyzers.core import limits
+from analyzers.core.terminal import fitted
 from analyzers.dtype_detection import DtypeReport
-from analyzers.terminal import fitted
 from tests.attacks.repositories import REPOSITORIES
 from tests.cases import few
 from tests.dtype_detection.checkpoints import normal, write

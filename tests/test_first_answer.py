@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from analyzers.progress_bar import COMPILING
+from analyzers.core.progress_bar import COMPILING
 from tests.cases import few
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +85,7 @@ def test_a_command_compiles_what_it_needs_and_says_so(words: str, loops: int, tm
 
 _FIRST_RUN_OF_AN_APP = """
 import threading
-from analyzers.base import Progress
+from analyzers.core.request import Progress
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection.report import DtypeRequest
 from components.running import analysis_process

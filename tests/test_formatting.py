@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import formatting as numbers
-from analyzers.errors import InvalidRequest
+from analyzers.core import formatting as numbers
+from analyzers.core.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(

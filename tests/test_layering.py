@@ -19,97 +19,19 @@ ROOT = Path(__file__).parents[1]
 
 # Inside analyzers: what each shared part may import of ours. An analyzer may import all of these, and itself.
 ANALYZER_PARTS = {
-    "errors": set[str](),
-    "extras": {"errors"},
-    "limits": {"errors"},
-    "untrusted_json": {"limits"},
-    "records": set[str](),
-    "options": {"errors"},
-    "pasted_text": {"errors"},
-    # What reports share, on top of the modules beside it, which will move into it.
-    "core": {"base", "columns", "coverage", "formatting", "limits", "records", "tensor_words", "terminal"},
-    "base": {"coverage", "records", "errors", "extras", "formatting", "limits", "options", "pasted_text", "terminal"},
-    "columns": {"records", "extras", "formatting", "terminal"},
-    "formatting": {"errors"},
-    "coverage": {"columns", "core", "records", "formatting"},
-    "tables": {"base", "limits", "terminal", "atomic_files"},
-    "terminal": {"formatting"},
-    "tensor_words": set[str](),
-    "markdown": {"terminal"},
-    "thread_calls": set[str](),
-    "atomic_files": {"terminal"},
-    "progress_bar": {"base", "numerics"},
-    "command_line": {"base", "errors", "formatting", "limits", "options", "pasted_text", "progress_bar", "tables", "terminal"},
-    "numerics": {"errors", "limits"},
-    "checkpoints": {
-        "base",
-        "core",
-        "coverage",
-        "records",
-        "errors",
-        "formatting",
-        "limits",
-        "numerics",
-        "pasted_text",
-        "untrusted_json",
-        "tensor_words",
-        "terminal",
-        "thread_calls",
-    },
-    "grids": {"records", "checkpoints", "numerics", "tensor_words"},
-    "language_models": {
-        "base",
-        "core",
-        "pasted_text",
-        "records",
-        "errors",
-        "extras",
-        "formatting",
-        "limits",
-        "checkpoints",
-        "numerics",
-        "options",
-        "untrusted_json",
-        "terminal",
-        "atomic_files",
-    },
+    "core": {"numerics"},
+    "numerics": {"core"},
+    "checkpoints": {"core", "numerics"},
+    "grids": {"core", "checkpoints", "numerics"},
+    "language_models": {"core", "checkpoints", "numerics"},
 }
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
-_FOR_TOOLS = {
-    "base",
-    "columns",
-    "core",
-    "records",
-    "errors",
-    "formatting",
-    "limits",
-    "checkpoints",
-    "numerics",
-    "command_line",
-    "pasted_text",
-    "progress_bar",
-    "untrusted_json",
-    "terminal",
-    "atomic_files",
-}
+_FOR_TOOLS = {"core", "checkpoints", "numerics"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS, "merge": _FOR_TOOLS | {"shrink"}}
-_FOR_CHECK = {
-    "coverage",
-    "dtype_detection",
-    "extras",
-    "grids",
-    "language_models",
-    "markdown",
-    "parents",
-    "shrink",
-    "tables",
-    "tensor_words",
-    "update_sparsity",
-}
-RUNNERS["check"] = _FOR_TOOLS | _FOR_CHECK
+RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "grids", "language_models", "parents", "shrink", "update_sparsity"}
 # Compare is composed of the reports of two others.
-RUNNERS["compare"] = _FOR_TOOLS | {"coverage", "options", "parents", "update_sparsity"}
+RUNNERS["compare"] = _FOR_TOOLS | {"parents", "update_sparsity"}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.
@@ -118,7 +40,7 @@ EXCEPTIONS = {
     ("analyzers.__main__", "components.results.html_documents"),
     ("analyzers.__main__", "components.site.stored_results"),
     ("analyzers.__main__", "components.library.pull_request"),
-    ("analyzers.base", "analyzers"),
+    ("analyzers.core.report", "analyzers"),
 }
 
 
@@ -347,11 +269,11 @@ def test_the_command_line_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "message"),
     [
-        ("analyzers.base", "import components.pages", "never back"),
+        ("analyzers.core.report", "import components.pages", "never back"),
         ("components.forms.links", "import app", "never back"),
         ("components.forms.links", "def f():\n    from tests import hub", "never back"),
         ("analyzers.__main__", "from components.results import html_documents", "allowed only inside a function"),
-        ("analyzers.command_line", "def f():\n    from components.results import html_documents", "never back"),
+        ("analyzers.core.command_line", "def f():\n    from components.results import html_documents", "never back"),
         ("analyzers.__main__", "def f():\n    from components import pages", "never back"),
         ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
@@ -360,7 +282,7 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.scan.worker", "from analyzers.language_models import samples", "analyzers.scan may import"),
         ("analyzers.scan.worker", "def f():\n    import torch", "only these may"),
         ("analyzers.scan.tables", "import pyarrow", "only these may"),
-        ("analyzers.numerics.count_kernels", "from analyzers import base", "analyzers.numerics may import"),
+        ("analyzers.numerics.count_kernels", "from analyzers import grids", "analyzers.numerics may import"),
         ("analyzers.numerics.count_kernels", "from analyzers.checkpoints.tensor import Tensor", "analyzers.numerics may import"),
         (
             "analyzers.checkpoints.reading.sample",
@@ -372,7 +294,7 @@ def test_the_command_line_loads_nothing_heavy() -> None:
             "if TYPE_CHECKING:\n    import analyzers.dtype_detection",
             "analyzers.checkpoints may import",
         ),
-        ("analyzers.limits", "import analyzers.base", "analyzers.limits may import"),
+        ("analyzers.core.limits", "import analyzers.scan", "analyzers.core may import"),
         ("analyzers.checkpoints.local", "import huggingface_hub", "only these may"),
         ("analyzers.checkpoints.hubbub", "def f():\n    import huggingface_hub", "only these may"),
         ("components.dtype.page", "from huggingface_hub import HfApi", "only these may"),
@@ -395,7 +317,7 @@ def test_a_breach_is_found(module: str, source: str, message: str) -> None:
         "app",
         "components.results.html_documents",
         "components.pages",
-        "analyzers.base",
+        "analyzers.grids",
         "analyzers.update_sparsity",
         "analyzers.scan",
     ]
@@ -438,9 +360,9 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
         ("components.library.store", "from huggingface_hub import HfApi"),
         ("analyzers.__main__", "def f():\n    from components.results import html_documents"),
         ("analyzers.__main__", "def f():\n    import analyzers.dtype_detection"),
-        ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers import base, errors, limits"),
+        ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers.core import errors, limits"),
         ("analyzers.dtype_detection.answers", "def f():\n    import pandas"),
-        ("analyzers.dtype_detection.answers", "from .report import Report\nfrom ..base import Data"),
+        ("analyzers.dtype_detection.answers", "from .report import Report\nfrom ..core.records import Record"),
         ("analyzers.scan.worker", "from analyzers.dtype_detection import analyze\ndef f():\n    import pyarrow"),
         ("analyzers.numerics.device", "def f():\n    import torch"),
         ("analyzers.checkpoints.hub", "import huggingface_hub"),
@@ -451,6 +373,13 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
 )
 def test_what_is_allowed_passes(module: str, source: str) -> None:
     others = dict.fromkeys(
-        ["components.results.html_documents", "components.pages", "analyzers.base", "analyzers.errors", "analyzers.limits"], ""
+        [
+            "components.results.html_documents",
+            "components.pages",
+            "analyzers.core.report",
+            "analyzers.core.errors",
+            "analyzers.core.limits",
+        ],
+        "",
     )
     assert violations({**others, module: source}) == []

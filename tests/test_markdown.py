@@ -7,8 +7,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from analyzers.markdown import plain, table
-from analyzers.terminal import printable
+from analyzers.core.markdown import plain, table
+from analyzers.core.terminal import printable
 
 # What GitHub documents as a link or a notification, in text that is neither markup nor code: mentions of people and teams, issues and pull
 # requests, commits, and the extended autolinks of its Markdown; then its emoji and its mathematics.

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from analyzers.check.report import CheckRequest
 from analyzers.checkpoints.reference import Reference, parse_reference
 from analyzers.compare import CompareRequest
+from analyzers.core.errors import InvalidReference
+from analyzers.core.pasted_text import is_address, on_hub, plain, split
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import InvalidReference
 from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.parents.report import ParentsRequest
-from analyzers.pasted_text import is_address, on_hub, plain, split
 from analyzers.update_sparsity.report import SparsityRequest
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -19,7 +19,7 @@ from analyzers.__main__ import TOOLS, main
 from analyzers.check import CheckReport, CheckRequest, analyze
 from analyzers.check.markdown import markdown
 from analyzers.checkpoints import Access
-from analyzers.terminal import fitted, joined, printable, printable_json
+from analyzers.core.terminal import fitted, joined, printable, printable_json
 from components.check.result import RESULT
 from components.results.downloads import file_of
 from components.results.share import share_summary

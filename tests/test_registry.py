@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from analyzers import ANALYZERS
-from analyzers.command_line import Parser, request_of
-from analyzers.errors import InvalidRequest
+from analyzers.core.command_line import Parser, request_of
+from analyzers.core.errors import InvalidRequest
 from components.forms.form import command, permalink
 from tests.toy import ENTRY, ToyRequest
 from tests.toy.command import add_options
@@ -15,7 +15,7 @@ from tests.toy.form import filled, request
 
 ROOT = Path(__file__).parents[1]
 _SHARED = (
-    *("app.py", "analyzers/__main__.py", "analyzers/command_line.py"),
+    *("app.py", "analyzers/__main__.py", "analyzers/core/command_line.py"),
     *(f"components/{name}" for name in ("api", "forms", "appearance", "results", "running", "server", "site", "text")),
 )
 

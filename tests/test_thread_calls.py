@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analyzers.thread_calls import Cancelled, call_in_thread
+from analyzers.core.thread_calls import Cancelled, call_in_thread
 
 SECONDS = 20
 

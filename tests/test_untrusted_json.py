@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json, parse_model
+from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json, parse_model
 
 ROOT = Path(__file__).parents[1]
 # Places that parse JSON which this program wrote a moment ago, or ships.
 OURS = {
     "mantissa/models_in_memory.py": "a configuration in memory",
-    "analyzers/command_line.py": "the answer that is being printed",
-    "analyzers/untrusted_json.py": "the function itself",
+    "analyzers/core/command_line.py": "the answer that is being printed",
+    "analyzers/core/untrusted_json.py": "the function itself",
     "analyzers/dtype_detection/classifier.py": "the built-in fit",
     "analyzers/language_models/builtin_text.py": "the built-in text",
     "analyzers/language_models/bounded_process/__init__.py": "answers of our process, which may be longer than any file",

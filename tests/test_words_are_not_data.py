@@ -72,7 +72,7 @@ def test_no_code_reads_a_sentence() -> None:
         "report.statement.replace(' of all', '')",
         "'rank' in said[0]",
         "re.split(r'\\. ', report.statement)",
-        "report.headline().removesuffix(reach)",
+        "report.headline.removesuffix(reach)",
         "note.text.endswith('.')",
     ],
 )

@@ -16,8 +16,8 @@ from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Changes, find_changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import role
+from analyzers.core.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.language_models.load_report import LoadingOracle
 
 # Matrices in the names of peft: what it loads begins like this, and has no name of an adapter, or the usual one

@@ -5,7 +5,6 @@ from contextlib import ExitStack, closing
 from time import perf_counter
 from typing import Any
 
-from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.check import adapter_rules
 from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
 from analyzers.check.loads import applies, judge
@@ -15,11 +14,12 @@ from analyzers.check.rules import INDEX, RULES, Facts, file_rules
 from analyzers.check.words import UNJUDGED, WORDS
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
+from analyzers.core.coverage import Coverage
+from analyzers.core.errors import MantissaError, UnsupportedWeights
 from analyzers.core.notes import Advice, Note
-from analyzers.core.report import needs_the_whole
-from analyzers.coverage import Coverage
+from analyzers.core.report import Timing, check_size, content_id, environment, needs_the_whole
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, Inspection
-from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.language_models.load_report import LoadingOracle
 from analyzers.parents import ParentsRequest
 from analyzers.parents import analyze as analyze_parents

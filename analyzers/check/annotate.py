@@ -10,9 +10,9 @@ from pathlib import Path
 
 from analyzers.check.markdown import markdown
 from analyzers.check.report import CheckReport, Level
-from analyzers.command_line import print_text
-from analyzers.terminal import joined, printable
-from analyzers.untrusted_json import parse_model
+from analyzers.core.command_line import print_text
+from analyzers.core.terminal import joined, printable
+from analyzers.core.untrusted_json import parse_model
 
 _COMMANDS: dict[Level, str] = {"error": "error", "warning": "warning", "info": "notice"}
 

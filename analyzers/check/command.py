@@ -5,8 +5,8 @@ from typing import get_args
 
 from analyzers.check.report import CheckReport, CheckRequest, FailOn
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, check_outputs, request_of, with_progress, write
-from analyzers.errors import InvalidRequest
+from analyzers.core.command_line import Parser, add_fields, add_outputs, check_outputs, request_of, with_progress, write
+from analyzers.core.errors import InvalidRequest
 
 
 def add_options(parser: Parser) -> None:

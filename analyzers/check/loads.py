@@ -7,8 +7,8 @@ from analyzers.check.loads_files import another_format, find_missing_files, gene
 from analyzers.check.report import Finding
 from analyzers.check.words import WORDS, finding
 from analyzers.checkpoints import Checkpoint, Tensor
+from analyzers.core.errors import MantissaError
 from analyzers.core.notes import Note
-from analyzers.errors import MantissaError
 from analyzers.language_models.load_report import LoadingOracle, LoadReport, loaded_tensors
 
 

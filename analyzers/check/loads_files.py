@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analyzers import limits
 from analyzers.check.report import Finding
 from analyzers.check.words import WORDS, finding
 from analyzers.checkpoints import Checkpoint, LocalRepository, MergedCheckpoint, read_range
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, file_name, folder, holds_no_weights, stem
+from analyzers.core import limits
 from analyzers.core.notes import Note
+from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 from analyzers.language_models.load_report import loaded_tensors
-from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
 _SAFE, _PICKLE = "model.safetensors", "pytorch_model.bin"
 # In the order in which transformers looks for them

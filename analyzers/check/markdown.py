@@ -1,12 +1,12 @@
 """Writes a report as Markdown, for a pull request or a job summary."""
 
 from analyzers.check.report import CheckReport
-from analyzers.markdown import plain
+from analyzers.core.markdown import plain
 
 
 def markdown(report: CheckReport) -> list[str]:
     """Return the lines. Names from the checkpoint are untrusted and escaped: no markup, no link, no mention of a user."""
-    lines = [f"### Mantissa check of {plain(report.checkpoint.ref)}", "", plain(report.headline())]
+    lines = [f"### Mantissa check of {plain(report.checkpoint.ref)}", "", plain(report.headline)]
     if report.findings:
         lines += ["", "| level | rule | what was found |", "| --- | --- | --- |"]
     for each in report.findings:

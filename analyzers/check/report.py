@@ -5,12 +5,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers.base import PASTED, CheckpointFacts, Reference, Request
-from analyzers.columns import Column, Table
+from analyzers.core.columns import Column, Table
 from analyzers.core.notes import Value
-from analyzers.core.report import Report
+from analyzers.core.records import Record
+from analyzers.core.report import CheckpointFacts, Report
+from analyzers.core.request import PASTED, Reference, Request
 from analyzers.core.rows import Shown, columns
-from analyzers.records import Record
 
 # Raised whenever the same request would give another result
 ANALYSIS_VERSION = 11

@@ -8,14 +8,14 @@ from analyzers.check.report import Finding, Level
 from analyzers.check.words import finding
 from analyzers.checkpoints import Checkpoint, Tensor, is_copy, replaced_pairs
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
+from analyzers.core.coverage import Coverage, FileCode
+from analyzers.core.formatting import magnitude
 from analyzers.core.notes import Value
-from analyzers.coverage import Coverage, FileCode
+from analyzers.core.tensor_words import dtype_name
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.statistics import TensorResult
-from analyzers.formatting import magnitude
 from analyzers.grids import describe
 from analyzers.shrink import Planned
-from analyzers.tensor_words import dtype_name
 
 # Different matrices with equal statistics that a further matrix is compared with, at most
 _ORIGINALS = 4

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analyzers import limits
 from analyzers.check.report import Finding, Level
+from analyzers.core import limits
+from analyzers.core.formatting import NOTHING, count, share, size
 from analyzers.core.notes import Tile, Value
 from analyzers.core.words import Words
-from analyzers.formatting import NOTHING, count, share, size
 
 if TYPE_CHECKING:
     from analyzers.check.report import CheckReport

@@ -9,8 +9,6 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
-from analyzers import limits
-from analyzers.base import CheckpointFacts
 from analyzers.checkpoints.file_tensors import count_once, file_tensors
 from analyzers.checkpoints.formats.recognition import is_recognized, read_any_header
 from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
@@ -24,11 +22,13 @@ from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.selection import WeightFiles, is_weights, select_weights, single_file
 from analyzers.checkpoints.words import WORDS
+from analyzers.core import limits
+from analyzers.core.coverage import NotRead
+from analyzers.core.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
-from analyzers.coverage import NotRead
-from analyzers.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
-from analyzers.terminal import some_files
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core.report import CheckpointFacts
+from analyzers.core.terminal import some_files
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 _DIGITS = re.compile("[0-9]+")
 

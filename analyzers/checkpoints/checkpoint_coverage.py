@@ -7,7 +7,6 @@ between the classes ``compared`` and ``unmatched``.
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.matching.align import Alignment
@@ -15,10 +14,11 @@ from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.filters import filtered
 from analyzers.checkpoints.words import WORDS
+from analyzers.core import limits
+from analyzers.core.coverage import Class, Counted, Coverage, LeftOut, LeftOutCode
+from analyzers.core.formatting import listed, plural, share
 from analyzers.core.notes import Note
-from analyzers.coverage import Class, Counted, Coverage, LeftOut, LeftOutCode
-from analyzers.formatting import listed, plural, share
-from analyzers.tensor_words import role_plural
+from analyzers.core.tensor_words import role_plural
 
 
 def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor], copies: Container[str]) -> Coverage:

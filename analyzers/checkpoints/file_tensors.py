@@ -11,9 +11,9 @@ from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
 from analyzers.checkpoints.weight_files.file_names import file_name, stem
 from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, WeightFiles, WeightSet
 from analyzers.checkpoints.words import WORDS
+from analyzers.core.errors import InvalidCheckpoint
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidCheckpoint
-from analyzers.terminal import quoted
+from analyzers.core.terminal import quoted
 
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 

@@ -8,13 +8,13 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints.formats.safetensors_header import written_header
 from analyzers.checkpoints.local import HASHED_WHOLE_BYTES, LocalRepository
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS
-from analyzers.errors import CheckpointNotFound
+from analyzers.core import limits
+from analyzers.core.errors import CheckpointNotFound
 from analyzers.numerics.torch_kernels import checksums
 
 WEIGHTS = "model.safetensors"

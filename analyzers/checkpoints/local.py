@@ -12,14 +12,14 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, Repository, read_range
 from analyzers.checkpoints.weight_files.component_folders import MODULES, PIPELINE
 from analyzers.checkpoints.weight_files.gguf_choice import numbered_parts
 from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, is_index, is_weights
-from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
-from analyzers.terminal import printable
+from analyzers.core import limits
+from analyzers.core.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
+from analyzers.core.terminal import printable
 
 HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8

@@ -7,9 +7,9 @@ from analyzers.checkpoints.local import LocalRepository, sample_folder
 from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, Repository
 from analyzers.checkpoints.words import WORDS
+from analyzers.core.errors import CheckpointNotFound, HubUnreachable
 from analyzers.core.notes import Note
-from analyzers.errors import CheckpointNotFound, HubUnreachable
-from analyzers.terminal import printable
+from analyzers.core.terminal import printable
 
 
 class CachedRepository(LocalRepository):

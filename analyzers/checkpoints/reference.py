@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from analyzers import limits, pasted_text
-from analyzers.errors import InvalidReference
-from analyzers.terminal import quoted as quoted
-from analyzers.terminal import quoted_names as quoted_names
+from analyzers.core import limits, pasted_text
+from analyzers.core.errors import InvalidReference
+from analyzers.core.terminal import quoted as quoted
+from analyzers.core.terminal import quoted_names as quoted_names
 
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")

@@ -10,7 +10,6 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal
 
-from analyzers.base import Progress, Timing, WeightsRequest, content_id, environment
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
@@ -27,15 +26,17 @@ from analyzers.checkpoints import (
 from analyzers.compare.one_pass import OnePass
 from analyzers.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.compare.words import WORDS
+from analyzers.core.coverage import Coverage
+from analyzers.core.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.core.notes import Advice, Note
-from analyzers.coverage import Coverage
-from analyzers.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
+from analyzers.core.records import Interval
+from analyzers.core.report import Timing, content_id, environment
+from analyzers.core.request import Progress, WeightsRequest
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents.analyze import FITTED, Pass, Search
 from analyzers.parents.candidates import Opened, find, side_names
 from analyzers.parents.facts import related
 from analyzers.parents.report import distinct_names
-from analyzers.records import Interval
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity.analyze import Comparison, device_of
 

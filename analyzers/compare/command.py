@@ -3,8 +3,8 @@
 import argparse
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
 from analyzers.compare.report import CompareRequest
+from analyzers.core.command_line import Parser, add_fields, add_outputs, request_of, write_one
 
 
 def add_options(parser: Parser) -> None:

@@ -5,8 +5,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
 
-from analyzers.base import Progress
 from analyzers.checkpoints import Checkpoint, Chunk, Span, stream
+from analyzers.core.request import Progress
 from analyzers.parents.analyze import Pass, Search
 from analyzers.parents.count import Counted as Related
 from analyzers.parents.count import MutualCounter

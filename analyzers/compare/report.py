@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from analyzers import limits
-from analyzers.base import PASTED, REFERENCE, CheckpointFacts, WeightsRequest
-from analyzers.columns import Table
-from analyzers.core.report import Report
-from analyzers.options import Option
+from analyzers.core import limits
+from analyzers.core.columns import Table
+from analyzers.core.options import Option
+from analyzers.core.records import Record
+from analyzers.core.report import CheckpointFacts, Report
+from analyzers.core.request import PASTED, REFERENCE, WeightsRequest
 from analyzers.parents import ParentsReport
 from analyzers.parents.report import ANALYSIS_VERSION as PARENTS_VERSION
 from analyzers.parents.report import Candidate, Verdict, distinct_names
-from analyzers.records import Record
 from analyzers.update_sparsity import SparsityReport
 from analyzers.update_sparsity.report import ANALYSIS_VERSION as SPARSITY_VERSION
 from analyzers.update_sparsity.report import DEFAULT_ETA, Eta, Spectral

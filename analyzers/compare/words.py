@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.core.formatting import share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
-from analyzers.formatting import share
 from analyzers.parents.words import equal_values, relation
 
 if TYPE_CHECKING:

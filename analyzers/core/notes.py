@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field
 
-from analyzers.records import Interval, Record
+from analyzers.core.records import Interval, Record
 
 Value = bool | int | float | str | tuple[str, ...] | Interval | None
 

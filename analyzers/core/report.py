@@ -1,32 +1,85 @@
 """The report of an analyzer: facts, as codes and values, and what is drawn from them for every analyzer alike."""
 
+import hashlib
+import html
+import json
+import math
+import platform
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import PrivateAttr
 
-from analyzers import base, limits
-from analyzers.columns import Column, Table
-from analyzers.core import rows
+from analyzers.core import limits, rows
+from analyzers.core.columns import Column, Table
+from analyzers.core.coverage import COVERAGE, Coverage, coverage_lines
+from analyzers.core.errors import InvalidRequest, LimitExceeded, MissingExtra
+from analyzers.core.extras import extras_explained
+from analyzers.core.formatting import abbreviated, listed, plural, size
 from analyzers.core.notes import Advice, Note, Tile
-from analyzers.coverage import COVERAGE, Coverage, coverage_lines
-from analyzers.formatting import listed, plural, size
-from analyzers.terminal import columns
+from analyzers.core.records import Record
+from analyzers.core.terminal import columns, joined, printable
 
 if TYPE_CHECKING:
     import pandas
+    from plotly.graph_objects import Figure
 
 # What a terminal shows unless everything is asked for.
 _LINES, _CHARACTERS = 40, 2_500
 
 
-class Report(base.Report):
+class CheckpointFacts(Record):
+    """Facts about a whole checkpoint. ``parameters`` excludes buffers; ``bytes`` and ``files`` count its weights."""
+
+    ref: str
+    commit: str
+    parameters: int
+    bytes: int
+    files: int
+    tensors: int
+    public: bool
+    quantization: str | None
+
+    def short_commit(self, digits: int = 12) -> str:
+        """Return the commit, abbreviated."""
+        return abbreviated(self.commit, digits)
+
+
+class Environment(Record):
+    """The software and hardware of a run; not part of a report's id or of its equality."""
+
+    python: str
+    machine: str
+    device: str
+    libraries: dict[str, str]
+
+
+class Timing(Record):
+    """Duration of a run; not part of a report's id or of its equality.
+
+    seconds: total; reading_seconds: time for reading and processing weights; bytes_per_second: the rate over reading_seconds.
+    """
+
+    seconds: float
+    reading_seconds: float
+    bytes_per_second: float | None
+
+    @classmethod
+    def since(cls, start: float, nbytes: int, reading: float) -> Self:
+        """Return the timing of a run that began at ``start`` (`perf_counter`) and read ``nbytes`` in ``reading`` seconds."""
+        return cls(seconds=perf_counter() - start, reading_seconds=reading, bytes_per_second=nbytes / reading if reading > 0 else None)
+
+
+class Report(Record):
     """The result of an analyzer.
 
-    answer: the verdict, whose sentence is the headline; advice: what to do about it; notes: what changes how the numbers are to be read.
-    A field ``Annotated`` with `rows.Rows` is a table. The analyzer's module ``words`` has its templates and ``tiles(report)``, and may name
-    the table that a terminal shows first, as ``FRONT`` (else the tiles).
+    id: the content address of the resolved request (see `content_id`); answer: the verdict, whose sentence is the headline; advice: what to
+    do about it; notes: what changes how the numbers are to be read; coverage: of each checkpoint. A field
+    ``Annotated`` with `rows.Rows` is a table. The analyzer's module ``words`` has its templates and ``tiles(report)``, and may name the
+    table that a terminal shows first, as ``FRONT`` (else the tiles).
     """
 
     # Tables that are computed from fields, beside those that `rows.Rows` declares.
@@ -34,12 +87,26 @@ class Report(base.Report):
     # Fields whose figures are in tables of their own, and not in ``summary``.
     APART: ClassVar[tuple[str, ...]] = ()
 
+    analyzer: str
+    schema_version: int
+    analysis_version: int
+    id: str
     answer: Note
     advice: Advice
     notes: tuple[Note, ...] = ()
     coverage: tuple[Coverage, ...] = ()
+    timing: Timing
+    environment: Environment
 
     _all_rows: dict[str, Callable[[], Any]] = PrivateAttr(default_factory=dict)
+
+    def subject(self) -> dict[str, str]:
+        """Return the checkpoints described, for the first columns of tables of several reports; by default the field ``checkpoint``."""
+        return {"model": vars(self)["checkpoint"].ref}
+
+    def parts(self) -> "Sequence[Report]":
+        """Return the reports that this one is composed of, each complete in itself; none by default."""
+        return ()
 
     def keep_rows(self, name: str, every: Callable[[], Any]) -> None:
         """Store the function that makes a field with all its rows, of which the report has the first `limits.REPORT_TENSORS`."""
@@ -48,6 +115,33 @@ class Report(base.Report):
     def every(self, name: str) -> Any:
         """Return a field with all its rows, if the analyzer made this object; a report read from JSON may have fewer."""
         return self._all_rows[name]() if name in self._all_rows else vars(self)[name]
+
+    @property
+    def outdated(self) -> bool:
+        """True if an older version of the analysis made this report, so that the present version may infer something else."""
+        from analyzers import ANALYZERS
+
+        return self.analysis_version < ANALYZERS[self.analyzer].analysis_version()
+
+    def accounts(self) -> Sequence[Coverage]:
+        """Return those of `coverage` that the answer depends on; all by default."""
+        return self.coverage
+
+    @property
+    def whole(self) -> bool:
+        """True if a sentence may speak of whole checkpoints."""
+        return all(coverage.whole for coverage in self.accounts())
+
+    @property
+    def covered_share(self) -> float | None:
+        """The smallest share of weights covered, among the report's checkpoints; None if no share is known."""
+        shares = [coverage.share for coverage in self.accounts() if coverage.share is not None]
+        return min(shares, default=None)
+
+    def _partial(self) -> list[Coverage]:
+        """Return the coverages that are not whole, the smallest share first."""
+        partial = [coverage for coverage in self.accounts() if not coverage.whole]
+        return sorted(partial, key=lambda coverage: 1.0 if coverage.share is None else coverage.share)
 
     @property
     def sampled(self) -> bool:
@@ -68,25 +162,14 @@ class Report(base.Report):
             said.append(parts[0].suffix(parts[0].ref if len(self.accounts()) > 1 else ""))
         return " ".join(said)
 
-    def reach(self) -> str:
-        """Return `suffix`."""
-        return self.suffix()
-
     def short_reach(self) -> str:
         """Shorten `suffix` to two or three words, for a badge or a cell."""
         return ", ".join([part.short() for part in self._partial()[:1]] + ["sample"] * self.sampled)
 
+    @property
     def headline(self) -> str:
-        """Return the answer in a sentence, ending with how far it reaches."""
+        """The answer in a sentence, ending with how far it reaches. Page, link preview, API and command line all show it."""
         return f"{self.answer.text} {self.suffix()}".rstrip()
-
-    def next_step(self) -> base.NextStep:
-        """Return the advice with the analyzer that answers the next question."""
-        return base.NextStep(self.advice.text, self.advice.analyzer, self.advice.model)
-
-    def more_findings(self) -> list[str]:
-        """Return nothing: further findings are rows of tables."""
-        return []
 
     def tiles(self) -> list[Tile]:
         """Return the short answers to the questions of the analyzer."""
@@ -127,12 +210,27 @@ class Report(base.Report):
         own = [column for column in rows.columns(type(self)) if not column.key.startswith(apart) and column.key not in known]
         return (Table("summary", lambda report: [report], (*said, *own)),)
 
+    @property
+    def summary(self) -> str:
+        """The subject and the answer in one line."""
+        return printable(f"{' -> '.join(self.subject().values())}: {self.headline}")
+
+    def __repr__(self) -> str:
+        """Return the `summary`."""
+        return self.summary
+
+    __str__ = __repr__
+
+    def text(self) -> str:
+        """Return `lines` as text, as the command line prints it."""
+        return joined(self.lines())
+
     def lines(self, full: bool = False) -> list[str]:
         """Return the answer for a terminal: headline, advice and one table; with ``full`` everything."""
         front = getattr(self._module("words"), "FRONT", "")
         shown = {table.key: table for table in self.declared_tables() if any(column.title for column in table.columns_of(self))}
         first = shown[front].lines(self) if front else []
-        lines = [" -> ".join(self.subject().values()), "", self.headline(), f"What now: {self.advice.text}", ""]
+        lines = [" -> ".join(self.subject().values()), "", self.headline, f"What now: {self.advice.text}", ""]
         if not full:
             notes = [plural(len(self.notes), "note")] * bool(self.notes)
             more = [f"--full shows {listed([plural(len(shown), 'table'), *notes])}."]
@@ -153,6 +251,54 @@ class Report(base.Report):
 
     def _tile_lines(self) -> list[str]:
         return columns([(tile.label, tile.value, self.tag(tile), tile.detail) for tile in self.tiles()])
+
+    def plots(self) -> "dict[str, Figure]":
+        """Draw every figure of the result; keys are the figures' names on the page. Raises MissingExtra without the extra ``plots``."""
+        with extras_explained():
+            return {plot.label: plot.draw(self) for plot in self._layout().plots(self)}
+
+    def plot(self, name: str) -> "Figure":
+        """Draw the figure with this name, or with a name that contains it, ignoring case.
+
+        Raises InvalidRequest, which lists the names; MissingExtra without the extra ``plots``.
+        """
+        with extras_explained():
+            known = {plot.label: plot for plot in self._layout().plots(self)}
+            matching = [plot for label, plot in known.items() if label.lower() == name.lower()]
+            matching = matching or [plot for label, plot in known.items() if name.lower() in label.lower()]
+            if len(matching) != 1:
+                choices = f": choose one of {', '.join(map(json.dumps, known))}" if known else ", and no others"
+                raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}{choices}.")
+            return matching[0].draw(self)
+
+    def to_html(self) -> str:
+        """Return one self-contained page with tables and figures, 5 MB with Plotly's script. Raises MissingExtra without ``plots``."""
+        with extras_explained():
+            page: str = self._layout().document([self]).alone()
+        return page
+
+    def _repr_html_(self) -> str:
+        """Return the result in a frame, for notebooks, with the names of the figures that `plot` draws; `text` if ``plots`` is missing."""
+        try:
+            with extras_explained():
+                page: str = self._layout().document([self], figures=False).alone(figures=False)
+        except MissingExtra:
+            return f"<pre>{html.escape(self.text())}</pre>"
+        style = "width: 100%; height: 720px; border: 0"
+        return f'<iframe sandbox style="{style}" srcdoc="{html.escape(page)}"></iframe>'
+
+    def _module(self, name: str) -> Any:
+        """Return a module of the analyzer, through the registry: a report does not import its words."""
+        from analyzers import ANALYZERS
+
+        return ANALYZERS[self.analyzer].module(name)
+
+    def _layout(self) -> Any:
+        """Return the layout of this analyzer's results, which is in `components`."""
+        from analyzers import ANALYZERS
+
+        with extras_explained():
+            return ANALYZERS[self.analyzer].component("result").RESULT
 
 
 def _subject(report: Report, name: str) -> str:
@@ -181,3 +327,32 @@ def first_rows(every: Sequence[Any]) -> Sequence[Any]:
 def needs_the_whole(code: str, coverage: Sequence[Coverage], otherwise: str) -> str:
     """Return a verdict that speaks of whole checkpoints, or ``otherwise`` where the coverage is below 1. The one place for that rule."""
     return code if all(each.whole for each in coverage) else otherwise
+
+
+def finite(x: float) -> float | None:
+    """Return ``x``, or None if it is not finite: JSON has no NaN or infinity."""
+    return x if math.isfinite(x) else None
+
+
+def check_size(nbytes: int, largest: int | None, instead: str = "quick mode, or the command line") -> None:
+    """Raise LimitExceeded for a run that would read more than ``largest`` bytes. instead: the alternative that the message suggests."""
+    if largest is not None and nbytes > largest:
+        raise LimitExceeded(f"This would read {size(nbytes)}; the limit here is {size(largest)}. Use {instead}.")
+
+
+def content_id(analyzer: str, analysis_version: int, resolved: dict[str, Any]) -> str:
+    """Return the SHA-256 (hex) of the canonical JSON of analyzer, analysis version and *resolved* request.
+
+    ``resolved`` has the canonical repository and commit in place of the user's reference, and omits every option at its default, so that a
+    new option changes no old id.
+    """
+    content = {"analyzer": analyzer, "analysis_version": analysis_version, "request": resolved}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def environment(device: str, libraries: tuple[str, ...]) -> Environment:
+    """Return the interpreter, the machine, and the versions of those ``libraries`` that are loaded."""
+    versions = {name: str(sys.modules[name].__version__) for name in libraries if name in sys.modules}
+    machine = f"{platform.system()} {platform.machine()}"
+    return Environment(python=platform.python_version(), machine=machine, device=device, libraries=versions)

@@ -7,9 +7,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic.fields import FieldInfo
 
-from analyzers.columns import Column, Table
+from analyzers.core.columns import Column, Table
+from analyzers.core.records import Record
 from analyzers.core.words import NUMBERS, write
-from analyzers.records import Record
 
 _PLAIN = (bool, int, float, str)
 

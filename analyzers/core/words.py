@@ -10,12 +10,12 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from analyzers import formatting
+from analyzers.core import formatting
+from analyzers.core.formatting import NOTHING
 from analyzers.core.notes import Advice, Note, Value
-from analyzers.formatting import NOTHING
-from analyzers.records import Interval
-from analyzers.tensor_words import dtype_name, format_name, role_plural
-from analyzers.terminal import quoted, quoted_names
+from analyzers.core.records import Interval
+from analyzers.core.tensor_words import dtype_name, format_name, role_plural
+from analyzers.core.terminal import quoted, quoted_names
 
 
 def _share(value: Any) -> str:

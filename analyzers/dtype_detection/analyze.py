@@ -8,8 +8,6 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
-from analyzers import limits
-from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
     Chunk,
@@ -25,7 +23,9 @@ from analyzers.checkpoints import (
     stream,
 )
 from analyzers.checkpoints.stated_dtype import plain_dtype
-from analyzers.core.report import first_rows
+from analyzers.core import limits
+from analyzers.core.report import Timing, check_size, content_id, environment, first_rows
+from analyzers.core.request import Progress
 from analyzers.dtype_detection.answers import advice, answer
 from analyzers.dtype_detection.collect import (
     Chosen,

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+from analyzers.core.coverage import Coverage
+from analyzers.core.formatting import share
 from analyzers.core.notes import Advice, Note
 from analyzers.core.report import needs_the_whole
-from analyzers.coverage import Coverage
+from analyzers.core.tensor_words import format_name
 from analyzers.dtype_detection.report import TORCH, VERDICT_WORDS, Facts
 from analyzers.dtype_detection.words import WORDS
-from analyzers.formatting import share
 from analyzers.grids import describe
-from analyzers.tensor_words import format_name
 
 # Most grids, and most histories, that a sentence names
 _NAMED = 3

@@ -16,9 +16,9 @@ from functools import cache, cached_property
 from math import dist, exp, isfinite, log10
 from typing import Literal
 
+from analyzers.core.records import Record
 from analyzers.dtype_detection.classifier_evaluation import Evaluation
 from analyzers.dtype_detection.labelled_models import REFERENCE, Example, Magnitude
-from analyzers.records import Record
 
 Reason = Literal["clear", "unclear", "unsupported", "unlearned"]
 

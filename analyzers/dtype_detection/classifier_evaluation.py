@@ -1,7 +1,7 @@
 """The evaluation of the classifier on families never seen, from predictions *out of fold*: each family by a fit without it."""
 
+from analyzers.core.records import Record
 from analyzers.dtype_detection.labelled_models import Example
-from analyzers.records import Record
 
 
 class OutOfFold(Example):

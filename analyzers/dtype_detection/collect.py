@@ -16,14 +16,14 @@ from analyzers.checkpoints import Checkpoint, Plan, Span, Tensor, select
 from analyzers.checkpoints.quantization.description import storage_note
 from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
+from analyzers.core.errors import NoWeights, UnsupportedWeights
+from analyzers.core.records import Interval
+from analyzers.core.terminal import some_files
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.report import DtypeRequest, Storage
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
 from analyzers.dtype_detection.trainability import Pool
-from analyzers.errors import NoWeights, UnsupportedWeights
 from analyzers.numerics.intervals import Blocks
-from analyzers.records import Interval
-from analyzers.terminal import some_files
 
 K = TypeVar("K")
 

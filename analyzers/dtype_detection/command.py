@@ -4,10 +4,10 @@ import argparse
 from typing import get_args
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, check_outputs, request_of, with_progress, write
+from analyzers.core.command_line import Parser, add_fields, add_outputs, check_outputs, request_of, with_progress, write
+from analyzers.core.errors import MantissaError
+from analyzers.core.terminal import print_line
 from analyzers.dtype_detection.report import DtypeReport, DtypeRequest, QuantizationFormat
-from analyzers.errors import MantissaError
-from analyzers.terminal import print_line
 
 
 def add_options(parser: Parser) -> None:

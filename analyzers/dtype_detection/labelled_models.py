@@ -7,8 +7,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Literal
 
-from analyzers.errors import InvalidRequest, LimitExceeded
-from analyzers.records import Record
+from analyzers.core.errors import InvalidRequest, LimitExceeded
+from analyzers.core.records import Record
 
 LABELS_BYTES = 10_000_000  # A file of labels that the classifier is fitted on is parsed in memory.
 REFERENCE = Path(__file__).parent / "reference"

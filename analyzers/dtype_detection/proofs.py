@@ -3,8 +3,8 @@
 from functools import cache
 from pathlib import Path
 
+from analyzers.core.records import Record
 from analyzers.dtype_detection.labelled_models import rows_of
-from analyzers.records import Record
 
 PROOFS = Path(__file__).parent / "reference" / "proofs.csv"
 # Bytes that quick mode may read in the measurement

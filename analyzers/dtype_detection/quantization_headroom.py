@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers import limits
 from analyzers.checkpoints import ROLES, Checkpoint, Chunk, Span, Tensor, stream
 from analyzers.checkpoints.reading.stream import Step
+from analyzers.core import limits
 from analyzers.dtype_detection.report import QuantizationFormat, QuantizationRole, QuantizationRow
 from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.intervals import Blocks

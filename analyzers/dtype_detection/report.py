@@ -10,18 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator
 
-from analyzers.base import CheckpointFacts, Reference, WeightsRequest
 from analyzers.checkpoints import DTYPE_BITS
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
-from analyzers.columns import Column, Table
-from analyzers.core.report import Report
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import power, share
+from analyzers.core.options import Option
+from analyzers.core.records import Interval, Record
+from analyzers.core.report import CheckpointFacts, Report
+from analyzers.core.request import Reference, WeightsRequest
 from analyzers.core.rows import Rows, Shown
+from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.words import write
-from analyzers.formatting import power, share
 from analyzers.grids.tensor_grid import TensorGrid
-from analyzers.options import Option
-from analyzers.records import Interval, Record
-from analyzers.tensor_words import dtype_name, format_name
 
 Verdict = Literal[
     "native",

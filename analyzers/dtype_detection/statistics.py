@@ -8,8 +8,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from analyzers.base import finite
 from analyzers.checkpoints import Tensor, row_length
+from analyzers.core.report import finite
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge, with_grid
 from analyzers.dtype_detection.report import Counts, Extremes, LayerRow, Representable, TensorLineage, TensorRow

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from analyzers.core.formatting import count, listed, magnitude, plural, power, share
 from analyzers.core.notes import Tile
+from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.words import Words
 from analyzers.dtype_detection.report import RESULT_WORDS, TEST_WORDS, VERDICT_WORDS
-from analyzers.formatting import count, listed, magnitude, plural, power, share
 from analyzers.grids.tensor_grid import describe
-from analyzers.tensor_words import dtype_name, format_name
 
 if TYPE_CHECKING:
     from analyzers.dtype_detection.report import DtypeReport, Evidence

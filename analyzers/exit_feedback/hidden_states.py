@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.terminal import plural
 from analyzers.exit_feedback.model_head import hidden_of
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.model_failures import not_finite, running
 from analyzers.language_models.prompts import IGNORED, Batch
-from analyzers.terminal import plural
 
 _AUTO_LAYERS = 6
 

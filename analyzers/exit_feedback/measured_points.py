@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.exit_feedback.measurements import Parameter
 from analyzers.exit_feedback.request import ExitRequest
 from analyzers.exit_feedback.signals import ANCHORS, NULL, RANDOM, HeadSettings, facts_of

@@ -9,9 +9,9 @@ average, or a division by zero. Layers are counted from 0.
 
 from typing import Annotated, Literal
 
+from analyzers.core.records import Record
 from analyzers.core.rows import Rows, Shown
 from analyzers.exit_feedback.words import mean, signal_name
-from analyzers.records import Record
 
 HISTOGRAM_BINS = 50
 """Number of histogram bins of cosines, equally wide, from -1 to 1; the last bin includes 1."""

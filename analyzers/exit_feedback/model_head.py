@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
+from analyzers.core.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.language_models.ffn import decoder_layers, text_config
 from analyzers.language_models.lm_head import LogitMap, unknown_logits
 from analyzers.language_models.model_failures import not_finite, running

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from analyzers.base import Progress, Timing, content_id, environment
+from analyzers.core.report import Timing, content_id, environment
+from analyzers.core.request import Progress
+from analyzers.core.thread_calls import call_in_thread
 from analyzers.exit_feedback.alignment import Measured, exact_row, layer_rows, method_rows, spreads, sweep_rows
 from analyzers.exit_feedback.answer import advice, answer, fastest, notes
 from analyzers.exit_feedback.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
@@ -22,7 +24,6 @@ from analyzers.language_models.instruction_data import Instructions
 from analyzers.language_models.length_groups import tokens
 from analyzers.language_models.load import OpenModel, check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
-from analyzers.thread_calls import call_in_thread
 
 _OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device", "offload"}  # `resolved` adds these itself.
 _PREVIEW = 240

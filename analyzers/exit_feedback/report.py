@@ -5,9 +5,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from analyzers.base import CheckpointFacts, Progress
-from analyzers.columns import Column, Table
-from analyzers.core.report import Report
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import cosine, magnitude, share
+from analyzers.core.report import CheckpointFacts, Report
+from analyzers.core.request import Progress
 from analyzers.core.rows import Rows, columns
 from analyzers.exit_feedback.measurements import (
     HISTOGRAM_BINS,
@@ -25,7 +26,6 @@ from analyzers.exit_feedback.measurements import (
 from analyzers.exit_feedback.request import ExitRequest
 from analyzers.exit_feedback.signals import CEILINGS, EXACT
 from analyzers.exit_feedback.words import energy_share, give_or_take, settings, signal_name
-from analyzers.formatting import cosine, magnitude, share
 
 Stage = Literal["model", "methods", "layers", "sweep", "cost"]
 

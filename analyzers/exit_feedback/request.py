@@ -6,10 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from analyzers import limits
+from analyzers.core import limits
+from analyzers.core.options import Option
 from analyzers.exit_feedback.signals import ANCHORS, GOLD_RANK, METHODS, RANK, RANK_EXACT, K, MethodName, TopkBy, rank_conflict
 from analyzers.language_models.model_request import DataName, Device, Dtype, ModelRequest
-from analyzers.options import Option
 
 # Incremented whenever the same request would give another result.
 ANALYSIS_VERSION = 7

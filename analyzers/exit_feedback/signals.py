@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 
 MethodName = Literal["dense", "hybrid", "parallel", "parallel_gold", "parallel_topmass", "span", "svd", "true_rows"]
 TopkBy = Literal["value", "magnitude"]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from analyzers.core.formatting import NOTHING, cosine, magnitude, plural, share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL, RANDOM
-from analyzers.formatting import NOTHING, cosine, magnitude, plural, share
 
 FRONT = "methods"
 RESOLVED = 1e-6

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from analyzers.base import Progress, Timing
+from analyzers.core.report import Timing
+from analyzers.core.request import Progress
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.request import ConflictRequest
 

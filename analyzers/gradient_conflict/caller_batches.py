@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from analyzers import limits
-from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, open_checkpoint
-from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge, UnsupportedWeights
-from analyzers.formatting import size
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData, InvalidRequest, ModelTooLarge, UnsupportedWeights
+from analyzers.core.formatting import size
+from analyzers.core.report import Timing, content_id, environment
+from analyzers.core.request import Progress
 from analyzers.gradient_conflict.collect import Collector
 from analyzers.gradient_conflict.measure import measurement, settings_of, units_of
 from analyzers.gradient_conflict.report import BATCHES, ConflictReport, DataFacts, Sample

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.gradient_conflict.activity_deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Products, groups
 from analyzers.gradient_conflict.neurons import NeuronTable

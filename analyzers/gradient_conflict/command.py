@@ -3,8 +3,8 @@
 import argparse
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, given_options, request_of, write_one
-from analyzers.errors import InvalidRequest
+from analyzers.core.command_line import Parser, add_fields, add_outputs, given_options, request_of, write_one
+from analyzers.core.errors import InvalidRequest
 from analyzers.gradient_conflict.analyze import analyze
 from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest
 

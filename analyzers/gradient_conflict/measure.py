@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from analyzers import limits
+from analyzers.core import limits
+from analyzers.core.records import Record
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
 from analyzers.gradient_conflict.rates import cosines, difference_interval, dominance, pair_share, rates, rounded, whole
 from analyzers.gradient_conflict.report import TopK, Units
@@ -27,7 +28,6 @@ from analyzers.gradient_conflict.rows import (
     Weights,
 )
 from analyzers.gradient_conflict.sample_pairs import FloatArray, Thresholds
-from analyzers.records import Record
 
 RowT = TypeVar("RowT", bound=Record)
 # A GPU needs larger chunks: with a CPU's, launching kernels would take longer than running them.

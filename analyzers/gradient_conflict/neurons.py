@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.gradient_conflict.rows import NeuronRow
 from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, Pairs
 

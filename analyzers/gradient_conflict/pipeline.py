@@ -7,9 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
+from analyzers.core.errors import InvalidData, InvalidRequest, ModelTooLarge
+from analyzers.core.report import Timing, content_id, environment
+from analyzers.core.request import Progress
+from analyzers.core.thread_calls import call_in_thread
 from analyzers.gradient_conflict.collect import Collector, Settings
 from analyzers.gradient_conflict.measure import measurement, settings_of, units_of
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Sample
@@ -28,7 +30,6 @@ from analyzers.language_models.model_request import sample_notes
 from analyzers.language_models.prompt_templates import Template, resolved
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.words import WORDS as REMARKS
-from analyzers.thread_calls import call_in_thread
 
 CHECKED = 16  # Tokens on which the logits computed for the loss are compared with the model's own.
 

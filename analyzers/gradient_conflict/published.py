@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
+from analyzers.core.records import Record
 from analyzers.core.rows import Shown
-from analyzers.records import Record
 
 SOURCE = "https://github.com/ZeroYuHuang/DynamicK-Tuning"
 SETTING: Mapping[str, Any] = {

@@ -10,11 +10,11 @@ import math
 import numpy as np
 import torch
 
+from analyzers.core.records import Interval
 from analyzers.gradient_conflict.gradient_scaling import LARGEST
 from analyzers.gradient_conflict.rows import Dominance, Rates, SampleDominance, Undecided, Whole
 from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, Pairs, PairSums, Thresholds, packed
 from analyzers.numerics import student_t
-from analyzers.records import Interval
 
 # The threshold of single units, `SMALLEST_SQUARE`, relative to the largest squared norm.
 _SMALLEST_SHARE = SMALLEST_SQUARE / 4.0**LARGEST

@@ -10,16 +10,15 @@ null. Samples and layers are counted from 0.
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from analyzers.base import CheckpointFacts
-from analyzers.columns import Column, Table
-from analyzers.core.report import Report
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import count, magnitude, share
+from analyzers.core.records import Record
+from analyzers.core.report import CheckpointFacts, Report
 from analyzers.core.rows import Shown, columns
-from analyzers.formatting import count, magnitude, share
 from analyzers.gradient_conflict.published import MIRRORS, SETTING, PublishedRow, published
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 from analyzers.gradient_conflict.rows import Measurement, ModelRow, Rates, SampleDominance, UnitRates, Variant, WeightRates, layer_name
 from analyzers.language_models.prompt_templates import Template, common_prefix
-from analyzers.records import Record
 
 BATCHES = "batches"
 """Name of the data source for batches of the caller."""

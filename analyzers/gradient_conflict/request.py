@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers import limits
+from analyzers.core import limits
+from analyzers.core.options import Option
+from analyzers.core.records import Record
 from analyzers.language_models.model_request import Attention, DataName, Device, Dtype, ModelRequest
 from analyzers.language_models.prompt_templates import Template
 from analyzers.language_models.row_selection import RowSelection
-from analyzers.options import Option
-from analyzers.records import Record
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 

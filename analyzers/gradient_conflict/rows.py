@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from analyzers.core.formatting import NOTHING, rounded
+from analyzers.core.records import Interval, Record
 from analyzers.core.rows import Rows, Shown
-from analyzers.formatting import NOTHING, rounded
-from analyzers.records import Interval, Record
 
 Variant = Literal["original", "topk"]
 # Error of the cosines of gradients where the model ran in this format; in bfloat16 most cosines of unrelated pairs are smaller.

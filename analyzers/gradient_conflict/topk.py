@@ -6,7 +6,7 @@ Axes: T tokens, F neurons.
 import torch
 from torch import Tensor
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.gradient_conflict.report import TopK
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from analyzers.core.formatting import between, magnitude, plural, share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
-from analyzers.formatting import between, magnitude, plural, share
 from analyzers.gradient_conflict.rows import ModelRow, points, points_between
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from analyzers.records import Record
-from analyzers.tensor_words import format_name
+from analyzers.core.records import Record
+from analyzers.core.tensor_words import format_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from analyzers.checkpoints.adapters.adapter import AdaptedModule, Adapter
 from analyzers.checkpoints.adapters.configuration import FILE, by_pattern
 from analyzers.checkpoints.adapters.updates import Changes
 from analyzers.checkpoints.repository import copy_range
-from analyzers.errors import InvalidRequest, UnsupportedWeights
-from analyzers.extras import extras_explained
+from analyzers.core.errors import InvalidRequest, UnsupportedWeights
+from analyzers.core.extras import extras_explained
 from analyzers.language_models.model_failures import is_out_of_memory
 
 _MERGED = "run it merged (--adapter merged)"

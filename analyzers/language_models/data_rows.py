@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints import RangeFile, quoted, read_range
-from analyzers.errors import InvalidData, LimitExceeded
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData, LimitExceeded
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 ENDINGS = (".parquet", ".jsonl", ".json")
 _PIECE = 1 << 20

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import UnknownArchitecture
+from analyzers.core.errors import UnknownArchitecture
 from analyzers.language_models.module_names import FAMILIES, AttentionNames, Family, FFNNames, Rows
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints import Access, LocalRepository, Repository, parse_reference, quoted
 from analyzers.checkpoints.opening import open_hub_or_cache
-from analyzers.errors import CheckpointError, HubError, InvalidData, InvalidReference, LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import CheckpointError, HubError, InvalidData, InvalidReference, LimitExceeded
+from analyzers.core.pasted_text import is_address
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.data_rows import ENDINGS, read_rows
 from analyzers.language_models.row_selection import RowSelection, chosen_rows, read_chosen
-from analyzers.pasted_text import is_address
 
 _COLUMNS = ("instruction", "input", "output", "prompt", "completion", "messages")
 _NEEDED = "needed are instruction and output (and optionally input), prompt and completion, or messages"

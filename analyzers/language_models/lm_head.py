@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import UnknownArchitecture
+from analyzers.core.errors import UnknownArchitecture
 from analyzers.language_models.ffn import family_of, text_config
 from analyzers.language_models.model_failures import running
 from analyzers.language_models.prompts import IGNORED

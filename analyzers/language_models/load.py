@@ -18,7 +18,6 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from analyzers.base import Progress
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
@@ -31,8 +30,10 @@ from analyzers.checkpoints import (
     quoted,
 )
 from analyzers.checkpoints.tensor import Tensor as Stored
+from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
+from analyzers.core.request import Progress
+from analyzers.core.terminal import plural
 from analyzers.language_models.adapter_beside import adapter_bytes, attach, check_beside
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.length_groups import length_groups, padded
@@ -48,7 +49,6 @@ from analyzers.language_models.weight_folder import WeightFolder
 from analyzers.language_models.words import WORDS
 from analyzers.numerics.device import Device, choose_device
 from analyzers.numerics.shared_context import SharedContext
-from analyzers.terminal import plural
 
 # Lower bound on the speed of a GPU relative to a CPU.
 _GPU_SPEED = 300

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter
 
-from analyzers import limits
 from analyzers.checkpoints import Checkpoint, Tensor, quoted
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
 from analyzers.language_models.bounded_process import Bounded, ProgramFailed, hand_back, open_loading
 
 

@@ -9,8 +9,8 @@ import psutil
 import torch
 from torch import nn
 
-from analyzers.errors import ModelTooLarge
-from analyzers.formatting import size
+from analyzers.core.errors import ModelTooLarge
+from analyzers.core.formatting import size
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.lm_head import logits_bytes
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, MantissaError, ModelTooLarge
+from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, MantissaError, ModelTooLarge
 
 _NO_KERNEL = re.compile(r'"?(\w+)"? not implemented for \'(Half|BFloat16)\'')
 _KINDS = {"Half": "fp16", "BFloat16": "bf16"}

@@ -9,10 +9,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from analyzers import limits
 from analyzers.checkpoints import Checkpoint, MemoryRepository, quoted
-from analyzers.errors import InvalidCheckpoint, MantissaError, UnknownArchitecture, UnsupportedWeights
-from analyzers.formatting import listed
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, MantissaError, UnknownArchitecture, UnsupportedWeights
+from analyzers.core.formatting import listed
 from analyzers.language_models.ffn import ffn_layers, unknown_family
 from analyzers.language_models.lm_head import LogitMap
 from analyzers.language_models.memory_needs import activation_bytes

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers import limits
-from analyzers.base import PASTED, PASTED_DATASET, REFERENCE, Request
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidData
+from analyzers.core.options import Option
+from analyzers.core.request import PASTED, PASTED_DATASET, REFERENCE, Request
 from analyzers.language_models.words import WORDS
-from analyzers.options import Option
 
 if TYPE_CHECKING:  # a request must import neither torch nor the readers of weights
     from analyzers.language_models.instruction_data import Instructions

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
-from analyzers.errors import InvalidCheckpoint, InvalidRequest
+from analyzers.core.errors import InvalidCheckpoint, InvalidRequest
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.tokenizer import Tokenizer
 

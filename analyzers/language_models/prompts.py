@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import InvalidCheckpoint, InvalidData
+from analyzers.core.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.prompt_templates import LaidOut, Template, lay_out, resolved
 from analyzers.language_models.tokenizer import Tokenizer

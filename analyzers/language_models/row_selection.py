@@ -12,9 +12,9 @@ from itertools import accumulate
 from random import Random
 from typing import Any, Literal
 
-from analyzers import limits
 from analyzers.checkpoints import Repository, quoted
-from analyzers.errors import InvalidData
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData
 from analyzers.language_models.data_rows import JsonRows, ParquetRows
 
 RowSelection = Literal["random", "first"]

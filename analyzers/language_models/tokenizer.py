@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers import limits
 from analyzers.checkpoints import LocalRepository, MemoryRepository, Repository, quoted, read_range
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
+from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 from analyzers.language_models.bounded_process import Bounded, ProgramFailed
-from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 from torch import Tensor, nn
 
-from analyzers.errors import UnknownArchitecture, UnsupportedWeights
+from analyzers.core.errors import UnknownArchitecture, UnsupportedWeights
 from analyzers.language_models.ffn import FFN, Attention, Linear, attention_projections, decoder_layers, ffn_layers
 from analyzers.language_models.layer_hooks import gate_and_up
 from analyzers.language_models.module_names import FAMILIES

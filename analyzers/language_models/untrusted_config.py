@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import LimitExceeded
+from analyzers.core.errors import LimitExceeded
 
 _MODEL_LAYERS = 2_048  # Layers are inspected one by one before a run; the deepest models have about 200.
 _MODEL_EXPERTS = 100_000  # Experts of all layers together; the largest models have about 25,000.

@@ -10,13 +10,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from analyzers.base import Progress
 from analyzers.checkpoints import Checkpoint, MergedCheckpoint, RangeFile, Tensor
 from analyzers.checkpoints.formats.safetensors_header import written_header
 from analyzers.checkpoints.local import LocalFile
 from analyzers.checkpoints.repository import copy_range
-from analyzers.errors import ModelTooLarge
-from analyzers.formatting import size
+from analyzers.core.errors import ModelTooLarge
+from analyzers.core.formatting import size
+from analyzers.core.request import Progress
 
 _SPARE = 1 << 30  # disk space left for other programs
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from analyzers.columns import Column, Table
-from analyzers.formatting import count
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import count
 from analyzers.shrink.report import WrittenReport
 
 Target = Literal["fp32", "bf16", "fp16"]

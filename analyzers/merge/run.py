@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers import limits
-from analyzers.base import Progress, check_size
 from analyzers.checkpoints import Access, Chunk, MergedCheckpoint, Span, open_whole, quoted, quoted_names, stream, whole_spans
 from analyzers.checkpoints.adapters.configuration import FILE as ADAPTER_CONFIG
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, UnsupportedWeights
+from analyzers.core.formatting import plural
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, UnsupportedWeights
-from analyzers.formatting import plural
+from analyzers.core.report import check_size
+from analyzers.core.request import Progress
 from analyzers.merge.report import MergeReport, Target
 from analyzers.merge.words import WORDS
 from analyzers.numerics.conversions import values_of

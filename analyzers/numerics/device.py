@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection
 from typing import Literal
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 
 Device = Literal["cpu", "cuda"]
 

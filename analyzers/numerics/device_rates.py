@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
     Alignment,
@@ -22,9 +21,10 @@ from analyzers.checkpoints import (
     stream,
     tuned_coverage,
 )
-from analyzers.core.report import first_rows
-from analyzers.coverage import Coverage
-from analyzers.errors import InvalidRequest
+from analyzers.core.coverage import Coverage
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.report import Timing, check_size, content_id, environment, first_rows
+from analyzers.core.request import Progress
 from analyzers.parents.candidates import Opened, open_all, side_names
 from analyzers.parents.collect import Collector, Layer, Sums, candidate_row
 from analyzers.parents.combination import Fitted, fit_rows

@@ -4,11 +4,11 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides, with_commits
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, MantissaError
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.core.request import Progress
 from analyzers.parents.model_card import base_models
 from analyzers.parents.report import ParentsRequest, Source
 from analyzers.parents.words import WORDS

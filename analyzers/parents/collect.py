@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzers.checkpoints import Alignment, Checkpoint, Plan, Span
+from analyzers.core.records import Interval as ReportInterval
 from analyzers.numerics import student_t
 from analyzers.numerics.intervals import Interval, ShareBlocks, share_interval
 from analyzers.parents.count import GROUPS, OUTLIERS, OUTLYING, PAIR_SUMS, PRODUCTS, SHORT_RUN, SQUARES, Chance, Counted, is_matrix
 from analyzers.parents.proof import Monotone, monotone
 from analyzers.parents.report import Candidate, Outliers, Source
 from analyzers.parents.rounding import THROUGH, Floats, Ints
-from analyzers.records import Interval as ReportInterval
 
 Layer = int | None
 _FEWEST_BLOCKS, _LEAST_CARRYING = 8, 0.25  # see `Sample.cosine`

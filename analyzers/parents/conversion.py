@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, stream
 from analyzers.core.notes import Note
+from analyzers.core.tensor_words import dtype_name
 from analyzers.grids import SourceOnGrid, describe
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.collect import DOMINATE, cosine, outliers_carry
@@ -21,7 +22,6 @@ from analyzers.parents.proof import is_step_function, monotone
 from analyzers.parents.report import Conversion, Relation
 from analyzers.parents.rounding import THROUGH, Floats, Ints
 from analyzers.parents.words import TENSORS
-from analyzers.tensor_words import dtype_name
 
 _PRECISION = {"BF16": 1, "F16": 2, "F32": 3, "F64": 4}  # Their order: a cast between two of them rounds to the less precise.
 # Residual of X = c P, in units of |X|, that rounding alone may leave; and least distance of c from 1 for a scaled tensor.

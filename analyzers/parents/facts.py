@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from analyzers.base import CheckpointFacts
+from analyzers.core.coverage import Coverage
 from analyzers.core.notes import Note, Value
-from analyzers.coverage import Coverage
+from analyzers.core.report import CheckpointFacts
 from analyzers.parents.proof import Monotone, is_step_function
 from analyzers.parents.report import Candidate, Construction, Conversion, Difference, Fit, MovedLayer, Parent, distinct_names
 from analyzers.parents.words import WORDS

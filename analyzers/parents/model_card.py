@@ -3,8 +3,8 @@
 import re
 
 from analyzers.checkpoints import Checkpoint, read_range
-from analyzers.errors import MantissaError
-from analyzers.pasted_text import split
+from analyzers.core.errors import MantissaError
+from analyzers.core.pasted_text import split
 
 _CARD = "README.md"
 _BYTES = 100_000  # of a card, from its start, where its metadata stands

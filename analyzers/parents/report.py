@@ -10,16 +10,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers import limits
-from analyzers.base import PASTED, CheckpointFacts, Reference, WeightsRequest
-from analyzers.columns import Column, Table
+from analyzers.core import limits
+from analyzers.core.columns import Column, Table
+from analyzers.core.coverage import Coverage
+from analyzers.core.formatting import NOTHING, abbreviated, magnitude, share
 from analyzers.core.notes import Note
-from analyzers.core.report import Report
+from analyzers.core.options import Option
+from analyzers.core.records import Interval, Record
+from analyzers.core.report import CheckpointFacts, Report
+from analyzers.core.request import PASTED, Reference, WeightsRequest
 from analyzers.core.rows import Rows, Shown
-from analyzers.coverage import Coverage
-from analyzers.formatting import NOTHING, abbreviated, magnitude, share
-from analyzers.options import Option
-from analyzers.records import Interval, Record
 
 # Raised whenever the same request would give a different result.
 ANALYSIS_VERSION = 12

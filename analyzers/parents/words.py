@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from analyzers.core.formatting import cosine, count, magnitude, plural, share
 from analyzers.core.notes import Tile
+from analyzers.core.tensor_words import layer_range
 from analyzers.core.words import Words
-from analyzers.formatting import cosine, count, magnitude, plural, share
-from analyzers.tensor_words import layer_range
 
 if TYPE_CHECKING:
     from analyzers.parents.report import Candidate, MovedLayer, Parent, ParentsReport

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from analyzers.core.notes import Advice, Note
+from analyzers.core.records import Interval
 from analyzers.numerics.formats import FP16_OVERFLOW
 from analyzers.precision_variants.engine.comparison import needed
 from analyzers.precision_variants.engine.measurements import CauseKind, Engine, Ratio
@@ -12,7 +13,6 @@ from analyzers.precision_variants.measurements import Inputs, Reference, Variant
 from analyzers.precision_variants.variants import PARTS as EVERY_PART
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.words import CAUSES, PARTS, WORDS, cause_text, measured
-from analyzers.records import Interval
 
 if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel

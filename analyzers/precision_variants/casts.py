@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
 from analyzers.precision_variants.model_parts import AttentionParts, ModelParts

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.checkpoints import Access, quoted
-from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
+from analyzers.core.command_line import Parser, add_fields, add_outputs, request_of, write_one
 from analyzers.precision_variants.request import PrecisionRequest, parse_old_logprobs
 from analyzers.precision_variants.variants import DEFAULT, PRESETS
 

@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from analyzers.core.records import Record
 from analyzers.core.rows import Shown
 from analyzers.numerics.formats import FP16, FP16_OVERFLOW
 from analyzers.precision_variants.measurements import Reference, Variant
-from analyzers.records import Record
 
 Verdict = Literal["safe", "at_risk", "overflows"]
 AT_RISK_BITS = 2.0

@@ -7,9 +7,10 @@ from itertools import islice
 
 import torch
 
-from analyzers import limits
 from analyzers.checkpoints import Access, LocalRepository, quoted, read_range
-from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData, LimitExceeded
+from analyzers.core.terminal import plural
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.instruction_data import instruction_pairs
@@ -19,7 +20,6 @@ from analyzers.language_models.tokenizer import Tokenizer
 from analyzers.precision_variants.engine.runs import token_rows
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.request import CLIP, PrecisionRequest
-from analyzers.terminal import plural
 
 _PREVIEW_TOKENS, _PREVIEW_CHARACTERS = 60, 240
 _MANY_PAIRS = 1_024

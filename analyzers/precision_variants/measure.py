@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analyzers.errors import InvalidCheckpoint, InvalidData
+from analyzers.core.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.model_failures import explaining_failures
 from analyzers.numerics.formats import FP16
 from analyzers.precision_variants.compare import Comparison, Stored

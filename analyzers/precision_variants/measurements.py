@@ -8,10 +8,10 @@ element is finite or the denominator is zero.
 
 from typing import Annotated, Literal
 
+from analyzers.core.formatting import NOTHING
+from analyzers.core.records import Record
 from analyzers.core.rows import Shown
-from analyzers.formatting import NOTHING
 from analyzers.precision_variants.variants import Settings
-from analyzers.records import Record
 
 Kind = Literal["hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss", "inside", "inside_grad"]
 Direction = Literal["weights", "forward", "backward"]

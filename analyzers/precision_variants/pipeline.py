@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from analyzers import limits
-from analyzers.base import Timing, content_id, environment
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidRequest, ModelTooLarge
-from analyzers.formatting import size
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, ModelTooLarge
+from analyzers.core.formatting import size
+from analyzers.core.report import Timing, content_id, environment
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory_needs import available_bytes, too_large, weight_bytes

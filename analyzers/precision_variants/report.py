@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from analyzers.base import CheckpointFacts, Progress
-from analyzers.columns import Column, Table
-from analyzers.core.report import Report
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import NOTHING, magnitude, power, share
+from analyzers.core.report import CheckpointFacts, Report
+from analyzers.core.request import Progress
 from analyzers.core.rows import columns
-from analyzers.formatting import NOTHING, magnitude, power, share
 from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport
 from analyzers.precision_variants.measurements import (

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers import limits
-from analyzers.base import PASTED_DATASET
-from analyzers.errors import InvalidData
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData
+from analyzers.core.options import Option
+from analyzers.core.request import PASTED_DATASET
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 from analyzers.language_models.model_request import Device, ModelRequest
-from analyzers.options import Option
 from analyzers.precision_variants.engine.reading import EngineSequence, sequences
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, parse_variant
-from analyzers.untrusted_json import InvalidJson, parse_json
 
 Loss = Literal["ce", "gspo", "grpo"]
 

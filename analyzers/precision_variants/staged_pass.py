@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.layer_hooks import replaced_forward, replaced_forwards
 from analyzers.language_models.lm_head import LogitMap

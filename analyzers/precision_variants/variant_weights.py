@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.variants import Quantization, Settings
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import model_validator
 
-from analyzers.records import Record
+from analyzers.core.records import Record
 
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Part = Literal["residual", "lm_head", "norms", "router", "softmax"]

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from analyzers.core.formatting import fixed, magnitude, share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
-from analyzers.formatting import fixed, magnitude, share
 from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport, least
 from analyzers.precision_variants.variants import Part
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from analyzers import limits
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, ProcessLost
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
-from analyzers.errors import InvalidRequest, ProcessLost
 from analyzers.scan.journal import Outcome
 from analyzers.scan.tasks import Task
 

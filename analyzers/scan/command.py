@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from analyzers.base import WeightsRequest, request_error
-from analyzers.command_line import SAMPLING, Parser, add_fields, given_options, print_json, print_lines
-from analyzers.errors import InvalidRequest
-from analyzers.formatting import duration
-from analyzers.terminal import plural
+from analyzers.core.command_line import SAMPLING, Parser, add_fields, given_options, print_json, print_lines
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.formatting import duration
+from analyzers.core.request import WeightsRequest, request_error
+from analyzers.core.terminal import plural
 
 if TYPE_CHECKING:
     from analyzers.scan.run import Summary

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from analyzers.errors import HubError, InvalidRequest, MantissaError, ProcessLost
+from analyzers.core.errors import HubError, InvalidRequest, MantissaError, ProcessLost
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from analyzers import limits
 from analyzers.checkpoints import parse_reference, quoted
-from analyzers.errors import InvalidReference, InvalidRequest, LimitExceeded
-from analyzers.pasted_text import on_hub
+from analyzers.core import limits
+from analyzers.core.errors import InvalidReference, InvalidRequest, LimitExceeded
+from analyzers.core.pasted_text import on_hub
+from analyzers.core.terminal import printable
 from analyzers.scan.request import DEFAULT_LIMIT
-from analyzers.terminal import printable
 
 SCAN_LIST_BYTES = 20_000_000  # The list of a scan is held in memory.
 # Tokens, and passwords in addresses, which a line may contain by mistake and which must never be repeated.

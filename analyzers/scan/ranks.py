@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 
 # One share may take days longer than another; the launcher ends all processes if one fails.
 _PATIENCE = timedelta(days=30)

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from analyzers import limits
-from analyzers.base import Request
 from analyzers.checkpoints.tensor_names.filters import compile_filter
+from analyzers.core import limits
+from analyzers.core.request import Request
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.numerics.device import Device
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from analyzers import limits
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.reading.worker_threads import work_through
-from analyzers.errors import InvalidRequest
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.progress_bar import COMPILING
+from analyzers.core.terminal import plural, print_line
 from analyzers.numerics.compilation import on_compiling
 from analyzers.numerics.device import choose_device
-from analyzers.progress_bar import COMPILING
 from analyzers.scan.cluster import scan_on_cluster
 from analyzers.scan.journal import Journal, Outcome
 from analyzers.scan.listing import Listed, read_list
@@ -24,7 +25,6 @@ from analyzers.scan.request import ScanRequest
 from analyzers.scan.scan_folder import ScanFolder
 from analyzers.scan.tables import CHECKPOINTS, TENSORS
 from analyzers.scan.tasks import ACCESS, Task
-from analyzers.terminal import plural, print_line
 
 # Seconds between two lines of progress if standard error is not a terminal.
 _LINE_SECONDS = 10.0

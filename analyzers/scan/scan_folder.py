@@ -9,14 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from analyzers.core.errors import InvalidRequest, MantissaError
+from analyzers.core.untrusted_json import parse_json
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
-from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.scan.journal import Journal, writable
 from analyzers.scan.listing import Listed
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.tables import CHECKPOINTS, TENSORS, write_tables
-from analyzers.untrusted_json import parse_json
 
 JOURNAL = "scan.sqlite"
 

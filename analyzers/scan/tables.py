@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from analyzers.atomic_files import replacing
+from analyzers.core.atomic_files import replacing
+from analyzers.core.untrusted_json import parse_json
 from analyzers.dtype_detection.labelled_models import PRECISIONS
 from analyzers.dtype_detection.report import Counts, Extremes, Representable
 from analyzers.scan.journal import Journal
 from analyzers.scan.listing import Listed
-from analyzers.untrusted_json import parse_json
 
 CHECKPOINTS, TENSORS = "checkpoints.parquet", "tensors.parquet"
 

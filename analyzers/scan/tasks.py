@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.reading.worker_threads import Stopped
+from analyzers.core import limits
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, Inspection, Partial
 from analyzers.numerics.device import Device
 from analyzers.scan.journal import Outcome

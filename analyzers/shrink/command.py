@@ -4,7 +4,7 @@ import argparse
 from typing import get_args
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, print_json, print_lines, with_progress
+from analyzers.core.command_line import Parser, print_json, print_lines, with_progress
 from analyzers.shrink.plan import Target
 from analyzers.shrink.report import ShrinkReport
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES, plain_dtype
 from analyzers.checkpoints.tensor import DTYPE_BITS
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 _BITS = {name: DTYPE_BITS[dtype] for dtype, name in TORCH_NAMES.items()}
 _KEYS = ("dtype", "torch_dtype")

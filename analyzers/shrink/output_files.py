@@ -7,10 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, read_header, read_range
+from analyzers.core import limits
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 from analyzers.shrink.plan import Planned
-from analyzers.untrusted_json import InvalidJson, parse_json
 
 _SAFETENSORS = ".safetensors"
 _INDEX = ".safetensors.index.json"

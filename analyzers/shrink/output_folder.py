@@ -11,9 +11,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from analyzers import limits
-from analyzers.atomic_files import replacing
-from analyzers.base import Progress
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
@@ -28,8 +25,11 @@ from analyzers.checkpoints import (
     read_range,
     stream,
 )
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge, UnsupportedWeights
-from analyzers.formatting import size
+from analyzers.core import limits
+from analyzers.core.atomic_files import replacing
+from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge, UnsupportedWeights
+from analyzers.core.formatting import size
+from analyzers.core.request import Progress
 from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed
 from analyzers.shrink.config_dtype import holding_dtype, narrowed_config
 from analyzers.shrink.output_files import indexed, indexes, lay_out, read_whole

@@ -6,10 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from analyzers.base import Progress
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
+from analyzers.core.errors import UnsupportedWeights
 from analyzers.core.notes import Note
-from analyzers.errors import UnsupportedWeights
+from analyzers.core.request import Progress
 from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, narrowed_exactly
 from analyzers.shrink.words import WORDS
 

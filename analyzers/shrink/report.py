@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from analyzers.columns import Column, Table
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import count
 from analyzers.core.notes import Note
-from analyzers.formatting import count
-from analyzers.records import Record
+from analyzers.core.records import Record
 
 
 class WrittenReport(Record):

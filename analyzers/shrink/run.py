@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from analyzers.base import Progress, check_size
 from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
 from analyzers.checkpoints.weight_files.file_names import SAFETENSORS
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.formatting import size
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidRequest
-from analyzers.formatting import size
+from analyzers.core.report import check_size
+from analyzers.core.request import Progress
 from analyzers.numerics.narrowing import WIDE_DTYPES
 from analyzers.shrink.output_folder import Folder
 from analyzers.shrink.plan import NothingToShrink, Planned, Target, make_plan

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Checkpoint, Chunk, MergedCheckpoint, Plan, Span, Tensor
 from analyzers.checkpoints.adapters.merged_checkpoint import Merge
 from analyzers.checkpoints.tensor_names.roles import role
+from analyzers.core.records import Interval
 from analyzers.core.report import first_rows
 from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.quantize_kernels import sizes, update_lost
-from analyzers.records import Interval
 from analyzers.update_sparsity.report import Adapter, AdapterModule, Survival
 
 Floats = NDArray[np.float32]

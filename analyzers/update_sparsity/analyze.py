@@ -5,7 +5,6 @@ from contextlib import ExitStack, closing
 from functools import cached_property
 from time import perf_counter
 
-from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
@@ -21,10 +20,11 @@ from analyzers.checkpoints import (
     stream,
     tuned_coverage,
 )
-from analyzers.core.report import first_rows
-from analyzers.coverage import Coverage
+from analyzers.core.coverage import Coverage
+from analyzers.core.records import Interval
+from analyzers.core.report import Timing, check_size, content_id, environment, first_rows
+from analyzers.core.request import Progress
 from analyzers.numerics.device import Device, choose_device
-from analyzers.records import Interval
 from analyzers.update_sparsity import answers
 from analyzers.update_sparsity.adapters import AdapterMeter, first_modules, merge_of
 from analyzers.update_sparsity.collect import Collector

@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from analyzers import limits
 from analyzers.checkpoints import Alignment, Checkpoint, MergedCheckpoint, Unmatched, account_notes, layout_notes, moved_layers
+from analyzers.core import limits
+from analyzers.core.coverage import Coverage
 from analyzers.core.notes import Advice, Note
+from analyzers.core.records import Interval
 from analyzers.core.report import needs_the_whole
-from analyzers.coverage import Coverage
 from analyzers.numerics import PairCounts
-from analyzers.records import Interval
 from analyzers.update_sparsity.report import Adapter, AdapterModule, Survival, Swallowed
 from analyzers.update_sparsity.statistics import Pair, weigh
 from analyzers.update_sparsity.words import WORDS

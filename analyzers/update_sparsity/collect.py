@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzers.checkpoints import ROLES, Alignment, Plan, Span
+from analyzers.core.records import Interval
 from analyzers.numerics import ChangedPositions, PairCounts, PairTables
 from analyzers.numerics.intervals import Blocks
-from analyzers.records import Interval
 from analyzers.update_sparsity.count import Counted
 from analyzers.update_sparsity.estimates import Magnitudes, energy_intervals, size_intervals
 from analyzers.update_sparsity.rows import TOPS

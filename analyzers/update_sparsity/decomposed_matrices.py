@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers import limits
 from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Span, stream, whole_spans
 from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
+from analyzers.core import limits
 from analyzers.numerics.conversions import changed, fp32_of
 from analyzers.numerics.device import Device
 from analyzers.update_sparsity.report import Spectrum

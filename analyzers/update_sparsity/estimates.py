@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.core.records import Interval
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.intervals import Interval as Intervals
 from analyzers.numerics.pair_kernels import bin_of
 from analyzers.numerics.sketches import BINS, COARSE, FIRST_EXPONENT, PER_BINADE, QUANTILES, Distribution, Taken, in_units
-from analyzers.records import Interval
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from analyzers.core.records import Record
 from analyzers.core.rows import Shown
-from analyzers.records import Record
 
 
 class Summary(Record):

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
+from analyzers.core.records import Record
 from analyzers.core.rows import Shown
-from analyzers.records import Record
 
 SOURCE = "https://arxiv.org/abs/2511.08567"
 _TABLE = Path(__file__).parent / "reference" / "rlvr_update_sparsity.csv"

@@ -14,16 +14,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from analyzers import limits
-from analyzers.base import PASTED, REFERENCE, CheckpointFacts, WeightsRequest
 from analyzers.checkpoints import ROLES
-from analyzers.columns import Column, Table
-from analyzers.core.report import Report
+from analyzers.core import limits
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import between, count, ends, magnitude, share
+from analyzers.core.options import Option
+from analyzers.core.records import Interval, Record
+from analyzers.core.report import CheckpointFacts, Report
+from analyzers.core.request import PASTED, REFERENCE, WeightsRequest
 from analyzers.core.rows import Rows, Shown, columns
-from analyzers.formatting import between, count, ends, magnitude, share
-from analyzers.options import Option
-from analyzers.records import Interval, Record
-from analyzers.tensor_words import layer_name
+from analyzers.core.tensor_words import layer_name
 from analyzers.update_sparsity.magnitudes import Bin, Energy, Magnitudes, RelativeSummary, UlpBin
 from analyzers.update_sparsity.published import PublishedRow, published
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.base import finite
 from analyzers.checkpoints import ROLES, Tensor, moved_layers
 from analyzers.checkpoints import Unmatched as Found
-from analyzers.core.report import first_rows
+from analyzers.core.records import Interval
+from analyzers.core.report import finite, first_rows
 from analyzers.numerics import PairTables
 from analyzers.numerics.sketches import Distribution
-from analyzers.records import Interval
 from analyzers.update_sparsity.magnitudes import Absolute, Bin, Energy, Magnitudes, Relative, RelativeSummary, Summary, UlpBin
 from analyzers.update_sparsity.report import (
     LayerRow,

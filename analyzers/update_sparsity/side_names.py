@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from analyzers.checkpoints import Alignment, Checkpoint, quoted
-from analyzers.errors import InvalidRequest
-from analyzers.terminal import plural
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.terminal import plural
 
 
 def side_names(tuned: int) -> list[str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
-from analyzers.base import finite
 from analyzers.checkpoints import Tensor
+from analyzers.core.report import finite
 from analyzers.numerics import ChangedPositions, PairCounts, sqrt_of
 from analyzers.numerics.histogram import FP64_LARGEST
 

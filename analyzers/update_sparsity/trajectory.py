@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.base import CheckpointFacts
 from analyzers.checkpoints import ROLES
+from analyzers.core.records import Interval
+from analyzers.core.report import CheckpointFacts
 from analyzers.numerics import PairCounts
-from analyzers.records import Interval
 from analyzers.update_sparsity.count import Counted
 from analyzers.update_sparsity.report import Overlap, Probe, Step, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.statistics import Number, Weighed, total, weigh

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.core.formatting import between, count, ends, magnitude, plural, share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
-from analyzers.formatting import between, count, ends, magnitude, plural, share
 from analyzers.update_sparsity.published import less_sparse, published
 
 if TYPE_CHECKING:

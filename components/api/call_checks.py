@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import gradio as gr
 from starlette.datastructures import QueryParams
 
-from analyzers import limits
-from analyzers.untrusted_json import InvalidJson, JsonTooLarge, check_counts, parse_json
+from analyzers.core import limits
+from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, check_counts, parse_json
 from components.running.gradio_internals import has_session, session_of
 from components.running.queue_limits import RESTARTING, accepts, is_closing
 from components.site.identity import Client

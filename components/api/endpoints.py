@@ -10,11 +10,13 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.base import Progress, Report
-from analyzers.errors import InvalidRequest
-from analyzers.options import describe, offered
-from analyzers.pasted_text import plain_or_same
+from analyzers import ANALYZERS, Analyzer
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.options import describe, offered
+from analyzers.core.pasted_text import plain_or_same
+from analyzers.core.report import Report
+from analyzers.core.request import Progress
 from components.api.parameters import REQUIRED, Parameters, named_arguments, parameters, with_parameters
 from components.api.registration import Endpoint, one_sentence, register
 from components.forms.form import validated_json

@@ -5,14 +5,15 @@ from typing import Any, get_args
 
 import gradio as gr
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS
 from analyzers.checkpoints import DTYPE_BITS
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import PACKED_BITS
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, LibraryUnavailable
+from analyzers.core.untrusted_json import parse_json
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.report import RiskLevel, Verdict
-from analyzers.errors import InvalidRequest, LibraryUnavailable
-from analyzers.untrusted_json import parse_json
 from components.api.parameters import named_arguments, parameters, with_parameters
 from components.api.registration import Endpoint, one_sentence, register
 from components.forms.form import validated_json

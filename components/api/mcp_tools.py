@@ -22,11 +22,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from analyzers import __version__, limits
-from analyzers.base import Progress
+from analyzers import __version__
 from analyzers.checkpoints.reference import quoted
-from analyzers.errors import InvalidRequest, LimitExceeded
-from analyzers.terminal import printable_json
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, LimitExceeded
+from analyzers.core.request import Progress
+from analyzers.core.terminal import printable_json
 from components.api import endpoints, library_endpoints
 from components.api.call_checks import FULL
 from components.api.registration import Endpoint

@@ -2,11 +2,11 @@
 
 from collections.abc import Generator
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.compare.report import CompareRequest
-from analyzers.errors import InvalidRequest
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.request import Progress
 from components.forms.form import Cost, Query, Typed, queried, references, validated
 from components.parents.suggestions import suggested
 

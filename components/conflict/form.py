@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from analyzers import limits
-from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData, LimitExceeded
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 from analyzers.gradient_conflict import TOPK_OPTIONS, ConflictRequest
 from analyzers.language_models.instruction_data import pair_of
-from analyzers.untrusted_json import InvalidJson, parse_json
 from components.forms import form as forms
 from components.forms.form import Query, Typed
 

@@ -1,6 +1,6 @@
 """Renders the conflict section of the methods page: every definition, its limits and its source."""
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.gradient_conflict.published import SOURCE
 from analyzers.gradient_conflict.rows import TAU
 from components.text import render

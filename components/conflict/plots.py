@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from analyzers.core.records import Interval
 from analyzers.gradient_conflict.report import ConflictReport, excerpts
-from analyzers.records import Interval
 from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
 from components.plots.style import COLOURS, LIMIT, exactly, label, layout, legend, text
 from components.text import numbers

@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from analyzers.checkpoints.reference import with_commits
+from analyzers.core.terminal import printable_json
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from analyzers.terminal import printable_json
 from components.dtype.comparison_plots import FIGURES
 from components.dtype.result import RESULT
 from components.dtype.several_models import Outcome, comparison, numbered, overview_of

@@ -1,8 +1,8 @@
 """Turns the passport form into requests, and a request into a link."""
 
-from analyzers import limits
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import InvalidRequest
 from components.forms import form as forms
 from components.forms.form import Query, Typed
 

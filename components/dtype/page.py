@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Progress
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest
 from components.dtype.comparison import Batch, Comparison, opened_report, permalink
 from components.dtype.form import requests

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
+from analyzers.core.tensor_words import layer_name
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.classifier_evaluation import Evaluation
 from analyzers.dtype_detection.report import LayerRow, step_name
 from analyzers.numerics import BF16, FP8_E4M3, FP16
-from analyzers.tensor_words import layer_name
 from components.plots import style
 from components.plots.marks import line
 from components.plots.style import COLOURS, GREY, LIMIT, label, layout, legend, level, log_axis, threshold

@@ -1,6 +1,6 @@
 """Turns the exit form into a request."""
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.exit_feedback import ExitRequest
 from analyzers.exit_feedback.signals import METHODS
 from components.forms import form as forms

@@ -1,6 +1,6 @@
 """Renders the exit section of the methods page: every definition, its limits and its source."""
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.exit_feedback.signals import SIGNALS, TOPMASS_TOKENS
 from components.text import render, table
 

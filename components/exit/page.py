@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from analyzers.base import Progress
+from analyzers.core.formatting import cosine
+from analyzers.core.request import Progress
 from analyzers.exit_feedback import ExitRequest
 from analyzers.exit_feedback.signals import EXACT, NULL, SIGNALS
 from analyzers.exit_feedback.words import signal_name
-from analyzers.formatting import cosine
 from components.exit.result import RESULT
 from components.forms.fields import Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
 from components.running.analysis_page import AnalysisPage

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
+from analyzers.core.formatting import cosine
 from analyzers.exit_feedback.measurements import Alignment, Distribution
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT
 from analyzers.exit_feedback.words import mean, signal_name, spread
-from analyzers.formatting import cosine
 from components.exit.text import style
 from components.plots.marks import line, mark_rows, marked, shortened
 from components.plots.style import LIMIT, layout, text

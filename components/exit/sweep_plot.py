@@ -9,10 +9,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from analyzers.core.formatting import cosine
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import NULL, RANDOM
 from analyzers.exit_feedback.words import settings
-from analyzers.formatting import cosine
 from components.exit.plots import signal_line
 from components.exit.text import style
 from components.plots.marks import error_bars, marked

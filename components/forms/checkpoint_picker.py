@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from analyzers.checkpoints.hub import hub_repository
-from analyzers.errors import HubError
+from analyzers.core.errors import HubError
 from analyzers.language_models.samples import SAMPLES
 
 _SEARCHES = 4  # Concurrent Hub searches of all pickers; further keystrokes do not search.

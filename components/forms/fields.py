@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 from pydantic import BaseModel
 
-from analyzers.options import choices, is_list, is_subject, offered, option_of
+from analyzers.core.options import choices, is_list, is_subject, offered, option_of
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.form import BUILTIN, DATASET, Typed, typed
 from components.text import macros

@@ -16,12 +16,13 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from analyzers import analyzer_of, limits
-from analyzers.base import Request, request_error
+from analyzers import analyzer_of
 from analyzers.checkpoints.reference import with_commits
-from analyzers.errors import InvalidRequest
-from analyzers.options import choices, is_list, is_subject, offered, option_of, parse
-from analyzers.pasted_text import plain_or_same, split, with_plus
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.options import choices, is_list, is_subject, offered, option_of, parse
+from analyzers.core.pasted_text import plain_or_same, split, with_plus
+from analyzers.core.request import Request, request_error
 
 Query = Sequence[tuple[str, str]]
 Typed = Mapping[str, Any]

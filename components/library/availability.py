@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from analyzers.checkpoints import summands
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 from components.library import result_rows
 from components.library.database import Database
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from analyzers.errors import LibraryUnavailable, MantissaError
-from analyzers.untrusted_json import parse_model
+from analyzers.core.errors import LibraryUnavailable, MantissaError
+from analyzers.core.untrusted_json import parse_model
 from components.library import label_rows, result_rows
 from components.library.counts import counts
 from components.library.database import BACKUPS, DAMAGED, FILE, Database, advice, hold

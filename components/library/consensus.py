@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from analyzers.core.records import Record
+from analyzers.core.terminal import plural
+from analyzers.core.untrusted_json import parse_json
 from analyzers.dtype_detection.labelled_models import precision_of
-from analyzers.records import Record
-from analyzers.terminal import plural
-from analyzers.untrusted_json import parse_json
 from components.library.library_status import state_of
 from components.library.schema import Label
 

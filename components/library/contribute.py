@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from analyzers.base import Report
 from analyzers.checkpoints.reference import quoted
-from analyzers.errors import AccessDenied, InvalidRequest
+from analyzers.core.errors import AccessDenied, InvalidRequest
+from analyzers.core.report import Report
 from components.library.dataset import Dataset
 from components.library.dataset_rows import path_of, result_row, to_parquet
 from components.library.item_checks import hub_id, now

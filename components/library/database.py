@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from analyzers.errors import LibraryUnavailable
+from analyzers.core.errors import LibraryUnavailable
 from components.library import same_shapes, savings
 
 _BUSY_SECONDS = 30  # Longest wait for another process that writes to the same library.

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from analyzers import limits
 from analyzers.checkpoints.repository import Access
-from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, HubThrottled, HubUnreachable, TokenRefused
+from analyzers.core import limits
+from analyzers.core.errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, HubThrottled, HubUnreachable, TokenRefused
 
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub.hub_repository import HubRepository

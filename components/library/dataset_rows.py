@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, g
 from pydantic import ValidationError
 
 from analyzers.checkpoints.repository import RangeFile
-from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaError
+from analyzers.core.errors import HubError, InvalidRequest, LimitExceeded, MantissaError
+from analyzers.core.records import Record
 from analyzers.language_models.data_rows import read_rows
-from analyzers.records import Record
 from components.library.schema import VERSION, Flag, Identity, Label, Result
 from components.library.storable_reports import MALFORMED, storable_result
 

@@ -7,12 +7,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from analyzers.atomic_files import replacing
+from analyzers.core.atomic_files import replacing
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.tables import safe
+from analyzers.core.terminal import printable_json
+from analyzers.core.untrusted_json import parse_json
 from analyzers.dtype_detection.labelled_models import labelled_extremes, precision_of
-from analyzers.errors import InvalidRequest
-from analyzers.tables import safe
-from analyzers.terminal import printable_json
-from analyzers.untrusted_json import parse_json
 from components.library import model_rows, result_rows
 from components.library.consensus import COLUMNS as LABEL_COLUMNS
 from components.library.consensus import label_row

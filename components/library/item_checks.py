@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from analyzers import limits
 from analyzers.checkpoints.reference import HUB_TOKEN, parse_reference, quoted, summands
-from analyzers.errors import InvalidRequest
-from analyzers.terminal import printable
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.terminal import printable
 
 # Codes that `printable` writes for invisible characters, and letters and symbols that look blank.
 _CODES = re.compile(r"<U\+[0-9A-F]{4,6}>")

@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from analyzers import limits
-from analyzers.errors import InvalidRequest, LimitExceeded
-from analyzers.terminal import plural
-from analyzers.untrusted_json import parse_model
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, LimitExceeded
+from analyzers.core.terminal import plural
+from analyzers.core.untrusted_json import parse_model
 from components.library import model_rows
 from components.library.consensus import COLUMNS, LabelRow, label_row
 from components.library.database import ORDERS, insert

@@ -8,10 +8,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pydantic import ValidationError
 
-from analyzers import limits
-from analyzers.base import Report, request_error
-from analyzers.errors import InvalidRequest, LibraryUnavailable
-from analyzers.untrusted_json import parse_json
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, LibraryUnavailable
+from analyzers.core.report import Report
+from analyzers.core.request import request_error
+from analyzers.core.untrusted_json import parse_json
 from components.library import label_rows, model_rows, result_rows, same_shapes, short_links
 from components.library.availability import Availability
 from components.library.backups import Backups

@@ -2,8 +2,8 @@
 
 from typing import Generic, Literal, TypeVar
 
-from analyzers.formatting import plural, size
-from analyzers.records import Record
+from analyzers.core.formatting import plural, size
+from analyzers.core.records import Record
 
 Item = TypeVar("Item")
 

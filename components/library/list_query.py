@@ -8,9 +8,9 @@ from typing import Any, Generic, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
-from analyzers.base import request_error
-from analyzers.errors import InvalidRequest
-from analyzers.records import Record
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.records import Record
+from analyzers.core.request import request_error
 from components.library.database import COLLATED
 
 Row = TypeVar("Row")

@@ -4,9 +4,9 @@ import sqlite3
 from functools import cache
 from typing import Any
 
+from analyzers.core.records import Record
 from analyzers.dtype_detection.labelled_models import Example, labelled_extremes
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
-from analyzers.records import Record
 from components.library.consensus import COLUMNS as LABEL_COLUMNS
 from components.library.consensus import consensus, label_row
 from components.library.database import ORDERS

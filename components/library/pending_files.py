@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analyzers.untrusted_json import parse_model
+from analyzers.core.untrusted_json import parse_model
 from components.library import label_rows, result_rows
 from components.library.database import Database
 from components.library.dataset_rows import TABLES, Table, chunks, known, path_of, result_row, row_of, take, to_parquet

@@ -13,8 +13,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from analyzers import limits
-from analyzers.errors import CheckpointNotFound, HubError, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import CheckpointNotFound, HubError, MantissaError
 from components.library import pending_files
 from components.library.availability import Availability
 from components.library.counts import counts

@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from analyzers.base import Progress
 from analyzers.checkpoints import Access, parse_reference, quoted
 from analyzers.checkpoints.hub.hub_repository import open_hub
-from analyzers.errors import AccessDenied, HubError, HubUnreachable, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
-from analyzers.formatting import share
-from analyzers.records import Record
+from analyzers.core.errors import AccessDenied, HubError, HubUnreachable, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
+from analyzers.core.formatting import share
+from analyzers.core.records import Record
+from analyzers.core.request import Progress
 from analyzers.shrink import ShrinkReport, shrink
 from components.library.contribute import logged_in
 from components.library.dataset import Conflict, as_ours, passes, use_bounded_client

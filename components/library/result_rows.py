@@ -5,9 +5,9 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from analyzers import limits
-from analyzers.records import Record
-from analyzers.untrusted_json import parse_json, parse_model
+from analyzers.core import limits
+from analyzers.core.records import Record
+from analyzers.core.untrusted_json import parse_json, parse_model
 from components.library import model_rows
 from components.library.database import ORDERS, insert
 from components.library.library_status import state_of

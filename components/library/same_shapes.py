@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from analyzers.untrusted_json import parse_json
+from analyzers.core.untrusted_json import parse_json
 
 # Vocabularies are resized, and heads tied or replaced, between a model and its derivatives.
 _RESIZED = ("embedding", "head")

@@ -1,6 +1,6 @@
 """Reads from a report how many bytes the files of a model have, and how many of them could be saved."""
 
-from analyzers.untrusted_json import parse_json
+from analyzers.core.untrusted_json import parse_json
 
 _NARROW = ("bf16", "fp16")
 

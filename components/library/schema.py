@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from analyzers import limits
 from analyzers.checkpoints.reference import quoted
-from analyzers.errors import InvalidRequest
-from analyzers.records import Record
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.records import Record
 from components.library.item_checks import address, checked_link, checked_time, hub_id, read_model, readable, visible
 
 # Ways in which a model can have been trained; the first word is the kind that `dtype_detection` distinguishes.

@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from analyzers import limits
-from analyzers.base import Report
 from analyzers.checkpoints.reference import HUB_TOKEN, summands
-from analyzers.coverage import Coverage
-from analyzers.errors import MantissaError
-from analyzers.formatting import share
-from analyzers.terminal import printable_json
-from analyzers.untrusted_json import parse_json
+from analyzers.core import limits
+from analyzers.core.coverage import Coverage
+from analyzers.core.errors import MantissaError
+from analyzers.core.formatting import share
+from analyzers.core.report import Report
+from analyzers.core.terminal import printable_json
+from analyzers.core.untrusted_json import parse_json
 from components.library.schema import Result
 
 # Errors of `storable_result`, and of validating a row, for what is not as an analysis writes it; pydantic's is a ValueError.

@@ -4,8 +4,8 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers.errors import InvalidRequest, MantissaError
-from analyzers.pasted_text import is_address, plain_or_same
+from analyzers.core.errors import InvalidRequest, MantissaError
+from analyzers.core.pasted_text import is_address, plain_or_same
 from components.forms.fields import QUIET
 from components.forms.form import typed
 from components.library import Query

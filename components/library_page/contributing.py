@@ -8,7 +8,7 @@ import gradio as gr
 
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub.hub_repository import open_hub
-from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.core.errors import InvalidRequest, MantissaError
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import build_busy
 from components.library import DECISIONS, EVIDENCE, FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id

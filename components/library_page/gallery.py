@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from analyzers.base import Report
+from analyzers.core.errors import MantissaError
+from analyzers.core.report import Report
 from analyzers.dtype_detection import DtypeRequest, analyze
-from analyzers.errors import MantissaError
 from components.library import Library, Query, Result
 from components.site import addresses, stored_results
 from components.text import macros

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from analyzers.formatting import day
+from analyzers.core.formatting import day
 from components.library import Label, LabelRow, Library
 from components.site import addresses
 from components.site.identity import has_login

@@ -2,8 +2,8 @@
 
 import gradio as gr
 
-from analyzers.errors import MantissaError
-from analyzers.formatting import plural
+from analyzers.core.errors import MantissaError
+from analyzers.core.formatting import plural
 from components.forms.fields import build_copied
 from components.library import KINDS, Counts, LibraryState
 from components.library_page.label_details import PIECES

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from analyzers.core.formatting import day, magnitude, size
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.dtype_detection.words import FP16, NOTHING_PROVEN
-from analyzers.formatting import day, magnitude, size
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
 from components.site import addresses

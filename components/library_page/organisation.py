@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from analyzers.formatting import day, size
+from analyzers.core.formatting import day, size
 from components.appearance.navigation import navigation
 from components.library import Library, ModelRow
 from components.library_page.list_tables import fp16, passed, saved, trained_in

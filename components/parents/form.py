@@ -2,9 +2,9 @@
 
 from collections.abc import Generator
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
+from analyzers.core import limits
+from analyzers.core.request import Progress
 from analyzers.parents.report import ParentsRequest
 from components.forms.form import Cost, Query, Typed, as_models, one_model, queried, references, revised, typed, validated
 from components.parents.suggestions import suggested

@@ -1,6 +1,6 @@
 """Renders the parents section of the methods page: every definition and its limits."""
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.parents.analyze import FITTED
 from analyzers.parents.combination import EXACT, SMALLEST
 from analyzers.parents.facts import RELATED

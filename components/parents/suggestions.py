@@ -5,11 +5,11 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access, parse_reference
+from analyzers.core import limits
+from analyzers.core.errors import MantissaError
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import MantissaError
 from components.forms.fields import QUIET
 from components.forms.form import references, typed
 from components.library.same_shapes import fingerprint

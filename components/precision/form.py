@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from analyzers import limits
-from analyzers.errors import InvalidRequest
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
 from analyzers.precision_variants import PrecisionRequest
 from analyzers.precision_variants.engine.reading import parse_logprobs
 from analyzers.precision_variants.request import parse_old_logprobs, written

@@ -1,6 +1,6 @@
 """Renders the precision section of the methods page: every definition, its limits and its source."""
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.precision_variants import ABOUT
 from analyzers.precision_variants.engine.comparison import BAND
 from analyzers.precision_variants.request import CLIP

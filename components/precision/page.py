@@ -5,8 +5,8 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import limits
-from analyzers.base import Progress
+from analyzers.core import limits
+from analyzers.core.request import Progress
 from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import ABOUT, DEFAULT
 from components.forms.fields import QUIET, Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget

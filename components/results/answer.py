@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from analyzers.base import CheckpointFacts
 from analyzers.core import rows
 from analyzers.core.notes import Tile
-from analyzers.core.report import Report
+from analyzers.core.report import CheckpointFacts, Report
 from components.forms import form
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Layout, Piece, Rows, Tab, Verdict
@@ -34,7 +33,7 @@ def layout_of(
 
     def headline(report: Report, links: bool) -> str:
         """Render the subject, the answer, the tiles and the notes. links: include those that work only on the app's pages."""
-        said = answered(report, report.headline(), links)
+        said = answered(report, links)
         checkpoint = getattr(report, "checkpoint", None)
         sample = about_sample(checkpoint.ref, shows=True) if isinstance(checkpoint, CheckpointFacts) else ""
         below = more(report, links), notes(note.text for note in report.notes), sample

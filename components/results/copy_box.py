@@ -4,8 +4,8 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import limits
-from analyzers.formatting import size
+from analyzers.core import limits
+from analyzers.core.formatting import size
 from components.forms.fields import build_copied
 from components.results.copy_offer import GO, CopyOffer
 from components.site.identity import may_open_pull_requests

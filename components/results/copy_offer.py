@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from analyzers.base import CheckpointFacts
-from analyzers.formatting import share, size
+from analyzers.core.formatting import share, size
+from analyzers.core.report import CheckpointFacts
 
 GO = "Open a pull request with the {} copy"
 

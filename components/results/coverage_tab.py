@@ -4,9 +4,9 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
-from analyzers.base import Report
-from analyzers.coverage import COVERAGE as TABLES
-from analyzers.coverage import Coverage
+from analyzers.core.coverage import COVERAGE as TABLES
+from analyzers.core.coverage import Coverage
+from analyzers.core.report import Report
 from components.results.layout import Piece, Tab
 from components.results.tables import listed
 from components.text import caption, html
@@ -21,7 +21,7 @@ CAPTION = (
 
 def coverages(report: Report) -> list[Coverage]:
     """Return the accounts of all checkpoints of a report; empty if it has none."""
-    return list(getattr(report, "coverage", ())) or list(report.accounts())
+    return list(report.coverage)
 
 
 def accounts(report: Report) -> str:

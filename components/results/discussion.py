@@ -1,8 +1,8 @@
 """Writes a result as Markdown for a discussion on the Hub or an issue: the answer, the link and the command."""
 
-from analyzers import markdown as md
-from analyzers.base import Report
-from analyzers.terminal import joined, printable
+from analyzers.core import markdown as md
+from analyzers.core.report import Report
+from analyzers.core.terminal import joined, printable
 from components.results.layout import Layout
 
 
@@ -21,7 +21,7 @@ def _answer(layout: Layout[Report], report: Report) -> list[str]:
         "",
         md.plain(layout.summary(report)),
         "",
-        md.plain(f"What now: {report.next_step().advice}"),
+        md.plain(f"What now: {report.advice.text}"),
     ]
     rows = [(verdict.question, verdict.answer, verdict.how) for verdict in layout.verdicts(report)]
     return [*lines, "", *md.table(("question", "answer", "evidence"), rows)] if rows else lines

@@ -6,9 +6,9 @@ import zipfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from analyzers.base import Report
-from analyzers.tables import safe_text
-from analyzers.terminal import printable_json
+from analyzers.core.report import Report
+from analyzers.core.tables import safe_text
+from analyzers.core.terminal import printable_json
 from components.results.html_documents import document
 from components.site.share_card import of_report
 

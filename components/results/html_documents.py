@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analyzers import ANALYZERS
-from analyzers.atomic_files import replacing
-from analyzers.base import Report
+from analyzers.core.atomic_files import replacing
+from analyzers.core.report import Report
 from components.results.self_contained_page import Page
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from analyzers.base import Report
+from analyzers.core.report import Report
 from components.results import self_contained_page
 from components.results.copy_offer import CopyOffer
 from components.results.tables import Sortable
@@ -117,7 +117,7 @@ class Layout(Generic[_Report]):
     command: Callable[[Any], str]
     tabs: Sequence[Tab[_Report]]
     overview: Callable[[Sequence[_Report]], str] | None = None
-    summary: Callable[[_Report], str] = lambda report: report.headline()
+    summary: Callable[[_Report], str] = lambda report: report.headline
     related: Callable[[_Report], Sequence[tuple[str, str]]] = lambda report: ()
     markdown: Callable[[_Report], list[str]] | None = None
     verdicts: Callable[[_Report], Sequence[Verdict]] = lambda report: ()

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import gradio as gr
 
-from analyzers.base import Report
+from analyzers.core.report import Report
 from components.forms.fields import QUIET
 from components.results.copy_box import CopyBox
 from components.results.layout import Caption, Layout, Part, Piece, Plot, Rows, Tab

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import gradio as gr
 
-from analyzers.base import Report
-from analyzers.errors import LimitExceeded, MantissaError
-from analyzers.terminal import joined
+from analyzers.core.errors import LimitExceeded, MantissaError
+from analyzers.core.report import Report
+from analyzers.core.terminal import joined
 from components.forms.fields import build_copied
 from components.forms.form import as_read
 from components.results.discussion import discussion

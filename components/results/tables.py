@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzers.columns import Column, Table
-from analyzers.formatting import powers
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import powers
 from components.text import shown, table
 
 if TYPE_CHECKING:

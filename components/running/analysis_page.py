@@ -7,8 +7,8 @@ from typing import Any
 import gradio as gr
 
 from analyzers import ANALYZERS
-from analyzers.errors import MantissaError
-from analyzers.options import offered
+from analyzers.core.errors import MantissaError
+from analyzers.core.options import offered
 from components.appearance.navigation import build_navigation, questions, title
 from components.examples.finished import finished_example
 from components.forms.fields import QUIET, Fields

@@ -21,11 +21,12 @@ from typing import Any
 
 import psutil
 
-from analyzers import analyzer_of, limits
-from analyzers.base import Progress, Request
+from analyzers import analyzer_of
 from analyzers.checkpoints import Access
-from analyzers.errors import LimitExceeded, MantissaError
-from analyzers.progress_bar import COMPILING
+from analyzers.core import limits
+from analyzers.core.errors import LimitExceeded, MantissaError
+from analyzers.core.progress_bar import COMPILING
+from analyzers.core.request import Progress, Request
 from components.running.resource_exhaustion import is_exhausted
 from components.server.log import log_unexpected
 

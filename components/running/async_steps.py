@@ -15,7 +15,7 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import limits
+from analyzers.core import limits
 from components.running.queue_limits import RESTARTING, Caller, caller, is_closing
 from components.site.identity import access_of, client_of
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from analyzers import analyzer_of
-from analyzers.base import Request
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
+from analyzers.core.request import Request
 from components.site import stored_results
 from components.text import numbers
 

@@ -5,10 +5,12 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from analyzers import ANALYZERS, analyzer_of, limits
-from analyzers.base import Progress, Report, Request
+from analyzers import ANALYZERS, analyzer_of
 from analyzers.checkpoints import Access
-from analyzers.errors import LimitExceeded, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import LimitExceeded, MantissaError
+from analyzers.core.report import Report
+from analyzers.core.request import Progress, Request
 from components.running import analysis_process, rejoined_runs, zero_gpu
 from components.running.queue_limits import LOOKUPS, MODELS, READING, SAMPLES, JobQueue, caller
 from components.running.resource_exhaustion import EXHAUSTED, is_exhausted

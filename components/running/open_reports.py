@@ -6,8 +6,8 @@ from itertools import count
 from typing import Any
 from weakref import WeakSet
 
-from analyzers.base import Report
-from analyzers.errors import LimitExceeded
+from analyzers.core.errors import LimitExceeded
+from analyzers.core.report import Report
 from components.results.downloads import GONE, File, file_of
 from components.running.queue_limits import Caller, caller
 from components.site import stored_results

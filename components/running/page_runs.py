@@ -7,9 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Progress, Report, Request
-from analyzers.errors import AccessDenied, HiddenRepository, MantissaError, TokenRefused
-from analyzers.formatting import day
+from analyzers.core.errors import AccessDenied, HiddenRepository, MantissaError, TokenRefused
+from analyzers.core.formatting import day
+from analyzers.core.report import Report
+from analyzers.core.request import Progress, Request
 from components.forms.fields import Fields, build_status
 from components.forms.form import Typed, smaller
 from components.results.layout import Layout

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from analyzers.base import Progress
+from analyzers.core.request import Progress
 from components.text import macros, numbers, render
 
 _EVERY_SECONDS = 0.15

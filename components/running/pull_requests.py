@@ -7,10 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import limits
-from analyzers.base import Progress
-from analyzers.errors import AccessDenied, LimitExceeded
-from analyzers.formatting import size
+from analyzers.core import limits
+from analyzers.core.errors import AccessDenied, LimitExceeded
+from analyzers.core.formatting import size
+from analyzers.core.request import Progress
 from components.forms.fields import QUIET
 from components.library.pull_request import Opened, shrink_and_open
 from components.results.copy_box import why_not

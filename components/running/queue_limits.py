@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import gradio as gr
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
-from analyzers.errors import LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import LimitExceeded
+from analyzers.core.request import Progress
 from components.running.gradio_internals import drop_sessions, idle_sessions, waiting
 from components.site.identity import Client
 

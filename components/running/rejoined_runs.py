@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from analyzers import limits
-from analyzers.base import Request
+from analyzers.core import limits
+from analyzers.core.request import Request
 from components.running.queue_limits import LOCAL, Caller, Slot, is_closing
 from components.site.identity import Client
 

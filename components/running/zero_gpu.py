@@ -12,10 +12,11 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import analyzer_of, limits
-from analyzers.base import Progress, Request
+from analyzers import analyzer_of
 from analyzers.checkpoints import Access
-from analyzers.errors import LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import LimitExceeded
+from analyzers.core.request import Progress, Request
 from components.running import analysis_process
 from components.running.gpu_rates import GpuRates
 from components.text import numbers

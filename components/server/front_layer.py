@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from analyzers import limits
-from analyzers.errors import MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import MantissaError
 from components.api import call_checks
 from components.api.call_checks import API, NOT_A_CALL, TOO_MANY_VALUES, Refusal
 from components.running.jobs import sentence

@@ -22,9 +22,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would spin
 
 import uvicorn
 
-from analyzers import limits, with_pages
-from analyzers.errors import MantissaError
-from analyzers.terminal import print_line
+from analyzers import with_pages
+from analyzers.core import limits
+from analyzers.core.errors import MantissaError
+from analyzers.core.terminal import print_line
 from components.api import endpoints, mcp_tools
 from components.api import library_endpoints as library_api
 from components.appearance import theme

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
 
-from analyzers.formatting import plural
+from analyzers.core.formatting import plural
 
 _log = logging.getLogger("mantissa")
 # Seconds before a message is logged again; number of messages remembered.

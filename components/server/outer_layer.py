@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from analyzers import limits
+from analyzers.core import limits
 from components.server.connections import MOST
 from components.site.identity import space_hosts
 

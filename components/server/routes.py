@@ -21,9 +21,9 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Route
 
 from analyzers import ANALYZERS
-from analyzers.base import Report
 from analyzers.checkpoints import parse_reference
-from analyzers.errors import InvalidReference, LibraryUnavailable
+from analyzers.core.errors import InvalidReference, LibraryUnavailable
+from analyzers.core.report import Report
 from components.library import FILES, Result
 from components.library_page.organisation import card_of, no_models_page, organisation_page
 from components.results.downloads import File, file_of

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from analyzers import ANALYZERS, analyzer_of
-from analyzers.base import NextStep, Report
+from analyzers.core.notes import Advice
+from analyzers.core.report import Report
 from components.forms.form import as_read
 from components.site import stored_results
 
@@ -49,9 +50,9 @@ def fp16_run(model: str) -> str:
     return f"{page('precision', model)}&variants=fp16"
 
 
-def next_page(step: NextStep) -> str:
+def next_page(advice: Advice) -> str:
     """Return the page of the next question about the same model, which it computes."""
-    return f"{'' if ANALYZERS[step.analyzer].address else './'}{page(step.analyzer, step.model)}"
+    return f"{'' if ANALYZERS[advice.analyzer].address else './'}{page(advice.analyzer, advice.model)}"
 
 
 def stored(identifier: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Report
+from analyzers.core.report import Report
 from components.forms.fields import build_copied
 from components.site import addresses, stored_results
 from components.text import macros, shown

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from components.library import Identity
 from components.site.stored_results import our_library
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from analyzers.errors import LibraryUnavailable
+from analyzers.core.errors import LibraryUnavailable
 from components.library import Counts, Library
 
 TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from analyzers import ANALYZERS
-from analyzers.base import Report
 from analyzers.checkpoints import Reference, parse_reference
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
+from analyzers.core.report import Report
 from components.appearance.navigation import OTHERS
 from components.library import Library, Query, Result
 from components.site import addresses, stored_results

@@ -3,9 +3,10 @@
 import re
 from typing import NamedTuple
 
-from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.coverage import NAMES
-from analyzers.options import describe, offered
+from analyzers import ANALYZERS, Analyzer
+from analyzers.core import limits
+from analyzers.core.coverage import NAMES
+from analyzers.core.options import describe, offered
 from components.appearance.navigation import OTHERS, navigation, title
 from components.results.self_contained_page import Page
 from components.site import link_previews

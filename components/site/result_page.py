@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from analyzers.base import Report
-from analyzers.formatting import day
+from analyzers.core.formatting import day
+from analyzers.core.report import Report
 from components.appearance.navigation import navigation
 from components.results.html_documents import page_of
 from components.results.self_contained_page import Page, report_page
@@ -44,7 +44,7 @@ def small_frame(report: Any) -> str:
     shown = [("", tile(each.question, each.answer, tag(each.kind, each.how), "")) for each in layout.verdicts(report)]
     headline = layout.headline(report, False)
     if shown and hasattr(report, "checkpoint"):
-        said = answered(report, layout.summary(report), False)
+        said = answered(report, False)
         headline = card(layout.title, model_head(layout.name(report), report.checkpoint, layout.title), said, tiles(report, False, *shown))
     page = report_page(layout.title, [layout.name(report)], [headline])
     return page.served("", _PARTS.style(), _PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}"))

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from analyzers import limits
-from analyzers.base import Environment, Timing
 from analyzers.checkpoints import quoted
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.report import Environment, Timing
+from analyzers.core.untrusted_json import parse_json, parse_model
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
-from analyzers.errors import InvalidRequest
 from analyzers.scan import JOURNAL, Journal
-from analyzers.untrusted_json import parse_json, parse_model
 from components.library import Library
 from components.library.item_checks import hub_id, timestamp
 from components.site.stored_results import key_of

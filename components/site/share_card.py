@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio
 
-from analyzers.base import Report
+from analyzers.core.report import Report
 from components.appearance.theme import LIGHT
 from components.plots.raster import Box, draw
 from components.site import addresses
@@ -43,7 +43,7 @@ def of_report(report: Report) -> bytes:
     checkpoint = getattr(report, "checkpoint", None)
     version = commit(checkpoint) if checkpoint is not None else ""
     subject = " → ".join(report.subject().values()) + (f" @ {version}" if version else "")
-    return _card(layout.title, subject, layout.summary(report), plots[0].draw(report) if plots else None, verdicts, report.reach())
+    return _card(layout.title, subject, layout.summary(report), plots[0].draw(report) if plots else None, verdicts, report.suffix())
 
 
 @lru_cache(32)

@@ -10,12 +10,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzers import ANALYZERS, analyzer_of
-from analyzers.base import Report, Request, content_id
 from analyzers.checkpoints import Access, LocalRepository, Summand, joined, parse_reference, summands
 from analyzers.checkpoints.hub.hub_repository import open_hub
-from analyzers.errors import HubError, LibraryUnavailable, MantissaError
+from analyzers.core.errors import HubError, LibraryUnavailable, MantissaError
+from analyzers.core.report import Report, content_id
+from analyzers.core.request import Request
+from analyzers.core.untrusted_json import parse_model
 from analyzers.language_models.samples import sample_folder
-from analyzers.untrusted_json import parse_model
 
 if TYPE_CHECKING:
     from components.library import Consensus, Library, Result

@@ -1,7 +1,7 @@
 """Turns the sparsity form into a request."""
 
-from analyzers import limits
-from analyzers.errors import InvalidRequest
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
 from analyzers.update_sparsity.report import SparsityRequest
 from components.forms.form import Cost, Query, Typed, as_models, queried, references, typed, validated
 

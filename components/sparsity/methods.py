@@ -1,6 +1,6 @@
 """Renders the sparsity section of the methods page: every definition, its limits and its source."""
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.numerics.intervals import FEWEST
 from analyzers.update_sparsity.published import SOURCE
 from analyzers.update_sparsity.report import DEFAULT_ETA

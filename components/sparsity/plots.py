@@ -6,7 +6,7 @@ import math
 
 import plotly.graph_objects as go
 
-from analyzers.tensor_words import layer_name
+from analyzers.core.tensor_words import layer_name
 from analyzers.update_sparsity.magnitudes import Bin, UlpBin
 from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import LayerRow, SparsityReport

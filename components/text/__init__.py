@@ -1,6 +1,6 @@
 """Provides numbers, words and HTML fragments for display, and escapes all external text."""
 
-from analyzers import formatting as numbers
+from analyzers.core import formatting as numbers
 from components.text.display_names import commit, model_name, source_name
 from components.text.markup import caption, cited, head, link, notes, table, tag, tile
 from components.text.plain_text import html, prose, shown

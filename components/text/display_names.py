@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.base import CheckpointFacts
+from analyzers.core.report import CheckpointFacts
 from components.text.plain_text import shown
 
 _COMMIT = 12

@@ -1,7 +1,7 @@
 """Renders the parts of the headline card, in HTML: header, main number with its meaning, tiles. All of them escape."""
 
 from analyzers import ANALYZERS
-from analyzers.base import CheckpointFacts, Report
+from analyzers.core.report import CheckpointFacts, Report
 from analyzers.language_models.samples import SAMPLES
 from components.site import addresses
 from components.text.display_names import commit
@@ -39,17 +39,15 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
     return _PIECES.sample(said)
 
 
-def answered(report: Report, said: str, links: bool) -> str:
-    """Render the answer, how far it reaches unless it covers everything, the advice, and further findings, folded.
+def answered(report: Report, links: bool) -> str:
+    """Render the answer, how far it reaches unless it covers everything, and the advice.
 
-    said: the headline; links: include the link to the next page, and the link from an embedded result to its page.
+    links: include the link to the next page, and the link from an embedded result to its page.
     """
-    step = report.next_step()
-    title, address = (ANALYZERS[step.analyzer].title, addresses.next_page(step)) if links else ("", "")
+    advice = report.advice
+    title, address = (ANALYZERS[advice.analyzer].title, addresses.next_page(advice)) if links else ("", "")
     again = addresses.recompute(report) if links else ""
-    reach = report.reach()
-    said = said.removesuffix(reach).rstrip()  # shown smaller, on a separate line
-    return _PIECES.answered(said, reach, step.advice, title, address, report.more_findings(), again)
+    return _PIECES.answered(report.answer.text, report.suffix(), advice.text, title, address, again)
 
 
 def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:

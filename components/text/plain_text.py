@@ -2,8 +2,8 @@
 
 from html import escape
 
-from analyzers.formatting import powers
-from analyzers.terminal import printable
+from analyzers.core.formatting import powers
+from analyzers.core.terminal import printable
 
 # Longest name in a table row; the downloads have the full name.
 LONGEST = 160

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from analyzers import formatting as numbers
+from analyzers.core import formatting as numbers
 from components.text.plain_text import LONGEST, LONGEST_SENTENCE, shown
 
 _COMPONENTS = Path(__file__).parents[1]

@@ -5,7 +5,7 @@ import os
 from importlib import import_module
 from importlib.util import find_spec
 
-from analyzers.command_line import Parser
+from analyzers.core.command_line import Parser
 
 
 def add_options(parser: Parser) -> None:

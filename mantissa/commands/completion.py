@@ -2,7 +2,7 @@
 
 import argparse
 
-from analyzers.command_line import Parser, print_text
+from analyzers.core.command_line import Parser, print_text
 
 SHELLS = ("bash", "zsh", "fish")
 

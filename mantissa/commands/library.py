@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from analyzers.command_line import Parser, print_lines
-from analyzers.errors import InvalidRequest
-from analyzers.formatting import plural
-from analyzers.terminal import print_line
+from analyzers.core.command_line import Parser, print_lines
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.formatting import plural
+from analyzers.core.terminal import print_line
 
 
 def add_options(parser: Parser) -> None:

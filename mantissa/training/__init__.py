@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from analyzers.errors import MissingExtra
-from analyzers.extras import extras_explained
+from analyzers.core.errors import MissingExtra
+from analyzers.core.extras import extras_explained
 
 try:
     with extras_explained():

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from analyzers.errors import InvalidRequest
-from analyzers.terminal import print_line
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.terminal import print_line
 from mantissa.training.measurement import Look
 from mantissa.training.monitor import UpdateMonitor
 

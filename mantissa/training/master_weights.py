@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from mantissa.training import watched_values
 
 

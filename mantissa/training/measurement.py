@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from analyzers.records import Record
+from analyzers.core.records import Record
 
 
 class RoleLook(Record):

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.optim import Optimizer
 
-from analyzers.atomic_files import append_line
-from analyzers.errors import InvalidRequest
+from analyzers.core.atomic_files import append_line
+from analyzers.core.errors import InvalidRequest
 from mantissa.training import update_counts, watched_values
 from mantissa.training.master_weights import given_masters, in_state, recognised_masters
 from mantissa.training.measurement import Look, RoleLook

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from analyzers.checkpoints import quoted
-from analyzers.terminal import percent, plural
+from analyzers.core.terminal import percent, plural
 from mantissa.training.measurement import Look, RoleLook
 from mantissa.training.update_counts import FINER
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from analyzers.checkpoints.tensor_names import roles
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 
 BLOCK = 256
 """Number of consecutive values in a block of the sample."""

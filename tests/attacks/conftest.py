@@ -38,7 +38,7 @@ def app_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def app(hub: LocalHub, app_folder: Path) -> Iterator[str]:
     """Start an app that reads from ``hub``, may open 1,024 files, waits READER, BODY and CLIENT seconds, and accepts LABELS labels."""
     seconds = (
-        f"analyzers.limits.READER_SECONDS={READER} components.server.front_layer.BODY_SECONDS={BODY} "
+        f"analyzers.core.limits.READER_SECONDS={READER} components.server.front_layer.BODY_SECONDS={BODY} "
         f"components.server.connections.CLIENT_SECONDS={CLIENT}"
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

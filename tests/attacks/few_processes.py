@@ -6,10 +6,10 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from analyzers.base import Report
 from analyzers.checkpoints import Access
+from analyzers.core.errors import MantissaError
+from analyzers.core.report import Report
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import MantissaError
 from components.running import analysis_process
 
 AT_ONCE = 8

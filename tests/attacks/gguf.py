@@ -127,7 +127,7 @@ ATTACKS = [
 
 if __name__ == "__main__":
     from analyzers.checkpoints.formats.gguf_header import read_gguf
-    from analyzers.errors import MantissaError
+    from analyzers.core.errors import MantissaError
     from tests.checkpoints.counting_file import MemoryFile
 
     for attack in ATTACKS:

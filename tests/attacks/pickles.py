@@ -602,7 +602,7 @@ ATTACKS = _all()
 
 if __name__ == "__main__":
     from analyzers.checkpoints.formats.pickles import read_pickled
-    from analyzers.errors import MantissaError
+    from analyzers.core.errors import MantissaError
     from tests.checkpoints.counting_file import MemoryFile
 
     for attack in ATTACKS:

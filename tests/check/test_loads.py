@@ -9,10 +9,10 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from analyzers import limits
 from analyzers.check import CheckReport, CheckRequest, Finding, analyze
 from analyzers.check.words import UNJUDGED
 from analyzers.checkpoints import Access
+from analyzers.core import limits
 from analyzers.language_models import bounded_process, load_report
 from tests.cases import few
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved

@@ -17,7 +17,7 @@ from analyzers.checkpoints.matching.tied_heads import TIED_UNLESS_SAID
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.checkpoints.tensor_names.prefixes import bare_name
 from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
-from analyzers.errors import InvalidFilter
+from analyzers.core.errors import InvalidFilter
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.test_stream import FakeRepository
 from tests.dtype_detection.checkpoints import normal, write

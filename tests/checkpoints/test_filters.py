@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.checkpoints import Tensor, select
-from analyzers.errors import InvalidFilter
+from analyzers.core.errors import InvalidFilter
 
 
 def named(*names: str) -> list[Tensor]:

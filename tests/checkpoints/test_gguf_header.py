@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Access, Chunk, Span, open_checkpoint, stream, whole_spans
 from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.safetensors_header import Header
-from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from tests.attacks.gguf import ATTACKS, LIST, STRING, UINT32, Attack, entry, framed, items, tensor, text
 from tests.checkpoints.counting_file import MemoryFile
 from tests.dtype_detection.reports import exact, inspect

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import limits
 from analyzers.checkpoints.hub.hub_repository import HubRepository, open_hub, search_models
 from analyzers.checkpoints.repository import Access, read_range
-from analyzers.errors import (
+from analyzers.core import limits
+from analyzers.core.errors import (
     AccessDenied,
     CheckpointNotFound,
     HiddenRepository,

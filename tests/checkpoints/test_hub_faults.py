@@ -12,13 +12,13 @@ import httpx2
 import pytest
 from huggingface_hub import constants
 
-from analyzers import limits
 from analyzers.checkpoints.hub import transfers
 from analyzers.checkpoints.hub.hub_repository import open_hub, search_models
 from analyzers.checkpoints.hub.ranges import HubFile
 from analyzers.checkpoints.hub.replies import Hub
 from analyzers.checkpoints.repository import Access, read_range
-from analyzers.errors import (
+from analyzers.core import limits
+from analyzers.core.errors import (
     AccessDenied,
     CheckpointNotFound,
     HubMisbehaved,

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from analyzers import limits
 from analyzers.checkpoints import Access, Chunk, LocalRepository, Span, open_checkpoint, read_range, stream, whole_spans
 from analyzers.checkpoints.local import HASHED_WHOLE_BYTES
-from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.core import limits
+from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 
 _LOCAL = Access(local=True)
 

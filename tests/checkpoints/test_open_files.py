@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from analyzers.checkpoints import LocalRepository, RangeFile, read_range
-from analyzers.errors import InvalidCheckpoint
+from analyzers.core.errors import InvalidCheckpoint
 
 
 def descriptors() -> int:

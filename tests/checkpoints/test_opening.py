@@ -10,7 +10,7 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.checkpoints.hub import transfers
-from analyzers.errors import CheckpointNotFound, HubUnreachable, InvalidCheckpoint, InvalidReference, NoWeights
+from analyzers.core.errors import CheckpointNotFound, HubUnreachable, InvalidCheckpoint, InvalidReference, NoWeights
 from analyzers.language_models.samples import sample_folder
 from tests.hub import Fault, LocalHub
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from analyzers import limits
 from analyzers.checkpoints import (
     Access,
     Alignment,
@@ -32,7 +31,8 @@ from analyzers.checkpoints import (
     stream,
     whole_spans,
 )
-from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, InvalidCheckpoint, InvalidRequest, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import AccessDenied, CheckpointNotFound, HubError, InvalidCheckpoint, InvalidRequest, MantissaError
 from tests.dtype_detection.checkpoints import normal, write, write_sharded
 from tests.hub import Fault, LocalHub, OnDisk
 

@@ -10,7 +10,7 @@ from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.recognition import Format, read_any_header, recognize
 from analyzers.checkpoints.formats.safetensors_header import read_header
-from analyzers.errors import InvalidCheckpoint, MantissaError, NoWeights, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, MantissaError, NoWeights, UnsupportedWeights
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.pickles.pickled_files import saved
 

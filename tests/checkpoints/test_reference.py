@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.checkpoints.reference import Reference, parse_reference
-from analyzers.errors import InvalidReference
+from analyzers.core.errors import InvalidReference
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

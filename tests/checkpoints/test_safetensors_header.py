@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from analyzers import limits
 from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, parse_header, read_header
 from analyzers.checkpoints.tensor import DTYPE_BITS
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError
 from tests.attacks.headers import ATTACKS, Attack, described, framed, tensor
 from tests.checkpoints.counting_file import MemoryFile
 
@@ -197,7 +197,7 @@ _MEASURED = """
 import json, resource, sys, time
 from pathlib import Path
 from analyzers.checkpoints import Access, open_checkpoint
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 first = b'{{"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}'
 Path("first.safetensors").write_bytes(len(first).to_bytes(8, "little") + first + b"1")
 open_checkpoint("./first.safetensors", Access(local=True)).close()  # imports what opening needs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analyzers.checkpoints.reading.sample import RUN, SMALLEST_BLOCK, STRATUM_BLOCKS, Sample, plan_sample
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 
 
 def tensor(shape: tuple[int, ...], dtype: str = "BF16", role: str = "mlp") -> Tensor:

@@ -16,11 +16,11 @@ from safetensors.torch import save_file
 from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from analyzers import limits
 from analyzers.checkpoints import Access, Checkpoint, Chunk, Span, Tensor, open_checkpoint, stream, whole_spans
 from analyzers.checkpoints.quantization.decode import Grid, ScaledCodes, stored_bytes
 from analyzers.checkpoints.quantization.scales import pair_scales
 from analyzers.checkpoints.tensor import Scale
+from analyzers.core import limits
 from analyzers.numerics.formats import FP4_E2M1, e8m0_values
 from analyzers.numerics.warm_up import warm_up
 from tests.dtype_detection.checkpoints import write

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers import limits
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Step, Tensor, row_length, stream, whole_spans
 from analyzers.checkpoints.reading.spans import SPAN_BYTES
-from analyzers.errors import InvalidCheckpoint
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint
 from tests.checkpoints.counting_file import MemoryFile
 
 # The function of the same name stands before the module in its package.

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from analyzers import limits
 from analyzers.checkpoints.weight_files.selection import WeightFiles, is_weights, select_weights
-from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
+from analyzers.core import limits
+from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
 
 
 def _select(paths: str, subfolder: str | None = None, **indexes: Any) -> WeightFiles:

@@ -15,12 +15,12 @@ from safetensors.torch import save_file as save_torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.trainer_utils import get_last_checkpoint
 
-from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, Checkpoint, is_weights, open_checkpoint, read_range
 from analyzers.checkpoints.weight_files.other_formats import other_format
 from analyzers.checkpoints.weight_files.selection import WeightFiles, select_weights
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, NoWeights, UnsupportedWeights
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, NoWeights, UnsupportedWeights
 from tests.cases import few
 from tests.checkpoints.test_gguf_header import written
 from tests.hub import LocalHub

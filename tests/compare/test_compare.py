@@ -11,11 +11,11 @@ from safetensors.torch import save_file
 
 import mantissa
 from analyzers.__main__ import main
-from analyzers.base import Progress, request_error
 from analyzers.checkpoints import Access
 from analyzers.compare import CompareReport, CompareRequest, analyze
-from analyzers.errors import MantissaError
-from analyzers.records import Interval
+from analyzers.core.errors import MantissaError
+from analyzers.core.records import Interval
+from analyzers.core.request import Progress, request_error
 from tests.dtype_detection.checkpoints import write_sharded
 from tests.hub import LocalHub
 from tests.parents.checkpoints import BF16, F32, Folder, Tensors, int8, merged, model, slerp, stacked, tuned
@@ -86,7 +86,7 @@ def test_a_sample_gives_an_interval(folder: Folder) -> None:
 def test_a_part_is_said_to_be_a_part(folder: Folder) -> None:
     more = CHILD | {"model.extra.weight": torch.ones(512, 512, dtype=BF16)}
     report = compared(folder.write("base", FIRST), folder.write("child", more))
-    assert not report.whole and report.headline().endswith(report.reach()) and report.reach()
+    assert not report.whole and report.headline.endswith(report.suffix()) and report.suffix()
 
 
 @pytest.mark.exhaustive
@@ -158,7 +158,7 @@ def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
 def test_a_stack_of_two_models_covers_both_and_a_pruned_model_has_no_order(folder: Folder) -> None:
     first, stack = folder.write("first", FIRST), folder.write("stack", stacked((FIRST, 0, 3), (SECOND, 1, 4)))
     report = compared(stack, first, folder.write("second", SECOND))
-    assert (report.relation.kind, report.relation.model) == ("stack", stack) and not report.reach()
+    assert (report.relation.kind, report.relation.model) == ("stack", stack) and not report.suffix()
     pruned = folder.write("pruned", stacked((FIRST, 0, 1), (FIRST, 2, 4)))
     relation = compared(pruned, first).relation
     assert relation.model == pruned and relation.direction is None
@@ -231,7 +231,7 @@ def test_the_command_and_the_function_give_the_same_report(capsys: pytest.Captur
     found = mantissa.compare(*models, mode="exact")
     assert found.id == report.id and found.relation == report.relation and mantissa.read_report(found.model_dump_json()).id == found.id
     assert main(["compare", *models[::-1], "--exact", "--json"]) == 0 and json.loads(capsys.readouterr().out)["id"] != report.id
-    assert main(["compare", *models]) == 0 and report.headline() in capsys.readouterr().out.splitlines()
+    assert main(["compare", *models]) == 0 and report.headline in capsys.readouterr().out.splitlines()
 
 
 def test_a_copy_is_not_called_a_fine_tune_and_a_rounded_one_not_as_good_as_the_other() -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any, TypeVar
 
-from analyzers.base import Report
-from analyzers.coverage import Class, Counted, Coverage, LeftOut, NotRead
+from analyzers.core.coverage import Class, Counted, Coverage, LeftOut, NotRead
+from analyzers.core.report import Report
 from analyzers.parents.report import MovedLayer, ParentsReport
 from tests.components.dtype_reports import HOSTILE
 

@@ -3,8 +3,8 @@
 import math
 from typing import Any, TypeVar
 
-from analyzers.base import Environment, Report, Timing
 from analyzers.core.notes import Note
+from analyzers.core.report import Environment, Report, Timing
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.dtype_detection.answers import advice, answer
 from analyzers.dtype_detection.report import ANALYSIS_VERSION, Facts

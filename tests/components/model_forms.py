@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
-from analyzers.base import Request
-from analyzers.command_line import Parser
-from analyzers.errors import MantissaError
+from analyzers.core.command_line import Parser
+from analyzers.core.errors import MantissaError
+from analyzers.core.request import Request
 from components.forms.form import Query
 from components.running.page_events import Prefilled
 

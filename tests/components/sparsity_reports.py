@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from analyzers.base import Environment, Timing
+from analyzers.core.report import Environment, Timing
 from analyzers.update_sparsity.report import SparsityReport
 from analyzers.update_sparsity.words import WORDS
 from tests.components.dtype_reports import HOSTILE

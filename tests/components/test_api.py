@@ -6,9 +6,10 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.base import Progress
-from analyzers.options import describe, offered
+from analyzers import ANALYZERS, Analyzer
+from analyzers.core import limits
+from analyzers.core.options import describe, offered
+from analyzers.core.request import Progress
 from components.api.endpoints import endpoint, in_short, many, paced
 from components.site import addresses
 

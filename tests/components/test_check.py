@@ -7,7 +7,7 @@ import pytest
 from analyzers.check import CheckReport, CheckRequest, analyze
 from analyzers.check.report import RULES
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidRequest, LimitExceeded
+from analyzers.core.errors import InvalidRequest, LimitExceeded
 from components.check.form import filled, request
 from components.check.result import RESULT, copy_offer
 from components.forms.form import as_read, command, permalink

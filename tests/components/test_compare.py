@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from analyzers.compare import CompareReport, CompareRequest, analyze
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from components.api.endpoints import in_short
 from components.appearance.navigation import navigation
@@ -58,7 +58,7 @@ def test_the_first_sentence_is_the_answer_and_the_tabs_are_those_of_both_reports
     assert RESULT.command(as_read(tune)) == "mantissa compare sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned"
     facts = in_short(tune)
     assert (
-        facts["headline"] == tune.headline() and facts["facts"]["relation_kind"] == "derived" and facts["page"].startswith("compare?model=")
+        facts["headline"] == tune.headline and facts["facts"]["relation_kind"] == "derived" and facts["page"].startswith("compare?model=")
     )
 
 

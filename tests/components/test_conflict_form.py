@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import ANALYZERS, limits
-from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
+from analyzers import ANALYZERS
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair
 from analyzers.gradient_conflict.command import add_options
 from components.api.endpoints import endpoint

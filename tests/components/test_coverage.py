@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from analyzers import check, dtype_detection, parents, update_sparsity
-from analyzers.base import Report
 from analyzers.check import CheckReport
-from analyzers.coverage import COVERAGE, NotRead
+from analyzers.core.coverage import COVERAGE, NotRead
+from analyzers.core.report import Report
+from analyzers.core.terminal import joined
 from analyzers.dtype_detection import DtypeReport
 from analyzers.parents import ParentsReport
 from analyzers.scan import tables
-from analyzers.terminal import joined
 from analyzers.update_sparsity import SparsityReport
 from components.dtype.several_models import Outcome, comparison
 from components.library import Library, Query
@@ -82,14 +82,14 @@ WHOLE = re.compile(
 @pytest.mark.parametrize("name", TWO)
 def test_below_full_coverage_every_answer_says_its_reach(name: str, two: dict[str, Report]) -> None:
     report = two[name]
-    layout, reach = addresses.layout(name), report.reach()
+    layout, reach = addresses.layout(name), report.suffix()
     assert reach.startswith("Covers 25% of the weights") and "experts (8 tensors, no counterpart)" in reach
-    assert report.headline().endswith(reach) and report.short_reach() == "25% covered" and not report.whole and report.covered_share == 0.25
-    step = report.next_step()
-    said = [report.headline(), step.advice if step else "", *report.more_findings(), layout.summary(report), report.summary]
+    assert report.headline.endswith(reach) and report.short_reach() == "25% covered" and not report.whole and report.covered_share == 0.25
+    step = report.advice
+    said = [report.headline, step.text, layout.summary(report), report.summary]
     said += [text_of(layout.headline(report, links)) for links in (True, False)]
     said += [report.text(), unescape(document([report])), link_previews.of_report(report).description]
-    for each in said[:1] + said[3:]:
+    for each in said[:1] + said[2:]:
         assert "25% of the weights" in each
     for each in said[:-2]:
         assert not WHOLE.search(each), each
@@ -101,11 +101,10 @@ def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, two:
     without = two[name].model_copy(update={"coverage": ()})
     shares = [1.0] * len(getattr(two[name], "coverage", ()))
     for report in (without, covering(without, *shares)):
-        assert (
-            report.whole and report.reach() == report.short_reach() == "" and "m-reach" not in addresses.layout(name).headline(report, True)
-        )
-        assert report.headline() == without.headline() and report.next_step() == without.next_step()
-        assert report.answer_lines() == without.answer_lines() and share_card.of_report(report) == share_card.of_report(without)
+        assert report.whole and report.suffix() == report.short_reach() == ""
+        assert "m-reach" not in addresses.layout(name).headline(report, True)
+        assert report.headline == without.headline and report.advice == without.advice
+        assert share_card.of_report(report) == share_card.of_report(without)
     assert share_card.of_report(two[name]) != share_card.of_report(without)
     assert not {"coverage", "covered_share"} & set(without.tables()["summary"].dropna(axis=1).columns)
 
@@ -115,7 +114,7 @@ def test_a_file_that_was_not_read_is_enough_unless_it_is_another_copy(passport: 
     files = (other, other.model_copy(update={"path": "b"}), NotRead(path="c", code="format"))
     partial = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=files),)})
     assert partial.short_reach() == "partly covered"
-    assert partial.headline().endswith("Covers 100% of the weights in the files read; left out: 3 files not read.")
+    assert partial.headline.endswith("Covers 100% of the weights in the files read; left out: 3 files not read.")
     assert "unet/model.safetensors not part of what was read" in text_of(accounts(partial))
     copy = other.model_copy(update={"code": "repeats"})
     same = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=(copy,)),)})
@@ -125,11 +124,11 @@ def test_a_file_that_was_not_read_is_enough_unless_it_is_another_copy(passport: 
 def test_candidates_that_are_no_parents_do_not_matter(copied: ParentsReport) -> None:
     assert copied.verdict == "same-weights"
     report = covering(copied, 1.0, 1.0, 0.1)
-    assert report.whole and report.reach() == ""
+    assert report.whole and report.suffix() == ""
 
 
 def test_the_least_covered_checkpoint_is_named(difference: SparsityReport) -> None:
-    reach = covering(difference, 0.5, 0.25).reach()
+    reach = covering(difference, 0.5, 0.25).suffix()
     assert reach.startswith("Covers 25% of the weights of sample:tiny-tuned; left out: ")
 
 

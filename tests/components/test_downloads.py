@@ -9,8 +9,8 @@ import zipfile
 import pytest
 
 from analyzers.checkpoints import Access
+from analyzers.core.errors import LimitExceeded
 from analyzers.dtype_detection import DtypeReport
-from analyzers.errors import LimitExceeded
 from components.results.downloads import file_name, file_of, tables_zip
 from components.running.open_reports import OpenReport
 from components.running.queue_limits import Caller

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from analyzers.base import Progress
+from analyzers.core.request import Progress
 from components.library import Library
 from components.running import progress
 from components.running.duration_estimate import expected_duration

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidReference, LimitExceeded, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import InvalidReference, LimitExceeded, MantissaError
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.command import add_options
 from analyzers.exit_feedback.signals import EXACT, METHODS, NULL

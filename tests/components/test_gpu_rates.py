@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
+from analyzers.core import limits
+from analyzers.core.request import Progress
 from analyzers.gradient_conflict import ConflictRequest
 from components.running import zero_gpu
 from components.running.gpu_rates import GpuRates

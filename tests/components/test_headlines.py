@@ -40,7 +40,7 @@ CASES: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_headline_is_the_same_everywhere(name: str) -> None:
     report = CASES[name]()
-    said, step = report.headline(), report.next_step()
+    said, step = report.headline, report.advice
     assert re.search(r"[A-Z0-9].*\.$", said) and len(said) <= 300 and step is not None
     layout = addresses.layout(name)
     sections = re.findall(rf'href="methods/{name}#([a-z0-9-]+)"', layout.headline(report, True))
@@ -54,16 +54,16 @@ def test_the_headline_is_the_same_everywhere(name: str) -> None:
     page = result_page(report, "2026-11-24T00:00:00+00:00", "../plotly.js", embedded=False)
     assert f'property="og:description" content="{said}"' in unescape(page)
     lines = report.text().splitlines()
-    assert said in lines and f"What now: {step.advice}" in lines
+    assert said in lines and f"What now: {step.text}" in lines
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_to_do_now_links_to_the_next_page_of_the_same_model_where_there_are_pages(name: str) -> None:
     report = CASES[name]()
-    step = report.next_step()
+    step = report.advice
     assert step.analyzer in ANALYZERS and step.analyzer != name and step.model in report.subject().values()
     address = addresses.next_page(step)
     on_page, alone = addresses.layout(name).headline(report, True), addresses.layout(name).headline(report, False)
     assert f'href="{address}"' in on_page and f"Next: {ANALYZERS[step.analyzer].title}" in on_page
     assert address.endswith("?model=" + step.model.replace(":", "%3A")) and address not in alone
-    assert step.advice in unescape(on_page) and step.advice in unescape(alone)
+    assert step.text in unescape(on_page) and step.text in unescape(alone)

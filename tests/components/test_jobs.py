@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from analyzers import dtype_detection, limits, update_sparsity
-from analyzers.base import Progress, Request
+from analyzers import dtype_detection, update_sparsity
 from analyzers.checkpoints import Access
-from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
+from analyzers.core.request import Progress, Request
 from components.dtype.form import request as passport
 from components.forms.checkpoint_picker import SAMPLES_WORK, UNREACHABLE, Suggestions, choices
 from components.running import jobs, queue_limits, rejoined_runs

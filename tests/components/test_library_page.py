@@ -6,7 +6,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from analyzers.errors import CheckpointNotFound, InvalidReference, InvalidRequest
+from analyzers.core.errors import CheckpointNotFound, InvalidReference, InvalidRequest
 from components.library import FLAG_REASONS, Identity, Library, Query
 from components.library_page.browse import PER_PAGE, query_of
 from components.library_page.contributing import add_label, thanks, who_you_are

@@ -8,7 +8,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from analyzers.errors import LibraryUnavailable
+from analyzers.core.errors import LibraryUnavailable
 from components.api import library_endpoints as api
 from components.library import Identity, Library
 from components.server.front_layer import middleware

@@ -77,7 +77,7 @@ def test_a_permalink_of_a_stored_sample_says_its_headline_and_any_other_the_ques
     made = conflict_report()
     assert link_previews.of_page("conflict", "model=sample:tiny-bf16").description == ANALYZERS["conflict"].component("page").PAGE.about
     assert link_previews.of_page("", f"model={quote(HOSTILE)}").picture == "card/dtype.png"
-    assert link_previews.of_report(made).description == made.headline()
+    assert link_previews.of_report(made).description == made.headline
     with pytest.raises(KeyError):
         link_previews.page_at("nowhere")
 

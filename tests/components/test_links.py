@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import ANALYZERS, limits, with_pages
+from analyzers import ANALYZERS, with_pages
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.options import offered
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import InvalidRequest
-from analyzers.options import offered
 from components.dtype.form import filled, permalink, request
 from components.forms.form import as_read, command, revised
 from components.site import addresses

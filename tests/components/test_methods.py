@@ -8,10 +8,10 @@ import pytest
 from sklearn.metrics import accuracy_score, log_loss  # type: ignore[import-untyped]
 
 from analyzers import ANALYZERS
+from analyzers.core.limits import SETTINGS
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.dtype_detection.report import TEST_WORDS
-from analyzers.limits import SETTINGS
 from components.dtype.plots import reliability
 from components.site.methods_page import GENERAL, content, methods_page
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.parents import ParentsReport, ParentsRequest, analyze
 from components.forms.form import as_read, command, permalink
 from components.library.storable_reports import storable_result
@@ -49,7 +49,7 @@ def test_link_and_command_ask_again(derived: ParentsReport) -> None:
 def test_a_document_shows_evidence_weights_and_candidates(derived: ParentsReport, tmp_path: Path) -> None:
     page = RESULT.document([derived]).alone()
     assert all(each.text.split("%")[0] in page for each in derived.evidence)
-    assert "Equal in bf16" in page and RESULT.summary(derived) == derived.headline()
+    assert "Equal in bf16" in page and RESULT.summary(derived) == derived.headline
     folder = Folder(tmp_path)
     first, second = model(1), model(2)
     for child in (merged((0.3, 0.7), first, second), stacked((first, 0, 3), (second, 1, 4)), model(3)):

@@ -3,8 +3,8 @@
 import pytest
 
 from analyzers import ANALYZERS
+from analyzers.core.errors import InvalidReference, InvalidRequest
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import InvalidReference, InvalidRequest
 from analyzers.gradient_conflict import ConflictRequest
 from components.api.endpoints import _models, _request
 from components.dtype import form as passport

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzers.core.formatting import powers
 from analyzers.dtype_detection import DtypeReport
-from analyzers.formatting import powers
 from components.dtype import plots
 from components.dtype.comparison import document
 from components.dtype.labelled_models_plot import among_models

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidData, InvalidReference, InvalidRequest, LimitExceeded, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData, InvalidReference, InvalidRequest, LimitExceeded, MantissaError
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest
 from analyzers.precision_variants.command import add_options
 from analyzers.precision_variants.variants import DEFAULT

@@ -2,7 +2,7 @@
 
 import re
 
-from analyzers.base import Progress
+from analyzers.core.request import Progress
 from analyzers.precision_variants import ABOUT, PrecisionReport, VariantProgress
 from components.precision.methods import methods
 from components.precision.page import VariantMeter

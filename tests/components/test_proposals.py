@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from components.dtype.result import RESULT
 from components.library import Identity, Library, Query
 from components.library_page.contributing import confirm_label, thanks, who_you_are

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
+from analyzers.core import limits
+from analyzers.core.errors import AccessDenied, HubUnreachable, InvalidRequest, LimitExceeded, UnsupportedWeights
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import AccessDenied, HubUnreachable, InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.language_models.samples import sample_folder
 from components.dtype.result import copy_offer
 from components.results.copy_box import CopyBox, why_not

@@ -24,10 +24,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS
+from analyzers.core import limits
+from analyzers.core.errors import LibraryUnavailable
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.labelled_models import examples
-from analyzers.errors import LibraryUnavailable
 from components.library import Identity, Library
 from components.server.front_layer import exception_handlers, middleware
 from components.server.routes import exports, routes

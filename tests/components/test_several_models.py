@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from analyzers import limits
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from analyzers.errors import InvalidRequest
 from components.dtype.comparison import Batch, command, document, permalink
 from components.dtype.form import filled, models, requests
 from components.dtype.several_models import Outcome, comparison

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from analyzers import ANALYZERS, compare, parents
-from analyzers.base import Report
+from analyzers.core.report import Report
 from components.forms.form import as_read
 from components.library import Library
 from components.results.discussion import discussion
@@ -62,7 +62,7 @@ def test_the_link_of_a_badge_shows_the_newest_result_of_its_model(library: Libra
         f"model=org/name&revision={COMMIT}",
     ):
         assert title("", query) == "Precision passport: org/name", query
-    assert link_previews.of_page("", "model=org/name").description == made.headline()
+    assert link_previews.of_page("", "model=org/name").description == made.headline
     for query in (
         f"model=org/name&revision={OTHER}",  # another commit
         "model=org/name@main",  # a branch, which may have moved on

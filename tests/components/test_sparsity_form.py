@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from analyzers import limits
-from analyzers.errors import InvalidRequest
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
 from analyzers.update_sparsity.report import SparsityRequest
 from components.forms.form import as_read, command, permalink
 from components.sparsity.form import filled, request

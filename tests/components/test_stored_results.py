@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from analyzers.base import Progress, Report
+from analyzers.core.errors import HubError
+from analyzers.core.report import Report
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from analyzers.errors import HubError
 from analyzers.language_models.samples import sample_folder
 from analyzers.update_sparsity import SparsityRequest
 from components.library import Library, Query

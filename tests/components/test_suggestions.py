@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from analyzers.base import Progress, Report
 from analyzers.checkpoints import Access
+from analyzers.core.report import Report
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, analyze
 from analyzers.parents import ParentsReport, ParentsRequest
 from components.forms.form import as_read, permalink
@@ -78,11 +79,11 @@ def test_next_to_those_of_the_card(alike: LocalHub, tmp_path: Path) -> None:
     add(alike, tmp_path, "org/claims", tuned(FIRST, 0.02), "---\nbase_model:\n- org/second\n- org/claims\n- org/secret\n---\n")
     report = answer("org/claims")
     assert [(each.ref, each.source) for each in report.candidates] == [("org/first", "library"), ("org/second", "card")]
-    assert any("org/claims, the base_model of the model card, is the model itself" in note for note in report.notes)
+    assert any("org/claims, the base_model of the model card, is the model itself" in note.text for note in report.notes)
     # what is private reads like what does not exist
-    secret = next(note for note in report.notes if "org/secret" in note)
+    secret = next(note.text for note in report.notes if "org/secret" in note.text)
     add(alike, tmp_path, "org/more", tuned(FIRST, 0.03), "---\nbase_model:\n- org/nobody\n---\n")
-    nobody = next(note for note in answer("org/more").notes if "org/nobody" in note)
+    nobody = next(note.text for note in answer("org/more").notes if "org/nobody" in note.text)
     assert secret.replace("org/secret", "org/nobody") == nobody
 
 

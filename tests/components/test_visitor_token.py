@@ -13,11 +13,12 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from analyzers.base import Report, Request
 from analyzers.checkpoints import Access
 from analyzers.compare import CompareRequest
+from analyzers.core.errors import AccessDenied, CheckpointNotFound, HiddenRepository, MantissaError, TokenRefused
+from analyzers.core.report import Report
+from analyzers.core.request import Request
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import AccessDenied, CheckpointNotFound, HiddenRepository, MantissaError, TokenRefused
 from analyzers.gradient_conflict import ConflictRequest
 from analyzers.language_models.samples import sample_folder
 from analyzers.parents import ParentsRequest

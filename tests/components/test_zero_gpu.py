@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from analyzers import limits
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidReference, LimitExceeded, MantissaError, ModelTooLarge
+from analyzers.core import limits
+from analyzers.core.errors import InvalidReference, LimitExceeded, MantissaError, ModelTooLarge
+from analyzers.core.request import Progress
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 from components.running import jobs, zero_gpu
 from tests.components.conflict_reports import PAIRS

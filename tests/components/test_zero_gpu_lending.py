@@ -14,10 +14,10 @@ import gradio as gr
 import pytest
 from packaging.requirements import Requirement
 
-from analyzers import limits
-from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
-from analyzers.errors import HiddenRepository, LimitExceeded, MantissaError, ModelTooLarge
+from analyzers.core import limits
+from analyzers.core.errors import HiddenRepository, LimitExceeded, MantissaError, ModelTooLarge
+from analyzers.core.request import Progress, Request
 from analyzers.exit_feedback import ExitRequest
 from analyzers.gradient_conflict import ConflictRequest
 from analyzers.language_models.samples import sample_folder
@@ -42,7 +42,7 @@ import tempfile
 import time
 import spaces
 from components.running import zero_gpu
-from analyzers.base import Progress
+from analyzers.core.request import Progress
 from analyzers.checkpoints import Access
 from analyzers.gradient_conflict import ConflictRequest
 

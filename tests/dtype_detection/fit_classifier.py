@@ -26,13 +26,13 @@ import sklearn  # type: ignore[import-untyped]
 from sklearn import config_context
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-from analyzers.atomic_files import replacing
+from analyzers.core.atomic_files import replacing
+from analyzers.core.errors import InvalidRequest, MantissaError
+from analyzers.core.terminal import print_line
 from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Fit
 from analyzers.dtype_detection.classifier_evaluation import Bin, Evaluation, Loss, OutOfFold
 from analyzers.dtype_detection.labelled_models import CLASSES, LABELS, MAGNITUDES, Example, Magnitude, examples
 from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, Thresholds, rule
-from analyzers.errors import InvalidRequest, MantissaError
-from analyzers.terminal import print_line
 
 COMMAND = "python -m tests.dtype_detection.fit_classifier"
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.dtype_detection.labelled_models import Example, examples
-from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
 from tests.dtype_detection.fit_classifier import check, main
 
 

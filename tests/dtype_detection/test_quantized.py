@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from analyzers.checkpoints import Access
+from analyzers.core.errors import UnsupportedWeights
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
-from analyzers.errors import UnsupportedWeights
 from tests.checkpoints.test_scales import codes, expanded, nbytes, positive
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, parsed, steady

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.grids.first_blocks import FIRST_BLOCKS
 from tests.cases import few
 from tests.dtype_detection.checkpoints import from_fp8, normal, through, write

@@ -8,10 +8,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from analyzers import limits
 from analyzers.checkpoints import Access
+from analyzers.core import limits
+from analyzers.core.errors import InvalidFilter, InvalidRequest, LimitExceeded, MantissaError, NoWeights, UnsupportedWeights
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
-from analyzers.errors import InvalidFilter, InvalidRequest, LimitExceeded, MantissaError, NoWeights, UnsupportedWeights
 from tests.dtype_detection.checkpoints import NAMES, normal, through, write, write_sharded
 from tests.dtype_detection.reports import exact, inspect, parsed, steady
 

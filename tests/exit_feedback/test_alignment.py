@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.exit_feedback.alignment import alignment, cosines, exact_parallel_energy, loss_bins, products
 from analyzers.exit_feedback.cost import AllocationMeter, metered
 from analyzers.exit_feedback.hidden_states import chosen_layers

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 from safetensors.torch import load, save
 
 from analyzers.__main__ import main
-from analyzers.base import request_error
 from analyzers.checkpoints import Access
-from analyzers.errors import (
+from analyzers.core.errors import (
     CheckpointNotFound,
     InvalidCheckpoint,
     InvalidData,
@@ -22,6 +21,7 @@ from analyzers.errors import (
     ModelTooLarge,
     UnknownArchitecture,
 )
+from analyzers.core.request import request_error
 from analyzers.exit_feedback import ExitRequest, analyze
 from analyzers.exit_feedback.cost import metered, needed_bytes
 from analyzers.exit_feedback.model_head import ModelHead

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.exit_feedback.heads import HEADS, HeadSettings
 from tests.exit_feedback.plain_head import CASES, D, N, V
 

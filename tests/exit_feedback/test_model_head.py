@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
+from analyzers.core.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.exit_feedback.hidden_states import Positions, hidden_states
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.language_models.ffn import decoder_layers

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 from tests.fuzz.targets import Target
 
 # Most CPU seconds for reading a few kB, on a busy machine.

@@ -22,8 +22,8 @@ from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import read_header
 from analyzers.checkpoints.weight_files.shards import read_index
-from analyzers.errors import InvalidRequest, MantissaError
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core.errors import InvalidRequest, MantissaError
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 from tests.attacks.pickles import Entry, archive
 from tests.checkpoints.counting_file import MemoryFile
 from tests.fuzz.mutations import BINARY_TOKENS, JSON_TOKENS, PICKLE_TOKENS, mutated, mutated_json

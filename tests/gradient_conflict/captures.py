@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.gradient_conflict.grams import Group, Products
 from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.errors import InvalidCheckpoint
+from analyzers.core.errors import InvalidCheckpoint
 from analyzers.gradient_conflict.activity_deciles import Deciles
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.measure import measurement

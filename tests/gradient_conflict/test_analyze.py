@@ -18,12 +18,12 @@ from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from analyzers import limits
 from analyzers.__main__ import main
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError, ModelTooLarge
-from analyzers.formatting import size
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError, ModelTooLarge
+from analyzers.core.formatting import size
+from analyzers.core.request import Progress
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.gradient_conflict.rows import LayerRow, ModelRow
 from analyzers.language_models.builtin_text import builtin_pairs
@@ -377,7 +377,7 @@ def test_tables_and_text_hold_the_same_numbers(analysed: Analysed) -> None:
         assert len(tables["weights"]) == 1 + sides * 4 and len(tables["batch_curve"]) == sides * 2
         assert tables["published"].empty and len(tables["differences"]) == (sides - 1) * 5
         said = found.text()
-        assert found.headline() in said and "nan" not in said.lower()
+        assert found.headline in said and "nan" not in said.lower()
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

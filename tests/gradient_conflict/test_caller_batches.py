@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import mantissa
-from analyzers.base import Progress
-from analyzers.errors import InvalidData, InvalidRequest, MantissaError, UnknownArchitecture
+from analyzers.core.errors import InvalidData, InvalidRequest, MantissaError, UnknownArchitecture
+from analyzers.core.request import Progress
 from analyzers.gradient_conflict import ConflictReport
 from tests.language_models.architectures import ARCHITECTURES, build
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from analyzers.core.records import Interval
 from analyzers.gradient_conflict.rates import share_interval
 from analyzers.gradient_conflict.rows import Undecided
 from analyzers.gradient_conflict.verdict import against_chance, beyond_chance
-from analyzers.records import Interval
 from tests.components.conflict_reports import conflict_report
 
 RUNS = 200

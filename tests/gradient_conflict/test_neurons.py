@@ -9,9 +9,9 @@ import pandas
 import pytest
 import torch
 
-from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
+from analyzers.core import limits
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.rows import NeuronRow

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.gradient_conflict import ConflictRequest
 from analyzers.gradient_conflict.request import Selection
 from analyzers.gradient_conflict.topk import TopKMask, converted

@@ -4,8 +4,8 @@ import random
 from typing import Any
 
 from analyzers import exit_feedback, gradient_conflict, precision_variants
-from analyzers.base import Report
 from analyzers.checkpoints import Access
+from analyzers.core.report import Report
 from analyzers.exit_feedback.analyze import analyze as exit_analysis
 from analyzers.gradient_conflict.analyze import analyze as conflict
 from analyzers.precision_variants.analyze import analyze as precision

@@ -11,7 +11,7 @@ from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from analyzers.errors import InvalidRequest, MissingExtra, UnsupportedWeights
+from analyzers.core.errors import InvalidRequest, MissingExtra, UnsupportedWeights
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
@@ -201,4 +201,4 @@ def test_conflict_and_exit(kind: str, tmp_path: Path) -> None:
     for one, other in [*losses, *cosines]:
         assert one == pytest.approx(other, abs=1e-4)
     if kind == "conflict":
-        assert merged.headline() == beside.headline()
+        assert merged.headline == beside.headline

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
+from analyzers.core.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
 from analyzers.language_models.prompts import Batch, Encoded, collate

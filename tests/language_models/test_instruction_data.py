@@ -11,9 +11,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from analyzers import limits
 from analyzers.checkpoints import Access
-from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidData, LimitExceeded, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import AccessDenied, CheckpointNotFound, InvalidData, LimitExceeded, MantissaError
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.instruction_data import digest, instruction_pairs
 from tests.hub import LocalHub

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from analyzers.checkpoints import Access
-from analyzers.errors import (
+from analyzers.core.errors import (
     InvalidCheckpoint,
     InvalidRequest,
     LimitExceeded,

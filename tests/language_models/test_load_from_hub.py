@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from analyzers.checkpoints import Access
-from analyzers.errors import (
+from analyzers.core.errors import (
     AccessDenied,
     CheckpointNotFound,
     HubError,

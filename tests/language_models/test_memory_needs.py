@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from analyzers.errors import ModelTooLarge
+from analyzers.core.errors import ModelTooLarge
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.lm_head import logits_bytes

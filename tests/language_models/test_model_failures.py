@@ -14,7 +14,7 @@ from transformers import HeliumConfig, HeliumForCausalLM, LlamaConfig, LlamaForC
 
 from analyzers import exit_feedback, gradient_conflict, precision_variants
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge, UnknownArchitecture
+from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge, UnknownArchitecture
 from analyzers.language_models.load import open_model
 from analyzers.language_models.model_failures import explaining_failures, running
 from tests.cases import few

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from transformers.utils import logging
 
 import mantissa
-from analyzers.errors import InvalidCheckpoint
+from analyzers.core.errors import InvalidCheckpoint
 from analyzers.language_models.load import OpenModel
 from tests.language_models.architectures import ARCHITECTURES, COMMON, VOCABULARY, build, every_architecture
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers.checkpoints import Access
-from analyzers.errors import ModelTooLarge
+from analyzers.core.errors import ModelTooLarge
 from analyzers.gradient_conflict.measure import chunk_bytes
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.memory_needs import activation_bytes, offloaded_bytes, too_large

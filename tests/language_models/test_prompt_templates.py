@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from analyzers.errors import InvalidData, InvalidRequest
+from analyzers.core.errors import InvalidData, InvalidRequest
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.prompt_templates import Template, resolved
 from analyzers.language_models.prompts import encode

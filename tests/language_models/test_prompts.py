@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, processors
 from transformers import AutoTokenizer, CTRLTokenizer, PreTrainedTokenizerFast
 
-from analyzers.errors import InvalidCheckpoint, InvalidData
+from analyzers.core.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.prompts import IGNORED, Encoded, collate, encode
 from analyzers.language_models.samples import sample_folder

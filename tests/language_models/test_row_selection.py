@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from analyzers import limits
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidData
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.instruction_data import Instructions, instruction_pairs
 from analyzers.language_models.row_selection import chosen_rows

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from analyzers.errors import CheckpointNotFound
+from analyzers.core.errors import CheckpointNotFound
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.samples import ADAPTERS, SAMPLES, sample_folder
 

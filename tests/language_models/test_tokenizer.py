@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, PreTrainedConfig
 
-from analyzers import limits
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 from analyzers.parents.report import FAITHFUL
 from tests.cases import few
 from tests.dtype_detection.reports import exact

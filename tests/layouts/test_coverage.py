@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from analyzers.base import Report
 from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
-from analyzers.coverage import NAMES, Coverage
+from analyzers.core.coverage import NAMES, Coverage
+from analyzers.core.report import Report
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 from tests.cases import few

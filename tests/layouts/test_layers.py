@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.coverage import Coverage
+from analyzers.core.coverage import Coverage
 from analyzers.parents import ParentsReport
 from tests.cases import few
 from tests.layouts.architectures import KEY_HEADS, State, architecture, llama

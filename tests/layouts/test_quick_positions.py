@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers import limits
+from analyzers.core import limits
 from tests.cases import few
 from tests.hub import LocalHub
 from tests.layouts.architectures import BF16, KEY_HEADS, State, architecture, llama

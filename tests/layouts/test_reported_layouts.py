@@ -42,8 +42,8 @@ def elements(state: State, part: str = "") -> int:
 
 def said(report: CheckReport | ParentsReport | SparsityReport) -> str:
     """Everything that a report says in words, in lower case."""
-    step = report.next_step()
-    words = [report.headline(), *map(str, report.notes), step.advice if step else ""]
+    step = report.advice
+    words = [report.headline, *map(str, report.notes), step.text if step else ""]
     words += [f"{left.what} {left.code}" for coverage in report.coverage for left in coverage.left_out]
     words += [f"{each.title} {each.detail}" for each in getattr(report, "findings", ())]
     words += [each.text for each in getattr(report, "evidence", ())]
@@ -118,7 +118,7 @@ def test_an_adapter_beside_its_base_makes_another_model(tmp_path: Path) -> None:
     model = write_pickle(tmp_path / "beside", beside(llama()), LLAMA)
     report = parents(model, base, "exact")
     assert report.verdict == "derived"
-    assert "adapter" in report.headline() and "rank 4" in said(report) and "use either" not in said(report)
+    assert "adapter" in report.headline and "rank 4" in said(report) and "use either" not in said(report)
     of_model, of_base = report.coverage
     assert of_model.classes["adapter"].tensors == len(beside(llama())) - len(llama())
     assert of_model.classes["adapter"].parameters == elements(beside(llama()), "lora_")
@@ -139,7 +139,7 @@ def test_the_trained_copy_of_a_module_is_compared(tmp_path: Path) -> None:
     assert change.num_changed == int((head * 1.5 != head).sum())
     assert [coverage.covered for coverage in change.coverage] == [elements(llama())] * 2 and not change.coverage[1].whole
     report = parents(model, base, "exact")
-    assert report.verdict == "derived" and "lm_head.modules_to_save" in report.headline()
+    assert report.verdict == "derived" and "lm_head.modules_to_save" in report.headline
 
 
 def test_wrappers_without_an_adapter_are_the_same_model(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_weights_in_other_folders_are_read_or_named(tmp_path: Path) -> None:
     assert coverage.whole == read
     finding = checked(folder)
     assert "not-read" in rules(finding) or (read and "fp16-overflow" in rules(finding)), said(finding)
-    assert not finding.headline().startswith("Nothing found")
+    assert not finding.headline.startswith("Nothing found")
 
 
 def test_a_file_outside_the_index_is_found(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_part_that_agrees_is_not_the_whole(tmp_path: Path) -> None:
         assert report.verdict != "same-weights"
         assert any(not coverage.whole for coverage in report.coverage)
         share = next(coverage for coverage in report.coverage if not coverage.whole).suffix()
-        assert share and share.split("%")[0].split()[-1] in report.headline(), (share, report.headline())
+        assert share and share.split("%")[0].split()[-1] in report.headline, (share, report.headline)
         assert "use either" not in said(report)
     found = checked(other, one)
     assert "unchanged" not in rules(found)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from analyzers.coverage import Coverage
+from analyzers.core.coverage import Coverage
 from tests.layouts.pairs import Pair, even_pairs, modes, odd_pairs, parents, rows_by_name, sparsity, whole_name
 
 

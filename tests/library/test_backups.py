@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.errors import LibraryUnavailable
+from analyzers.core.errors import LibraryUnavailable
 from components.library import FLAG_REASONS, Identity, Library, database, label_rows
 from components.library.backups import restore
 from components.library.database import FILE
@@ -246,7 +246,7 @@ def test_a_library_that_may_not_be_written_is_shown(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from analyzers.errors import LibraryUnavailable
+from analyzers.core.errors import LibraryUnavailable
 from components.library import Identity, Library
 ann, LINK = Identity.login("ann"), "https://example.org/paper"
 for folder in sys.argv[1:]:

@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from analyzers.errors import LimitExceeded
+from analyzers.core.errors import LimitExceeded
 from analyzers.language_models.data_rows import read_rows
 from components.library.dataset_rows import take, to_parquet
 from tests.cases import few

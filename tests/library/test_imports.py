@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from analyzers import limits
 from analyzers.__main__ import main as analyzers
+from analyzers.core import limits
 from analyzers.dtype_detection import DtypeRequest
 from components.library import Library, Query, open_library
 from components.site import stored_results

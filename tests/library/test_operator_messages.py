@@ -16,8 +16,8 @@ import pandas
 import pytest
 from huggingface_hub import DatasetCard
 
-from analyzers import limits
-from analyzers.errors import CheckpointNotFound, InvalidRequest, LimitExceeded, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import CheckpointNotFound, InvalidRequest, LimitExceeded, MantissaError
 from components.library import FLAG_REASONS, Identity, Label, Library, label_rows
 from components.library.dataset_card import MARK
 from components.library.dataset_rows import FIELDS, TABLES

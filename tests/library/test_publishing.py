@@ -16,9 +16,9 @@ import pytest
 from huggingface_hub import close_session
 from pyarrow import parquet
 
-from analyzers import limits
-from analyzers.base import Report
-from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidRequest, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import AccessDenied, CheckpointNotFound, InvalidRequest, MantissaError
+from analyzers.core.report import Report
 from components.library import FLAG_REASONS, Identity, Label, Library, Query, contribute
 from components.library.dataset_rows import FIELDS, row_of, schema_of, take, to_parquet
 from components.library.schema import Flag

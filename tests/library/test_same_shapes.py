@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from analyzers import limits
-from analyzers.base import Report
 from analyzers.checkpoints import Access
+from analyzers.core import limits
+from analyzers.core.report import Report
 from analyzers.dtype_detection import DtypeRequest, analyze
 from components.library import Library
 from components.library.same_shapes import fingerprint

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from analyzers import limits
-from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, MantissaError
 from components.library import PRECISIONS, Identity, Label
 from components.library.initial_labels import SEED
 from components.library.item_checks import after, checked_link, evidence_of, now, one_line

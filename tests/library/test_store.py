@@ -13,10 +13,10 @@ from typing import Any
 import pandas
 import pytest
 
-from analyzers import limits
-from analyzers.base import Report
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
+from analyzers.core.report import Report
 from analyzers.dtype_detection.labelled_models import examples
-from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
 from components.library import DECISIONS, FLAG_REASONS, Flag, Identity, Label, Library, Query, database, label_rows, open_library
 from components.library.database import mount_kind
 from components.library.initial_labels import SEED

@@ -14,10 +14,11 @@ from safetensors.torch import save, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import mantissa
-from analyzers.base import Progress, Report
 from analyzers.checkpoints import LocalRepository, MemoryRepository, read_range
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.report import Report
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeReport
-from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from analyzers.shrink import ShrinkReport
 from mantissa.models_in_memory import in_memory
@@ -216,7 +217,7 @@ def test_what_is_no_report_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_report_draws_itself() -> None:
     report = mantissa.dtype("sample:tiny-bf16")
-    assert report.summary == f"sample:tiny-bf16: {report.headline()}" and "\n" not in report.summary
+    assert report.summary == f"sample:tiny-bf16: {report.headline}" and "\n" not in report.summary
     assert report.plot("layer").to_dict() == report.plots()["Largest magnitude by layer"].to_dict()
     assert len(report.tables()["tensors"]) == 38
     page = report.to_html()

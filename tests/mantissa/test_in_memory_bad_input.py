@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import mantissa
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 from analyzers.language_models.samples import sample_folder
 
 SAMPLE = sample_folder("tiny-bf16")

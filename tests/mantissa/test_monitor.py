@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 import mantissa
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import Look, UpdateMonitor
 from mantissa.training.update_counts import _AT_ONCE

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Adamax, AdamW, Optimizer, RMSprop
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from mantissa.training import Look, UpdateMonitor
 from mantissa.training.watched_values import BLOCK
 from tests.cases import few

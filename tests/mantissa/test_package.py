@@ -10,8 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import mantissa
-from analyzers.errors import MissingExtra
-from analyzers.extras import EXTRAS, extras_explained
+from analyzers.core.errors import MissingExtra
+from analyzers.core.extras import EXTRAS, extras_explained
 
 from .environments import ROOT, extra, linked, named
 
@@ -53,7 +53,7 @@ def test_an_import_that_fails_otherwise_is_no_missing_extra() -> None:
 
 
 def test_the_sentence_of_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("analyzers.core.extras.find_spec", lambda name: None)
     with pytest.raises(MissingExtra) as raised, extras_explained():
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     assert str(raised.value) == "This needs torch, which is not installed: pip install 'mantissa[models]'."

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 import mantissa
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import Look, MantissaCallback
 from tests.mantissa.test_monitor import equal

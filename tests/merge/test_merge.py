@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from analyzers.__main__ import main
-from analyzers.errors import InvalidCheckpoint, MantissaError
+from analyzers.core.errors import InvalidCheckpoint, MantissaError
 from analyzers.merge import MergeReport, Target, merge
 from tests.checkpoints.adapters import LOCAL, assert_same, llama, merged_by_peft, merged_here, write
 

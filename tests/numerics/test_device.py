@@ -8,7 +8,7 @@ import accelerate
 import pytest
 import torch
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.numerics import Accumulator, BitHistogram, device_rates
 from analyzers.numerics.device import choose_device
 

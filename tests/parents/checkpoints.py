@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
+from analyzers.core.request import Progress
 from analyzers.parents import ParentsReport, ParentsRequest, analyze
 from tests.dtype_detection.checkpoints import write
 

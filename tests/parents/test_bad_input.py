@@ -7,9 +7,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from analyzers import limits
-from analyzers.base import request_error
-from analyzers.errors import MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import MantissaError
+from analyzers.core.request import request_error
 from tests.hub import LocalHub
 from tests.parents.checkpoints import BF16, F32, Folder, asked, each, merged, model, tuned
 

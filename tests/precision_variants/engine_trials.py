@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from analyzers.checkpoints import Access
+from analyzers.core.terminal import print_line
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants.engine.compare import EngineComparison
@@ -33,7 +34,6 @@ from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.variant_weights import fake_quantized
-from analyzers.terminal import print_line
 
 SAMPLES = ("tiny-bf16", "tiny-fp32", "tiny-step-4", "tiny-fp16-mixed")
 MODELS = (*SAMPLES, "untied", "random")

@@ -14,7 +14,7 @@ import torch
 
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
-from analyzers.errors import (
+from analyzers.core.errors import (
     CheckpointError,
     CheckpointNotFound,
     InvalidData,
@@ -179,7 +179,7 @@ def test_progress_names_the_variant_and_closing_stops_the_run() -> None:
 
 def test_a_report_has_the_first_tensors_and_its_files_all(monkeypatch: pytest.MonkeyPatch) -> None:
     every = report("bf16", "fp16").variants["fp16"].tensors
-    monkeypatch.setattr("analyzers.limits.REPORT_TENSORS", 40)
+    monkeypatch.setattr("analyzers.core.limits.REPORT_TENSORS", 40)
     found = report("bf16", "fp16")
     assert found.variants["fp16"].tensors == every[:20] and {row.kind for row in every[:14]} == ALL_KINDS - {"parameter_grad"}
     assert len(found.tables()["tensors"]) == 40 and len(found.full_tables()["tensors"]) == 2 * len(every)

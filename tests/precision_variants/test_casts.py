@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear, silu
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.losses import cross_entropy as token_losses
 from analyzers.precision_variants.measure import Measurement

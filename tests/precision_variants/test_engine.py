@@ -11,7 +11,7 @@ import torch
 
 import mantissa
 from analyzers.__main__ import main
-from analyzers.errors import InvalidData, InvalidRequest
+from analyzers.core.errors import InvalidData, InvalidRequest
 from analyzers.precision_variants import PrecisionReport
 from analyzers.precision_variants.answers import engine_advice
 from analyzers.precision_variants.engine.causes import Tried, explaining

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from analyzers import limits
-from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData, LimitExceeded
 from analyzers.precision_variants.engine.reading import EngineSequence, parse_logprobs, read_logprobs
 
 IDS, VALUES = [5, 6, 7], [None, -0.5, -1.25]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import mantissa
-from analyzers.errors import UnknownArchitecture
+from analyzers.core.errors import UnknownArchitecture
 from analyzers.language_models.lm_head import check_logits
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.staged_pass import PassOptions, StagedPass

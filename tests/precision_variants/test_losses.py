@@ -10,7 +10,7 @@ from torch import Tensor
 
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidData, InvalidRequest, MantissaError
+from analyzers.core.errors import InvalidData, InvalidRequest, MantissaError
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
 from analyzers.precision_variants.losses import Objective, grpo, gspo, log_probabilities, logits_gradient
 from analyzers.precision_variants.request import CLIP, parse_old_logprobs, written

@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.precision_variants import staged_pass as runs
 from analyzers.precision_variants.losses import cross_entropy
 from analyzers.precision_variants.model_parts import ModelParts

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from analyzers import limits
+from analyzers.core import limits
 from analyzers.precision_variants.losses import cross_entropy as token_losses
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.staged_pass import PassOptions, StagedPass

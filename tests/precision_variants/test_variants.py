@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from analyzers.base import request_error
+from analyzers.core.request import request_error
 from analyzers.precision_variants import DEFAULT, PRESETS, PrecisionRequest, described, parse_variant
 from analyzers.precision_variants.variants import PARTS, Settings
 

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.base import Progress
 from analyzers.checkpoints import Access, Span, Tensor, whole_spans
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, Inspection, Partial
 from tests.dtype_detection.checkpoints import normal, through, write, write_sharded
 from tests.dtype_detection.reports import exact, inspect, steady
@@ -81,7 +81,7 @@ def in_parts(folder: Path, parts: Sequence[int], total: int, threads: int | None
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans of 20 kB and chunks of 4 kB, so that tensors have many."""
     monkeypatch.setattr(spans_module, "SPAN_BYTES", 20_000)
-    monkeypatch.setattr("analyzers.limits.CHUNK_BYTES", 4_000)
+    monkeypatch.setattr("analyzers.core.limits.CHUNK_BYTES", 4_000)
 
 
 @pytest.mark.parametrize("total", [2, 3, 40])
@@ -97,11 +97,11 @@ def test_any_number_of_parts_in_any_order(make: Callable[[Path], Path], total: i
 @pytest.mark.parametrize("make", [plain, scaled])
 def test_how_spans_are_cut_changes_nothing(make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make(tmp_path)
-    monkeypatch.setattr("analyzers.limits.CHUNK_BYTES", 4_000)
+    monkeypatch.setattr("analyzers.core.limits.CHUNK_BYTES", 4_000)
     found = []
     for span_bytes, threads in ((4_000, 1), (20_000, 8), (64 << 20, 16)):
         monkeypatch.setattr(spans_module, "SPAN_BYTES", span_bytes)
-        monkeypatch.setattr("analyzers.limits.cores", lambda threads=threads: threads)
+        monkeypatch.setattr("analyzers.core.limits.cores", lambda threads=threads: threads)
         report = steady(exact(folder))
         found.append({name: value for name, value in report.items() if name not in ("bytes_read", "requests")})  # scales are read by span
     assert all(report == found[0] for report in found)
@@ -115,7 +115,7 @@ def test_chunks_begin_where_they_would_in_one_span(shape: list[int], chunk_bytes
     tensor = Tensor("t", "F32", tuple(shape), 0, 8, 4 * elements, "other", None, False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spans_module, "SPAN_BYTES", span_bytes)
-        patch.setattr("analyzers.limits.CHUNK_BYTES", chunk_bytes)
+        patch.setattr("analyzers.core.limits.CHUNK_BYTES", chunk_bytes)
         spans = whole_spans([(tensor,)])
     row = shape[-1]
     chunk_bytes = chunk_bytes // 64 * 64

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from analyzers.__main__ import main
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.run import scan

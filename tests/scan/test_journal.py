@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.errors import HubThrottled, InvalidCheckpoint, InvalidRequest
+from analyzers.core.errors import HubThrottled, InvalidCheckpoint, InvalidRequest
 from analyzers.scan.journal import Journal, Outcome
 
 OUTCOMES = [

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import limits
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import hub_repository as hub_module
 from analyzers.checkpoints.hub.hub_repository import list_models
-from analyzers.errors import CheckpointNotFound, HubError, InvalidRequest, LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import CheckpointNotFound, HubError, InvalidRequest, LimitExceeded
 from analyzers.scan.listing import Listed, read_list
 from tests.hub import Fault, LocalHub
 

@@ -19,9 +19,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, open_checkpoint
+from analyzers.core import limits
 from analyzers.language_models.samples import sample_folder
 from analyzers.shrink import make_plan
 from analyzers.shrink import output_folder as shrink_folder

@@ -6,11 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from analyzers import Analyzer
-from analyzers.base import CheckpointFacts, Progress, Reference, Timing, WeightsRequest, content_id, environment
 from analyzers.checkpoints import Access, open_checkpoint
-from analyzers.core.report import Report, first_rows
+from analyzers.core.records import Record
+from analyzers.core.report import CheckpointFacts, Report, Timing, content_id, environment, first_rows
+from analyzers.core.request import Progress, Reference, WeightsRequest
 from analyzers.core.rows import Rows, Shown
-from analyzers.records import Record
 from tests.toy.words import WORDS
 
 ENTRY = Analyzer(

@@ -3,7 +3,7 @@
 import argparse
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write
+from analyzers.core.command_line import Parser, add_fields, add_outputs, request_of, write
 from tests.toy import ToyReport, ToyRequest, analyze
 
 

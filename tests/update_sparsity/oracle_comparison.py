@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from analyzers.base import Progress
 from analyzers.checkpoints import Access
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
+from analyzers.core.request import Progress
 from analyzers.update_sparsity import SparsityReport, SparsityRequest, analyze
 from analyzers.update_sparsity.magnitudes import Summary
 from tests.update_sparsity.oracle import Expected, Floats

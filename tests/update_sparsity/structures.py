@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Chunk, Plan, Tensor
 from analyzers.checkpoints.matching.align import Group
-from analyzers.records import Interval
+from analyzers.core.records import Interval
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer, Counted
 from analyzers.update_sparsity.rows import TOPS, energy, layer_rows, magnitudes, role_rows

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analyzers.checkpoints import Access
-from analyzers.records import Interval
+from analyzers.core.records import Interval
 from analyzers.update_sparsity import SparsityReport, SparsityRequest, analyze
 from analyzers.update_sparsity.report import Adapter
 from tests.numerics.test_update_lost import CASTS, lost

@@ -269,7 +269,7 @@ def test_the_report_has_the_first_rows_and_the_tables_have_all(tmp_path: Path, m
     base = model(layers=3)
     folders = pair(tmp_path, base, updated(base))
     full = compare(*folders)
-    monkeypatch.setattr("analyzers.limits.REPORT_TENSORS", 8)
+    monkeypatch.setattr("analyzers.core.limits.REPORT_TENSORS", 8)
     report = compare(*folders)
     assert report.tensors == full.tensors[:8] and report.every("tensors") == full.tensors
     assert list(report.full_tables()["tensors"]["name"]) == [row.name for row in full.tensors]

@@ -11,11 +11,11 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import save
 
-from analyzers import limits
-from analyzers.base import request_error
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import transfers
-from analyzers.errors import AccessDenied, CheckpointNotFound, LimitExceeded
+from analyzers.core import limits
+from analyzers.core.errors import AccessDenied, CheckpointNotFound, LimitExceeded
+from analyzers.core.request import request_error
 from analyzers.update_sparsity import SparsityRequest, analyze
 from tests.dtype_detection.checkpoints import normal, write
 from tests.hub import Fault, LocalHub

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas
 import pytest
 
-from analyzers import limits
 from analyzers.__main__ import main
+from analyzers.core import limits
 from analyzers.update_sparsity import SparsityReport
 from tests.dtype_detection.checkpoints import normal, write
 from tests.update_sparsity.checkpoints import model, pair, updated

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers import limits
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.checkpoints import align as aligned
+from analyzers.core import limits
 from analyzers.update_sparsity.decomposed_matrices import Matrices
 from tests.dtype_detection.checkpoints import normal
 from tests.update_sparsity.checkpoints import BF16, F16, F32, F64, Tensors, cast, pair, updated

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 import mantissa
 from analyzers.checkpoints import Access, Plan, align, open_checkpoint
+from analyzers.core.records import Interval
 from analyzers.numerics import PairCounts, PairTables
-from analyzers.records import Interval
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Counted

@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 
 from analyzers import ANALYZERS
+from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.errors import MantissaError
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 

@@ -8,7 +8,7 @@ from typing import Any
 import mantissa
 from analyzers.check import CheckReport
 from analyzers.check.words import FINDINGS, WORDS, finding
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 from tests.check.test_check import CONFIG, HEALTHY, with_projector
 from tests.dtype_detection.checkpoints import normal, write
 from tests.words.hostile import HOSTILE

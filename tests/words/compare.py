@@ -8,8 +8,8 @@ import torch
 from analyzers.checkpoints import Access
 from analyzers.compare import CompareReport, CompareRequest, analyze
 from analyzers.compare.words import WORDS
+from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.errors import MantissaError
 from tests.dtype_detection.checkpoints import write
 from tests.parents import checkpoints as made
 from tests.parents.checkpoints import BF16, Tensors, tuned

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import mantissa
 from analyzers.checkpoints import Access
+from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.errors import MantissaError
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.words import WORDS as REMARKS

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from analyzers.checkpoints import Access
+from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
-from analyzers.errors import MantissaError
 from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
 from tests.dtype_detection.quantized import integers, weights
 from tests.grids.fossils import of_values

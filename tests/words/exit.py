@@ -3,8 +3,8 @@
 from functools import partial
 from typing import Any
 
+from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.errors import MantissaError
 from analyzers.exit_feedback import ExitReport
 from analyzers.exit_feedback.answer import advice, answer
 from analyzers.exit_feedback.report import closest

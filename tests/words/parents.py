@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from analyzers.checkpoints import Access
+from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.errors import MantissaError
 from analyzers.parents import ParentsReport, ParentsRequest, analyze
 from tests.dtype_detection.checkpoints import write
 from tests.parents import checkpoints as made

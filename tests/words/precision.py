@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import mantissa
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants import PrecisionReport
 from analyzers.precision_variants.answers import advice, answer, engine_notes

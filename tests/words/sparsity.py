@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import mantissa
+from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.errors import MantissaError
 from analyzers.update_sparsity import SparsityReport
 from tests.update_sparsity.adapters import base as write_base
 from tests.update_sparsity.adapters import factors, write_adapter
@@ -52,7 +52,7 @@ def _in_memory() -> dict[str, SparsityReport]:
     odd: Tensors = {"a.weight": torch.tensor([1e308, 1.0, torch.nan], dtype=F64)}
     patch = pytest.MonkeyPatch()
     with patch.context() as limits:
-        limits.setattr("analyzers.limits.SPECTRAL_MATRICES", 2)
+        limits.setattr("analyzers.core.limits.SPECTRAL_MATRICES", 2)
         decomposed = _exact(plain, updated(plain), spectral=True)
     return {
         "updates that bf16 swallows": _exact(rounded, below),

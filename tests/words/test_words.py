@@ -10,7 +10,7 @@ import pytest
 
 from analyzers import ANALYZERS
 from analyzers.core.report import Report
-from analyzers.tables import write_csv
+from analyzers.core.tables import write_csv
 from tests.words import SNAPSHOTS, converted, reports, snapshot
 from tests.words.hostile import PARTS
 
@@ -67,7 +67,7 @@ def test_every_row_is_in_files_and_in_the_full_text(name: str, tmp_path: Path) -
 def test_a_terminal_gets_the_answer_first_and_briefly(name: str) -> None:
     for report in made(name):
         lines = report.lines()
-        assert report.headline() in lines
+        assert report.headline in lines
         assert len(lines) <= 40 and sum(len(line) + 1 for line in lines) <= 2_500
 
 
@@ -75,7 +75,7 @@ def test_a_terminal_gets_the_answer_first_and_briefly(name: str) -> None:
 def test_coverage_below_1_is_said_everywhere(name: str) -> None:
     for report in made(name):
         if not report.whole:
-            assert re.search(r"Covers .+ of the weights", report.headline())
+            assert re.search(r"Covers .+ of the weights", report.headline)
             assert all(tile.whole or "covered" in report.tag(tile) for tile in report.tiles())
 
 

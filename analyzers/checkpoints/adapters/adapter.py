@@ -12,8 +12,8 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
-from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
-from analyzers.formatting import listed
+from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
+from analyzers.core.formatting import listed
 from analyzers.numerics.conversions import values_of
 
 _USUAL_ALPHA = 8.0  # peft's default

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
 
-from analyzers import limits
 from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Repository, read_range
 from analyzers.checkpoints.tensor_names.filters import compile_filter
-from analyzers.errors import InvalidCheckpoint, InvalidFilter, InvalidReference, UnsupportedWeights
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, InvalidFilter, InvalidReference, UnsupportedWeights
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 Kind = Literal["LoRA", "rsLoRA", "DoRA", "rsDoRA"]
 

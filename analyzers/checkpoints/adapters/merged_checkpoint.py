@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from analyzers import limits
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.configuration import FILE
 from analyzers.checkpoints.adapters.merged_file import MergedFile, MergedTensor
@@ -19,8 +18,9 @@ from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import layer, role
 from analyzers.checkpoints.words import WORDS
+from analyzers.core import limits
+from analyzers.core.errors import MantissaError, UnsupportedWeights
 from analyzers.core.notes import Note
-from analyzers.errors import MantissaError, UnsupportedWeights
 
 
 class MergedRepository:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers import limits
 from analyzers.checkpoints.adapters.updates import Factor, Indices, Update
 from analyzers.checkpoints.quantization.decode import ScaledCodes
 from analyzers.checkpoints.reading.elements import read_elements
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.core import limits
 from analyzers.numerics.conversions import fp32_of
 
 Floats = NDArray[np.float32]

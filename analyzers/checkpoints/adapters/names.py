@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
 
 _PEFT = re.compile(r"(.+)\.lora_(A|B|embedding_A|embedding_B|magnitude_vector)(?:\.(?!weight$|bias$)([^.]+))?(?:\.(weight|bias))?")
 # diffusers before peft: attn1.to_q.lora.down.weight, attn1.processor.to_q_lora.down.weight, proj.lora_linear_layer.up.weight

@@ -13,12 +13,12 @@ import struct
 from collections.abc import Mapping
 from math import prod
 
-from analyzers import limits
 from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, HeaderTensor, cut_off
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import PACKED_BITS
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 
 GGUF_ENTRIES = 65_536  # Entries of a GGUF header are parsed one by one; real ones have under 100.
 GGUF_STRINGS = 4_000_000  # Strings in lists of a GGUF header; a vocabulary has under 600,000.

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidCheckpoint, LimitExceeded
-from analyzers.terminal import plural
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core.terminal import plural
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 METADATA_ENTRIES = 10_000  # Metadata of a safetensors header; real ones have under 200.
 METADATA_BYTES = 16_000_000  # Metadata of a safetensors header; the longest are lists of tags.

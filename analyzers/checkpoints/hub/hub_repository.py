@@ -17,9 +17,9 @@ from urllib.parse import quote, urlencode
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-from analyzers import limits
 from analyzers.checkpoints.repository import Access
-from analyzers.errors import (
+from analyzers.core import limits
+from analyzers.core.errors import (
     AccessDenied,
     CheckpointNotFound,
     HiddenRepository,

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from analyzers.errors import CheckpointError, HubMisbehaved, InvalidCheckpoint
-from analyzers.terminal import plural
+from analyzers.core.errors import CheckpointError, HubMisbehaved, InvalidCheckpoint
+from analyzers.core.terminal import plural
 
 from .replies import REDIRECTS, Hub, refused
 from .transfers import FailedAttempt, Patience, Transfers

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 from huggingface_hub import __version__, constants, get_token
 
-from analyzers import limits
-from analyzers.errors import (
+from analyzers.core import limits
+from analyzers.core.errors import (
     AccessDenied,
     CheckpointNotFound,
     HiddenRepository,
@@ -23,8 +23,8 @@ from analyzers.errors import (
     MantissaError,
     TokenRefused,
 )
-from analyzers.terminal import plural
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core.terminal import plural
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 from .transfers import FailedAttempt, Patience, Transfers
 

@@ -15,8 +15,8 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 from tqdm import tqdm
 
 from analyzers.checkpoints.reference import quoted
-from analyzers.errors import AccessDenied, HubUnreachable, LimitExceeded
-from analyzers.thread_calls import call_in_thread
+from analyzers.core.errors import AccessDenied, HubUnreachable, LimitExceeded
+from analyzers.core.thread_calls import call_in_thread
 
 _LOOK_SECONDS = 0.2
 _STOP_SECONDS = 5

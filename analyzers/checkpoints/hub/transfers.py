@@ -20,8 +20,8 @@ from typing import Any
 import httpx2
 from huggingface_hub import is_offline_mode
 
-from analyzers import limits
-from analyzers.errors import HubError, HubMisbehaved, HubUnreachable, MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import HubError, HubMisbehaved, HubUnreachable, MantissaError
 
 from .deadlines import call_after
 

@@ -15,10 +15,10 @@ from analyzers.checkpoints.reading.read_once import Kept, read_once
 from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, Repository
-from analyzers.errors import MantissaError, NoWeights, UnsupportedWeights
+from analyzers.core.errors import MantissaError, NoWeights, UnsupportedWeights
 
 if TYPE_CHECKING:
-    from analyzers.base import Progress
+    from analyzers.core.request import Progress
 
 # A checkpoint with a smaller share of integer parameters than this is not quantized.
 _FEW = 0.01
@@ -46,7 +46,7 @@ def open_sides(
     Yields progress while headers are read. Raises the first error of `open_whole` in this order, naming the side. After an error, or
     when the generator is closed, nothing stays open: checkpoints still being opened are closed once they are open.
     """
-    from analyzers.base import Progress  # local import: opening a checkpoint must not load pydantic
+    from analyzers.core.request import Progress  # local import: opening a checkpoint must not load pydantic
 
     for text, name in zip(texts, names, strict=True):  # invalid references fail before any request to the Hub
         with errors_about(name):

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.core import limits
 
 # Model types that tie head and embedding unless the configuration says otherwise.
 TIED_UNLESS_SAID = frozenset(

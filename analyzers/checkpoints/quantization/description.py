@@ -7,7 +7,7 @@ from typing import Any
 
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
-from analyzers.terminal import plural
+from analyzers.core.terminal import plural
 
 _NARROW = INTEGER_DTYPES | {dtype for dtype, bits in DTYPE_BITS.items() if bits <= 8}
 _METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from analyzers import limits
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.core import limits
 
 # Views of up to this size, gaps between their elements included, are read whole, in one chunk: a plan for a whole tensor of this size
 # is a single span, so the plan cannot change how the view is read.

@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.decode import scale_reads
@@ -14,7 +13,8 @@ from analyzers.checkpoints.reading.elements import memory_order, read_bytes
 from analyzers.checkpoints.reading.sample import RUN, Block, IntArray, plan_sample
 from analyzers.checkpoints.reading.spans import Sides, Span, file_order, first, whole_spans, widest_bits
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.errors import InvalidRequest
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
 
 # Fewest reads of each of several checkpoints that share the limit: with fewer, a sample would say nothing.
 FEWEST_REQUESTS = 40

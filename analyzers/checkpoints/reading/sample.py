@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 
 IntArray = npt.NDArray[np.int64]
 

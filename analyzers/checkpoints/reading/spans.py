@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers import limits
 from analyzers.checkpoints.quantization.decode import scale_bits, stored_bytes
 from analyzers.checkpoints.reading.elements import as_read
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.core import limits
 
 # A tensor in each of several checkpoints, None for a checkpoint without it. The first is always present.
 Sides = tuple[Tensor | None, ...]

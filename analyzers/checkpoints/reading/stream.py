@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.in_memory import MemoryFile, MemoryRepository
 from analyzers.checkpoints.local import is_local
@@ -24,7 +23,8 @@ from analyzers.checkpoints.reading.elements import read_elements
 from analyzers.checkpoints.reading.spans import ALIGNED, Span, chunk_bytes, chunk_elements, row_length, whole_rows, widest_bits
 from analyzers.checkpoints.reading.worker_threads import Stopped, Tally, work_through
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.errors import MantissaError
+from analyzers.core import limits
+from analyzers.core.errors import MantissaError
 from analyzers.numerics.blas_threads import one_blas_thread
 from analyzers.numerics.stream_buffer import stream_buffer
 

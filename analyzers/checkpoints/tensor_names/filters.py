@@ -6,8 +6,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.errors import InvalidFilter
-from analyzers.terminal import plural
+from analyzers.core.errors import InvalidFilter
+from analyzers.core.terminal import plural
 
 if TYPE_CHECKING:
     import regex

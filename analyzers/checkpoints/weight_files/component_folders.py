@@ -11,7 +11,7 @@ from typing import Any
 
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.notes import Note
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 _JSON_BYTES = 1_000_000  # modules.json and model_index.json are parsed in memory; real ones have 2 kB.
 MODULES, PIPELINE = "modules.json", "model_index.json"

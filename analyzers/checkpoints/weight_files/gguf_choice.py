@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from analyzers import limits
 from analyzers.checkpoints.weight_files.file_names import ADAPTER, GGUF, SHARD, file_name, numbered_shards, renumbered
 from analyzers.checkpoints.weight_files.shards import complete_groups, complete_sets
+from analyzers.core import limits
 
 # Storage widths in file names, widest first; names without any of these rank last.
 _WIDTHS = [re.compile(rf"(^|[-._])({names})([-._]|$)", re.IGNORECASE) for names in ("f32|fp32", "bf16", "f16|fp16")]

@@ -19,8 +19,8 @@ from analyzers.checkpoints.weight_files.file_names import (
 )
 from analyzers.checkpoints.weight_files.gguf_choice import is_projector, same_model
 from analyzers.checkpoints.weight_files.other_formats import is_export, other_format
-from analyzers.coverage import FileCode, NotRead
-from analyzers.terminal import printable
+from analyzers.core.coverage import FileCode, NotRead
+from analyzers.core.terminal import printable
 
 # Folders in which programs keep the weights in their own formats, next to those of transformers.
 _COPIES = re.compile(

@@ -14,8 +14,8 @@ from analyzers.checkpoints.weight_files.file_names import (
 )
 from analyzers.checkpoints.weight_files.shards import complete_groups, complete_sets, read_index
 from analyzers.checkpoints.words import WORDS
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidCheckpoint, LimitExceeded
 
 _DIFFUSERS = "diffusion_pytorch_model."
 

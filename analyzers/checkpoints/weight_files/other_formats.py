@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from analyzers.terminal import quoted
+from analyzers.core.terminal import quoted
 
 # If a checkpoint holds several formats, an error names the first of these.
 _DISTRIBUTED, _ZERO = "a distributed checkpoint of PyTorch", "partitions of DeepSpeed ZeRO"

@@ -18,7 +18,6 @@ as not read.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from analyzers import limits
 from analyzers.checkpoints.weight_files.component_folders import PIPELINE, Components, find_components
 from analyzers.checkpoints.weight_files.file_names import (
     GGUF,
@@ -36,10 +35,11 @@ from analyzers.checkpoints.weight_files.not_read import Read, files_not_read
 from analyzers.checkpoints.weight_files.one_folder import WeightSet, select_folder
 from analyzers.checkpoints.weight_files.other_formats import megatron_ranks, only_other_formats
 from analyzers.checkpoints.words import WORDS
+from analyzers.core import limits
+from analyzers.core.coverage import NotRead
+from analyzers.core.errors import CheckpointNotFound, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
-from analyzers.coverage import NotRead
-from analyzers.errors import CheckpointNotFound, LimitExceeded, NoWeights
-from analyzers.terminal import printable, quoted
+from analyzers.core.terminal import printable, quoted
 
 __all__ = ["GGUF", "SAFETENSORS", "WeightFiles", "WeightSet", "is_index", "is_weights", "select_weights", "single_file"]
 

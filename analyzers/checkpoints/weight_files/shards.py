@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints.reference import quoted, quoted_names
 from analyzers.checkpoints.weight_files.file_names import is_weights, missing_parts, numbered_shards, renumbered, without_variants
-from analyzers.errors import InvalidCheckpoint, LimitExceeded
-from analyzers.terminal import plural
-from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
+from analyzers.core import limits
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.core.terminal import plural
+from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from analyzers import limits
+from analyzers.core import limits
 
 Program = Literal["tokenizer", "loading"]
 Failed = Literal[

@@ -15,7 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, 
 from transformers.quantizers.auto import AutoHfQuantizer
 from transformers.utils import logging as messages
 
-from analyzers.errors import LimitExceeded
+from analyzers.core.errors import LimitExceeded
 from analyzers.language_models.bounded_process import ProgramFailed
 from analyzers.language_models.untrusted_config import check_counts, safe_config
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import torch
 
-from analyzers.errors import InvalidData, InvalidRequest, MantissaError
+from analyzers.core.errors import InvalidData, InvalidRequest, MantissaError
 from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel

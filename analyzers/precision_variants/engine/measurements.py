@@ -6,8 +6,8 @@ run.
 
 from typing import Annotated, Literal
 
+from analyzers.core.records import Record
 from analyzers.core.rows import Rows, Shown
-from analyzers.records import Record
 
 Verdict = Literal["within", "beyond", "undecided"]
 CauseKind = Literal[

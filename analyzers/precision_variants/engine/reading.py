@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import model_validator
 
-from analyzers import limits
 from analyzers.checkpoints import LocalRepository, quoted
-from analyzers.errors import InvalidData, LimitExceeded
-from analyzers.formatting import plural
-from analyzers.records import Record
-from analyzers.untrusted_json import InvalidJson, parse_json
+from analyzers.core import limits
+from analyzers.core.errors import InvalidData, LimitExceeded
+from analyzers.core.formatting import plural
+from analyzers.core.records import Record
+from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 FORMS = {
     "plain": "token_ids and logprobs",

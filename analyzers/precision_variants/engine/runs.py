@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analyzers.errors import InvalidData
+from analyzers.core.errors import InvalidData
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.model_failures import explaining_failures
 from analyzers.language_models.prompts import Batch

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from analyzers.checkpoints import MergedCheckpoint, open_checkpoint, open_whole
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 from tests.checkpoints.adapters import LOCAL, values
 
 _Q, _K = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj"

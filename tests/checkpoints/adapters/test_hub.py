@@ -13,9 +13,9 @@ from analyzers.check import CheckRequest
 from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.local import sample_folder
+from analyzers.core.errors import MantissaError
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
-from analyzers.errors import MantissaError
 from analyzers.merge import merge
 from analyzers.parents import ParentsRequest
 from analyzers.parents import analyze as parents

@@ -12,7 +12,7 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from analyzers.checkpoints import open_checkpoint
-from analyzers.errors import InvalidCheckpoint
+from analyzers.core.errors import InvalidCheckpoint
 from tests.checkpoints.adapters import LOCAL, assert_same, llama, merged_by_peft, merged_here, values, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated", "ignore:Could not find a config file in")

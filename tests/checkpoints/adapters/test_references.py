@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from analyzers.base import Progress
 from analyzers.checkpoints import Access, open_checkpoint, open_whole, parse_reference, summands
 from analyzers.checkpoints.reference import with_commits
+from analyzers.core.errors import InvalidReference, MantissaError
+from analyzers.core.pasted_text import plain, split
+from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
-from analyzers.errors import InvalidReference, MantissaError
-from analyzers.pasted_text import plain, split
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity import analyze as sparsity
 from components.forms import form

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.local import LocalRepository
-from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.pickles.pickled_files import DTYPES, UNTYPED, contents, expected, loaded, saved
 
@@ -220,7 +220,7 @@ def test_long_pickles_of_the_old_layout_are_read_in_growing_pieces() -> None:
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from analyzers.errors import LimitExceeded
+    from analyzers.core.errors import LimitExceeded
 
     zipped, old = saved({f"t{i}": torch.zeros(1) for i in range(900)}), saved({f"t{i}": torch.zeros(1) for i in range(900)}, zipped=False)
     for name, value, said, files in (

@@ -12,7 +12,7 @@ import pytest
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.checkpoints.reference import quoted
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnsupportedWeights
 from tests.attacks.pickles import ATTACKS, CANARY, FLOOD, FLOODS, GADGETS, SOUND, SOUND_LEGACY, zipped
 from tests.checkpoints.counting_file import MemoryFile
 
@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[3]
 # Reads every attack in a process that notes whatever Python tells of while it does so, and how much memory it took.
 _WITNESS = """
 import json, resource, sys
-from analyzers import limits
+from analyzers.core import limits
 # Fewer tensors than by default are the limit, so that names without end reach it in a tenth of the time.
 limits.PICKLE_OPCODES, limits.TENSORS = int(sys.argv.pop(1)), 100_000
 from analyzers.checkpoints.formats.pickles import read_pickled
-from analyzers.errors import MantissaError
+from analyzers.core.errors import MantissaError
 from tests.attacks.pickles import ATTACKS, FLOODS, SOUND, zipped
 from tests.checkpoints.counting_file import MemoryFile
 

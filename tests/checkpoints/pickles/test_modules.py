@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
 from analyzers.core.notes import Note
-from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.pickles.pickled_files import contents, expected, loaded, saved
 

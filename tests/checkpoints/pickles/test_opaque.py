@@ -22,8 +22,8 @@ from analyzers.checkpoints.checkpoint_coverage import read_coverage
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.repository import Access
+from analyzers.core.errors import UnsupportedWeights
 from analyzers.core.notes import Value
-from analyzers.errors import UnsupportedWeights
 from tests.cases import few
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.pickles.pickled_files import contents, expected, loaded, saved

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from analyzers.checkpoints.formats.pickles import read_pickled
-from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.pickles.pickled_files import contents, expected, saved
 

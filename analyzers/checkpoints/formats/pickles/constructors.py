@@ -9,7 +9,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints.formats.pickles.faults import RESAVE, Damaged, Excess
 from analyzers.checkpoints.formats.pickles.objects import (
     OPAQUE,
@@ -27,7 +26,8 @@ from analyzers.checkpoints.formats.pickles.objects import (
 )
 from analyzers.checkpoints.reading.elements import normal_strides
 from analyzers.checkpoints.reference import quoted
-from analyzers.terminal import plural
+from analyzers.core import limits
+from analyzers.core.terminal import plural
 
 _OVERFLOW = 1 << 63
 _LONGEST_BYTES = 100

@@ -8,9 +8,9 @@ class of an unknown subclass of dict needed to read its items. Any other object 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints.formats.pickles.faults import Excess
 from analyzers.checkpoints.formats.pickles.objects import Entries, Foreign, Members, Stored
+from analyzers.core import limits
 
 _SCRIPT = "__torch__."
 _PARAMETERS, _BUFFERS, _MODULES, _TRANSIENT = "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"

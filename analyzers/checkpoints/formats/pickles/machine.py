@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pickletools import genops
 from typing import IO, Any, cast
 
-from analyzers import limits
 from analyzers.checkpoints.formats.pickles.constructors import GLOBALS, made_by
 from analyzers.checkpoints.formats.pickles.faults import Damaged, Excess
 from analyzers.checkpoints.formats.pickles.objects import (
@@ -26,7 +25,8 @@ from analyzers.checkpoints.formats.pickles.objects import (
     Unknown,
 )
 from analyzers.checkpoints.reference import quoted
-from analyzers.terminal import plural
+from analyzers.core import limits
+from analyzers.core.terminal import plural
 
 _PICKLE_PROTOCOLS = 5
 _LONGEST = 4 * limits.TENSOR_NAME_LENGTH  # longer arguments are neither names nor lengths: they are skipped

@@ -15,7 +15,7 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.checkpoints.words import WORDS
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 
 _VIEWS = 8  # Times the size of the file: tensors may share bytes, and a small file could stand for years of reading.
 _FIRST_READ = 64 << 10

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from analyzers import limits
 from analyzers.checkpoints.formats.pickles.faults import RESAVE, Damaged, Excess, Refused
 from analyzers.checkpoints.formats.pickles.nested_tensors import NestedTensors, elements
 from analyzers.checkpoints.formats.pickles.objects import DTYPES, Entries, Foreign, Stored, Unknown
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.reference import quoted, quoted_names
 from analyzers.checkpoints.words import WORDS
+from analyzers.core import limits
 from analyzers.core.notes import Note
 
 # Keys under which trainers store the weights in a larger dict, the most likely first.

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from analyzers import limits
 from analyzers.checkpoints.formats.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.formats.pickles.machine import Machine, Stream
 from analyzers.checkpoints.formats.pickles.objects import Entries, Storage
@@ -12,6 +11,7 @@ from analyzers.checkpoints.formats.pickles.weights_only import why_refused
 from analyzers.checkpoints.formats.pickles.zip_archive import Entry, check_places, read_directory
 from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.reference import quoted
+from analyzers.core import limits
 
 PICKLE_BYTES = 100_000_000  # The pickle of a PyTorch file, which describes its tensors, is decoded in memory.
 _MAGIC = 0x1950A86A20F9469CFC6C

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from analyzers.errors import InvalidRequest
+from analyzers.core.errors import InvalidRequest
 
 _SHOWN = 60  # Characters of a refused value that the error quotes.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from analyzers.errors import MissingExtra
+from analyzers.core.errors import MissingExtra
 
 # Library -> the smallest extra of pyproject.toml that contains it.
 EXTRAS = {

@@ -14,7 +14,7 @@ import string
 from typing import Literal
 from urllib.parse import unquote
 
-from analyzers.errors import InvalidReference
+from analyzers.core.errors import InvalidReference
 
 Kind = Literal["model", "dataset"]
 

@@ -21,12 +21,13 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
-from analyzers.base import PASTED, Report, Request, request_error
-from analyzers.errors import InvalidRequest
-from analyzers.options import describe, is_list, is_subject, offered, option_of, parse
-from analyzers.pasted_text import on_hub
-from analyzers.progress_bar import drawn
-from analyzers.terminal import fitted, joined, print_line, printable, printable_json, terminal_width
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.options import describe, is_list, is_subject, offered, option_of, parse
+from analyzers.core.pasted_text import on_hub
+from analyzers.core.progress_bar import drawn
+from analyzers.core.report import Report
+from analyzers.core.request import PASTED, Request, request_error
+from analyzers.core.terminal import fitted, joined, print_line, printable, printable_json, terminal_width
 
 RequestT = TypeVar("RequestT", bound=Request)
 SAMPLING = ("mode", "budget", "include", "exclude", "seed")
@@ -231,7 +232,7 @@ def write(
     """
     try:
         if options.csv is not None:
-            from analyzers.tables import write_csv
+            from analyzers.core.tables import write_csv
 
             write_csv(reports, Path(options.csv))
         if options.html is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from analyzers.base import Progress
+from analyzers.core.request import Progress
 
 COMPILING = "compiling once"
 """The note of progress while loops are compiled: see `numerics.compilation`."""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers import limits
-from analyzers.atomic_files import replacing
-from analyzers.base import Report
-from analyzers.terminal import printable
+from analyzers.core import limits
+from analyzers.core.atomic_files import replacing
+from analyzers.core.report import Report
+from analyzers.core.terminal import printable
 
 if TYPE_CHECKING:
     import pandas

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from analyzers import limits
+from analyzers.core import limits
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

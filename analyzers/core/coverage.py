@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from analyzers.columns import Column, Table
+from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import plural, share
+from analyzers.core.records import Record
 from analyzers.core.rows import Shown, columns
-from analyzers.formatting import plural, share
-from analyzers.records import Record
 
 # compared: with another checkpoint; read: without one. The other classes are left out of the answer; tied copies and buffers are no loss.
 Class = Literal["compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty"]

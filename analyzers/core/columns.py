@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from analyzers.extras import extras_explained
-from analyzers.formatting import NOTHING
-from analyzers.records import Record
-from analyzers.terminal import columns
+from analyzers.core.extras import extras_explained
+from analyzers.core.formatting import NOTHING
+from analyzers.core.records import Record
+from analyzers.core.terminal import columns
 
 if TYPE_CHECKING:
     import pandas

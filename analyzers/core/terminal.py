@@ -12,8 +12,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
-from analyzers.formatting import listed, plural
-from analyzers.formatting import share as percent
+from analyzers.core.formatting import listed, plural
+from analyzers.core.formatting import share as percent
 
 __all__ = [
     "bar", "columns", "fitted", "joined", "percent", "plural", "print_line", "printable", "printable_json", "quoted",

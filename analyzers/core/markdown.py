@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from analyzers.terminal import printable
+from analyzers.core.terminal import printable
 
 # GitHub resolves entities and backslashes before it looks for mentions, issues, commits and addresses: only a character in between stops
 # it. It has no width, and is written as an entity because the Markdown is also displayed as source.

@@ -1,0 +1,139 @@
+"""Requests and progress: what every analyzer takes, and what it tells while it runs.
+
+An analyzer exports ``analyze(request, access)``, a generator of `Progress` whose last item is a `report.Report`. Closing it cancels the
+work and frees its memory.
+"""
+
+import json
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.formatting import parse_bytes
+from analyzers.core.options import Option
+from analyzers.core.pasted_text import plain_or_same
+from analyzers.core.records import Record
+
+_MAX_BUDGET_BYTES = 4_000_000_000  # The largest sample in quick mode; exact mode reads everything.
+
+
+class Progress(Record):
+    """Progress of a run: ``done`` of ``total``, counted in ``unit`` ("bytes", "tensors", "samples")."""
+
+    done: int
+    total: int
+    unit: str
+    note: str = ""
+
+
+class Request(Record):
+    """The input of an analyzer. It validates everything, for page, command line, API and MCP alike."""
+
+
+REFERENCE = (
+    "org/name, org/name@revision, its address on the Hub, sample:NAME (sample:tiny-bf16), or BASE+ADAPTER of these; "
+    "on the command line also ./folder"
+)
+# For fields that name a checkpoint, several, or a dataset: what is pasted becomes the id that it means.
+PASTED = AfterValidator(lambda value: tuple(map(plain_or_same, value)) if isinstance(value, tuple) else value and plain_or_same(value))
+PASTED_DATASET = AfterValidator(lambda value: plain_or_same(value, "dataset"))
+Reference = Annotated[str, PASTED, Field(description=f"A checkpoint: {REFERENCE} or /file.")]
+
+
+class WeightsRequest(Request):
+    """Options of the analyzers that read weights."""
+
+    mode: Annotated[Literal["quick", "exact"], Option("Mode", info="", names=("Quick: a sample", "Exact: every byte"))] = Field(
+        default="quick", description="quick: read a seeded sample of each checkpoint; exact: read everything."
+    )
+    budget: Annotated[int, Option("Budget of quick mode", info="", example="64MB", metavar="SIZE", more="also written 64MB")] = Field(
+        default=limits.DEFAULT_BUDGET_BYTES, strict=True, description="Bytes of weights to sample from each checkpoint, in quick mode."
+    )
+    include: Annotated[str | None, Option("Only tensors whose name matches (regular expression)", info="", example="mlp", metavar="RE")] = (
+        Field(default=None, description="Only tensors whose name matches this regular expression (default: all).")
+    )
+    exclude: Annotated[str | None, Option("Exclude tensors whose name matches", info="", example="embed", metavar="RE")] = Field(
+        default=None, description="No tensors whose name matches this regular expression."
+    )
+    subfolder: Annotated[str | None, Option("Folder inside the repository", info="", example="unet")] = Field(
+        default=None, description="Only the weights in this folder of the repository."
+    )
+    seed: Annotated[int, Option("Seed of the sample", info="")] = Field(
+        default=0, ge=0, lt=2**63, strict=True, description="Seed of the sample."
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], Option(site=False)] = Field(
+        default="auto", description="Where to count; auto: the CPU."
+    )
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _budget_in_bytes(cls, budget: Any) -> Any:
+        return parse_bytes(budget) if isinstance(budget, str) else budget
+
+    @field_validator("budget")
+    @classmethod
+    def _budget_in_range(cls, budget: int) -> int:
+        if not 1 <= budget <= _MAX_BUDGET_BYTES:
+            raise ValueError(f"the budget must be from 1 byte to {_MAX_BUDGET_BYTES:,} bytes, not {budget:,}")
+        return budget
+
+    @field_validator("include", "exclude", "subfolder")
+    @classmethod
+    def _short(cls, text: str | None) -> str | None:
+        if text is not None and len(text) > limits.FILTER_LENGTH:
+            raise ValueError(f"a filter may have at most {limits.FILTER_LENGTH:,} characters, not {len(text):,}")
+        return text or None
+
+    @model_validator(mode="after")
+    def _exact_has_no_budget(self) -> Self:
+        if self.mode == "exact" and self.budget != limits.DEFAULT_BUDGET_BYTES:
+            raise ValueError("exact mode reads everything: give either --exact or a budget")
+        return self
+
+    def resolved(self, device: str) -> dict[str, Any]:
+        """Return the options that enter a report's id: the mode, and those not at their default. device: where the run counts."""
+        options = self.model_dump(exclude={"model", "base", "tuned", "device"}, exclude_defaults=True)
+        return options | {"mode": self.mode} | ({"device": device} if device != "cpu" else {})
+
+
+# Requirements by the type of pydantic's error; for other types pydantic's own message is good enough.
+_MUST_BE = {
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt:,}",
+    "string_too_long": "at most {max_length:,} characters long",
+    "greater_than_equal": "at least {ge:,}",
+    "less_than_equal": "at most {le:,}",
+    "less_than": "less than {lt:,}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "text",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+}
+
+
+def request_error(error: ValidationError) -> InvalidRequest:
+    """Convert a request model's validation error to one sentence for the user."""
+    first = error.errors(include_url=False)[0]
+    name = ""
+    for part in first["loc"]:  # ("pairs", 0, "output") -> "output of entry 1 of pairs"
+        name = (f"entry {part + 1}" if isinstance(part, int) else part) + (f" of {name}" if name else "")
+    if name and first["type"] in _MUST_BE:
+        return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
+    if name and first["type"] in ("string_too_short", "too_short") and first["input"] == "":
+        return InvalidRequest(f"{name} is empty: give it a value, or omit it.")
+    message = first["msg"].removeprefix("Value error, ")
+    if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", message)):
+        return InvalidRequest(f"{name}: {message}.")
+    return InvalidRequest(f"{message}." if name and message.startswith(name) else f"{message[:1].upper()}{message[1:]}.")
+
+
+def _instead_of(given: object) -> str:
+    """Write the given value after ", not", if it is short enough to be shown."""
+    if isinstance(given, str):
+        return f", not {json.dumps(given[:40])}"
+    short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= 64)
+    return f", not {given}" if short else ""

@@ -17,14 +17,13 @@ class Analyzer:
     """One analyzer. Its modules are given by name and imported when needed: no command imports torch or Gradio without using it.
 
     name: the command, the API endpoint, the key in the library and the address of its page. question: what it answers, for ``--help``.
-    package: exports ``analyze``, ``NameRequest`` and ``NameReport``. Its modules: ``command``, the options of the command line; for its
-    reports ``sentences`` (``headline``, ``next_step``), ``columns`` (``TABLES``) and ``text`` (``one``, for a terminal).
+    package: exports ``analyze``, ``NameRequest`` and ``NameReport``. Its modules: ``command``, the options of the command line, and
+    ``words``, its templates and tiles.
     title, short: of its page, on a wide and on a narrow screen. home: its page is the app's first.
     components: the package, by default ``components.name``, with the modules ``form`` (as typed, as a link, as a command, for programs, the
     ``COST`` of a run), ``page``, ``result`` (the layout of the page and of documents) and ``methods``.
     runs_model: it runs the model; else it reads weights. many: a call may name several models, by the endpoint ``NAME_many``.
     shown_by: the analyzer whose page answers this question too; this one has none of its own, and its address leads there.
-    aliases: former names of the endpoint.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Analyzer:
     runs_model: bool = False
     many: bool = False
     shown_by: str = ""
-    aliases: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
@@ -65,7 +63,7 @@ class Analyzer:
         return version
 
     def module(self, name: str) -> Any:
-        """Import a module of the package: "command", "sentences", "columns" or "text"."""
+        """Import a module of the package: "command" or "words"."""
         return import_module(f"{self.package}.{name}")
 
     def component(self, name: str) -> Any:
@@ -84,7 +82,6 @@ ANALYZERS = {
             short="Passport",
             home=True,
             many=True,
-            aliases=("inspect",),
         ),
         Analyzer(
             name="sparsity",

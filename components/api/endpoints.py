@@ -40,7 +40,7 @@ _EVERY_SECONDS = 0.25
 
 
 def endpoints() -> Iterator[Endpoint]:
-    """Yield ``NAME`` and ``NAME_summary`` of each analyzer, ``NAME_many`` if it takes several models, and aliases under former names."""
+    """Yield ``NAME`` and ``NAME_summary`` of each analyzer and ``NAME_many`` if it takes several models."""
     for analyzer in ANALYZERS.values():
         form = analyzer.component("form")
         described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
@@ -48,11 +48,9 @@ def endpoints() -> Iterator[Endpoint]:
         about, queue = f"{form.ABOUT} {_READ_AS}", kind_of(analyzer.name)
         long = f"{about} The full report is long: agents, call {analyzer.name}_summary first."
         yield Endpoint(endpoint(analyzer, f"{analyzer.name}_summary", in_short), f"{about} {_SUMMARY}", described, "summary", queue)
-        for name in (analyzer.name, *analyzer.aliases):
-            former = name != analyzer.name
-            yield Endpoint(endpoint(analyzer, name), long, described, "report", queue, former)
-            if analyzer.many:
-                yield Endpoint(many(analyzer, f"{name}_many"), f"{long} {_MANY}", described, "reports", queue, former)
+        yield Endpoint(endpoint(analyzer), long, described, "report", queue)
+        if analyzer.many:
+            yield Endpoint(many(analyzer), f"{long} {_MANY}", described, "reports", queue)
 
 
 def add_endpoints(app: gr.Blocks) -> None:
@@ -93,8 +91,8 @@ def in_short(report: Report) -> dict[str, Any]:
     }
 
 
-def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
-    """Make the endpoint ``name`` of an analyzer for several models with the same options."""
+def many(analyzer: Analyzer) -> Callable[..., Iterator[Any]]:
+    """Make the endpoint of an analyzer for several models with the same options."""
 
     def answer(*values: Any, **named: Any) -> Iterator[Any]:
         started = time.monotonic()
@@ -116,7 +114,7 @@ def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
 
     types: Parameters = {"models": (list[str], REQUIRED)} | _parameters(analyzer)
     del types["model"]
-    named: Callable[..., Iterator[Any]] = with_parameters(answer, name or f"{analyzer.name}_many", types, Iterator[Any])
+    named: Callable[..., Iterator[Any]] = with_parameters(answer, f"{analyzer.name}_many", types, Iterator[Any])
     return named
 
 

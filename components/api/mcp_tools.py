@@ -1,6 +1,6 @@
 """Serves the endpoints as MCP tools over streamable HTTP, with progress and its total, and answers as JSON text.
 
-Gradio's own MCP server counts notifications instead of progress, reports the version of the package mcp, and lists former names as tools.
+Gradio's own MCP server counts notifications instead of progress, and reports the version of the package mcp.
 """
 
 import json
@@ -49,7 +49,7 @@ class Tools:
     """An MCP server, as an ASGI application. It is stateless: a call ends when its client disconnects."""
 
     def __init__(self) -> None:
-        public = [each for each in (*endpoints.endpoints(), *library_endpoints.endpoints()) if not each.former]
+        public = [*endpoints.endpoints(), *library_endpoints.endpoints()]
         self._endpoints = {each.name: each for each in public}
         self.listed = [types.Tool(name=each.name, description=each.about, inputSchema=_schema(each)) for each in public]
         self._server: Server[Any, Request] = Server("Mantissa", __version__, _INSTRUCTIONS)

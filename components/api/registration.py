@@ -18,8 +18,7 @@ class Endpoint(NamedTuple):
     """A function for programs, registered under its name.
 
     about: what it answers; parameters: a one-line description by name; returns: the name of its output; queue: the queue of its jobs,
-    None if it answers at once; former: whether it only serves clients of an earlier version, and is hidden from agents. A generator
-    yields progress, then the answer.
+    None if it answers at once. A generator yields progress, then the answer.
     """
 
     function: Callable[..., Any]
@@ -27,7 +26,6 @@ class Endpoint(NamedTuple):
     parameters: Mapping[str, str]
     returns: str
     queue: JobQueue | None = None
-    former: bool = False
 
     @property
     def name(self) -> str:

@@ -43,7 +43,7 @@ def of_report(report: Report) -> bytes:
     checkpoint = getattr(report, "checkpoint", None)
     version = commit(checkpoint) if checkpoint is not None else ""
     subject = " → ".join(report.subject().values()) + (f" @ {version}" if version else "")
-    return _card(layout.title, subject, layout.summary(report), plots[0].draw(report) if plots else None, verdicts, report.suffix())
+    return _card(layout.title, subject, report.answer.text, plots[0].draw(report) if plots else None, verdicts, report.suffix())
 
 
 @lru_cache(32)
@@ -64,7 +64,7 @@ def _card(
 ) -> bytes:
     """Draw a card.
 
-    reach: the part of ``said``, at its end, on an answer that does not cover everything; on separate lines, since a long answer is cut.
+    reach: how far ``said`` reaches, on separate lines, since a long answer is cut.
     """
     from PIL import Image, ImageDraw
 
@@ -80,7 +80,7 @@ def _card(
         if result:
             top = _write(canvas, top, shown(subject, 90), LIGHT["dim"], _font(_SMALL + 4), 1)
         size = _SAID if result else _SAID + 22
-        said = shown(said.removesuffix(reach), 1_000)
+        said = shown(said, 1_000)
         if len(list(_wrapped(said, _font(size, "Bold")))) > _SAID_LINES:
             size = int(size * 0.72)
         top = _write(canvas, top, said, LIGHT["ink"], _font(size, "Bold"), _SAID_LINES + 1)

@@ -69,7 +69,7 @@ def test_dtype_returns_the_report_of_a_sample(client: Client) -> None:
 )
 def test_bad_arguments_get_one_sentence(client: Client, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(AppError, match=said) as caught:
-        client.predict(**arguments, api_name="/inspect")
+        client.predict(**arguments, api_name="/dtype")
     assert "Traceback" not in str(caught.value)
 
 
@@ -84,8 +84,7 @@ def test_the_block_of_the_documentation_runs(offline: str) -> None:
 
 
 def test_the_endpoints_have_typed_names(client: Client) -> None:
-    # the first two by their former names
-    for name, first in (("/inspect", "model"), ("/inspect_many", "models"), ("/dtype", "model"), ("/dtype_many", "models")):
+    for name, first in (("/dtype", "model"), ("/dtype_many", "models")):
         parameters = {each["parameter_name"]: each["python_type"]["type"] for each in _described(client, name)}
         assert list(parameters) == [first, "mode", "budget", "include", "exclude", "subfolder", "seed", "quantize"]
         assert parameters["seed"] == "int"
@@ -106,7 +105,7 @@ def test_sparsity_returns_the_report_of_a_pair_and_one_sentence_for_what_is_none
 
 
 def test_inspect_many_returns_a_report_or_a_sentence_each(client: Client) -> None:
-    found = client.predict(models=["sample:tiny-fp32", "no!such", "sample:tiny-bf16"], include="mlp", api_name="/inspect_many")
+    found = client.predict(models=["sample:tiny-fp32", "no!such", "sample:tiny-bf16"], include="mlp", api_name="/dtype_many")
     assert DtypeReport.model_validate(found[0]).selected_tensors == 12
     assert found[1]["model"] == "no!such"
     assert "not a model id" in found[1]["error"]
@@ -127,8 +126,8 @@ def test_the_library_is_read_by_name(client: Client) -> None:
 
 
 def test_a_report_is_stored_and_read_back_as_it_was(client: Client) -> None:
-    report = client.predict(model="sample:tiny-bf16", include="mlp", api_name="/inspect")
-    assert client.predict(model="sample:tiny-bf16", include="mlp", api_name="/inspect") == report
+    report = client.predict(model="sample:tiny-bf16", include="mlp", api_name="/dtype")
+    assert client.predict(model="sample:tiny-bf16", include="mlp", api_name="/dtype") == report
     assert client.predict(id=report["id"], api_name="/stored_result") == report
     rows = client.predict(analyzer="dtype", api_name="/find_results")["rows"]
     assert report["id"] in [row["result"]["id"] for row in rows]
@@ -179,11 +178,11 @@ def test_too_few_values_are_counted(client: Client, offline: str, endpoint: str)
 @pytest.mark.parametrize("values", [["sample:tiny-bf16"], ["sample:tiny-bf16", "quick", 64_000_000, None]])
 def test_missing_last_values_are_their_defaults(client: Client, offline: str, values: list[Any]) -> None:
     """A script may send what an earlier version asked for."""
-    url = f"{offline}/gradio_api/call/inspect"
+    url = f"{offline}/gradio_api/call/dtype"
     event = json.loads(_sent(url, {"data": values}))["event_id"]
     with urllib.request.urlopen(f"{url}/{event}", timeout=120) as answer:
         report = json.loads(answer.read().decode().rsplit("data: ", 1)[1])[0]
-    assert report["id"] == client.predict("sample:tiny-bf16", api_name="/inspect")["id"]
+    assert report["id"] == client.predict("sample:tiny-bf16", api_name="/dtype")["id"]
 
 
 @pytest.mark.parametrize("endpoint", ["inspect", "consensus", "conflict"])
@@ -206,27 +205,27 @@ def test_an_endpoint_that_is_not_there(offline: str) -> None:
         assert _status(f"{offline}/gradio_api/call/{name}", {"data": []}) in (NO_ENDPOINT, (404, b'{"detail":"Not Found"}'))
     for number in (-1, 99_999, 10**30):
         call = {"fn_index": number, "data": [CANARY], "session_hash": CANARY}
-        for path in ("queue/join", "run/predict", "run/inspect", "api/predict/"):
+        for path in ("queue/join", "run/predict", "run/dtype", "api/predict/"):
             assert _status(f"{offline}/gradio_api/{path}", call) == NO_ENDPOINT
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("call/inspect", CANARY.encode()),
-        ("call/inspect", b"[" * 100_000),
-        ("call/inspect", [CANARY]),
-        ("call/inspect", b'{"data": "\\ud800"}'),
-        ("call/inspect", b'{"data": {"a": 1e400}}'),
-        ("call/inspect", {"data": CANARY}),
-        ("call/inspect", {"data": {"model": CANARY}}),
-        ("call/inspect", {"data": ["sample:tiny-bf16"] * 8, "session_hash": [CANARY]}),
+        ("call/dtype", CANARY.encode()),
+        ("call/dtype", b"[" * 100_000),
+        ("call/dtype", [CANARY]),
+        ("call/dtype", b'{"data": "\\ud800"}'),
+        ("call/dtype", b'{"data": {"a": 1e400}}'),
+        ("call/dtype", {"data": CANARY}),
+        ("call/dtype", {"data": {"model": CANARY}}),
+        ("call/dtype", {"data": ["sample:tiny-bf16"] * 8, "session_hash": [CANARY]}),
         ("queue/join", {"data": [CANARY]}),
         ("queue/join", {"fn_index": CANARY, "data": []}),
         ("queue/join", {"fn_index": True, "data": []}),
         ("queue/join", b'{"fn_index": 1e400, "data": [], "session_hash": "x"}'),
         ("run/predict", b'{"fn_index": NaN, "data": []}'),
-        ("call/v2/inspect", {"model": "sample:tiny-bf16", CANARY: CANARY}),
+        ("call/v2/dtype", {"model": "sample:tiny-bf16", CANARY: CANARY}),
         ("cancel", {"session_hash": CANARY}),
         ("reset", {"event_id": [CANARY]}),
     ],
@@ -236,7 +235,7 @@ def test_what_is_no_call_gets_a_sentence_that_repeats_nothing(offline: str, path
     assert status == 422 and said.endswith(b'."}') and b"/gradio_api/info" in said and CANARY.encode() not in said
 
 
-@pytest.mark.parametrize("path", [f"queue/data?session_hash={CANARY}x", f"call/inspect/{CANARY}", f"call/v2/inspect/{CANARY}"])
+@pytest.mark.parametrize("path", [f"queue/data?session_hash={CANARY}x", f"call/dtype/{CANARY}", f"call/v2/dtype/{CANARY}"])
 def test_a_session_or_call_that_is_not_there(offline: str, path: str) -> None:
     with pytest.raises(HTTPError) as caught:
         urllib.request.urlopen(f"{offline}/gradio_api/{path}", timeout=120)
@@ -269,7 +268,7 @@ def test_a_full_queue_of_one_kind_leaves_room_in_the_others(tmp_path: Path) -> N
             assert {status for status, _ in calls} == {200, 503}
             assert calls[-1][1] == b'{"detail":"Too many calls are waiting already: try again later."}'
             assert asked.predict(model="sample:tiny-bf16", api_name="/consensus") is not None
-            assert asked.predict(model="sample:tiny-bf16", api_name="/inspect")["checkpoint"]["ref"] == "sample:tiny-bf16"
+            assert asked.predict(model="sample:tiny-bf16", api_name="/dtype")["checkpoint"]["ref"] == "sample:tiny-bf16"
         assert _status(f"{url}/gradio_api/call/conflict", data)[0] == 200  # there is room again
 
 
@@ -313,7 +312,7 @@ def test_nothing_of_a_malformed_call_is_in_the_log(offline: str, offline_folder:
 
     with ThreadPoolExecutor() as visitors:
         list(visitors.map(send, ([], [CANARY], [CANARY] * 40, [{CANARY: CANARY}] * 4, {"a": CANARY}, CANARY)))
-    _sent(f"{offline}/gradio_api/call/inspect", CANARY.encode())
+    _sent(f"{offline}/gradio_api/call/dtype", CANARY.encode())
     call = {"name": "consensus", "arguments": {"model": [CANARY], CANARY: CANARY}}
     _sent(f"{offline}/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
     with urllib.request.urlopen(f"{offline}/gradio_api/queue/data?session_hash={CANARY}", timeout=120) as answer:

@@ -55,9 +55,8 @@ def test_every_endpoint_is_a_tool_that_says_what_it_does(offline: str) -> None:
     server, tools = _ask(offline, describe)
     assert (server.serverInfo.name, server.serverInfo.version) == ("Mantissa", mantissa.__version__)
     assert "dtype_summary" in (server.instructions or "")
-    former = {"/inspect", "/inspect_many"}
     endpoints = program(offline).view_api(return_format="dict")["named_endpoints"]
-    described = {name.lstrip("/"): [each["parameter_name"] for each in endpoints[name]["parameters"]] for name in endpoints.keys() - former}
+    described = {name.lstrip("/"): [each["parameter_name"] for each in endpoints[name]["parameters"]] for name in endpoints}
     assert {tool.name: list(tool.inputSchema["properties"]) for tool in tools} == described
     for tool in tools:
         assert len(tool.description or "") > 60 and "Yields" not in (tool.description or "")

@@ -1,6 +1,6 @@
 """A model in memory is counted where its tensors are, with the answer that reading them gives."""
 
-import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -8,11 +8,11 @@ import torch
 
 import mantissa
 from analyzers.checkpoints import stream
-from analyzers.dtype_detection import count
+from analyzers.numerics import Accumulator
 from tests.comparison.differences import differences
 
 # Functions have the names of these modules.
-analyze, streams = sys.modules["analyzers.dtype_detection.analyze"], sys.modules["analyzers.checkpoints.reading.stream"]
+analyze, streams = import_module("analyzers.dtype_detection.analyze"), import_module("analyzers.checkpoints.reading.stream")
 
 
 def asked(state: dict[str, torch.Tensor]) -> Any:
@@ -34,8 +34,13 @@ def test_the_answer_is_the_same(dtype: str, columns: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(streams, "_READ", 1000)
     monkeypatch.setattr(streams, "_ON_DEVICE", 1 << 16)
     counted: list[Any] = []
-    real = count.Accumulator.update
-    monkeypatch.setattr(count.Accumulator, "update", lambda self, codes: counted.append(codes) or real(self, codes))
+    real = Accumulator.update
+
+    def update(self: Accumulator, codes: Any) -> None:
+        counted.append(codes)
+        real(self, codes)
+
+    monkeypatch.setattr(Accumulator, "update", update)
     # The CPU adds the squares of a million fp32 values one after the other.
     differing = list(differences(expected, asked(state), 1e-9 if dtype == "float32" else 1e-12))
     # The odds of a grid are of the pieces in which a tensor is read: smaller ones are more, with scales of their own.

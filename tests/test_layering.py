@@ -78,8 +78,6 @@ LIBRARIES = {
         lazily=(
             "analyzers.numerics.torch_kernels",
             "analyzers.numerics.torch_pairs",
-            "analyzers.numerics.torch_rows",
-            "analyzers.parents.count_on_device",
             "analyzers.numerics.device",
             "analyzers.numerics.stream_buffer",
             "analyzers.update_sparsity.spectral",

@@ -181,7 +181,7 @@ class _Comparison:
         forward, backward = self._search(keys, self._request.mode), self._search(exchanged, self._request.mode)
         planned = forward.prepare(self._request.budget)
         shared = SharedPlan(planned.alignment, planned.plan, (1, 0))
-        mirror = backward.prepare(shared=shared) if len(self._pinned) > 1 and not planned.left_on else None
+        mirror = backward.prepare(shared=shared) if len(self._pinned) > 1 else None
         both = (backward, mirror) if mirror is not None and mirror.shared else None
         report = yield from self._read(keys, forward, planned, both, exchanged)
         if len(self._pinned) == 1 or report.verdict in ("same-weights", "unrelated", "undecided"):
@@ -219,7 +219,7 @@ class _Comparison:
         """
         order = tuple(keys.index(key) for key in compared)
         comparison = self._shared_comparison(compared, SharedPlan(planned.alignment, planned.plan, order)) if compared else None
-        if planned.left_on or (exchanged is None and comparison is None):
+        if exchanged is None and comparison is None:
             yield from self._follow(search, search.read(planned))
             return search.report(search.start)
         sides, names = [self._sides[key] for key in keys], ["Model", *side_names(len(keys) - 1)]

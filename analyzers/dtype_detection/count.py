@@ -15,7 +15,6 @@ from analyzers.numerics import Accumulator, BitHistogram
 from analyzers.numerics.few_significands import RUN, RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.formats import BF16, FP16, FP32, FP64
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
-from analyzers.numerics.torch_rows import exact_rows
 
 # The dtypes whose runs of neighbours are examined for a scaled fp8 grid.
 _FORMATS = {"F64": FP64, "F32": FP32, "F16": FP16, "BF16": BF16}
@@ -85,8 +84,9 @@ class SpanCounter:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as, self._device if span.count >= _FEW else "cpu")
             accumulator.update(chunk.codes)
             if span.tensor.dtype in _FORMATS:
-                self._runs(span, chunk, counted)
-                self._rows(span.tensor, chunk, counted)
+                here = replace(chunk, sides=(_read(chunk.codes),)) if span.tensor.dtype in ROW_EVIDENCE else chunk
+                self._runs(span, here, counted)
+                self._rows(span.tensor, here, counted)
             if grids is not None and not grids.done:
                 _search(grids, span.tensor, chunk)
                 counted.grids = grids.found
@@ -133,10 +133,7 @@ class SpanCounter:
         need = ROW_EVIDENCE.get(tensor.dtype)
         if need is None or len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or len(chunk.codes) % row:
             return
-        if not isinstance(chunk.codes, np.ndarray):
-            rows = exact_rows(chunk.codes, row, need)
-        else:
-            rows = exact_rows32(chunk.codes, row, need) if tensor.dtype == "F32" else (exact_rows16(chunk.codes, row, need), 0)
+        rows = exact_rows32(chunk.codes, row, need) if tensor.dtype == "F32" else (exact_rows16(chunk.codes, row, need), 0)
         for name, number in zip(("bf16", "fp16"), rows, strict=True):
             counted.exact_rows[name] = counted.exact_rows.get(name, 0) + number
 
@@ -150,5 +147,5 @@ def _search(grids: GridSearch, tensor: Tensor, chunk: Chunk) -> None:
 
 
 def _read(patterns: Any) -> NDArray[Any]:
-    """Patterns of a device, as unsigned integers."""
-    return np.asarray(patterns.cpu()).view(f"u{patterns.element_size()}")
+    """Return patterns as unsigned integers, copied from their device."""
+    return patterns if isinstance(patterns, np.ndarray) else patterns.cpu().numpy().view(f"u{patterns.element_size()}")

@@ -1,7 +1,6 @@
 """Records which rows and columns of a matrix changed, and how much the changes of several checkpoints overlap."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,6 @@ class ChangedPositions:
         self._whole_rows = 0
         self._split_rows: set[int] = set()  # rows cut by the end of a chunk, which other chunks may also contain
         self._columns = np.zeros(columns, dtype=np.bool_) if columns <= MOST_COLUMNS else None
-        self._on_device: Any = None  # rows, and columns
 
     @property
     def changed_rows(self) -> int:
@@ -35,15 +33,8 @@ class ChangedPositions:
         """Number of columns with a change."""
         return None if self._columns is None else int(np.count_nonzero(self._columns))
 
-    def update(self, changed: Any, start: int) -> None:
-        """Add the changes of elements (n,) of the matrix, row-major from element ``start`` on. Of a tensor, `take` reads what was found."""
-        if not isinstance(changed, np.ndarray):
-            if start % self.columns == 0 and len(changed) % self.columns == 0 and self._columns is not None:
-                matrix = changed.reshape(-1, self.columns)
-                rows, columns = self._on_device or (0, matrix[0])
-                self._on_device = rows + matrix.any(1).sum(), columns | matrix.any(0)
-                return
-            changed = changed.cpu().numpy()
+    def update(self, changed: Mask, start: int) -> None:
+        """Add the changes of elements (n,) of the matrix, row-major from element ``start`` on."""
         at = 0
         while at < changed.size:
             row, column = divmod(start + at, self.columns)
@@ -61,14 +52,6 @@ class ChangedPositions:
                 if self._columns is not None:
                     self._columns |= matrix.any(axis=0)
                 at += matrix.size
-
-    def take(self) -> None:
-        """Read what was found on a device."""
-        if self._on_device is not None and self._columns is not None:
-            rows, columns = self._on_device
-            self._whole_rows += int(rows)
-            self._columns |= columns.cpu().numpy()
-            self._on_device = None
 
     def merge(self, other: "ChangedPositions") -> None:
         """Add the changes found by ``other`` in other chunks of the same matrix."""

@@ -9,12 +9,11 @@ from analyzers.core.errors import InvalidRequest
 Device = Literal["cpu", "cuda"]
 
 
-def choose_device(requested: Literal["auto", "cpu", "cuda"], held: Collection[str] = (), pairs: bool = False) -> Device:
-    """Return the device to count on. held: the devices of the models, if all of them are in memory; pairs: of values are compared.
+def choose_device(requested: Literal["auto", "cpu", "cuda"], held: Collection[str] = ()) -> Device:
+    """Return the device to count on. held: the devices of the models, if all of them are in memory.
 
-    "auto" is CUDA if all held models are there; else, if ``accelerate launch`` started the process and gave it a CUDA device, the faster of
-    both, as measured; else the CPU, which keeps up with any disk or network without importing torch. Raises InvalidRequest for "cuda" if
-    there is no CUDA device.
+    "auto" is CUDA if all held models are there, or if ``accelerate launch`` started the process and gave it a CUDA device; else the CPU,
+    which keeps up with any disk or network without importing torch. Raises InvalidRequest for "cuda" if there is no CUDA device.
     """
     if requested == "auto" and set(held) == {"cuda"}:
         return "cuda"
@@ -23,9 +22,7 @@ def choose_device(requested: Literal["auto", "cpu", "cuda"], held: Collection[st
     if requested == "auto":
         from accelerate import PartialState
 
-        from analyzers.numerics.device_rates import faster_device
-
-        return faster_device(pairs) if PartialState().device.type == "cuda" else "cpu"
+        return "cuda" if PartialState().device.type == "cuda" else "cpu"
     import torch
 
     if not torch.cuda.is_available():

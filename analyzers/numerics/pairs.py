@@ -71,9 +71,7 @@ class PairCounter:
         if "F64" in self._dtypes:
             self._count_fp64(base, tuned, changed)
         elif self._device == "cuda" or not isinstance(base, np.ndarray):
-            self._count_on_device(base, tuned)
-            if changed is not None:
-                changed[:] = self.changed(base, tuned).cpu().numpy()
+            self._count_on_device(base, tuned, changed)
         else:
             self._count_fp32(base, tuned, changed)
 
@@ -88,13 +86,7 @@ class PairCounter:
             self._tables.add_others(taken.values - taken.nonfinite - (taken.differ - nonfinite_differ), taken.nonfinite)
         return taken
 
-    def changed(self, base: Any, tuned: Any) -> Any:
-        """(n,) whether the bf16 values of pairs that were counted on a device differ, as a tensor there."""
-        from analyzers.numerics.torch_kernels import on_device
-
-        return self._on_device.changed(*(on_device(codes, self._device) for codes in (base, tuned)))
-
-    def _count_on_device(self, base: Any, tuned: Any) -> None:
+    def _count_on_device(self, base: Any, tuned: Any, changed: NDArray[np.bool_] | None) -> None:
         from analyzers.numerics.torch_kernels import on_device
         from analyzers.numerics.torch_pairs import DevicePairs
 
@@ -102,6 +94,8 @@ class PairCounter:
         if self._on_device is None:
             self._on_device = DevicePairs(self._dtypes, self._eta, self._tables is not None, base.device)
         self._on_device.update(base, tuned)
+        if changed is not None:
+            changed[:] = self._on_device.changed(base, tuned).cpu().numpy()
 
     def _take_from_device(self) -> None:
         from analyzers.numerics.torch_pairs import ABSOLUTE, SHARE, first_bin

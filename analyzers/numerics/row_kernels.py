@@ -41,15 +41,6 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def informative_rows(codes: NDArray[Any], row: int, mantissa: int, exponent: int, need: int, beyond: int, low: int) -> NDArray[np.bool_]:
-    """Return which of the rows are informative: see `_is_informative`. codes: (n,) whole rows of ``row`` elements."""
-    told = np.zeros(codes.size // row, dtype=np.bool_)
-    for i in range(told.size):
-        told[i] = _is_informative(codes[i * row : (i + 1) * row], mantissa, exponent, need, beyond, low)
-    return told
-
-
-@njit(nogil=True, cache=True)
 def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
     for code in codes:  # noqa: SIM110 - numba compiles no generators
         if code & 0xFFFF != 0 and code & 0x7FFFFFFF < 0x7F800000:

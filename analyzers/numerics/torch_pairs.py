@@ -14,7 +14,7 @@ from analyzers.numerics.conversions import fp32_table
 from analyzers.numerics.pair_kernels import COUNTS, RELATIVE, STEP_BINS, SUMS
 from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
-_SORTED = 8 << 20  # Pairs sorted at once, which takes 24 bytes for each.
+_SORTED = 8 << 20  # Pairs sorted at once, which takes 24 bytes for each, or compared for a mask.
 _AT_ONCE = 1 << 20  # Pairs counted at once, which takes some 130 bytes for each.
 _LANES = 1024  # Copies of a frequent bin, because atomic additions to one bin are serialized.
 
@@ -62,8 +62,11 @@ class DevicePairs:
 
     def changed(self, base: Any, tuned: Any) -> Any:
         """Return the mask (n,) of pairs whose bf16 values differ, on the device."""
-        w, v = (self._fp32(i, each).view(self._torch.float32).bfloat16() for i, each in enumerate((base, tuned)))
-        return (w != v) & ~(w.isnan() & v.isnan())
+        masks = []
+        for sides in zip(base.split(_SORTED), tuned.split(_SORTED), strict=True):
+            w, v = (self._fp32(i, each).view(self._torch.float32).bfloat16() for i, each in enumerate(sides))
+            masks.append((w != v) & ~(w.isnan() & v.isnan()))
+        return self._torch.cat(masks)
 
     def take(self) -> tuple[NDArray[np.int64], NDArray[np.float64], float, list[NDArray[np.int64]], NDArray[np.int64]]:
         """Return counts, sums, the base's sum of squares, the histograms of `ABSOLUTE` and `SHARE`, and that of steps; reset all.

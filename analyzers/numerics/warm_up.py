@@ -13,7 +13,7 @@ from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
 from analyzers.numerics.piece_kernels import BF16, F16, SUMS, count_casts, count_pieces, multiply_pieces, screen_pieces
 from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
-from analyzers.numerics.row_kernels import exact_rows16, exact_rows32, informative_rows
+from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from analyzers.numerics.sign_kernels import centred_signs, remove_peaks
 
 
@@ -53,6 +53,4 @@ def warm_up() -> None:
     sizes(matrix, matrix)
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
-    informative_rows(zeros["F16"], 128, 10, 5, 10, 0, 3)
-    informative_rows(zeros["F32"], 128, 23, 8, 8, 0, 16)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))

@@ -31,7 +31,6 @@ from analyzers.parents.combination import Fitted, fit_rows
 from analyzers.parents.construction import made
 from analyzers.parents.conversion import Examination
 from analyzers.parents.count import Chance, Counter, is_matrix
-from analyzers.parents.count_on_device import DeviceCounter
 from analyzers.parents.difference_rank import Differences, measure
 from analyzers.parents.evidence import evidence, notes, reading_notes
 from analyzers.parents.facts import RELATED_LAYER, Facts, is_odd, proven, related
@@ -82,7 +81,7 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
 class Pass:
     """What is read of the model and the candidates ``numbers``, and what counts it.
 
-    left_on: the device on which tensors stay; shared: whether it is read by the plan of another comparison.
+    shared: whether it is read by the plan of another comparison.
     """
 
     numbers: Sequence[int]
@@ -90,7 +89,6 @@ class Pass:
     plan: Plan
     counter: Counter
     collector: Collector
-    left_on: str
     shared: bool
 
 
@@ -113,9 +111,6 @@ class Search:
         self._request, self._sides, self._sources, self._notes, self._largest = request, opened.sides, opened.sources, opened.notes, largest
         self._names = ["Model", *side_names(len(opened.sources))]
         self._numbers = list(range(1, len(opened.sides)))
-        held = {getattr(side.repository, "device", "cpu") for side in opened.sides}
-        in_place = request.mode == "exact" and request.device != "cpu" and held == {"cuda"}
-        self._device = "cuda" if in_place else ""  # where tensors in memory are counted
         self._matching = matching or Matching(request.include, request.exclude)
         self._rows: dict[int, Candidate] = {}
         self._coverage: dict[int, tuple[Coverage, Coverage]] = {}
@@ -207,34 +202,31 @@ class Search:
         alignment = self._matching.align(sides, names, mode == "exact")
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
-        left_on, plan = self._device if mode == "exact" else "", shared.of(alignment) if shared is not None else None
+        plan = shared.of(alignment) if shared is not None else None
         is_shared = plan is not None
         if plan is None:
             budget = self._matching.remaining_budget(budget, sides)
-            plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed, bool(left_on))
+            plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed)
         check_size(self.nbytes + plan.nbytes, self._largest)
         fit = len(numbers) <= FITTED
         elements = sum(span.count for span in plan.spans)
         keep = min(1.0, _KEPT_NUMBERS / len(sides) / max(1, elements)) if fit else 0.0
         counter = Counter(alignment, len(numbers), fit, keep, elements)
-        return Pass(numbers, alignment, plan, counter, Collector(alignment, plan, len(numbers)), left_on, is_shared)
+        return Pass(numbers, alignment, plan, counter, Collector(alignment, plan, len(numbers)), is_shared)
 
     def _stream(self, planned: Pass, note: str) -> Iterator[Progress]:
         """Read the model and the candidates at the same positions and count."""
         plan = planned.plan
         before, requests, reading = self.nbytes, self.requests, perf_counter() - self._reading
         yield self._progress(plan.nbytes, note)
-        work = planned.counter if not planned.left_on else DeviceCounter(planned.counter)
         sides, names = [self._sides[number] for number in (0, *planned.numbers)], [self._names[number] for number in (0, *planned.numbers)]
-        with closing(stream(sides, plan.spans, work, names, planned.left_on)) as steps:  # type: ignore[type-var]
+        with closing(stream(sides, plan.spans, planned.counter, names)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     planned.collector.add(step.span, step.result)
                 self.nbytes, self.requests = before + step.bytes_read, requests + step.requests
                 self._reading = perf_counter() - reading
                 yield self._progress(before + plan.nbytes, note)
-        if isinstance(work, DeviceCounter):
-            work.settle()
 
     def add_read(self, nbytes: int, requests: int, seconds: float) -> None:
         """Add to what was read: a pass that others counted too."""
@@ -351,7 +343,7 @@ class Search:
             coverage=self._coverages(order[0], stack),
             conversion=tuple(first_rows(conversion)),
             timing=Timing.since(start, self.nbytes, self._reading),
-            environment=environment(self._device or "cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
+            environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
         if len(conversion) > len(report.conversion):
             report.keep_rows("conversion", lambda: conversion)
@@ -452,7 +444,7 @@ class Search:
         """Return the content of the report's id: resolved commits and the options that differ from their defaults."""
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
         source = "+".join(sorted(set(self._sources)))
-        options = self._request.model_copy(update={"suggested": ()}).resolved(self._device or "cpu")
+        options = self._request.model_copy(update={"suggested": ()}).resolved("cpu")
         return options | {"model": named[0], "candidates": named[1:], "source": source}
 
 

@@ -1,8 +1,7 @@
 """Counts statistics of the values of a model X and its candidates P_1 to P_m, read at the same positions.
 
 Each block of `BLOCK` consecutive values adds to sums per candidate and to a Gram matrix of X and the candidates. The blocks of a layer are
-dealt to `GROUPS` groups, the units of the jackknife. Some values are kept for tests that need the fit first. Models in the memory
-of a GPU are counted there (`count_on_device`).
+dealt to `GROUPS` groups, the units of the jackknife. Some values are kept for tests that need the fit first.
 """
 
 import threading

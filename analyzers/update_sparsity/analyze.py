@@ -61,7 +61,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
 def device_of(request: SparsityRequest, access: Access) -> Device:
     """Choose the device that counts the pairs of a request. Raises as `choose_device` does."""
     in_place = request.mode == "exact" and len(request.tuned) == 1
-    return choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else (), pairs=True)
+    return choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else ())
 
 
 class Comparison:

@@ -118,14 +118,11 @@ class Comparing:
         start, last, against, steps = chunk.start, self._comparer.tuned - 1, self._against, self._steps
         for codes, holders in segments(self._comparer.placed(self._span, chunk)):
             asked = holders if self._overlap is not None else [last] if self._places is not None else []
-            on_host = isinstance(codes[0], np.ndarray)
-            masks: dict[int, Any] = {i: np.empty(len(codes[0]), dtype=np.bool_) for i in asked if on_host and i in holders}
+            masks = {i: np.empty(len(codes[0]), dtype=np.bool_) for i in asked if i in holders}
             for i in holders:
                 if i not in against:
                     against[i] = self._comparer.counter(self._dtypes[0], self._dtypes[1 + i], sketched=i == last)
                 against[i].update(codes[0], codes[1 + i], masks.get(i))
-                if not on_host and i in asked:
-                    masks[i] = against[i].changed(codes[0], codes[1 + i])
                 if i - 1 in holders:
                     if i not in steps:
                         steps[i] = self._comparer.counter(self._dtypes[i], self._dtypes[1 + i], sketched=False)
@@ -138,8 +135,6 @@ class Comparing:
 
     def take(self) -> Counted:
         """Return the counts, once all chunks were added."""
-        if self._places is not None:
-            self._places.take()
         tuned, exact = self._comparer.tuned, self._comparer.exact
         least = -1074 if "F64" in self._dtypes else -149  # the smallest positive float64, and fp32
         return Counted(

@@ -62,8 +62,6 @@ def counting(folder: Path) -> Iterator[Result]:
             alone, share = f"{quantity(copied, 's')} alone, reading {quantity(read, 's')}", copied / streamed
             said = f"{quantity(streamed, 's')} more than for as many tensors of few values"
             yield Result("    reading and copying its weights", said, alone, share, f">= {_OF_COPYING}", share >= _OF_COPYING)
-    for device, speed in found["rates"].items():
-        yield Result(f"  counting what is in memory here, as auto measures it: {device}", quantity(speed / 1e9, "GB/s"))
 
 
 def main() -> None:
@@ -159,12 +157,10 @@ def _files() -> dict[str, Any]:
     """Measure seconds of answers about models, in memory and in files, on the device and on the CPU; and of reading and copying alone.
 
     alone: of answers from files, the seconds of reading, of reading and copying, and of the answer about as many tensors of few values.
-    rates: bytes per second that `bytes_per_second` measures on each.
     """
     import torch
 
     import mantissa
-    from analyzers.numerics.device_rates import bytes_per_second
 
     before, after = _fine_tune(_model()[0])
     answers: dict[str, tuple[float, float]] = {}
@@ -181,18 +177,10 @@ def _files() -> dict[str, Any]:
             read = [_median(partial(_read, files[:number], copied)) for copied in (False, True)]
             alone[f"{name}, exact"] = [*read, _median(partial(work, few, device=_DEVICE))]
     ask("sparsity of two models in memory there, exact", partial(mantissa.sparsity, before, after, mode="exact"))
-    some = [{name: value for name, value in state.items() if ".layers.0." in name or ".layers.1." in name} for state in (after, before)]
-    values = sum(value.numel() for value in some[0].values())
-    ask(f"parents of a model in memory there, {values / 1e6:.0f} million values, exact", partial(mantissa.parents, *some, mode="exact"))
     for kind in (torch.bfloat16, torch.float16, torch.float32):
         state = {name: value.to(kind) for name, value in after.items()}
         ask(f"dtype of a model in memory there in {kind}, exact", partial(mantissa.dtype, state, mode="exact"))
-    rates = {
-        f"{device}, {name}": bytes_per_second(device, pairs)
-        for device in ("cpu", _DEVICE)
-        for name, pairs in (("one by one", False), ("pairs", True))
-    }
-    return {"answers": answers, "alone": alone, "rates": rates}
+    return {"answers": answers, "alone": alone}
 
 
 def _read(folders: Sequence[Path], copied: bool) -> None:

@@ -1,6 +1,6 @@
 """A model in memory is counted where its tensors are, with the answer that reading them gives."""
 
-import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -8,11 +8,11 @@ import torch
 
 import mantissa
 from analyzers.checkpoints import stream
-from analyzers.dtype_detection import count
+from analyzers.numerics import Accumulator
 from tests.comparison.differences import differences
 
 # Functions have the names of these modules.
-analyze, streams = sys.modules["analyzers.dtype_detection.analyze"], sys.modules["analyzers.checkpoints.reading.stream"]
+analyze, streams = import_module("analyzers.dtype_detection.analyze"), import_module("analyzers.checkpoints.reading.stream")
 
 
 def asked(state: dict[str, torch.Tensor]) -> Any:
@@ -33,17 +33,16 @@ def test_the_answer_is_the_same(dtype: str, columns: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(analyze, "stream", lambda checkpoints, spans, work, names, *_: stream(checkpoints, spans, work, names, "cpu"))
     monkeypatch.setattr(streams, "_READ", 1000)
     monkeypatch.setattr(streams, "_ON_DEVICE", 1 << 16)
-    chunks: list[Any] = []
-    real = count.SpanCounter._runs
+    counted: list[Any] = []
+    real = Accumulator.update
 
-    def runs(self: Any, span: Any, chunk: Any, counted: Any) -> None:
-        chunks.append(chunk.codes)
-        real(self, span, chunk, counted)
+    def update(self: Accumulator, codes: Any) -> None:
+        counted.append(codes)
+        real(self, codes)
 
-    monkeypatch.setattr(count.SpanCounter, "_runs", runs)
+    monkeypatch.setattr(Accumulator, "update", update)
     # The CPU adds the squares of a million fp32 values one after the other.
     differing = list(differences(expected, asked(state), 1e-9 if dtype == "float32" else 1e-12))
     # The odds of a grid are of the pieces in which a tensor is read: smaller ones are more, with scales of their own.
     assert [line for line in differing if "chance" not in line] == []
-    in_place = 2 * -(-1500 // ((1 << 16) // columns)) if dtype != "float8_e4m3fn" else 0
-    assert sum(isinstance(codes, torch.Tensor) for codes in chunks) == in_place
+    assert sum(isinstance(codes, torch.Tensor) for codes in counted) == 2 * -(-1500 // ((1 << 16) // columns))

@@ -27,7 +27,7 @@ pytest=(env OMP_NUM_THREADS=2 "$python" -m pytest --noconftest -p no:cacheprovid
 
 step machine 40 1 "$python" -c "$machine"
 step kernels 100 3 "$python" -m analyzers.numerics
-step tests 110 12 "${pytest[@]}" tests/gpu tests/numerics/test_torch_kernels.py tests/numerics/test_torch_pairs.py tests/numerics/test_torch_rows.py
+step tests 110 12 "${pytest[@]}" tests/gpu tests/numerics/test_torch_kernels.py tests/numerics/test_torch_pairs.py
 step counting 100 1 "$python" -m tests.benchmarks.gpu_counting
 step precision 80 4 "$python" -c "$precision"
 for vocabulary in 32000 128000; do

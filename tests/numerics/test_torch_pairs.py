@@ -7,10 +7,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from analyzers.numerics import PairCounter, PairTables, torch_pairs
+from analyzers.checkpoints.reading.stream import _ON_DEVICE
+from analyzers.numerics import Accumulator, PairCounter, PairTables, torch_pairs
 from analyzers.numerics.conversions import changed as changed_pairs
 from analyzers.numerics.torch_kernels import on_device
-from tests.numerics.readbacks import readbacks
+from tests.numerics.readbacks import peak_bytes, readbacks
 from tests.numerics.test_pairs import PAIRS, counted, same_tables, weights, whole
 from tests.numerics.values import TORCH, all_patterns, hostile32
 
@@ -64,3 +65,21 @@ def test_a_tensor_is_read_back_once(dtypes: tuple[str, str], monkeypatch: pytest
         taken = counter.take()
     assert taken.values == 1800 and found.pop("_unique2", 0) == (0 if "F32" in dtypes else 6)
     assert found == {"cpu": 1}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_what_is_counted_in_place_needs_little_memory(kind: torch.dtype) -> None:
+    """Of the largest part of a tensor."""
+    dtype = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}[kind]
+    weights = torch.randn(_ON_DEVICE, generator=torch.Generator().manual_seed(0)).to(kind)
+    patterns, moved = (each.view(torch.int32 if dtype == "F32" else torch.int16) for each in (weights, weights * 1.01))
+    with peak_bytes() as sizes:
+        accumulator = Accumulator(dtype)
+        accumulator.update(patterns)
+        assert accumulator.take().values == _ON_DEVICE
+        del accumulator
+        counter = PairCounter(dtype, dtype, 1e-3, PairTables())
+        counter.update(patterns, moved, np.empty(_ON_DEVICE, dtype=np.bool_))
+        assert counter.take().differ > _ON_DEVICE // 2
+    assert sizes[1] <= 256 << 20, sizes

@@ -15,7 +15,7 @@ from analyzers.checkpoints import Tensor
 from analyzers.checkpoints.quantization import decode
 from analyzers.dtype_detection import count
 from analyzers.grids import GridSearch
-from analyzers.numerics import Accumulator, PairCounter, PairTables, few_significands, pair_kernels, quantize_kernels, row_kernels
+from analyzers.numerics import Accumulator, PairCounter, PairTables, few_significands, pair_kernels, quantize_kernels
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.quantization_formats import FORMATS
 from analyzers.numerics.warm_up import warm_up
@@ -56,8 +56,6 @@ for dtype, held in count._FORMATS.items():
         few_significands.runs_of_few_significands(values, 128, 1, held.mantissa_bits, held.exponent_bits, 3, counts)
 count.exact_rows16(codes["F16"], 128, 10)
 count.exact_rows32(codes["F32"], 128, 8)
-row_kernels.informative_rows(codes["F16"], 128, 10, 5, 10, 0, 3)
-row_kernels.informative_rows(codes["F32"], 128, 23, 8, 8, 0, 16)
 for form in FORMATS.values():
     quantize_kernels.rounding_error(integers, *form, 1.0, False)
 for form in GRIDS.values():

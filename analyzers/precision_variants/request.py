@@ -119,7 +119,7 @@ class PrecisionRequest(ModelRequest):
     )
     logprobs: Annotated[
         tuple[EngineSequence, ...],
-        Option("Log-probabilities of an engine", metavar="FILE", more="JSON lines as vLLM, SGLang and OpenAI's API write them", added=True),
+        Option("Log-probabilities of an engine", metavar="FILE", more="JSON lines as vLLM and OpenAI's API write them", added=True),
     ] = Field(
         default=(),
         max_length=limits.ENGINE_TOKENS,

@@ -273,8 +273,8 @@ def precision(
 
     model, tokenizer: as in `conflict`. options: fields of `analyzers.precision_variants.PrecisionRequest`: variants, data, text, token_ids
     (equally long rows), sequences, sequence_length, loss, ... logprobs: what an engine gave its tokens, as the path of a file of JSON lines
-    or as a list of answers of vLLM, SGLang or OpenAI's API or of {"token_ids": [...], "logprobs": [...]}; the report's ``engine`` tells
-    whether bf16 rounding explains them. Other parameters and errors as in `dtype`.
+    or as a list of answers of vLLM or OpenAI's API or of {"token_ids": [...], "logprobs": [...]}; the report's ``engine`` tells whether
+    bf16 rounding explains them. Other parameters and errors as in `dtype`.
     """
     options = _with_lists(options)
     if isinstance(rows := options.get("token_ids"), list) and rows and isinstance(rows[0], list):

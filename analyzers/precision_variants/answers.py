@@ -50,16 +50,16 @@ def _times(ratio: Ratio) -> Interval | float | None:
 
 
 def _of_engine(engine: Engine) -> Note:
-    ratio, causes = _times(engine.ratio), [cause for cause in engine.causes if cause.explains != "part"]
+    ratio, causes = _times(engine.ratio), [cause for cause in engine.causes if cause.explains == "all"]
     if ratio is None:
         return WORDS.note("engine_unmeasured")
     if engine.verdict == "within":
         return WORDS.note("engine_within", difference=engine.difference.mean_abs, ratio=ratio)
     if engine.verdict == "undecided":
         return WORDS.note("engine_undecided", ratio=ratio, tokens=engine.compared)
-    if all(cause.cause == "other_weights" for cause in causes):
+    if not causes:
         return WORDS.note("engine_unexplained", ratio=ratio)
-    if all(cause.told_apart for cause in causes):
+    if len(causes) == 1:
         return WORDS.note("engine_caused", ratio=ratio, cause=cause_text(causes[0]))
     return WORDS.note("engine_possible", ratio=ratio, causes=tuple(map(cause_text, causes)))
 
@@ -74,17 +74,10 @@ def _of_runs(engine: Engine) -> Note:
 _TO_DO: dict[CauseKind, str] = {
     "temperature": "write_raw",
     "filter": "write_raw",
-    "penalty": "write_raw",
     "rounded": "write_digits",
     "offset": "align",
-    "tokens": "align",
-    "context": "align",
     "quantized": "check_weights",
-    "kv_cache": "check_weights",
-    "routing": "check_weights",
-    "other_weights": "check_weights",
     "forbidden": "mask",
-    "masked": "mask",
 }
 
 
@@ -122,11 +115,8 @@ def engine_advice(engine: Engine) -> tuple[str, dict[str, float | tuple[str, ...
         if pair is not None and pair.verdict == "undecided":
             return _more(pair.ratio, pair.tokens, pair.band)
         return "judge_other" if pair is not None and pair.verdict == "beyond" else "nothing", {}
-    causes = [cause for cause in engine.causes if cause.explains != "part" and cause.cause in _TO_DO]
-    codes = {_TO_DO[cause.cause] for cause in causes}
-    if len(codes) > 1 and not all(cause.told_apart for cause in engine.causes):
-        return "tell_apart", {}
-    return _TO_DO[causes[0].cause] if causes else "check_weights", {}
+    codes = {_TO_DO[cause.cause] for cause in engine.causes if cause.explains == "all"}
+    return ("tell_apart" if len(codes) > 1 else next(iter(codes), "check_weights")), {}
 
 
 def _more(size: Ratio, tokens: int, band: float) -> tuple[str, dict[str, float | tuple[str, ...]]]:

@@ -64,7 +64,7 @@ def _clips(side: int) -> str:
 
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 10
+ANALYSIS_VERSION = 11
 
 
 class PrecisionRequest(ModelRequest):
@@ -119,7 +119,7 @@ class PrecisionRequest(ModelRequest):
     )
     logprobs: Annotated[
         tuple[EngineSequence, ...],
-        Option("Log-probabilities of an engine", metavar="FILE", more="JSON lines as vLLM, SGLang and OpenAI's API write them", added=True),
+        Option("Log-probabilities of an engine", metavar="FILE", more="JSON lines as vLLM and OpenAI's API write them", added=True),
     ] = Field(
         default=(),
         max_length=limits.ENGINE_TOKENS,

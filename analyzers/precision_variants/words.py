@@ -87,18 +87,10 @@ CAUSES = Words(
     {
         "temperature": "a temperature of {value:magnitude}",
         "filter": "a filter of tokens ({value})",
-        "penalty": "a penalty on repeated tokens ({value})",
         "rounded": "log-probabilities rounded to {value}",
         "offset": "log-probabilities moved by {value:#token}",
-        "tokens": "token ids of another tokenizer",
-        "context": "a beginning-of-text token that was {value}",
         "quantized": "layers' weights in {value}",
-        "kv_cache": "keys and values cached in {value}",
-        "routing": "routing that flipped",
-        "higher_precision": "more precision than bf16, as in {value}",
         "forbidden": "{value:#forbidden token}",
-        "masked": "a mask or padding, written as {value:magnitude}",
-        "other_weights": "other weights (a stale sync), or what was not tried",
     }
 )
 """What an engine may have done, by the kind of a cause. value: as in `Cause`."""

@@ -77,7 +77,7 @@ def _tokens(request: PrecisionRequest) -> int:
     return 2 * passes * request.sequences * request.sequence_length + engine
 
 
-_ENGINE_RUNS = 17  # The reference, the presets and the causes that are tried, forward only.
+_ENGINE_RUNS = 8  # The reference, the presets and two kinds of quantized weights, forward only.
 COST = forms.Cost("fewer variants, fewer or shorter sequences, a smaller model", _tokens)
 
 

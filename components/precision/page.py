@@ -112,8 +112,8 @@ def _text() -> dict[str, Any]:
     with gr.Column(visible=False) as engine:
         lines = gr.Textbox(
             label="Log-probabilities of an engine",
-            info="JSON lines: token_ids with logprobs, or what vLLM (prompt_logprobs), SGLang (input_token_logprobs) or OpenAI's API "
-            "answer. The file is read by your browser, sent with the run, and not stored.",
+            info="JSON lines: token_ids with logprobs, or what vLLM (prompt_logprobs) or OpenAI's API answer. "
+            "The file is read by your browser, sent with the run, and not stored.",
             placeholder='{"token_ids": [1, 15, 27], "logprobs": [null, -0.12, -3.4]}',
             lines=3,
             max_lines=8,

@@ -1,4 +1,4 @@
-"""An engine's log-probabilities, made by transformers: clean ones are within bf16 rounding, each injected fault is named."""
+"""An engine's log-probabilities, made by transformers: clean ones are within bf16 rounding, an injected fault is named or not explained."""
 
 import json
 import math
@@ -18,12 +18,12 @@ from analyzers.precision_variants.engine.causes import Tried, explaining
 from analyzers.precision_variants.engine.causes import judged as judge_causes
 from analyzers.precision_variants.engine.comparison import BAND, Units, needed
 from analyzers.precision_variants.engine.measurements import CauseKind, Ratio, RunDifference
-from analyzers.precision_variants.engine.routing import told_apart
 from analyzers.precision_variants.words import CAUSES
 from tests.cases import few
 from tests.precision_variants.engine_trials import TRIALS, Subject, chosen, logits, outcome, shares, subjects
 
-FAST = ("clean", "temperature", "offset", "int8", "filter", "masked prompts", "soft-capped logits", "epsilon of the last norm")
+FAST = ("clean", "temperature", "offset", "fp8", "filter", "beginning of text", "soft-capped logits", "epsilon of the last norm")
+NEAR_THE_LIMIT = ("clean mixture of experts", "int8", "stale weights")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def subject() -> Iterator[Callable[[str], Subject]]:
         yield opened
 
 
-@pytest.mark.parametrize("name", few(FAST, {0, 3}))
+@pytest.mark.parametrize("name", few(FAST, {0, 3, 5}))
 def test_a_trial_is_judged_right(name: str, subject: Callable[[str], Subject]) -> None:
     judged = outcome(name, subject, 13)
     assert judged.right and not judged.wrong
@@ -41,12 +41,12 @@ def test_a_trial_is_judged_right(name: str, subject: Callable[[str], Subject]) -
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TRIALS)
 def test_nearly_all_trials_are_judged_right(name: str, subject: Callable[[str], Subject]) -> None:
-    """At most one in 20 engines is accused of what it does not do; 19 in 20 faults are named where there are tokens enough. A mixture of
-    experts may be undecided.
+    """At most one in 20 engines is accused of what it does not do; 19 in 20 faults are judged right where there are tokens enough. What
+    differs about 1.2 times as much as rounding may be undecided.
     """
     measured = shares([outcome(name, subject, seed) for seed in range(200)])
     assert measured["wrong"] <= 0.05
-    if name != "clean mixture of experts":
+    if name not in NEAR_THE_LIMIT:
         assert measured["right"] >= 0.95
 
 
@@ -119,23 +119,6 @@ def test_options_that_exclude_each_other_are_refused() -> None:
     rows = [{"token_ids": [1, 2], "logprobs": [-1.0]}]
     with pytest.raises(InvalidRequest, match="Logprobs have tokens of their own"):
         mantissa.precision("sample:tiny-bf16", logprobs=rows, text="a")
-
-
-def test_flips_are_told_from_other_weights_by_the_tokens_before_the_first() -> None:
-    """Deviations of 256 sequences, in which the 6th token is near a flip and every later one sees it."""
-    generator = torch.Generator().manual_seed(0)
-    b, noise = (torch.randn(256, 20, generator=generator).double().numpy() for _ in range(2))
-    fragile = (torch.arange(20) == 5).expand(256, 20).numpy()
-    flips, units = noise * (1 + 9 * fragile), Units.of([20] * 256)
-
-    def kinds(e: Any, near: Any) -> list[str]:
-        before = None if near is None else near.cumsum(1).ravel()
-        return [cause.cause for cause in told_apart(e.ravel(), b.ravel(), before, units)]
-
-    assert kinds(flips, fragile) == ["routing", "other_weights"]
-    assert kinds(2 * flips, fragile) == ["other_weights"]
-    assert kinds(flips * (1 + 2 * (fragile.cumsum(1) > 0)), fragile) == ["routing", "other_weights"]
-    assert kinds(flips, None) == ["routing", "other_weights"]
 
 
 def test_few_tokens_do_not_decide(subject: Callable[[str], Subject]) -> None:

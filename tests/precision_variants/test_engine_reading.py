@@ -14,9 +14,6 @@ from analyzers.precision_variants.engine.reading import EngineSequence, parse_lo
 
 IDS, VALUES = [5, 6, 7], [None, -0.5, -1.25]
 CANDIDATES = [None, {"6": {"logprob": -0.5, "rank": 1, "decoded_token": "b"}}, {"7": {"logprob": -1.25, "rank": 3}, "9": {"logprob": -0.1}}]
-SGLANG = {
-    "meta_info": {"prompt_tokens": 2, "input_token_logprobs": [[None, 5, "a"], [-0.5, 6, None]], "output_token_logprobs": [[-1.25, 7, "c"]]}
-}
 CHAT = {"content": [{"token": "token_id:6", "logprob": -0.5, "bytes": None, "top_logprobs": []}, {"token": "token_id:7", "logprob": -1.25}]}
 GENERATED = {"prompt_token_ids": [5], "prompt_logprobs": None, "outputs": [{"token_ids": [6, 7], "logprobs": CANDIDATES[1:]}]}
 ECHO = {
@@ -33,12 +30,12 @@ def parsed(answer: Any) -> EngineSequence:
 
 
 @pytest.mark.parametrize(
-    ("answer", "form", "start"),
+    ("answer", "form"),
     [
-        ({"token_ids": IDS, "logprobs": VALUES}, "plain", 0),
-        ({"token_ids": IDS, "logprobs": VALUES[1:], "top_logprobs": []}, "plain", 0),
-        ({"prompt_token_ids": IDS, "prompt_logprobs": CANDIDATES}, "vllm", 0),
-        ({"choices": [{"prompt_token_ids": IDS, "prompt_logprobs": CANDIDATES, "token_ids": [], "logprobs": None}]}, "vllm", 0),
+        ({"token_ids": IDS, "logprobs": VALUES}, "plain"),
+        ({"token_ids": IDS, "logprobs": VALUES[1:], "top_logprobs": []}, "plain"),
+        ({"prompt_token_ids": IDS, "prompt_logprobs": CANDIDATES}, "vllm"),
+        ({"choices": [{"prompt_token_ids": IDS, "prompt_logprobs": CANDIDATES, "token_ids": [], "logprobs": None}]}, "vllm"),
         (
             {
                 "prompt_token_ids": IDS[:2],
@@ -46,27 +43,16 @@ def parsed(answer: Any) -> EngineSequence:
                 "outputs": [{"token_ids": IDS[2:], "logprobs": [CANDIDATES[2]]}],
             },
             "vllm",
-            2,
         ),
-        (SGLANG, "sglang", 2),
-        ([SGLANG], "sglang", 2),
-        ({"prompt_token_ids": [5], "choices": [{"logprobs": CHAT}]}, "chat", 1),
-        (
-            {
-                "prompt_token_ids": [5],
-                "choices": [{"logprobs": {"content": [{"id": 6, "token": "b", "logprob": -0.5}, CHAT["content"][1]]}}],
-            },
-            "chat",
-            1,
-        ),
-        (GENERATED, "vllm", 1),
-        ({key: value for key, value in GENERATED.items() if key != "prompt_logprobs"}, "vllm", 1),
-        ({"prompt_token_ids": [5], "token_ids": [6, 7], "logprobs": VALUES[1:]}, "plain", 1),
-        ({"prompt_token_ids": [5], "token_ids": IDS, "logprobs": VALUES}, "plain", 0),
+        ({"prompt_token_ids": [5], "choices": [{"logprobs": CHAT}]}, "openai"),
+        ([{"prompt_token_ids": [5], "choices": [{"logprobs": CHAT}]}], "openai"),
+        (GENERATED, "vllm"),
+        ({key: value for key, value in GENERATED.items() if key != "prompt_logprobs"}, "vllm"),
+        ({"prompt_token_ids": [5], "token_ids": [6, 7], "logprobs": VALUES[1:]}, "plain"),
+        ({"prompt_token_ids": [5], "token_ids": IDS, "logprobs": VALUES}, "plain"),
         (
             {"choices": [{"logprobs": ECHO, "prompt_logprobs": CANDIDATES[:2], "prompt_token_ids": IDS[:2], "token_ids": IDS[2:]}]},
-            "completions",
-            0,
+            "openai",
         ),
         (
             {
@@ -76,25 +62,19 @@ def parsed(answer: Any) -> EngineSequence:
                 "logprobs": {"content": CHAT["content"][1:]},
             },
             "vllm",
-            2,
-        ),
-        (
-            {"prompt_token_ids": [5], "meta_info": {"prompt_tokens": 1, "output_token_logprobs": [[-0.5, 6, "b"], [-1.25, 7, "c"]]}},
-            "sglang",
-            1,
         ),
     ],
 )
-def test_forms_are_recognised(answer: Any, form: str, start: int) -> None:
+def test_forms_are_recognised(answer: Any, form: str) -> None:
     sequence = parsed(answer)
-    assert (sequence.form, sequence.token_ids, list(sequence.logprobs), sequence.start) == (form, tuple(IDS), VALUES, start)
+    assert (sequence.form, sequence.token_ids, list(sequence.logprobs)) == (form, tuple(IDS), VALUES)
 
 
 @pytest.mark.parametrize("outside", [{}, {"prompt_logprobs": CANDIDATES[:2], "prompt_token_ids": None, "token_ids": None}])
 def test_texts_without_ids_are_left_to_the_tokenizer(outside: Any) -> None:
     """vLLM's server adds prompt_logprobs to every echo with log-probabilities."""
     sequence = parsed({"choices": [{"logprobs": ECHO} | outside]})
-    assert (sequence.form, sequence.token_ids, sequence.tokens) == ("completions", (), ("a", " b", " c"))
+    assert (sequence.form, sequence.token_ids, sequence.tokens) == ("openai", (), ("a", " b", " c"))
 
 
 def test_minus_infinity_is_a_forbidden_token() -> None:
@@ -121,10 +101,6 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
             '{"prompt_token_ids": [5], "choices": [{"logprobs": {"content": [{"token": "b", "logprob": -0.5}]}}]}',
             "ask for all ids (vLLM: return",
         ),
-        (
-            '{"prompt_token_ids": [5, 7], "meta_info": {"input_token_logprobs": [[null, 6, "b"]]}}',
-            "has prompt_token_ids that are not those of",
-        ),
         ('{"text": "a"}', "has none of the forms that are read: token_ids and logprobs, vLLM's outputs"),
         ("7", "is not a JSON object with token ids and log-probabilities."),
         ('{"token_ids": [1, 2], "logprobs": [null, null]}', "Every log-probability is null: at least one token needs a value."),
@@ -133,12 +109,14 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
             json.dumps({"prompt_token_ids": [5, 6, 8], "prompt_logprobs": CANDIDATES}),
             "has no log-probability of token 8 among the candidates",
         ),
-        (json.dumps({"meta_info": {"output_token_logprobs": [[-1.0, 7, "c"]]}}), "has not the log-probabilities of the whole prompt"),
         (
             json.dumps({"choices": [{"logprobs": CHAT}]}),
             "has log-probabilities of generated tokens only, and the model needs the tokens before",
         ),
-        (json.dumps({"token_ids": IDS, "logprobs": VALUES}) + "\n" + json.dumps(SGLANG), "Line 2 of the log-probabilities is SGLang's"),
+        (
+            json.dumps({"token_ids": IDS, "logprobs": VALUES}) + "\n" + json.dumps(GENERATED),
+            "Line 2 of the log-probabilities is vLLM's outputs",
+        ),
         ('{"token_ids": ' + "[" * 5_000 + "]" * 5_000 + "}", "is nested more than"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Causes of a difference, each tried as another reference: what fp32 would give if the engine did this.
+"""Causes of a difference that one fit or one more run shows, each tried as another reference: what fp32 would give if the engine did this.
 
 A cause is named if it makes mean |e| significantly smaller. e = log p of the engine - log p of a reference, in nats. Axes: n tokens,
 V vocabulary.
@@ -6,27 +6,24 @@ V vocabulary.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.engine.comparison import BAND, Flags, Floats, Integers, Units
+from analyzers.precision_variants.engine.comparison import BAND, Floats, Integers, Units
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Ratio
 
 GAIN = 1.05
 """A cause makes mean |e| at least this many times smaller, with 99% confidence: fitting to noise gains a few per mille."""
 _LEVEL = 0.99
 _OUTSIDE = 0.05  # Share of tokens that rounding may move across the border of a filter.
-_FITTED = 256  # Tokens to which a temperature or a penalty is fitted.
+_FITTED = 256  # Tokens to which a temperature is fitted.
 _TOP_K = 512
 _TOP_P = torch.tensor((*(0.01 * step for step in range(1, 100)), 0.995, 0.999))
 _MIN_P = torch.tensor((0.001, 0.002, 0.005, *(0.01 * step for step in range(1, 61))))
-_MASKED, _SPREAD = 8, 0.5  # Tokens of one log-probability, and the standard deviation of theirs in fp32, nats: no rounding does that.
-_FITS = ("temperature", "filter", "penalty")  # Numbers are fitted, so that another fault may look like them in part.
+_FITS = ("temperature", "filter")  # Numbers are fitted, so that another fault may look like them in part.
 _DIGITS = 16  # Log-probabilities needed to tell that all are rounded: one in 2^16 floats looks like bf16 by chance.
 
 
@@ -46,12 +43,10 @@ class Tried:
     b: Floats | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Logits:
-    """Logits (m, V) of the reference and of the bf16 run at the tokens ``at`` (m,).
-
-    targets: ids of these tokens; engine: their log-probabilities, -inf where forbidden; before: the ids before each, and those among them
-    that were generated; banned: the ids that are forbidden anywhere.
+    """Logits (m, V) of the reference and of the bf16 run at the tokens ``at`` (m,). targets: ids of these tokens; engine: their
+    log-probabilities, -inf where forbidden.
     """
 
     logits: Tensor
@@ -59,18 +54,6 @@ class Logits:
     at: Integers
     targets: Tensor
     engine: Tensor
-    before: Sequence[tuple[Sequence[int], Sequence[int]]]
-    banned: Tensor
-
-    @cached_property
-    def ordered(self) -> Tensor:
-        """The reference's logits (m, V), the largest first."""
-        return self.logits.sort(-1, descending=True).values
-
-    @cached_property
-    def rank(self) -> Tensor:
-        """The number of tokens (m,) that are likelier than each."""
-        return (self.logits > self.logits.gather(-1, self.targets[:, None])).sum(-1)
 
     def log_p(self, logits: Tensor) -> Tensor:
         """Return log p (m,) of the tokens under these logits."""
@@ -79,9 +62,8 @@ class Logits:
     def part(self) -> "Logits":
         """Return these logits at some of the tokens, spread over all: as many as it takes to fit a number."""
         rows = np.unique(np.linspace(0, len(self.at) - 1, min(len(self.at), _FITTED)).astype(np.int64))
-        tensors = (each[torch.from_numpy(rows)] for each in (self.logits, self.bf16, self.targets, self.engine))
-        logits, bf16, targets, engine = tensors
-        return Logits(logits, bf16, self.at[rows], targets, engine, [self.before[row] for row in rows], self.banned)
+        logits, bf16, targets, engine = (each[torch.from_numpy(rows)] for each in (self.logits, self.bf16, self.targets, self.engine))
+        return Logits(logits, bf16, self.at[rows], targets, engine)
 
     def remaining(self, change: Change) -> Tensor:
         """Return e (m,) if the engine changed its logits so."""
@@ -99,30 +81,10 @@ class Logits:
 
 def changed_logits(known: Logits, tokens: int) -> Iterator[Tried]:
     """Yield the causes that change logits before log-probabilities are taken. tokens: n."""
-    part = known.part()
-    scale = _fit(lambda by: part.remaining(_divided(by)), np.geomspace(0.2, 5, 25))
+    scale = _temperature(known.part())
     yield known.tried("temperature", scale, _divided(scale), tokens)
-    for name, value, _, change in _filters(known, 1.0):
+    for name, value, change in _filters(known):
         yield known.tried("filter", f"{name}={value:.3g}", change, tokens)
-    if len(known.banned):
-        yield known.tried("forbidden", len(known.banned), _banned(known), tokens)
-    for (name, penalty, grid), (_, on_part, _) in zip(_penalties(known), _penalties(part), strict=True):
-        by = _fit(lambda by, on_part=on_part: part.remaining(on_part(by)), grid)  # type: ignore[misc]
-        yield known.tried("penalty", f"{name}={by:.3g}", penalty(by), tokens)
-
-
-def tempered_filters(known: Logits, tokens: int) -> Iterator[Tried]:
-    """Yield filters after a temperature, which a single one of them does not explain."""
-    part = known.part()
-    for name in _FILTERS:
-
-        def remaining(scale: float, name: str = name) -> Tensor:
-            return next((e for other, _, e, _ in _filters(part, scale) if other == name), torch.full_like(part.engine, torch.nan))
-
-        scale = _fit(remaining, np.geomspace(0.3, 2, 15))
-        for other, value, _, change in _filters(known, scale):
-            if other == name:
-                yield known.tried("filter", f"temperature={scale:.3g}, {name}={value:.3g}", change, tokens)
 
 
 def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[tuple[int, int]]) -> Iterator[Tried]:
@@ -141,9 +103,12 @@ def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[
         yield Tried("offset", by, e)
 
 
-def rounded(engine: Floats) -> tuple[str, Callable[[Floats], Floats]] | None:
-    """Return the format to which all log-probabilities are rounded, by name and as a function; None if they have more digits."""
-    values = engine[np.isfinite(engine) & (engine < 0)]
+def rounded(engine: Floats, reference: Floats, b: Floats, units: Units) -> Cause | None:
+    """Return the rounding of all log-probabilities to a format as a cause; None if they have more digits. gain: the factor by which the
+    bf16 run's own deviation grows if it is rounded so.
+    """
+    finite = np.isfinite(engine)
+    values = engine[finite & (engine < 0)]
     if len(np.unique(values)) < _DIGITS:
         return None
     ways: list[tuple[str, Callable[[Floats], Floats]]] = [
@@ -152,28 +117,17 @@ def rounded(engine: Floats) -> tuple[str, Callable[[Floats], Floats]] | None:
         ("1 decimal", lambda each: np.round(each, 1)),
         ("2 decimals", lambda each: np.round(each, 2)),
     ]
-    return next((way for way in ways if np.array_equal(way[1](values), values)), None)
+    for name, to in ways:
+        if np.array_equal(to(values), values):
+            by = to(reference + b) - reference
+            gain, low, high = units.quotient(by, b, finite, _LEVEL)
+            left = units.ratio(engine - reference, by, finite)
+            return Cause(cause="rounded", value=name, explains=explained(left), remaining=left, gain=gain, gain_low=low, gain_high=high)
+    return None
 
 
 def _cast(values: Floats, dtype: torch.dtype) -> Floats:
     return torch.from_numpy(values).to(dtype).double().numpy()
-
-
-def masked(engine: Floats, reference: Floats) -> tuple[float, Flags] | None:
-    """Return the most frequent log-probability and the tokens that have it; None if theirs in fp32 are alike too."""
-    values, counts = np.unique(engine[np.isfinite(engine)], return_counts=True)
-    same = engine == values[counts.argmax()]
-    if counts.max() < _MASKED or reference[same].std() <= _SPREAD:
-        return None
-    return float(values[counts.argmax()]), same
-
-
-def forbidden(tokens: int, explains: Literal["all", "part"]) -> Cause:
-    """Return the cause of tokens at minus infinity that nothing else explains. explains: "all" if the other tokens are within the band."""
-    return Cause(cause="forbidden", value=tokens, explains=explains)
-
-
-OTHER_WEIGHTS = Cause(cause="other_weights", explains="elimination")
 
 
 def judged(tried: Sequence[Tried], e: Floats, b: Floats, units: Units) -> list[tuple[Tried, Cause]]:
@@ -203,13 +157,7 @@ def explaining(causes: Sequence[tuple[Tried, Cause]], units: Units) -> list[Caus
     ]
     if not better or better[0][1].explains == "part":
         return [cause for _, cause in better[:1]]
-    equal = [cause for each, cause in better if _as_good(each, better[0][0], units)]
-    return [cause.model_copy(update={"told_apart": len(equal) == 1}) for cause in equal]
-
-
-def possible(causes: Sequence[tuple[Tried, Cause]]) -> list[Cause]:
-    """Return the causes under which what remains is within the band: they are not eliminated, if too few tokens show them."""
-    return [cause.model_copy(update={"told_apart": False}) for _, cause in causes if cause.explains == "all"]
+    return [cause for each, cause in better if _as_good(each, better[0][0], units)]
 
 
 def _as_good(cause: Tried, best: Tried, units: Units) -> bool:
@@ -222,13 +170,14 @@ def _divided(by: float) -> Change:
     return lambda logits: logits / by
 
 
-def _fit(remaining: Callable[[float], Tensor], grid: NDArray[np.float64]) -> float:
-    """Return the number that makes mean |e| smallest: the best of the grid, refined between its neighbours."""
-    best = float(grid[0])
+def _temperature(known: Logits) -> float:
+    """Return the temperature that makes mean |e| smallest: the best of a grid, refined between its neighbours."""
+    grid = np.geomspace(0.2, 5, 25)
+    best = 1.0
     for _ in range(5):
         sizes = []
         for each in grid:
-            e = remaining(float(each))
+            e = known.remaining(_divided(float(each)))
             e = e[torch.isfinite(e)]
             sizes.append(float(e.abs().mean()) if len(e) else np.inf)
         at = int(np.argmin(sizes))
@@ -237,29 +186,21 @@ def _fit(remaining: Callable[[float], Tensor], grid: NDArray[np.float64]) -> flo
     return best
 
 
-def _filters(known: Logits, scale: float) -> list[tuple[str, float, Tensor, Change]]:
-    """Return top_k, top_p and min_p by name, each with the value under which e is smallest, if it passes nearly the engine's tokens; this
-    e (m,); and the change by it.
+def _filters(known: Logits) -> Iterator[tuple[str, float, Change]]:
+    """Yield top_k, top_p and min_p by name, each with the value under which e is smallest, if it passes nearly the engine's tokens, and the
+    change by it.
     """
-    ordered = known.ordered / scale
+    ordered = known.logits.sort(-1, descending=True).values
+    rank = (known.logits > known.logits.gather(-1, known.targets[:, None])).sum(-1, keepdim=True)
     cumulative = torch.softmax(ordered, -1).cumsum(-1)
-    e, forbidden = known.engine - known.log_p(known.logits / scale), torch.isneginf(known.engine)
-    found: list[tuple[str, float, Tensor, Change]] = []
+    e, forbidden = known.engine - known.log_p(known.logits), torch.isneginf(known.engine)
     for name, (values, kept) in _FILTERS.items():
         passing = kept(ordered, values)
-        agrees = ((known.rank[:, None] >= passing) != forbidden[:, None]).float().mean(0) <= _OUTSIDE
+        agrees = ((rank >= passing) != forbidden[:, None]).float().mean(0) <= _OUTSIDE
         if bool(agrees.any()):
             under = e[:, None] + cumulative.gather(-1, passing - 1).clamp(max=1).log()
             at = int(torch.where(agrees, under[~forbidden].abs().mean(0), torch.inf).argmin())
-            found.append((name, float(values[at]), under[:, at], _filtered(known, scale, kept, values[at : at + 1])))
-    return found
-
-
-def _banned(known: Logits) -> Change:
-    """Return the change by forbidding tokens, except where one is the token itself."""
-    return lambda logits: logits.index_fill(-1, known.banned, -torch.inf).scatter(
-        -1, known.targets[:, None], logits.gather(-1, known.targets[:, None])
-    )
+            yield name, float(values[at]), _filtered(known, kept, values[at : at + 1])
 
 
 def _top_k(ordered: Tensor, values: Tensor) -> Tensor:
@@ -285,29 +226,13 @@ _FILTERS: dict[str, tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]] = {
 }
 
 
-def _filtered(known: Logits, scale: float, kept: Callable[[Tensor, Tensor], Tensor], value: Tensor) -> Change:
-    """Return the change by a temperature and a filter, which the token itself passes in any case."""
+def _filtered(known: Logits, kept: Callable[[Tensor, Tensor], Tensor], value: Tensor) -> Change:
+    """Return the change by a filter, which the token itself passes in any case."""
 
     def change(logits: Tensor) -> Tensor:
-        logits = logits / scale
         ordered = logits.sort(-1, descending=True).values
         least = ordered.gather(-1, kept(ordered, value) - 1)
         passes = (logits >= least).scatter(-1, known.targets[:, None], True)
         return torch.where(passes, logits, -torch.inf)
 
     return change
-
-
-def _penalties(known: Logits) -> Iterator[tuple[str, Callable[[float], Change], NDArray[np.float64]]]:
-    """Yield each penalty, the change of logits by it, and the values to try: on the tokens before, or on those that were generated."""
-    seen, generated = torch.zeros_like(known.logits), torch.zeros_like(known.logits)
-    for row, histories in enumerate(known.before):
-        for counts, ids in zip((seen, generated), histories, strict=True):
-            counts[row] += torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=counts.shape[1])
-
-    def repetition(by: float) -> Change:
-        return lambda logits: torch.where(seen > 0, torch.where(logits > 0, logits / by, logits * by), logits)
-
-    yield "repetition", repetition, np.geomspace(0.5, 2, 15)
-    yield "presence", lambda by: lambda logits: logits - by * (generated > 0), np.linspace(-2, 2, 17)
-    yield "frequency", lambda by: lambda logits: logits - by * generated, np.linspace(-2, 2, 17)

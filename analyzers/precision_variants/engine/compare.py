@@ -8,14 +8,13 @@ from importlib.util import find_spec
 import numpy as np
 import torch
 
-from analyzers.core.errors import InvalidData, InvalidRequest, MantissaError
-from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
+from analyzers.core.errors import InvalidData, MantissaError
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
-from analyzers.precision_variants.engine import causes, comparison, routing
+from analyzers.precision_variants.engine import causes, comparison
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
-from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, NearRun, NotTried, RunDifference, TokenDifference
+from analyzers.precision_variants.engine.measurements import Cause, Engine, NearRun, NotTried, RunDifference, TokenDifference
 from analyzers.precision_variants.engine.reading import EngineSequence
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, given_log_p, run
 from analyzers.precision_variants.measure import Measurement
@@ -27,26 +26,7 @@ from analyzers.precision_variants.variants import DEFAULT, PRESETS, Quantization
 LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
 """Tokens, spread over all, and bytes of fp32 logits of a run that are kept, to try causes on."""
 _WORST, _OTHERS = 20, 80
-_QUANTIZED: tuple[Quantization, ...] = ("int8", "fp8", "fp8_tensor", "int4", "mxfp4")
-_CACHE = "fp8_e4m3"
-# An engine that deviates less than this share of bf16's deviation, by its whole interval, is more precise. In trials the interval of no
-# clean file ended below 0.998 (200 files), and that of no file of a head in fp32 above 0.90 (30).
-_LESS = 0.95
-_MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Candidate:
-    """Runs in fp32 and bf16 of what the engine may have done. added, dropped: tokens at the start of every row that it had before, or had
-    not.
-    """
-
-    cause: CauseKind
-    value: str = ""
-    weights: Quantization | None = None
-    attention: str | None = None
-    added: tuple[int, ...] = ()
-    dropped: int = 0
+_QUANTIZED: tuple[Quantization, ...] = ("fp8", "fp8_tensor")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,30 +50,15 @@ class EngineComparison:
             name: each for name, each in self.asked.items() if each != presets["bf16"]
         }
 
-    @cached_property
-    def candidates(self) -> tuple[list[_Candidate], list[NotTried]]:
-        """What is tried in runs, and what is not: quantized weights without torchao, a cache where attention cannot be replaced."""
-        found, missing = list[_Candidate](), list[NotTried]()
-        if find_spec("torchao") is not None:
-            found += [_Candidate("quantized", weights, weights) for weights in _QUANTIZED]
-        else:
-            missing.append(NotTried(cause="quantized", value=", ".join(_QUANTIZED)))
-        if self.attention == "sdpa" and supports_fp8_cache(self.opened.outline):
-            found.append(_Candidate("kv_cache", _CACHE, attention=FP8_CACHE))
-        else:
-            missing.append(NotTried(cause="kv_cache", value=_CACHE))
-        begin = getattr(text_config(self.opened.outline), "bos_token_id", None)
-        fits = self.opened.context is None or max(map(len, self.rows)) < self.opened.context
-        if isinstance(begin, int) and not any(row[0] == begin for row in self.rows) and fits:
-            found.append(_Candidate("context", "added", added=(begin,)))
-        elif isinstance(begin, int) and all(row[0] == begin and len(row) > 2 for row in self.rows):
-            found.append(_Candidate("context", "dropped", dropped=1))
-        return found, missing
+    @property
+    def weights(self) -> tuple[Quantization, ...]:
+        """The quantized weights that are tried: none without torchao."""
+        return _QUANTIZED if find_spec("torchao") is not None else ()
 
     @property
     def runs(self) -> int:
-        """Number of runs: the reference, the variants and the candidates."""
-        return 1 + len(self.variants) + 2 * len(self.candidates[0])
+        """Number of runs: the reference, the variants, and one of each kind of quantized weights."""
+        return 1 + len(self.variants) + len(self.weights)
 
     @cached_property
     def _given(self) -> list[Floats]:
@@ -137,40 +102,20 @@ class EngineComparison:
         lengths = [int((~np.isnan(values)).sum()) for values in self._given]
         units = Units.of(lengths)
         tried = list(causes.shifted(self._given, base.log_p, self._at))
-        missing = list(self.candidates[1])
-        fragile = [*runs.values()]
-        for candidate in self.candidates[0]:
-            try:
-                result = yield from self._candidate(measured, candidate, Settings(weights=candidate.weights))
-                narrow = yield from self._candidate(measured, candidate, Settings(dtype="bf16", weights=candidate.weights))
-            except InvalidRequest:  # mxfp4 in rows that its blocks do not divide
-                missing.append(NotTried(cause=candidate.cause, value=candidate.value))
-                yield measured.finished(candidate.cause)
-                yield measured.finished(candidate.cause)
-                continue
-            log_p = self._over(result.log_p)
-            tried.append(Tried(candidate.cause, candidate.value, engine - log_p, self._over(narrow.log_p) - log_p))
-            if not candidate.added and not candidate.dropped:
-                fragile += [result, narrow]
-        known = self._logits(base, runs["bf16"], sampled, engine)
-        tried += causes.changed_logits(known, len(e))
+        for kind in self.weights:
+            rounding, settings = replace(STORED, before=torch.bfloat16), Settings(weights=kind)
+            result = yield from self._run(measured, f"weights in {kind}", settings, self.attention, self.rows, rounding=rounding)
+            tried.append(Tried("quantized", kind, engine - self._over(result.log_p)))
+        tried += causes.changed_logits(self._logits(base, runs["bf16"], sampled, engine), len(e))
         size = units.ratio(e, b, finite)
-        judged = causes.judged(tried, e, b, units)
-        explaining = causes.explaining(judged, units)
-        if size.value is not None and size.value > 1 and not any(cause.explains == "all" for cause in explaining):
-            tried += causes.tempered_filters(known, len(e))
-            judged = causes.judged(tried, e, b, units)
-            explaining = causes.explaining(judged, units)
-        forced, others = self._others(engine, reference, e, deviations, units, vocabulary)
-        verdict = comparison.verdict(size, bool(explaining) or forced or not finite.all())
-        found = [*explaining, *others]
-        if not finite.all() and not any(cause.cause in ("filter", "forbidden") for cause in found):
-            found.append(causes.forbidden(int((~finite).sum()), causes.explained(size)))
-        if verdict == "beyond" and not any(cause.explains == "all" for cause in found):
-            left = [causes.OTHER_WEIGHTS] if base.experts[0] is None else self._routing(e, b, base, fragile, units)
-            if left[0].explains == "elimination" and (open := causes.possible(judged)):
-                left = [*open, *(cause.model_copy(update={"told_apart": False}) for cause in left)]
-            found += left
+        found = causes.explaining(causes.judged(tried, e, b, units), units)
+        forced = bool(found) or not bool(finite.all())
+        if (cause := causes.rounded(engine, reference, b, units)) is not None:
+            forced |= cause.gain_low is not None and cause.gain_low > causes.GAIN
+            found.append(cause)
+        if not finite.all() and not any(cause.cause == "filter" for cause in found):
+            found.append(Cause(cause="forbidden", value=int((~finite).sum()), explains=causes.explained(size)))
+        verdict = comparison.verdict(size, forced)
         ordered = np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")
         rest = ordered[_WORST:]
         evenly = np.unique(np.linspace(0, len(rest) - 1, min(len(rest), _OTHERS)).astype(np.int64))
@@ -181,7 +126,6 @@ class EngineComparison:
             if np.isfinite(d[finite]).all()
         ]
         kl, weights = comparison.divergence(e[finite])
-        apart = runs["bf16"].rerouted(base)
         return Engine(
             form=self.sequences[0].form,
             sequences=len(self.rows),
@@ -197,11 +141,9 @@ class EngineComparison:
             kl=kl,
             importance_ratio=weights,
             nearest=tuple(sorted(near, key=lambda each: abs(np.log(each.ratio.value or np.inf)))),
-            rerouted=None if apart is None else int(self._over(_by_sequence(apart, self.rows)).sum()),
             tokens=tuple(tokens),
             causes=tuple(found),
-            tried=tuple(dict.fromkeys(each.cause for each in tried)),
-            not_tried=tuple(missing),
+            not_tried=() if self.weights else (NotTried(cause="quantized", value=", ".join(_QUANTIZED)),),
             on=len(sampled),
             against=self._pair(engine, b, units) if self.against else None,
         )
@@ -225,77 +167,15 @@ class EngineComparison:
         assert result is not None
         return result
 
-    def _candidate(self, measured: Measurement, candidate: _Candidate, settings: Settings) -> Generator[VariantProgress, None, EngineRun]:
-        """Run a candidate; log-probabilities of the tokens that the reference has."""
-        rows = tuple((*candidate.added, *row[candidate.dropped :]) for row in self.rows)
-        rounding = replace(STORED, before=torch.bfloat16) if candidate.weights else STORED
-        result = yield from self._run(measured, candidate.cause, settings, candidate.attention or self.attention, rows, rounding=rounding)
-        front = np.full(candidate.dropped, np.nan)
-        result.log_p = [np.concatenate([front, each])[len(candidate.added) :] for each in result.log_p]
-        return result
-
     def _logits(self, base: EngineRun, bf16: EngineRun, sampled: comparison.Integers, engine: Floats) -> Logits:
         at = [self._at[each] for each in sampled.tolist()]
-        starts = [self.sequences[index].start for index, _ in at]
         return Logits(
             torch.stack([base.logits[each] for each in at]),
             torch.stack([bf16.logits[each] for each in at]),
             sampled,
             torch.tensor([self.rows[index][position] for index, position in at]),
             torch.from_numpy(engine[sampled]).float(),
-            [(self.rows[index][:position], self.rows[index][start:position]) for (index, position), start in zip(at, starts, strict=True)],
-            torch.tensor(
-                sorted({self.rows[i][at] for (i, at), value in zip(self._at, engine, strict=True) if value == -np.inf}), dtype=torch.int64
-            ),
         )
-
-    def _others(
-        self, engine: Floats, reference: Floats, e: Floats, deviations: Mapping[str, Floats], units: Units, vocabulary: int
-    ) -> tuple[bool, list[Cause]]:
-        """Return whether one of them alone shows that rounding does not explain the difference, and causes that are no other reference."""
-        finite, b, found = np.isfinite(engine), deviations["bf16"], list[Cause]()
-        forced = False
-        if (rounding := causes.rounded(engine)) is not None:
-            value, to = rounding
-            by = to(reference + b) - reference
-            gain, low, high = units.quotient(by, b, finite, 0.99)
-            remaining = units.ratio(e, by, finite)
-            forced = low is not None and low > causes.GAIN
-            explains = causes.explained(remaining)
-            cause = Cause(cause="rounded", value=value, explains=explains, remaining=remaining)
-            found.append(cause.model_copy(update={"gain": gain, "gain_low": low, "gain_high": high}))
-        mean, theirs = float(reference[finite].mean()), float(engine[finite].mean())
-        if mean < -np.log(vocabulary) and theirs > mean + _MEANINGLESS:
-            forced = True
-            found.append(Cause(cause="tokens", value=mean, explains="all"))
-        if (way := causes.masked(engine, reference)) is not None:
-            written, same = way
-            forced = True
-            remaining = units.ratio(e, b, finite & ~same)
-            found.append(Cause(cause="masked", value=written, explains=causes.explained(remaining), remaining=remaining))
-        size = units.ratio(e, b, finite)
-        if size.high is not None and size.high < _LESS:
-            alike = [
-                (name, each)
-                for name, d in deviations.items()
-                if name != "bf16" and np.isfinite(d[finite]).all()
-                for each in [units.ratio(e, d, finite)]
-                if each.low is not None and each.high is not None and each.low > 1 / BAND and each.high < BAND
-            ]
-            found += [
-                Cause(cause="higher_precision", value=name, explains="all", remaining=each, told_apart=len(alike) == 1)
-                for name, each in alike
-            ]
-        return forced, found
-
-    def _routing(self, e: Floats, b: Floats, base: EngineRun, runs: list[EngineRun], units: Units) -> list[Cause]:
-        """Return routing or other weights as the cause, or both."""
-        apart = [each for run in runs if (each := run.rerouted(base)) is not None and each.mean() <= routing.FRAGILE]
-        if not apart:
-            return routing.told_apart(e, b, None, units)
-        fragile = _by_sequence(np.any(apart, 0).astype(float), self.rows)
-        before = self._over([np.cumsum(each) for each in fragile])
-        return routing.told_apart(e, b, before, units)
 
     def _pair(self, engine: Floats, b: Floats, units: Units) -> RunDifference:
         """Compare with the other run. Raises InvalidData if it has other tokens."""
@@ -344,7 +224,3 @@ class EngineComparison:
                 text = ""
             self._texts[token] = "" if "\N{REPLACEMENT CHARACTER}" in text else text
         return self._texts[token]
-
-
-def _by_sequence(values: Floats, rows: Rows) -> list[Floats]:
-    return np.split(values, np.cumsum([len(row) - 1 for row in rows])[:-1])

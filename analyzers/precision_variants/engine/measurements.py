@@ -10,10 +10,7 @@ from analyzers.core.records import Record
 from analyzers.core.rows import Rows, Shown
 
 Verdict = Literal["within", "beyond", "undecided"]
-CauseKind = Literal[
-    "temperature", "filter", "penalty", "rounded", "offset", "tokens", "context", "quantized", "kv_cache", "routing", "higher_precision",
-    "forbidden", "masked", "other_weights",
-]  # fmt: skip
+CauseKind = Literal["temperature", "filter", "rounded", "offset", "quantized", "forbidden"]
 
 
 class Difference(Record):
@@ -75,26 +72,24 @@ class NearRun(Record):
 
 
 class Cause(Record):
-    """A cause. value: how much, or of what kind: 0.7 of a temperature, "top_k=20" of a filter, "int8" of weights; null where there is none.
+    """A cause. value: how much, or of what kind: 0.7 of a temperature, "top_k=20" of a filter, "fp8" of weights.
 
-    explains: "all" if what remains is within the band, "part" if it is not, "elimination" if nothing else was left. remaining:
-    mean |e| / mean |b| under the cause; gain: the factor by which the cause makes mean |e| smaller, low to high its 99%
-    interval; null where nothing was fitted.
-    told_apart: false if another cause listed explains as much; routing and other weights are then both left over.
+    explains: "all" if what remains is within the band, else "part"; these tokens do not tell apart several that explain all. remaining:
+    mean |e| / mean |b| under the cause; gain: the factor by which the cause makes mean |e| smaller, low to high its 99% interval; null
+    where nothing was fitted.
     """
 
     cause: CauseKind
-    value: int | float | str | None = None
-    explains: Literal["all", "part", "elimination"]
+    value: int | float | str
+    explains: Literal["all", "part"]
     remaining: Ratio | None = None
     gain: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None
-    told_apart: bool = True
 
 
 class NotTried(Record):
-    """A cause that this model or machine cannot run, as in `Cause`."""
+    """A cause that this machine cannot run, as in `Cause`."""
 
     cause: CauseKind
     value: str
@@ -121,7 +116,7 @@ class Engine(Record):
     difference better than rounding; else "undecided". needed: the number of tokens that would probably decide it, if the ratio stays; null
     if it is decided, has no interval, or would take more than 100 times as many. visible: the smallest independent deviation, in units of
     bf16's, that the band shows. nearest: runs of ours, that of the nearest ratio to 1 first.
-    causes: see `Cause`; tried: their kinds; on: the tokens on which causes that need logits were tried. tokens: those that depart most,
+    causes: see `Cause`; on: the tokens on which causes that need logits were tried. tokens: those that depart most,
     then some of the others, evenly by size.
     """
 
@@ -139,10 +134,8 @@ class Engine(Record):
     kl: KL
     importance_ratio: ImportanceRatio
     nearest: Annotated[tuple[NearRun, ...], Rows("The engine's difference from fp32 in units of each run's own")]
-    rerouted: int | None
     tokens: Annotated[tuple[TokenDifference, ...], Rows("Tokens with the largest differences, in log-probabilities")]
     causes: tuple[Cause, ...]
-    tried: tuple[CauseKind, ...]
     not_tried: tuple[NotTried, ...]
     on: int
     against: RunDifference | None = None

@@ -1,4 +1,4 @@
-"""Reads the log-probabilities that an engine wrote, in the forms of vLLM, SGLang and OpenAI's API or as plain lists."""
+"""Reads the log-probabilities that an engine wrote, in the forms of vLLM and OpenAI's API or as plain lists."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,22 +17,19 @@ from analyzers.core.untrusted_json import InvalidJson, parse_json
 FORMS = {
     "plain": "token_ids and logprobs",
     "vllm": "vLLM's outputs",
-    "sglang": "SGLang's token_logprobs",
-    "chat": "OpenAI's chat completions",
-    "completions": "OpenAI's completions",
+    "openai": "answers of OpenAI's API",
 }
 """Name of each form that is recognised, and what it is."""
 
 _ABOVE = 1e-3  # Rounding may put a log-probability above 0 by this much.
 _FORBIDDEN = -9_000.0  # vLLM's server writes -9999 for minus infinity, which JSON does not have.
 _BY_ID = "token_id:"  # How vLLM writes a token with return_tokens_as_token_ids.
-_PROMPT = "the model needs the tokens before them"
 
 
 class EngineSequence(Record):
     """One sequence. token_ids: all its tokens; empty where only their texts are known (``tokens``), which the model's tokenizer encodes.
     logprobs: one per token, of this token after those before it; null where the engine gave none, as for the first. forbidden: positions
-    whose log-probability is minus infinity (null in logprobs). start: the first generated token; 0 where that is unknown.
+    whose log-probability is minus infinity (null in logprobs).
     """
 
     form: str = "plain"
@@ -40,7 +37,6 @@ class EngineSequence(Record):
     tokens: tuple[str, ...] = ()
     logprobs: tuple[float | None, ...]
     forbidden: tuple[int, ...] = ()
-    start: int = 0
     line: int = 0
 
     @model_validator(mode="after")
@@ -48,8 +44,8 @@ class EngineSequence(Record):
         length = len(self.token_ids) or len(self.tokens)
         if length < 2 or len(self.logprobs) != length or bool(self.token_ids) == bool(self.tokens):
             raise ValueError(f"a sequence has 2 or more tokens and a log-probability (or null) for each: {length} and {len(self.logprobs)}")
-        if not all(0 <= at < length and self.logprobs[at] is None for at in self.forbidden) or not 0 <= self.start < length:
-            raise ValueError("forbidden and start are positions in the sequence")
+        if not all(0 <= at < length and self.logprobs[at] is None for at in self.forbidden):
+            raise ValueError("forbidden tokens are positions in the sequence, without a log-probability")
         if self.token_ids and min(self.token_ids) < 0:
             raise ValueError(f"token ids are not negative: {min(self.token_ids)}")
         if any(value is not None and value > _ABOVE for value in self.logprobs):
@@ -87,8 +83,8 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
     for number, value in values:
         try:
             for answer in _answers(value):
-                form, tokens, logprobs, start = _read(answer)
-                read.append(_sequence(form, tokens, logprobs, start, number))
+                form, tokens, logprobs = _read(answer)
+                read.append(_sequence(form, tokens, logprobs, number))
                 total += len(tokens)
                 if total > limits.ENGINE_TOKENS:
                     raise LimitExceeded(f"{source} has more than {limits.ENGINE_TOKENS:,} tokens: give fewer sequences.")
@@ -131,48 +127,41 @@ def _answers(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 _Tokens = list[int | str]
-_Read = tuple[str, _Tokens, list[Any], int]
+_Read = tuple[str, _Tokens, list[Any]]
 
 
 def _read(answer: Mapping[str, Any]) -> _Read:
-    """Return form, tokens (ids or texts), their log-probabilities and the first generated token of an answer."""
-    if "meta_info" in answer:
-        return _sglang(answer)
+    """Return form, tokens (ids or texts) and their log-probabilities of an answer."""
     given, prompt = answer.get("logprobs"), _listed(answer.get("prompt_token_ids") or [], "prompt_token_ids")
     form, tokens, logprobs = _given(answer, given, prompt)
     if logprobs and logprobs[0] is None:  # the prompt is included: nothing was generated without a log-probability
-        return form, tokens, logprobs, 0
+        return form, tokens, logprobs
     if answer.get("prompt_logprobs") is None:
         if not prompt:
-            raise _Wrong(f"has log-probabilities of generated tokens only, and {_PROMPT}: add prompt_token_ids")
-        return form, [*prompt, *tokens], [None] * len(prompt) + logprobs, len(prompt)
+            raise _Wrong("has log-probabilities of generated tokens only, and the model needs the tokens before them: add prompt_token_ids")
+        return form, [*prompt, *tokens], [None] * len(prompt) + logprobs
     entries = _listed(answer["prompt_logprobs"], "prompt_logprobs")
     if not prompt:
         raise _Wrong("has prompt_logprobs without prompt_token_ids, and so not the first token: ask vLLM for them with return_token_ids")
     if len(prompt) != len(entries):
         raise _Wrong(f"has {len(prompt):,} prompt_token_ids and {len(entries):,} prompt_logprobs")
     before = [_candidate(entry, token) for entry, token in zip(entries, prompt, strict=True)]
-    return "vllm", [*prompt, *tokens], before + logprobs, len(prompt) if tokens else 0
+    return "vllm", [*prompt, *tokens], before + logprobs
 
 
-def _given(answer: Mapping[str, Any], given: Any, prompt: _Tokens) -> tuple[str, _Tokens, list[Any]]:
+def _given(answer: Mapping[str, Any], given: Any, prompt: _Tokens) -> _Read:
     """Return form, tokens and log-probabilities of ``logprobs``: those generated, or of the whole sequence, whose first is null."""
     ids = _listed(answer.get("token_ids") or [], "token_ids")
     if isinstance(given, dict) and ("content" in given or "token_logprobs" in given):
         if "content" in given:
-            form, entries = "chat", _listed(given["content"], "logprobs.content")
-            logprobs = [_field(each, "logprob") for each in entries]
-            tokens = [each["id"] if "id" in each else _field(each, "token") for each in entries]  # llama.cpp's server writes ids
+            entries = _listed(given["content"], "logprobs.content")
+            tokens, logprobs = ([_field(each, name) for each in entries] for name in ("token", "logprob"))
         else:
-            form, tokens, logprobs = (
-                "completions",
-                _listed(given.get("tokens"), "tokens"),
-                _listed(given["token_logprobs"], "token_logprobs"),
-            )
+            tokens, logprobs = (_listed(given.get(name), name) for name in ("tokens", "token_logprobs"))
         if len(tokens) != len(logprobs):
             raise _Wrong(f"has {len(tokens):,} tokens and {len(logprobs):,} log-probabilities")
         known = [*prompt, *ids][: len(tokens)] if logprobs and logprobs[0] is None else ids
-        return form, known if len(known) == len(tokens) else [_id(token) for token in tokens], logprobs
+        return "openai", known if len(known) == len(tokens) else [_id(token) for token in tokens], logprobs
     if given is None and answer.get("prompt_logprobs") is not None:
         return "vllm", [], []
     if not isinstance(given, list) or not ids:
@@ -186,28 +175,6 @@ def _given(answer: Mapping[str, Any], given: Any, prompt: _Tokens) -> tuple[str,
     if len(given) == len(ids) and not prompt:
         return "plain", ids, [None, *given[1:]]
     return "plain", ids, [None] * (len(ids) - len(given)) + given
-
-
-def _sglang(answer: Mapping[str, Any]) -> _Read:
-    """Entries are [log-probability, token id, text]."""
-    info = answer["meta_info"] if isinstance(answer["meta_info"], dict) else {}
-    before, after = (_listed(info.get(f"{side}_token_logprobs") or [], f"{side}_token_logprobs") for side in ("input", "output"))
-    entries = [*before, *after]
-    if not entries:
-        raise _Wrong("has no input_token_logprobs: ask SGLang for them with return_logprob and logprob_start_len 0")
-    if any(not isinstance(entry, list) or len(entry) < 2 for entry in entries):
-        raise _Wrong("has an entry of token_logprobs that is not [log-probability, token id, text]")
-    prompt, count = _listed(answer.get("prompt_token_ids") or [], "prompt_token_ids"), info.get("prompt_tokens")
-    front = prompt[: len(prompt) - len(before)]
-    if not (front or before) or (isinstance(count, int) and len(front) + len(before) < count):
-        raise _Wrong(
-            f"has not the log-probabilities of the whole prompt, and {_PROMPT}: ask SGLang with logprob_start_len 0, or add "
-            "prompt_token_ids"
-        )
-    tokens = [*front, *(entry[1] for entry in entries)]
-    if prompt and tokens[: len(prompt)] != prompt:
-        raise _Wrong("has prompt_token_ids that are not those of input_token_logprobs")
-    return "sglang", tokens, [None] * len(front) + [entry[0] for entry in entries], len(front) + len(before) if after else 0
 
 
 def _candidate(entry: Any, token: Any) -> Any:
@@ -237,9 +204,9 @@ def _field(entry: Any, name: str) -> Any:
     return entry[name]
 
 
-def _sequence(form: str, tokens: Sequence[Any], logprobs: Sequence[Any], start: int, line: int) -> EngineSequence:
+def _sequence(form: str, tokens: Sequence[Any], logprobs: Sequence[Any], line: int) -> EngineSequence:
     """Check every value. Raises _Wrong."""
-    texts = form in ("chat", "completions") and any(isinstance(token, str) for token in tokens)
+    texts = form == "openai" and any(isinstance(token, str) for token in tokens)
     if len(tokens) < 2:
         raise _Wrong(f"has {len(tokens)} token{'s' if len(tokens) != 1 else ''}: at least 2 are needed to predict one")
     if texts and not all(isinstance(token, str) for token in tokens):
@@ -258,5 +225,5 @@ def _sequence(form: str, tokens: Sequence[Any], logprobs: Sequence[Any], start: 
         values.append(None if value is None or (forbidden and forbidden[-1] == position) else float(value))
     kept: dict[str, Any] = {"tokens" if texts else "token_ids": tuple(tokens)}
     return EngineSequence.model_construct(
-        form=form, logprobs=tuple(values), forbidden=tuple(forbidden), start=start, line=line, **({"token_ids": (), "tokens": ()} | kept)
+        form=form, logprobs=tuple(values), forbidden=tuple(forbidden), line=line, **({"token_ids": (), "tokens": ()} | kept)
     )

@@ -77,24 +77,10 @@ def padded(rows: Rows, indices: Sequence[int], device: str) -> Batch:
 
 @dataclass(slots=True)
 class EngineRun:
-    """One run. log_p: of each token but the first, by sequence. experts: the experts of each of them (layers, tokens, k), sorted; None
-    without routers. logits: of the tokens asked for, by (sequence, token).
-    """
+    """One run. log_p: of each token but the first, by sequence. logits: of the tokens asked for, by (sequence, token)."""
 
     log_p: list[Floats]
-    experts: list[Tensor | None]
     logits: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-
-    def rerouted(self, reference: "EngineRun") -> Floats | None:
-        """Return whether a layer sends each token to other experts than in the reference, over all sequences (1 or 0)."""
-        if any(each is None for each in self.experts):
-            return None
-        apart = [
-            (one != other).any(-1).any(0)
-            for one, other in zip(self.experts, reference.experts, strict=True)
-            if one is not None and other is not None
-        ]
-        return torch.cat(apart).double().numpy()
 
 
 def run(
@@ -107,7 +93,7 @@ def run(
     """Run every batch. Yields None after each layer, at last the run. asked: the tokens whose logits are wanted, by sequence (token 1 is
     the first that is predicted).
     """
-    result = EngineRun([np.empty(0)] * len(rows), [None] * len(rows))
+    result = EngineRun([np.empty(0)] * len(rows))
     device = str(cast(Any, anatomy.model).get_input_embeddings().weight.device)
     for indices in batches(rows):
         batch = padded(rows, indices, device)
@@ -116,12 +102,8 @@ def run(
             for _ in staged.forward():
                 yield None
         log_p = staged.log_p.double().cpu().numpy()
-        experts = torch.stack([staged.routing[layer].sort(-1).values.cpu() for layer in sorted(staged.routing)]) if staged.routing else None
-        width = batch.token_ids.shape[1] - 1
         for at, index in enumerate(indices):
             result.log_p[index] = log_p[at, : len(rows[index]) - 1]
-            if experts is not None:
-                result.experts[index] = experts[:, at * width : at * width + len(rows[index]) - 1]
             for token in (asked or {}).get(index, ()):
                 result.logits[index, token] = staged.logits[at, token - 1].detach().float().cpu()
         del staged

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from analyzers.core.coverage import Coverage
 from analyzers.core.formatting import share
-from analyzers.core.notes import Advice, Note
+from analyzers.core.notes import Advice, Note, Value
 from analyzers.core.report import needs_the_whole
 from analyzers.core.tensor_words import format_name
 from analyzers.dtype_detection.report import TORCH, VERDICT_WORDS, Facts
@@ -33,10 +33,23 @@ def answer(facts: Facts) -> Note:
         return WORDS.note("merged", share=merged / sum(row.parameters for row in facts.storage))
     if facts.grids:
         return _on_grid(facts, "partly-on-grid")
+    return _nothing_proven(facts)
+
+
+def _nothing_proven(facts: Facts) -> Note:
+    """Return what rules a narrower format out, or that nothing does; after the training precision, if that is known."""
+    lineage, values = facts.lineage, facts.values_read
+    known, label = "", dict[str, Value]()
+    if facts.training.basis == "label":
+        known, label = "-labelled", {"trained": facts.training.verdict, "source": facts.training.source or "label"}
     if lineage.verdict == "native":
-        tested = facts.refutation
-        return WORDS.note("native", stored=lineage.stored, format=tested.format, tested=tested.tested, exceptions=tested.exceptions)
-    return WORDS.note("undecided" if lineage.evidence else "not-tested", stored=lineage.stored, values=values)
+        test = facts.refutation
+        return WORDS.note(
+            f"native{known}", stored=lineage.stored, format=test.format, tested=test.tested, exceptions=test.exceptions, **label
+        )
+    if not lineage.evidence:
+        return WORDS.note("not-tested", stored=lineage.stored, values=values)
+    return WORDS.note(f"undecided{known}", stored=lineage.stored, values=values, **label)
 
 
 def _on_grid(facts: Facts, code: str) -> Note:

@@ -42,6 +42,14 @@ WORDS = Words(
         "native": (
             "No narrower format survives in this {stored:dtype} checkpoint: {exceptions:count} of {tested:#value} tested rule {format} out."
         ),
+        "native-labelled": (
+            "Trained in {trained} ({source}): no narrower format survives in this {stored:dtype} checkpoint, {exceptions:count} of "
+            "{tested:#value} tested rule {format} out."
+        ),
+        "undecided-labelled": (
+            "Trained in {trained} ({source}): what this {stored:dtype} checkpoint was before cannot be told from the {values:#value} "
+            "tested."
+        ),
         "undecided": "What this {stored:dtype} checkpoint was before cannot be told from the {values:#value} tested.",
         "not-tested": "Stored in {stored:dtype}, for which no narrower format is tested ({values:#value} read).",
         # advice

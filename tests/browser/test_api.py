@@ -104,7 +104,7 @@ def test_sparsity_returns_the_report_of_a_pair_and_one_sentence_for_what_is_none
         client.predict(base="sample:tiny-bf16", tuned=["sample:tiny-tuned"], eta=1.5, api_name="/sparsity")
 
 
-def test_inspect_many_returns_a_report_or_a_sentence_each(client: Client) -> None:
+def test_dtype_many_returns_a_report_or_a_sentence_each(client: Client) -> None:
     found = client.predict(models=["sample:tiny-fp32", "no!such", "sample:tiny-bf16"], include="mlp", api_name="/dtype_many")
     assert DtypeReport.model_validate(found[0]).selected_tensors == 12
     assert found[1]["model"] == "no!such"
@@ -165,7 +165,7 @@ def test_what_the_library_cannot_answer_is_one_sentence(client: Client, endpoint
     assert "Traceback" not in str(caught.value)
 
 
-@pytest.mark.parametrize("endpoint", ["inspect", "consensus", "exit"])
+@pytest.mark.parametrize("endpoint", ["dtype", "consensus", "exit"])
 def test_too_few_values_are_counted(client: Client, offline: str, endpoint: str) -> None:
     needed = len(_described(client, f"/{endpoint}"))
     are = "is" if needed == 1 else "are"
@@ -185,7 +185,7 @@ def test_missing_last_values_are_their_defaults(client: Client, offline: str, va
     assert report["id"] == client.predict("sample:tiny-bf16", api_name="/dtype")["id"]
 
 
-@pytest.mark.parametrize("endpoint", ["inspect", "consensus", "conflict"])
+@pytest.mark.parametrize("endpoint", ["dtype", "consensus", "conflict"])
 @pytest.mark.parametrize("path", ["/etc/passwd", "https://example.org/x", "sample"])
 def test_what_is_meant_to_be_a_file_is_refused(client: Client, offline: str, endpoint: str, path: str) -> None:
     values: list[Any] = [None] * len(_described(client, f"/{endpoint}"))
@@ -201,7 +201,7 @@ NO_ENDPOINT = (404, b'{"detail":"There is no such endpoint: /gradio_api/info lis
 
 
 def test_an_endpoint_that_is_not_there(offline: str) -> None:
-    for name in ("nothing", "inspect%00", "..%2f..%2fetc", "v2/nothing"):
+    for name in ("nothing", "dtype%00", "..%2f..%2fetc", "v2/nothing"):
         assert _status(f"{offline}/gradio_api/call/{name}", {"data": []}) in (NO_ENDPOINT, (404, b'{"detail":"Not Found"}'))
     for number in (-1, 99_999, 10**30):
         call = {"fn_index": number, "data": [CANARY], "session_hash": CANARY}
@@ -302,7 +302,7 @@ def test_nothing_of_a_malformed_call_is_in_the_log(offline: str, offline_folder:
     before = log.stat().st_size
 
     def send(data: object) -> None:
-        for name in ("consensus", "inspect", "add_label"):
+        for name in ("consensus", "dtype", "add_label"):
             _sent(f"{offline}/gradio_api/run/{name}", {"data": data})
             _answered(f"{offline}/gradio_api/call/{name}", _sent(f"{offline}/gradio_api/call/{name}", {"data": data}))
         for number in range(50):  # some of the pages' own functions fail at what no page sends

@@ -201,7 +201,7 @@ def test_what_computes_for_nobody_ends() -> None:
     code = (
         "import os, sys, threading, time\n"
         "from transformers import PreTrainedConfig\n"
-        "from analyzers import limits\n"
+        "from analyzers.core import limits\n"
         "from analyzers.language_models.tokenizer import Tokenizer\n"
         "limits.TOKENIZER_SECONDS = 2\n"
         "tokenizers = [Tokenizer(sys.argv[1], PreTrainedConfig()) for _ in range(2)]\n"

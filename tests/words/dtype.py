@@ -29,6 +29,8 @@ def reports() -> dict[str, Report | MantissaError]:
             "a downcast sample": _of("sample:tiny-bf16-as-fp16"),
             "a sample in fp16": _of("sample:tiny-fp16-mixed"),
             "a sample with an overflow": _of("sample:tiny-overflow"),
+            "a sample in bf16": _of("sample:tiny-bf16"),
+            "the norms of a sample": _of("sample:tiny-bf16", include="layernorm"),
             **_written(Path(folder)),
         }
 

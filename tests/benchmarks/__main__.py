@@ -12,55 +12,36 @@ from pathlib import Path
 
 from .adapters import adapters_exact, adapters_quick
 from .conflict import conflict
-from .exit import exit_heads
 from .gpu import gpu
-from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
-from .intervals import interval_coverage
 from .layouts import layouts
-from .library import library
 from .load import load
 from .local_exact import local_exact
 from .monitor import monitor
 from .offload import offload
-from .pairs import pair_counting
-from .parents import parents_quick
-from .pickled import pickled
 from .precision import precision
 from .result import Result, table
-from .scan import scan_exact, scan_quick
 from .shrink import shrink
 from .sparsity import sparsity_exact, sparsity_quick
 from .sparsity_intervals import sparsity_intervals
-from .start import sample_start
 
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
-    "start": sample_start,
     "local": local_exact,
-    "pickled": pickled,
-    "http": exact_over_http,
     "large": large_quick,
     "mixture": mixture_quick,
-    "intervals": interval_coverage,
-    "pairs": pair_counting,
     "sparsity": sparsity_exact,
     "sparsity-quick": sparsity_quick,
     "adapters": adapters_exact,
     "adapters-quick": adapters_quick,
     "layouts": layouts,
     "sparsity-intervals": sparsity_intervals,
-    "parents": parents_quick,
     "shrink": shrink,
     "conflict": conflict,
     "precision": precision,
-    "exit": exit_heads,
     "offload": offload,
     "monitor": monitor,
     "gpu": gpu,
-    "library": library,
     "load": load,
-    "scan": scan_quick,
-    "scan-exact": scan_exact,
 }
 
 

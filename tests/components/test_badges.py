@@ -31,13 +31,6 @@ def test_an_older_analysis_is_named_and_its_inference_left_out(library: Library)
     assert _said(library) == {"trained in": "unknown", "passed through": f"bf16, {older}", "fp16": f"weights fit, {older}"}
 
 
-def test_what_only_parts_passed_through_is_called_a_part(library: Library) -> None:
-    found = report("org/name", id="1" * 64)
-    mixed = found.model_copy(update={"lineage": found.lineage.model_copy(update={"verdict": "mixed"})})
-    assert library.add_result(mixed, public=True) is not None
-    assert _said(library)["passed through"] == "bf16 in part, sampled"
-
-
 def test_a_passport_is_an_inference_and_a_label_beats_it(library: Library) -> None:
     assert library.add_result(report("org/name", id="1" * 64), public=True) is not None
     assert _said(library) == {"trained in": "bf16, inferred", "passed through": "bf16, sampled", "fp16": "weights fit, sampled"}

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from analyzers.check import CheckReport, CheckRequest, analyze
-from analyzers.check.report import RULES
 from analyzers.checkpoints import Access
 from analyzers.core.errors import InvalidRequest, LimitExceeded
 from components.check.form import filled, request
-from components.check.result import RESULT, copy_offer
+from components.check.result import copy_offer
 from components.forms.form import as_read, command, permalink
 from components.library.storable_reports import storable_result
 from components.site import addresses, stored_results
@@ -37,11 +36,9 @@ def tuned() -> CheckReport:
 def test_the_form_makes_the_request() -> None:
     assert request({"model": " sample:tiny-tuned ", "base": "sample:tiny-bf16"}) == TUNED
     assert request({"model": "org/x"}) == CheckRequest(model="org/x")
-    for wrong, said in (({}, "a model id"), ({"model": "a/b c/d"}, "one model"), ({"model": "a/b", "base": "c/d e/f"}, "one base")):
-        with pytest.raises(InvalidRequest, match=said):
+    for wrong in ({}, {"model": "a/b c/d"}, {"model": "a/b", "base": "c/d e/f"}, {"model": "org/x", "base": "org/x"}):
+        with pytest.raises(InvalidRequest):
             request(wrong)
-    with pytest.raises(InvalidRequest, match="the model itself"):
-        request({"model": "org/x", "base": "org/x"})
 
 
 def test_link_and_command_ask_again(wide: CheckReport, tuned: CheckReport) -> None:
@@ -51,12 +48,6 @@ def test_link_and_command_ask_again(wide: CheckReport, tuned: CheckReport) -> No
         assert addresses.as_requested(report.request) == addresses.recompute(report)
     assert command(as_read(wide)) == "mantissa check sample:tiny-bf16-as-fp32"
     assert command(as_read(tuned)) == "mantissa check sample:tiny-tuned --base=sample:tiny-bf16"
-
-
-def test_a_document_shows_findings_and_rules(wide: CheckReport, tuned: CheckReport) -> None:
-    page = RESULT.document([wide]).alone()
-    assert "mantissa shrink" in page and "no base" in page and all(rule in page for rule in RULES)
-    assert "no base" not in RESULT.document([tuned]).alone()
 
 
 def test_a_smaller_copy_is_offered_where_it_loses_nothing(wide: CheckReport, tuned: CheckReport) -> None:

@@ -1,6 +1,5 @@
 """The page Compare: its result, the old addresses that lead to it, and what is stored of it."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,10 @@ from analyzers.compare import CompareReport, CompareRequest, analyze
 from analyzers.core.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from components.api.endpoints import in_short
-from components.appearance.navigation import navigation
 from components.compare.form import filled, request
 from components.compare.result import RESULT
 from components.forms.form import as_read
 from components.library import Library, Query
-from components.results.downloads import tables_zip
 from components.running import jobs
 from components.server.routes import routes
 from components.site import stored_results
@@ -36,37 +33,13 @@ def tune() -> CompareReport:
     return _compared("tiny-bf16", "tiny-step-1", "tiny-tuned")
 
 
-def _tabs(report: CompareReport) -> list[str]:
-    return [tab.name for tab in RESULT.tabs if tab.shows(report)]
-
-
-def test_the_first_sentence_is_the_answer_and_the_tabs_are_those_of_both_reports(tune: CompareReport) -> None:
-    card = text_of(RESULT.headline(tune, True))
-    assert tune.answer.text in card and "Direction" in card
-    assert _tabs(tune) == [
-        "Ancestry",
-        "Weights",
-        "Where",
-        "How much",
-        "Over time",
-        "Tensors",
-        "Coverage",
-    ]
-    page = RESULT.document([tune]).alone()
-    assert "Equal values" in page and "Sparsity by checkpoint" in page and "model.embed_tokens.weight" in page
-    assert len({plot.label for plot in RESULT.plots(tune)}) == len(RESULT.plots(tune)) and len(tables_zip([tune])) > 1000
+def test_the_page_and_the_command_are_those_of_the_report(tune: CompareReport) -> None:
+    assert tune.answer.text in text_of(RESULT.headline(tune, True))
     assert RESULT.command(as_read(tune)) == "mantissa compare sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned"
     facts = in_short(tune)
     assert (
         facts["headline"] == tune.headline and facts["facts"]["relation_kind"] == "derived" and facts["page"].startswith("compare?model=")
     )
-
-
-def test_the_same_weights_show_how_much_is_equal_and_that_nothing_changed() -> None:
-    report = _compared("tiny-bf16", "tiny-bf16-as-fp32")
-    assert "Equal values" in RESULT.headline(report, True) and "Where" in _tabs(report)
-    assert "How much" not in _tabs(report)  # no update to measure
-    assert report.sparsity is not None and report.sparsity.num_changed == 0
 
 
 @pytest.mark.parametrize(
@@ -94,18 +67,9 @@ def test_old_addresses_lead_to_the_page_with_the_same_inputs(old: str, models: t
     assert not models or request(filled([(key, value.replace("%7C", "|")) for key, value in pairs])).models == models
 
 
-@pytest.mark.parametrize(
-    ("form", "said"),
-    [
-        ({}, "Type or paste two model ids"),
-        ({"models": ["a/b", "a/b"]}, "'a/b' is named 2 times: name different models"),
-        ({"models": ["a/b "] * 65}, "At most 64 models are compared"),
-        ({"models": ["a/b", "c/d"], "eta": "2"}, "Eta must lie between 0 and 1"),
-        ({"models": ["x" * 100_000]}, "model ids have"),
-    ],
-)
-def test_bad_fields_are_one_sentence(form: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidRequest, match=re.escape(said)):
+@pytest.mark.parametrize("form", [{}, {"models": ["a/b", "a/b"]}, {"models": ["a/b "] * 65}, {"models": ["x" * 100_000]}])
+def test_bad_fields_are_refused(form: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
         request(form)
 
 
@@ -134,15 +98,3 @@ def test_what_is_private_leaves_no_comparison(library: Library, hub: LocalHub) -
     hidden = report.model_copy(update={"parents": report.parents.model_copy(update={"candidates": (row,)})})
     library.add_result(hidden, public=True)
     assert not library.results(Query()).rows
-
-
-def test_navigation_has_three_groups() -> None:
-    html = navigation(current="Compare")
-    groups = re.findall(r'<div role="group" aria-label="([^"]+)">(.*?)</div>', html)
-    named = {name: re.findall(r"<a[^>]*>(?:<span class=\"m-wide\">)?([^<]+)<", links) for name, links in groups}
-    assert named == {
-        "Read the weights": ["Passport", "Compare", "Check"],
-        "Run the model": ["Rounding error", "Gradient conflict", "Backprop-free gradients"],
-        "Look up": ["Library", "Methods"],
-    }
-    assert re.findall(r'<a href="\./compare" aria-current="page">', html)

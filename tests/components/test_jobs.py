@@ -1,12 +1,8 @@
 """What the page may do on a visitor's behalf: no local files, no token, limits, no leaks."""
 
-import json
 import logging
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -162,21 +158,6 @@ def test_the_log_says_where_and_not_what(caplog: pytest.LogCaptureFixture) -> No
     assert "hf_secret" not in caplog.text
 
 
-def test_the_log_as_lines_of_json() -> None:
-    program = (
-        "import logging; from components.server.log import write_log\n"
-        "write_log(as_json=True); logging.getLogger('mantissa').warning('two\\nlines: %s', 5)\n"
-        "logging.getLogger('uvicorn.error').error('failed'); logging.getLogger('httpx').info('GET /?q=private')"
-    )
-    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True)
-    lines = [json.loads(line) for line in run.stderr.splitlines()]
-    assert [(line["level"], line["logger"], line["message"]) for line in lines] == [
-        ("WARNING", "mantissa", "two\nlines: 5"),
-        ("ERROR", "uvicorn.error", "failed"),
-    ]
-    assert all(datetime.fromisoformat(line["time"]).tzinfo is UTC for line in lines)
-
-
 def test_what_repeats_is_logged_once_in_a_minute_and_then_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("components.server.log.time.monotonic", lambda: clock[0])
@@ -228,21 +209,6 @@ def test_suggestions_keep_their_length_and_have_the_samples() -> None:
         assert {name for name in choices() if name.startswith("sample:")} <= set(found[0])
         assert found[1] == ""
     assert asked == ["llama", "few"]
-
-
-def test_suggestions_continue_a_list_of_models() -> None:
-    suggestions = Suggestions(lambda text, limit: [f"org/{text}"])
-    found = suggestions.find("a/b, llama")
-    assert found is not None
-    assert found[0][0] == "a/b, org/llama"
-    assert len(found[0]) == len(choices())
-    assert all(choice.startswith("a/b, ") for choice in found[0])
-
-
-def test_what_matches_is_suggested_first() -> None:
-    assert choices(wanted="LLAMA")[0] == "meta-llama/Llama-2-7b-hf"
-    assert choices(wanted="tiny-s")[:4] == [f"sample:tiny-step-{number}" for number in (1, 2, 3, 4)]
-    assert sorted(choices(wanted="tiny-s")) == sorted(choices())
 
 
 def test_an_unreachable_hub_is_said_and_left_alone_for_a_while() -> None:

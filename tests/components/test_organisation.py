@@ -12,7 +12,6 @@ from analyzers.check import analyze as analyze_check
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from components.library import Library
 from components.library_page.gallery import gallery
-from components.library_page.organisation import COLUMNS, Order
 from components.server.routes import routes
 from tests.components.sparsity_reports import sparsity_report
 
@@ -70,26 +69,6 @@ def test_what_its_models_store_and_waste(library: Library, shown: dict[str, Dtyp
     assert '<meta property="og:image" content="https://mantissa.example/card/org/Acme.png">' in page
     assert _get("/card/org/Acme.png").content.startswith(b"\x89PNG")
     assert _column(_get("/org/Acme2").text, "Model") == ["one"]
-
-
-def test_each_column_sorts_both_ways_and_the_embed_has_the_table_alone(library: Library, shown: dict[str, DtypeReport]) -> None:
-    for name, column in COLUMNS.items():
-        first, second = Order.of("nonsense").clicked(name), Order.of(name).clicked(name)
-        assert Order.of(first).column == Order.of(second).column == name
-        page = _get(f"/org/Acme?sort={name}").text
-        assert re.search(rf'aria-sort="ascending">\s*<a href="\?sort=-{name}">{column.title}', page)
-        assert (
-            _column(page, "Model") == _column(_get(f"/org/Acme?sort=-{name}").text, "Model")[::-1]
-            or len(set(_column(page, column.title))) < 3
-        )
-    assert _column(_get("/org/Acme?sort=-model").text, "Model") == ["two", "over", "one"]
-    embed = _get("/org/Acme?embed=1&sort=size").text
-    assert _column(embed, "Model") and "<nav" not in embed and "?sort=-size&amp;embed=1" in embed
-    page = _get("/org/Acme").text
-    assert (
-        "&lt;iframe src=&quot;https://mantissa.example/org/Acme?embed=1" in page
-        or '&lt;iframe src="https://mantissa.example/org/Acme?embed=1"' in page
-    )
 
 
 @pytest.mark.parametrize("name", ["nobody", "%3Cscript%3Ealert(1)%3C%2Fscript%3E", "%25", "a" * 500, "Acme%2Fone", "%2e%2e", "Acme%00"])

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.core.formatting import powers
 from analyzers.dtype_detection import DtypeReport
 from components.dtype import plots
 from components.dtype.comparison import document
@@ -49,19 +48,6 @@ def test_a_long_name_keeps_its_ends() -> None:
     seen = shown("a" * 3000 + "z", 21)
     assert len(seen) == 21
     assert seen == "a" * 10 + "…" + "a" * 9 + "z"
-
-
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    [
-        ("below 2^-18 multiples of 2^-24", "below 2⁻¹⁸ multiples of 2⁻²⁴"),
-        ("largest 3.727e+05, chance 1.5e-05", "largest 3.727e5, chance 1.5e-5"),
-        ("not from fp8_e4m3", "not from fp8 e4m3"),
-        ("v2^3x 1e5f deadbe1e5", "v2^3x 1e5f deadbe1e5"),
-    ],
-)
-def test_numbers_in_sentences_have_one_notation(text: str, seen: str) -> None:
-    assert powers(text) == seen
 
 
 def test_no_hidden_character_reaches_the_page() -> None:

@@ -86,16 +86,6 @@ def test_an_own_label_is_marked_wherever_it_counts(own: Library) -> None:
     assert "your labels count in it, marked as your own" in who_you_are(None, _Visit({COOKIE: "one"}))
 
 
-def test_the_published_rows_have_their_figures_and_evidence(library: Library) -> None:
-    rows = library.models(Query(per_page=500)).rows
-    published = {row.model: row for row in rows if row.figures == "published"}
-    assert len(published) == 29 and all(row.precision and row.evidence.startswith("https://") for row in published.values())
-    row = published["google-t5/t5-large"]
-    assert (row.precision, row.abs_max, row.norm_min, row.norm_max) == ("bf16", 520, 3.797, 82370)
-    shown = _words(listed(MODELS, library.models(Query(text="t5-large"))))
-    assert "bf16 1 label github.com/stas00/ml-w" in shown and "520 published 3.8 to 82,370" in shown
-
-
 def test_models_are_ranked_by_the_bytes_that_they_waste(library: Library) -> None:
     library.add_result(report("org/wasteful", id="1" * 64), public=True)
     order = library.models(Query(sort="wasted", per_page=500)).rows

@@ -1,12 +1,10 @@
 """The pull request that a result offers: said first, then opened with the visitor's own token by the real client, or not at all."""
 
-import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 import torch
 from safetensors.torch import load
@@ -18,7 +16,7 @@ from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.language_models.samples import sample_folder
 from components.dtype.result import copy_offer
-from components.results.copy_box import CopyBox, why_not
+from components.results.copy_box import why_not
 from components.results.copy_offer import CopyOffer
 from components.running import jobs
 from components.running.pull_requests import open_copy
@@ -100,15 +98,6 @@ def test_the_command_where_the_page_cannot(models: LocalHub, ann: Caller, monkey
     assert "This app opens no pull requests" in why_not(offer)
     monkeypatch.delenv("SPACE_ID")
     assert "This app opens no pull requests" in why_not(offer)
-
-    async def build() -> CopyBox:  # while an event loop runs: elsewhere Gradio leaves one open
-        with gr.Blocks():
-            return CopyBox()
-
-    box = asyncio.run(build())
-    shown = box.show(offer)
-    assert shown[box.command]["value"] == offer.command and shown[box.command]["visible"] and not shown[box.go]["visible"]
-    assert "This app opens no pull requests" in shown[box.about] and not box.show(None)[box.box]["visible"]
 
 
 def test_opened_in_the_visitors_name(models: LocalHub, ann: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

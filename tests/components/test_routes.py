@@ -26,9 +26,6 @@ from starlette.testclient import TestClient
 
 from analyzers import ANALYZERS
 from analyzers.core import limits
-from analyzers.core.errors import LibraryUnavailable
-from analyzers.dtype_detection.classifier import fitted
-from analyzers.dtype_detection.labelled_models import examples
 from components.library import Identity, Library
 from components.server.front_layer import exception_handlers, middleware
 from components.server.routes import exports, routes
@@ -124,11 +121,6 @@ def test_a_badge_comes_with_cache_headers_and_is_not_sent_twice(client: TestClie
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", answer.headers["etag"])
     library.add_label("org/name", "fp16", LINK, ANN)
     assert client.get("/badge/org/name.svg").headers["etag"] != answer.headers["etag"]
-
-
-@pytest.mark.parametrize("model", ["unknown", "org/unknown", "sample:tiny-bf16"])
-def test_an_unknown_model_has_a_badge_that_says_so(client: TestClient, model: str) -> None:
-    assert ">unknown<" in client.get(f"/badge/{model}.svg").text
 
 
 @pytest.mark.parametrize("model", few(["%3Cscript%3E", "../../etc/passwd", "a/b/c", "%00", "x" * 3000, "a%2Fb%2Fc"], {0, 1, 3}))
@@ -237,15 +229,6 @@ def test_the_library_is_there_as_files(client: TestClient, library: Library) -> 
         assert client.get(f"/library/{path}").status_code == 404
 
 
-def test_the_training_set_is_what_the_classifier_is_fitted_on(client: TestClient, tmp_path: Path) -> None:
-    answer = client.get("/library/training.csv")
-    assert answer.headers["content-disposition"] == 'attachment; filename="mantissa-training.csv"'
-    taken = tmp_path / "mantissa-training.csv"
-    taken.write_bytes(answer.content)
-    assert examples(taken) == fitted().classifier.examples
-    assert client.get("/library/training.parquet").status_code == 404
-
-
 @pytest.mark.parametrize("name", ["labels.csv", "labels.jsonl", "labels.parquet", "training.csv"])
 def test_a_file_that_cannot_be_written_is_a_sentence(client: TestClient, library: Library, name: str) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -289,19 +272,6 @@ def test_without_a_library_nothing_is_said_to_be_unknown_or_not_stored(client: T
     for path in ("/badge/org/name.svg", f"/result/{ID}", f"/result/{ID}.json", "/library/labels.csv", "/org/org"):
         answer = client.get(path)
         assert (answer.status_code, "The library is not open" in answer.text) == (503, True), path
-
-
-def test_a_library_that_fails_is_a_sentence(client: TestClient, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(ref: str) -> None:
-        raise LibraryUnavailable("The library is on a disk that is full.")
-
-    monkeypatch.setattr(library, "model", fail)
-    answer = client.get("/badge/org/name.svg")
-    assert (answer.status_code, answer.text) == (503, "The library is on a disk that is full.")
-
-
-def test_the_panel_of_the_api_learns_that_calls_are_not_counted(client: TestClient) -> None:
-    assert client.get("/monitoring/summary").json() == {"functions": {}}
 
 
 def test_scripts_and_styles_are_compressed_once_and_kept(client: TestClient) -> None:

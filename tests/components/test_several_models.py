@@ -3,41 +3,15 @@
 import csv
 import io
 import json
-import re
 import zipfile
 from urllib.parse import parse_qsl
 
-import pytest
-
-from analyzers.core import limits
-from analyzers.core.errors import InvalidRequest
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from components.dtype.comparison import Batch, command, document, permalink
-from components.dtype.form import filled, models, requests
+from components.dtype.comparison import Batch, command, permalink
+from components.dtype.form import filled, requests
 from components.dtype.several_models import Outcome, comparison
 from components.site.identity import Client
 from tests.components.dtype_reports import HOSTILE, hostile_report, report
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("a/b", ["a/b"]),
-        ("a/b, c/d", ["a/b", "c/d"]),
-        (" a/b\nc/d\r\n;e ,,\t", ["a/b", "c/d", "e"]),
-        ("a/b a/b c/d", ["a/b", "c/d"]),
-        (" ,; ", []),
-        (" ".join(f"m{i}" for i in range(limits.MODELS)), [f"m{i}" for i in range(limits.MODELS)]),
-    ],
-)
-def test_models_are_separated_by_what_people_type(text: str, found: list[str]) -> None:
-    assert models(text) == found
-
-
-@pytest.mark.parametrize("text", [" ".join(f"m{i}" for i in range(limits.MODELS + 1)), "x" * 100_000, "x," * 100_000 + "y"])
-def test_too_many_models_are_one_sentence(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"at most 20 models|model ids have"):
-        requests({"model": text})
 
 
 def test_each_model_is_asked_with_the_same_options() -> None:
@@ -68,31 +42,10 @@ def test_a_revision_belongs_to_one_model_only() -> None:
     assert filled([("model", "a/b"), ("model", "c/d"), ("revision", "r")])["model"] == "a/b, c/d"
 
 
-def test_the_table_has_a_row_each_and_says_what_failed_and_what_waits() -> None:
-    html = comparison(["sample:tiny-bf16-as-fp32", "no/such", "org/b", "org/later"], _outcomes())
-    rows = html.split("<tr>")[2:]
-    assert len(rows) == 4
-    assert all(text in rows[0] for text in ("fp32", "bf16 → fp32", "bf16, likely", "weights fit", "2.4"))
-    assert "There is no such model." in rows[1]
-    assert "<a " not in rows[1]
-    assert 'data-row="2"' in rows[2]
-    assert "waiting" in rows[3]
-
-
 def test_names_and_errors_stay_text() -> None:
     html = comparison([HOSTILE, HOSTILE, HOSTILE], [Outcome(HOSTILE, hostile_report()), Outcome(HOSTILE, error=HOSTILE)])
     assert "<img" not in html
     assert html.count("&lt;img") >= 5
-
-
-def test_the_page_taken_along_links_to_each_report() -> None:
-    html = document(_outcomes()).alone()
-    assert re.findall(r'href="(#report-\d)"', html) == ["#report-1", "#report-3"]
-    assert re.findall(r'<article id="(report-\d)">', html) == ["report-1", "report-3"]
-    rows = [re.sub("<[^>]*>", " ", row).split()[:2] for row in html.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]]
-    assert rows == [["1", "sample:tiny-bf16-as-fp32"], ["2", "no/such"], ["3", "org/b"]]
-    figure = json.loads(html.split('id="several-0">')[1].split("</script>")[0])
-    assert figure["data"][-1]["text"] == ["1, 3", ""]
 
 
 def test_several_are_light_and_their_files_hold_all_of_them() -> None:

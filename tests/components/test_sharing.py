@@ -1,7 +1,6 @@
 """What a result is shared as: previews of links, the card, the short link, the small frame, the text for a discussion; and compression."""
 
 import gzip
-import io
 import json
 import re
 import shlex
@@ -9,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from PIL import Image
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -17,14 +15,13 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from analyzers import ANALYZERS, compare, parents
+from analyzers import ANALYZERS
 from analyzers.core.report import Report
 from components.forms.form import as_read
 from components.library import Library
 from components.results.discussion import discussion
-from components.results.downloads import file_of
 from components.server import front_layer
-from components.site import addresses, link_previews, result_page
+from components.site import addresses, link_previews
 from tests.components.dtype_reports import COMMIT, HOSTILE, hostile_report, report
 from tests.components.sparsity_reports import facts, sparsity_report
 from tests.components.test_routes import ID, client
@@ -94,40 +91,6 @@ def test_a_comparison_has_a_card_of_its_own(client: TestClient, library: Library
     assert client.get(f"/card/{ID}.png").headers["content-type"] == "image/png"
 
 
-def test_parents_have_a_card_with_and_without_candidates(library: Library) -> None:
-    *_, made = parents.analyze(parents.ParentsRequest(model="sample:tiny-tuned", candidates=("sample:tiny-bf16", "sample:tiny-fp32")))
-    assert isinstance(made, Report)
-    add(library, made, ID)
-    for query in ("", "&candidate=sample:tiny-bf16", "&candidate=sample:tiny-fp32&candidate=sample:tiny-bf16"):
-        assert title("parents", f"model=sample:tiny-tuned{query}") == "Parents: sample:tiny-tuned", query
-    assert title("parents", "model=sample:tiny-tuned&candidate=sample:tiny-overflow") == title("parents", "")
-    assert title("parents", "model=sample:tiny-bf16") == title("parents", "")
-
-
-def test_models_that_were_compared_have_a_card_in_any_order(library: Library) -> None:
-    *_, made = compare.analyze(compare.CompareRequest(models=("sample:tiny-bf16", "sample:tiny-tuned")))
-    assert isinstance(made, Report)
-    add(library, made, ID)
-    for query in ("model=sample:tiny-bf16&model=sample:tiny-tuned", "model=sample:tiny-tuned&model=sample:tiny-bf16"):
-        assert title("compare", query) == "Comparison: sample:tiny-bf16, sample:tiny-tuned", query
-    for query in ("model=sample:tiny-bf16&model=sample:tiny-fp32", "model=sample:tiny-bf16&model=sample:tiny-tuned&model=sample:tiny-fp32"):
-        assert title("compare", query) == title("compare", ""), query
-
-
-def test_a_comparison_is_shared_by_its_own_answer_and_tiles() -> None:
-    *_, made = compare.analyze(compare.CompareRequest(models=("sample:tiny-bf16", "sample:tiny-tuned")))
-    assert isinstance(made, compare.CompareReport)
-    layout = addresses.layout("compare")
-    text = discussion(layout, made, "https://example.org/r/0123456789", "mantissa compare")
-    assert (
-        text.startswith("### Comparison of sample:tiny-bf16, sample:tiny-tuned\n") and "What now: " in text and len(text.splitlines()) < 20
-    )
-    tiles = {each.question: (each.answer, each.how) for each in layout.verdicts(made)}
-    assert list(tiles) == ["Relation", "Changed at bf16 resolution", "Equal values", "Direction"]
-    assert tiles["Relation"][1] == "proof" and tiles["Direction"] == ("As given", "not decided")
-    assert "Relation" in result_page.small_frame(made.parents) and "Comparison" in result_page.small_frame(made)
-
-
 def test_an_intermediate_checkpoint_is_no_base(library: Library) -> None:
     between = comparison(tuned=(facts("org/name"), facts("org/tuned")))
     add(library, between, ID)
@@ -185,16 +148,6 @@ def test_a_short_link_leads_to_the_result_and_an_unknown_one_to_a_sentence(clien
         assert missing.status_code == 404 and "There is no stored result" in missing.text
 
 
-def test_the_card_of_a_passport_is_a_picture_to_download(client: TestClient, library: Library) -> None:
-    made = add(library, report("org/name"), ID)
-    answer = client.get(f"/result/{ID}.png")
-    assert answer.headers["content-disposition"] == 'attachment; filename="org-name-dtype.png"'
-    assert answer.content == file_of(made, "png").content
-    assert Image.open(io.BytesIO(answer.content)).size == (1200, 630)
-    questions = [verdict.question for verdict in addresses.layout("dtype").verdicts(made)]
-    assert questions == ["Stored as", "Passed through", "Trained in", "Safe in fp16", "Magnitudes"]
-
-
 @pytest.mark.parametrize("made", [report, hostile_report, comparison])
 def test_a_small_frame_has_the_answer_without_figures_and_scripts(client: TestClient, library: Library, made: object) -> None:
     assert callable(made)
@@ -217,14 +170,6 @@ def test_the_text_of_a_discussion_has_link_and_command_and_no_markup_from_outsid
     assert "(https://example.org/r/0123456789)" in text and re.search(r"^    mantissa dtype 'a.*b' --include=`x`$", text, re.MULTILINE)
     outside = re.sub(r"^    .*$", "", text, flags=re.MULTILINE)
     assert "<img" not in outside.replace(r"\<", "") and not re.search(r"(?<!\\)[<`](?!span)", outside.replace("</span>", ""))
-    if given.analyzer == "dtype":
-        assert [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")][2:] == [
-            "| Stored as",
-            "| Passed through",
-            "| Trained in",
-            "| Safe in fp16",
-            "| Magnitudes",
-        ]
     assert shlex.split(layout.command(as_read(given)))[:2] == ["mantissa", given.analyzer]
 
 

@@ -74,19 +74,6 @@ def test_they_are_compared_where_none_is_named(alike: LocalHub) -> None:
     assert [(each.ref, each.source) for each in named.candidates] == [("org/second", "named")] and named.id != report.id
 
 
-@pytest.mark.exhaustive
-def test_next_to_those_of_the_card(alike: LocalHub, tmp_path: Path) -> None:
-    add(alike, tmp_path, "org/claims", tuned(FIRST, 0.02), "---\nbase_model:\n- org/second\n- org/claims\n- org/secret\n---\n")
-    report = answer("org/claims")
-    assert [(each.ref, each.source) for each in report.candidates] == [("org/first", "library"), ("org/second", "card")]
-    assert any("org/claims, the base_model of the model card, is the model itself" in note.text for note in report.notes)
-    # what is private reads like what does not exist
-    secret = next(note.text for note in report.notes if "org/secret" in note.text)
-    add(alike, tmp_path, "org/more", tuned(FIRST, 0.03), "---\nbase_model:\n- org/nobody\n---\n")
-    nobody = next(note.text for note in answer("org/more").notes if "org/nobody" in note.text)
-    assert secret.replace("org/secret", "org/nobody") == nobody
-
-
 def test_nothing_is_suggested_for_what_cannot_be_read(alike: LocalHub, library: Library) -> None:
     assert found(suggested("org/tuned", Access())) == ["org/second", "org/first"]
     assert found(suggested("org/first", Access())) == ["org/second"]

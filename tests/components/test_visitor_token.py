@@ -28,10 +28,9 @@ from components.library import Library, Query
 from components.library_page.contributing import canonical
 from components.running import analysis_process, jobs
 from components.running.async_steps import in_background
-from components.running.page_runs import error_status, finished_status
+from components.running.page_runs import error_status
 from components.running.queue_limits import Caller, caller, reading
 from components.site.identity import Client, access_of
-from tests.components.dtype_reports import report
 from tests.hub import LocalHub
 
 CANARY = "hf_" + "canaryCANARY" * 3
@@ -184,13 +183,6 @@ def test_who_sent_a_token_is_asked_to_log_in_only_if_it_is_no_longer_valid(
         with pytest.raises(TokenRefused, match=r"^[^.]*expired or was revoked: log in again, or use another token\.$") as caught:
             _run(REQUESTS[name])
         assert '<a class="m-step" href="login">' in error_status(caught.value, partial(asked, {"model": "org/gated"}))
-
-
-def test_the_page_says_that_the_result_is_not_stored() -> None:
-    public = report("org/name")
-    gated = public.model_copy(update={"checkpoint": public.checkpoint.model_copy(update={"ref": "org/gated", "public": False})})
-    assert "Not stored: org/gated is gated or private." in finished_status(gated, "")
-    assert "Not stored" not in finished_status(public, "")
 
 
 def test_a_token_ends_with_its_job() -> None:

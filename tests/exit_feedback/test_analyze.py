@@ -16,26 +16,18 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
-from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze
 from analyzers.exit_feedback.answer import advice
 from analyzers.exit_feedback.cost import measured
 from analyzers.exit_feedback.heads import HEADS, HeadSettings
-from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
 from analyzers.exit_feedback.measured_points import Point
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.signals import CEILINGS, METHODS, NULL, RANDOM
+from analyzers.exit_feedback.signals import CEILINGS, METHODS, NULL
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.samples import sample_folder
 from tests.exit_feedback.sample_reports import MODEL, SMALL, report, standard
 from tests.language_models.architectures import ARCHITECTURES, build
-
-
-def test_the_names_are_those_of_the_heads() -> None:
-    assert ("exact", *METHODS) == tuple(HEADS)
-    assert set(RANDOM) == {name for name, head in HEADS.items() if issubclass(head, RandomCodesHead)}
-    assert tuple(standard().methods) == METHODS
 
 
 def oracle(found: ExitReport, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -274,46 +266,6 @@ def test_the_answer_is_the_closest_signal_and_the_advice_follows_the_seconds() -
     for factor, code in ((3.0, "keep-slow"), (0.5, "try")):
         timed = [row.model_copy(update={"seconds": factor * exact}) if row.method == "span" else row for row in rows]
         assert advice(found.methods, timed, MODEL).code == code
-
-
-def test_tables_hold_the_numbers_of_the_report() -> None:
-    found = standard()
-    tables = found.tables()
-    assert not any(tables[name].empty for name in ("summary", "methods", "energy", "loss_bins", "histogram", "layers", "sweep", "cost"))
-    assert len(tables["summary"]) == 1 and len(tables["methods"]) == len(METHODS) and len(tables["layers"]) == 2 * len(METHODS)
-    assert len(tables["sweep"]) == len(found.sweep)
-    (dense,) = tables["methods"].query("method == 'dense'").to_dict("records")
-    assert found.methods["dense"].cosine is not None and dense["cosine_mean"] == found.methods["dense"].cosine.mean
-    assert "rank 32" in dense["settings"] and "nan" not in found.text().lower()
-    small = report(methods=("parallel",)).tables()
-    assert small["sweep"].empty and list(small["sweep"]) == list(tables["sweep"])
-
-
-def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    few = ["--samples", "2", "--tokens", "16", "--seeds", "2", "--no-sweep", "--layers", "0"]
-    assert (
-        main(["exit", MODEL, "--methods", "dense, parallel_gold", "--rank", "4", "--lambda", "0.5", *few, "--json", "--csv", str(tmp_path)])
-        == 0
-    )
-    printed = json.loads(capsys.readouterr().out)
-    assert list(printed["methods"]) == ["dense", "parallel_gold"] and printed["request"]["sweep"] is False
-    assert printed["methods"]["dense"]["settings"]["rank"] == 4 and printed["methods"]["parallel_gold"]["settings"]["residual"] == 0.5
-    assert {row["layer"] for row in printed["layers"]} == {0, 3}
-    assert {"summary", "methods", "sweep"} <= {file.stem for file in tmp_path.iterdir()}
-    assert main(["exit", MODEL, "--methods", "dense,sparse"]) == 2
-    assert "entry 2 of methods must be" in capsys.readouterr().err
-
-
-def test_every_setting_reaches_its_signals_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--samples", "2", "--tokens", "16", "--seeds", "1", "--no-sweep", "--layers", "final"]
-    given = ["--rank-exact", "6", "--rank-tail", "10", "--k", "3", "--topk-by", "magnitude", "--alpha", "2", "--mass-threshold", "0.5"]
-    assert main(["exit", MODEL, "--methods", "hybrid,parallel_topmass,dense", *few, *given, "--residual", "0.25", "--json"]) == 0
-    methods = json.loads(capsys.readouterr().out)["methods"]
-    assert methods["hybrid"]["settings"] == {
-        "rank": 16, "rank_exact": 6, "rank_tail": 10, "k": 3, "topk_by": "magnitude", "alpha": 2.0, "seed": 0, "fresh": False,
-    }  # fmt: skip
-    assert methods["parallel_topmass"]["settings"] == {"rank": 32, "residual": 0.25, "mass_threshold": 0.5, "seed": 0, "fresh": False}
-    assert methods["dense"]["settings"] == {"rank": 32, "alpha": 2.0, "seed": 0, "fresh": False}
 
 
 def test_the_analysis_has_the_defaults_and_the_constructions_of_the_heads() -> None:

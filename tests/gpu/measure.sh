@@ -31,7 +31,7 @@ step tests 110 12 "${pytest[@]}" tests/gpu tests/numerics/test_torch_kernels.py 
 step counting 100 1 "$python" -m tests.benchmarks.gpu_counting
 step precision 80 4 "$python" -c "$precision"
 for vocabulary in 32000 128000; do
-	step "exit-$vocabulary" 40 1 "$python" -m tests.benchmarks.exit_ways "$vocabulary" cuda
+	step "exit-$vocabulary" 40 1 "$python" -m tests.benchmarks.exit_ways "$vocabulary"
 done
 step profile 40 45 "$python" -m tests.gpu.profiled
 if [ -n "$2" ]; then step more 70 5 "$python" "$2"; fi

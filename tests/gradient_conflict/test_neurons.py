@@ -1,7 +1,6 @@
-"""The table of neurons: against loops over float64 gradients, in any chunks; what the report lists of it, and what the command writes."""
+"""The table of neurons: against loops over float64 gradients, in any chunks; and what the report lists of it."""
 
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import pandas
 import pytest
 import torch
 
-from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze
@@ -146,24 +144,3 @@ def test_the_whole_table_averages_to_the_model() -> None:
     assert list(table.columns) == list(NeuronRow.model_fields)
     few = 2 * limits.REPORT_NEURONS
     assert len(found.tables()["neurons"]) == few == len(found.full_tables()["neurons"])  # the page's has not kept it
-
-
-def test_rows_of_attention_projections_are_named_by_projection() -> None:
-    found = conflict_report(unit="attention")
-    assert found.neurons[0].mean_activation is None
-    assert set(found.tables()["neurons"]["block"]) <= {"q", "k", "v", "o"}
-
-
-def test_the_command_writes_every_neuron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(limits, "REPORT_TENSORS", 1_000)
-    arguments = ["conflict", "sample:tiny-bf16", "--samples", "4", "--no-weights", "--csv", str(tmp_path)]
-    assert main([*arguments, "--ffn", "topk", "--topk-layers", "all"]) == 0
-    capsys.readouterr()
-    written = pandas.read_csv(tmp_path / "neurons.csv")
-    assert len(written) == 2 * 640 and set(written["ffn"]) == {"topk", "original"} and set(written["model"]) == {"sample:tiny-bf16"}
-    columns = pandas.read_parquet(tmp_path / "neurons.parquet")
-    columns = columns.drop(columns=["expert", "block"])  # empty
-    pandas.testing.assert_frame_equal(columns, written[columns.columns], check_dtype=False, rtol=1e-6)
-    monkeypatch.setattr(limits, "REPORT_TENSORS", 2_000)
-    assert main([*arguments[:-1], str(tmp_path / "few")]) == 0
-    assert len(pandas.read_csv(tmp_path / "few" / "neurons.csv")) == 640 and not (tmp_path / "few" / "neurons.parquet").exists()

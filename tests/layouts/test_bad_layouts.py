@@ -15,7 +15,6 @@ import torch
 from analyzers.core.errors import MantissaError
 from analyzers.parents.report import FAITHFUL
 from tests.cases import few
-from tests.dtype_detection.reports import exact
 from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
 from tests.layouts.file_formats import write, write_pickle
 from tests.layouts.pairs import parents, rows_by_name, sparsity
@@ -237,23 +236,11 @@ def write_many(folder: Path, count: int, name: str, shape: tuple[int, ...] = (2,
     return folder
 
 
-NAMES = [
-    ("a.{0}.weight", "b.{0}.kernel"),
-    ("model.layers.{0}.mlp.up_proj.weight", "other.blocks.{0}.dense.kernel"),
-    ("model.layers.{0}.self_attn.q_proj.weight", "model.layers.{0}.self_attn.qkv_proj.weight"),
-    ("model.layers.0.mlp.experts.{0}.up_proj.weight", "model.layers.0.mlp.experts.up_proj.{0}"),
-    ("x{0}", "{0}y"),
-]
-
-
 # Layers that might be others, and experts that might be stacked, are the ones that are looked for.
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize(
-    "names",
-    [pytest.param(each, id=" and ".join(each), marks=() if number == 3 else pytest.mark.exhaustive) for number, each in enumerate(NAMES)],
-)
-def test_very_many_tensors_without_a_common_name(names: tuple[str, str], count: int, tmp_path: Path) -> None:
-    one, other = write_many(tmp_path / "one", count, names[0]), write_many(tmp_path / "other", count, names[1])
+def test_very_many_tensors_without_a_common_name(count: int, tmp_path: Path) -> None:
+    single, stacked = "model.layers.0.mlp.experts.{0}.up_proj.weight", "model.layers.0.mlp.experts.up_proj.{0}"
+    one, other = write_many(tmp_path / "one", count, single), write_many(tmp_path / "other", count, stacked)
     start = time.process_time()
     for run in (lambda: compare(one, other, mode="quick"), lambda: parents(other, one, "quick")):
         said, report = "", None
@@ -266,16 +253,6 @@ def test_very_many_tensors_without_a_common_name(names: tuple[str, str], count: 
             assert not any(coverage.whole for coverage in report.coverage)
             assert sum(len(coverage.left_out) for coverage in report.coverage) < 1_000
             assert len(report.model_dump_json()) < 20_000_000
-    assert time.process_time() - start < SECONDS * count / 20_000
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("count", COUNTS)
-def test_very_many_tensors_in_the_account(count: int, tmp_path: Path) -> None:
-    folder = write_many(tmp_path / "one", count, "model.layers.{0}.mlp.up_proj.weight")
-    start = time.process_time()
-    (coverage,) = exact(folder).coverage
-    assert coverage.whole and coverage.classes["read"].tensors == count
     assert time.process_time() - start < SECONDS * count / 20_000
 
 

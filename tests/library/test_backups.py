@@ -15,7 +15,6 @@ from analyzers.core.errors import LibraryUnavailable
 from components.library import FLAG_REASONS, Identity, Library, database, label_rows
 from components.library.backups import restore
 from components.library.database import FILE
-from mantissa.__main__ import main
 from tests.components.dtype_reports import report
 
 ROOT = Path(__file__).parents[2]
@@ -207,24 +206,6 @@ def test_a_full_disk_is_said_until_something_is_written(tmp_path: Path) -> None:
             connection.execute("PRAGMA max_page_count = 1000000")
         library.add_label("org/name", "bf16", LINK, ANN)
         assert library.state().problem == ""
-
-
-def test_the_command_restores_the_configured_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Library.open(tmp_path) as library:
-        library._backups.make()
-    damage(tmp_path / FILE, 0, 1)
-    monkeypatch.setenv("MANTISSA_DATA", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["mantissa", "library", "restore"])
-    assert main() == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("restored: 59 labels, 0 flags, 0 results, from the backup of 20")
-    assert "Nothing in the old file can be read" in said.err
-    for words in (["restore", "scan"], ["import"]):
-        monkeypatch.setattr(sys, "argv", ["mantissa", "library", *words])
-        assert main() == 2
-        assert "Give the folder of a scan" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])

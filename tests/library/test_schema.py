@@ -100,19 +100,6 @@ def test_what_is_no_evidence_is_refused(evidence: str, quote: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "quote", "said"),
-    [
-        ("http://example.org/paper", "", "begins with http: use https"),
-        *((evidence, quote, "The source of the quoted sentence is missing") for evidence, quote in (("", SENTENCE), (f'"{SENTENCE}"', ""))),
-        ("section 3", "", "A label needs evidence"),
-    ],
-)
-def test_what_evidence_lacks_is_said(evidence: str, quote: str, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
-        evidence_of(evidence, quote)
-
-
-@pytest.mark.parametrize(
     ("evidence", "quote", "kept"),
     [
         ("https://huggingface.co/org/model", "", ("https://huggingface.co/org/model", "")),

@@ -2,11 +2,9 @@
 
 import csv
 import json
-import os
 import random
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -491,22 +489,3 @@ def test_a_folder_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> Non
         Library.open(tmp_path / "damaged")
     with pytest.raises(MantissaError):
         Library.open(tmp_path / "x", dataset="../../etc")
-
-
-def test_a_read_only_library_of_an_earlier_version_is_not_said_to_be_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Library.open(tmp_path).close()
-    with closing(sqlite3.connect(tmp_path / "library.sqlite3")) as older:
-        older.execute("PRAGMA user_version = 1")
-        older.commit()
-    monkeypatch.setattr(os, "access", lambda *given: False)  # root may write everywhere
-    with pytest.raises(LibraryUnavailable) as caught:
-        Library.open(tmp_path)
-    assert "cannot be shown: it must be updated first" in str(caught.value) and "it is shown" not in str(caught.value)
-
-
-def test_a_closed_library_says_so(tmp_path: Path) -> None:
-    library = Library.open(tmp_path)
-    library.close()
-    library.close()
-    with pytest.raises(LibraryUnavailable, match="closed"):
-        library.counts()

@@ -42,13 +42,3 @@ def test_the_commands_fill_a_dataset(hub: LocalHub, tmp_path: Path) -> None:
         assert len(published(hub, "results", "you/mantissa-library")) == 2
     assert "0 imported, 2 known" in ran.stdout
     assert {"app.py", "README.md", "requirements.txt"} <= {each.name for each in (clean / "space").iterdir()}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("hf ")])
-def test_the_client_has_the_options(line: str) -> None:
-    words = line.split()
-    command = [word for word in words[1:3] if re.fullmatch("[a-z]+", word)]
-    told = subprocess.run([Path(sys.executable).parent / "hf", *command, "--help"], capture_output=True, text=True, check=True, timeout=200)
-    options = {word for word in words if word.startswith("--")}
-    assert options <= set(re.findall(r"--[a-z-]+", told.stdout)), told.stdout

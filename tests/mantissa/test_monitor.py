@@ -1,4 +1,4 @@
-"""The training monitor: its figures against brute force and `sparsity`, its sentences, its cost, and that it changes nothing."""
+"""The training monitor: its figures against brute force and `sparsity`, its cost, and that it changes nothing."""
 
 import json
 from pathlib import Path
@@ -187,18 +187,6 @@ def test_tensors_without_a_gradient_are_told() -> None:
     )
 
 
-def test_swallowed_updates_are_told() -> None:
-    model = nn.Linear(64, 64)
-    with UpdateMonitor(model, mode="exact") as monitor:
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(1 + 2**-14)
-        look = monitor.look(20)
-    assert look.total.swallowed_share is not None and look.total.swallowed_share > 0.9
-    (message,) = look.messages
-    assert message.startswith("bf16 swallows 9") and "a copy in bf16 would not have them" in message
-
-
 def test_a_nan_is_told_and_stays_json(tmp_path: Path) -> None:
     model = nn.Linear(64, 64)
     with UpdateMonitor(model, path=tmp_path / "looks.jsonl") as monitor:
@@ -210,58 +198,24 @@ def test_a_nan_is_told_and_stays_json(tmp_path: Path) -> None:
     assert any("not finite" in message for message in json.loads(line)["messages"])
 
 
-def test_parameters_that_come_and_go_are_told() -> None:
-    model = nn.ModuleDict({"a": nn.Linear(8, 8), "b": nn.Linear(8, 8)})
-    with UpdateMonitor(model, step=500) as monitor:
-        model["c"] = nn.Linear(8, 8)
-        del model["b"]
-        look = monitor.look(501)
-    assert look.messages == (
-        "The monitor was attached at step 500: its start is that step, and not the beginning of the training.",
-        '2 parameters came after the monitor was attached, "c.weight" first: attach a new one.',
-        '2 parameters changed size, dtype or device, or went away, "b.weight" first: attach a new monitor.',
-    )
-    assert look.total.values == 72
-
-
-def test_bad_use_is_one_sentence(tmp_path: Path) -> None:
+def test_bad_use_is_refused(tmp_path: Path) -> None:
     model = nn.Linear(8, 8)
     monitor = UpdateMonitor(model, path=tmp_path / "updates.jsonl")
-    with pytest.raises(InvalidRequest, match=r"^This model has a monitor already: close that one first\.$"):
+    with pytest.raises(InvalidRequest):  # it has one
         UpdateMonitor(model)
     (tmp_path / "updates.jsonl").unlink()
     (tmp_path / "updates.jsonl").mkdir()
-    with pytest.raises(InvalidRequest, match=r"^The looks cannot be written to .*: Is a directory\.$"):
+    with pytest.raises(InvalidRequest):
         monitor.look(1)
-    for path in (tmp_path, tmp_path / "missing" / "updates.jsonl"):  # before a training run has begun, not at its first look
-        with pytest.raises(InvalidRequest, match=r"^The looks cannot be written to "):
-            UpdateMonitor(nn.Linear(8, 8), path=path)
     monitor.close()
     UpdateMonitor(model).close()
-    with pytest.raises(InvalidRequest, match=r'^"weight" is on the meta device: attach the monitor when the model is loaded\.$'):
-        UpdateMonitor(nn.Linear(8, 8, device="meta"))
-    with pytest.raises(InvalidRequest, match=r"^This model has no floating-point parameters to watch\.$"):
-        UpdateMonitor(nn.Identity())
-    for options in ({"every": 0}, {"every": 2.5}, {"share": 0.0}, {"mode": "fast"}):
-        with pytest.raises(InvalidRequest, match=r"^A monitor looks every 1 or more steps"):
-            UpdateMonitor(nn.Linear(8, 8), **cast(Any, options))
-    with pytest.raises(InvalidRequest, match=r"^A monitor watches a module of torch, not a value of the type str\.$"):
-        UpdateMonitor(cast(Any, "org/model"))
-    for wrong in ({"seed": "first"}, {"step": 1.5}):
-        with pytest.raises(InvalidRequest, match=r"^seed= and step= are whole numbers\.$"):
-            UpdateMonitor(nn.Linear(2, 2), **cast(Any, wrong))
-    with pytest.raises(InvalidRequest, match=r"^optimizer= takes an optimizer, or a list of several\.$"):
-        UpdateMonitor(nn.Linear(8, 8), cast(Any, "adamw"))
-    with pytest.raises(InvalidRequest, match=r"^masters= takes tensors, by name or in the order of the trainable parameters\.$"):
-        UpdateMonitor(nn.Linear(8, 8), masters=cast(Any, 5))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # by torch, of its own code
-def test_wrappers_keep_names_and_roles() -> None:
-    with UpdateMonitor(cast(nn.Module, torch.compile(tiny()))) as monitor:
-        assert "model.layers.0.self_attn.q_proj.weight" in monitor._watched
-        assert set(monitor.look(1).roles) == {"attention", "embedding", "mlp", "norm"}
+    for watched in (nn.Linear(8, 8, device="meta"), nn.Identity(), "org/model"):
+        with pytest.raises(InvalidRequest):
+            UpdateMonitor(cast(Any, watched))
+    wrong: tuple[dict[str, Any], ...] = ({"every": 2.5}, {"share": 0.0}, {"mode": "fast"}, {"seed": "first"}, {"optimizer": "adamw"})
+    for options in (*wrong, {"masters": 5}, {"path": tmp_path}):  # before a training run has begun, not at its first look
+        with pytest.raises(InvalidRequest):
+            UpdateMonitor(nn.Linear(8, 8), **options)
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # used by peft

@@ -131,25 +131,6 @@ def test_where_nothing_was_intended_the_format_is_not_blamed(why: str, dtype: to
     assert look.roles["norm"].intended == 0 and look.metrics()["mantissa/intended"] == look.total.intended
 
 
-def test_each_stored_format_is_told_for_itself() -> None:
-    model = small(torch.bfloat16)
-    cast(nn.Linear, model[2]).float()
-    forward = nn.ModuleDict({"body": model[:2], "head": model[2]})
-    optimizer = SGD(forward.parameters(), lr=1e-5)
-    with UpdateMonitor(forward, optimizer, mode="exact") as monitor:
-        for _ in range(12):
-            torch.autograd.backward(model[2](model[:2](torch.randn(8, 128).bfloat16()).float()).square().mean())
-            optimizer.step()
-            optimizer.zero_grad()
-        messages = monitor.look(12).messages
-    sizes = [sum(each.numel() for each in part.parameters()) for part in (model[:2], model[2])]
-    lost = [message for message in messages if " lost " in message]
-    assert len(lost) == 1 and lost[0].startswith("bf16 lost 9") and "fp32" not in lost[0].split(":")[0]
-    assert f", of the {sizes[0]:,} of {sum(sizes):,} compared values stored in it: keep fp32 master weights" in lost[0]
-    (swallowed,) = (message for message in messages if "swallows" in message)
-    assert f"since step 0, of the {sizes[1]:,} of {sum(sizes):,} compared values in a finer format: they exist" in swallowed
-
-
 @pytest.mark.parametrize("part", ["whole", "half"])
 @pytest.mark.parametrize("change", [lambda part: part.bfloat16(), lambda part: setattr(part[0].weight, "data", torch.ones(2, 128))])
 def test_a_change_of_dtype_or_size_does_not_end_the_training(change: Callable[[nn.Module], object], part: str) -> None:

@@ -88,22 +88,6 @@ def test_the_base_answers_in_a_fresh_environment(fresh: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_report_says_what_it_is_without_plots(fresh: Path) -> None:
-    """In a notebook of the base installation: text, no traceback."""
-    program = "import mantissa; report = mantissa.dtype('sample:tiny-bf16'); print(report._repr_html_()); print(report); print([report])"
-    run = subprocess.run([fresh / "python", "-c", program], cwd=fresh, capture_output=True, text=True, timeout=280, check=True)
-    shown, summary, listed = run.stdout.rsplit("\n", 3)[:3]
-    assert shown.startswith("<pre>sample:tiny-bf16 @ ") and "Passed through" in shown and shown.endswith("</pre>")
-    assert summary.startswith("sample:tiny-bf16: Trained in bf16 (known).") and listed == f"[{summary}]"
-
-
-@pytest.mark.exhaustive
-def test_the_monitor_asks_for_torch(fresh: Path) -> None:
-    run = subprocess.run([fresh / "python", "-c", "import mantissa.training"], cwd=fresh, capture_output=True, text=True)
-    assert run.stderr.splitlines()[-1] == "ImportError: This needs torch, which is not installed: pip install 'mantissa[models]'."
-
-
-@pytest.mark.exhaustive
 def test_the_base_is_small_but_for_llvm(fresh: Path) -> None:
     """LLVM, which compiles the loops, has 170 MB installed and 57 MB of the 88 MB that are downloaded."""
     (packages,) = fresh.parent.glob("lib/*/site-packages")
@@ -113,23 +97,6 @@ def test_the_base_is_small_but_for_llvm(fresh: Path) -> None:
     }
     assert sizes["llvmlite"] > 50e6 and "torch" not in sizes
     assert sum(sizes.values()) - sizes["llvmlite"] < 150e6, sorted(sizes.items(), key=lambda item: -item[1])[:5]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("words", "library", "name"),
-    [
-        (("conflict", SAMPLE), "torch", "models"),
-        (("dtype", SAMPLE, "--html", "page.html"), "jinja2", "plots"),
-        (("dtype", SAMPLE, "--csv", "tables"), "pandas", "plots"),
-        (("scan", "list.txt"), "pyarrow", "scan"),
-        (("app",), "uvicorn", "app"),
-    ],
-)
-def test_a_missing_extra_is_one_sentence(fresh: Path, words: tuple[str, ...], library: str, name: str) -> None:
-    run = command(fresh, *words)
-    sentence = f"error: This needs {library}, which is not installed: pip install 'mantissa[{name}]'.\n"
-    assert (run.returncode, run.stdout, run.stderr) == (2, "", sentence)
 
 
 @pytest.mark.exhaustive

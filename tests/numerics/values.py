@@ -15,7 +15,6 @@ TORCH = {
     "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
     "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
 }
-SIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def decoded(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:

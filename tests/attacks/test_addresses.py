@@ -47,7 +47,7 @@ class App(NamedTuple):
 def served(app: str, hub: LocalHub) -> App:
     """Return an app with a result of one model."""
     hub.add(MODEL, {path.name: path for path in sample_folder("tiny-bf16-as-fp32").iterdir()})
-    report = result(app, "inspect", inspect(MODEL))
+    report = result(app, "dtype", inspect(MODEL))
     return App(app, process_of(app), report["id"])
 
 

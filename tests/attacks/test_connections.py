@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 def site(hub: LocalHub, app: str, app_folder: Path) -> Site:
     """The app, with a stored result."""
     hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16").iterdir()})
-    found = re.search(r"[0-9a-f]{64}", json.dumps(result(app, "inspect", inspect("org/name"))))
+    found = re.search(r"[0-9a-f]{64}", json.dumps(result(app, "dtype", inspect("org/name"))))
     assert found is not None
     return Site(app, app_folder, f"{app}/result/{found[0]}.json")
 
@@ -130,7 +130,7 @@ def _watched(site: Site) -> Iterator[list[Seen]]:
 def _many_values(site: Site, posts: int) -> None:
     """Bodies of as many empty lists as fit."""
     body = b'{"data": [' + b"[]," * 2_600_000 + b"[]]}"
-    head = _head(site, "POST /gradio_api/call/inspect", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    head = _head(site, "POST /gradio_api/call/dtype", "Content-Type: application/json", f"Content-Length: {len(body)}")
 
     def post(_: int) -> bytes:
         with _connect(site) as opened:
@@ -167,7 +167,7 @@ def _half_a_head(site: Site, connections: int) -> None:
 
 def _slow_bodies(site: Site, connections: int) -> None:
     """Bodies that arrive byte by byte."""
-    head = _head(site, "POST /gradio_api/call/inspect", "Content-Type: application/json", "Content-Length: 1000")
+    head = _head(site, "POST /gradio_api/call/dtype", "Content-Type: application/json", "Content-Length: 1000")
     with ExitStack() as stack:
         opened = [stack.enter_context(_connect(site)) for _ in range(connections)]
         piece = head
@@ -182,7 +182,7 @@ def _slow_bodies(site: Site, connections: int) -> None:
 def _stalled_bodies(site: Site, connections: int) -> None:
     """Bodies of which the last byte does not arrive; whoever sends a short one is answered."""
     body = b"[" * 7_999_999
-    head = _head(site, "POST /gradio_api/call/inspect", "Content-Type: application/json", "Content-Length: 8000000")
+    head = _head(site, "POST /gradio_api/call/dtype", "Content-Type: application/json", "Content-Length: 8000000")
 
     def send(opened: socket.socket) -> None:
         with suppress(OSError):
@@ -193,7 +193,7 @@ def _stalled_bodies(site: Site, connections: int) -> None:
         attackers = stack.enter_context(ThreadPoolExecutor(connections))
         sending = [attackers.submit(send, each) for each in opened]
         time.sleep(1)
-        assert result(site.url, "inspect", inspect("org/name"))
+        assert result(site.url, "dtype", inspect("org/name"))
         _until_closed(site)
         for each in sending:
             each.result()
@@ -218,7 +218,7 @@ def _flood(site: Site, stack: ExitStack, connections: int, sent: bytes) -> None:
 
 
 def _chunks_of_a_byte(site: Site, connections: int) -> None:
-    head = _head(site, "POST /gradio_api/call/inspect", "Transfer-Encoding: chunked")
+    head = _head(site, "POST /gradio_api/call/dtype", "Transfer-Encoding: chunked")
     with ExitStack() as stack:
         _flood(site, stack, connections, head + b"1\r\n[\r\n" * 40_000)
         _until_closed(site)

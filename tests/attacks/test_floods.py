@@ -33,27 +33,27 @@ def _asked_last(hub: LocalHub) -> float:
 
 
 def test_unread_calls_on_a_slow_repository_refuse_nobody(app: str, hub: LocalHub) -> None:
-    sent = [post(app, "inspect", inspect("org/slow", seed)) for seed in range(36)]
+    sent = [post(app, "dtype", inspect("org/slow", seed)) for seed in range(36)]
     assert {status for status, _ in sent} <= {200, 503}
     time.sleep(1)  # so many calls of one client are accepted in a second
     # from the same address and without a cookie: nobody reads those calls, so they take no share
     for model in ("sample:tiny-bf16", "sample:tiny-bf16", "org/name"):
-        result(app, "inspect", inspect(model))
+        result(app, "dtype", inspect(model))
     assert not _asked_last(hub)
 
 
 @pytest.mark.exhaustive
 def test_a_call_that_nobody_reads_ends(app: str, hub: LocalHub) -> None:
-    _, sent = post(app, "inspect", inspect("org/slow", 100))
+    _, sent = post(app, "dtype", inspect("org/slow", 100))
     time.sleep(READER + 4)
-    assert "nobody was reading" in read(app, "inspect", sent["event_id"])
+    assert "nobody was reading" in read(app, "dtype", sent["event_id"])
     assert not _asked_last(hub)
 
 
 @pytest.mark.exhaustive
 def test_a_reader_who_leaves_ends_the_call(app: str, hub: LocalHub) -> None:
-    _, sent = post(app, "inspect", inspect("org/slow", 101))
-    with urllib.request.urlopen(f"{app}/gradio_api/call/inspect/{sent['event_id']}", timeout=120) as answer:
+    _, sent = post(app, "dtype", inspect("org/slow", 101))
+    with urllib.request.urlopen(f"{app}/gradio_api/call/dtype/{sent['event_id']}", timeout=120) as answer:
         assert answer.readline()
     end = time.monotonic() + 60
     while time.perf_counter() - _asked_last(hub) < 2 * DELAY:  # a call that goes on asks again once it is answered
@@ -66,14 +66,14 @@ def test_one_client_has_half_of_the_slots_and_a_quarter_of_the_queue(app: str) -
     over = threading.Event()
 
     def watch(event: str) -> None:
-        with urllib.request.urlopen(f"{app}/gradio_api/call/inspect/{event}", timeout=120) as answer:
+        with urllib.request.urlopen(f"{app}/gradio_api/call/dtype/{event}", timeout=120) as answer:
             while answer.readline() and not over.is_set():
                 pass
 
     with ThreadPoolExecutor(40) as clients:
         watched = []
         for seed in range(200, 240):
-            status, said = post(app, "inspect", inspect("org/slow", seed), greedy)
+            status, said = post(app, "dtype", inspect("org/slow", seed), greedy)
             if status != 200:
                 break
             watched.append(clients.submit(watch, said["event_id"]))
@@ -81,7 +81,7 @@ def test_one_client_has_half_of_the_slots_and_a_quarter_of_the_queue(app: str) -
         try:
             assert (status, said["detail"]) == (503, "Too many calls are waiting already: try again later.")
             for model in ("sample:tiny-tuned", "org/name"):
-                result(app, "inspect", inspect(model, 7), {"Cookie": "mantissa=other"})
+                result(app, "dtype", inspect(model, 7), {"Cookie": "mantissa=other"})
             assert not any(each.done() for each in watched), "the other client waited for the greedy one"
         finally:
             over.set()
@@ -91,12 +91,12 @@ def test_300_unread_posts_delay_nobody(app: str) -> None:
     process = process_of(app)
     before = process.cpu_times()
     with ThreadPoolExecutor(50) as attackers:
-        posts = [attackers.submit(post, app, "inspect", inspect("org/slow", 400 + number)) for number in range(300)]
+        posts = [attackers.submit(post, app, "dtype", inspect("org/slow", 400 + number)) for number in range(300)]
         while not all(each.done() for each in posts):
             result(app, "find_models", SEARCH)
     time.sleep(1)  # so many calls of one client are accepted in a second
     for _ in range(3):
-        result(app, "inspect", inspect("sample:tiny-bf16"))
+        result(app, "dtype", inspect("sample:tiny-bf16"))
     assert {each.result()[0] for each in posts} <= {200, 503}
     after = process.cpu_times()
     # The event loop answers everybody: 17 s of it where each post copies the pages' descriptions, 6 s where each is accepted.
@@ -105,7 +105,7 @@ def test_300_unread_posts_delay_nobody(app: str) -> None:
 
 def test_a_body_that_does_not_end_is_closed(app: str) -> None:
     with ThreadPoolExecutor() as attackers:
-        paths = ("call/inspect", "queue/join", "run/predict", "cancel")
+        paths = ("call/dtype", "queue/join", "run/predict", "cancel")
         assert list(attackers.map(lambda path: _closed(app, f"/gradio_api/{path}"), paths)) == [True] * len(paths)
 
 

@@ -70,8 +70,8 @@ def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Pa
 
         def call(name: str, number: int, mode: str) -> str:
             values = inspect(f"org/{name}", number)
-            _, accepted = post(url, "inspect", [values[0], mode, *values[2:]], {"Cookie": f"mantissa={name}-{number}-{mode}"})
-            return read(url, "inspect", accepted["event_id"])
+            _, accepted = post(url, "dtype", [values[0], mode, *values[2:]], {"Cookie": f"mantissa={name}-{number}-{mode}"})
+            return read(url, "dtype", accepted["event_id"])
 
         watcher = threading.Thread(target=watch)
         watcher.start()

@@ -31,10 +31,10 @@ def _analyses(app: str) -> set[psutil.Process]:
 
 
 def test_a_killed_analysis_ends_with_a_sentence(app: str) -> None:
-    result(app, "inspect", inspect("sample:tiny-bf16"))
+    result(app, "dtype", inspect("sample:tiny-bf16"))
     waiting = _analyses(app)  # one that runs models is always ready
     with ThreadPoolExecutor() as readers:
-        said = readers.submit(read, app, "inspect", post(app, "inspect", inspect("org/slow"))[1]["event_id"])
+        said = readers.submit(read, app, "dtype", post(app, "dtype", inspect("org/slow"))[1]["event_id"])
         while not (started := _analyses(app) - waiting):
             time.sleep(0.1)
         for process in started:
@@ -46,7 +46,7 @@ def test_a_killed_analysis_ends_with_a_sentence(app: str) -> None:
 def test_another_fork_server_is_started_for_one_that_was_killed(app: str) -> None:
     first = _fork_server(app)
     first.kill()
-    assert result(app, "inspect", inspect("sample:tiny-tuned"))
+    assert result(app, "dtype", inspect("sample:tiny-tuned"))
     assert _fork_server(app) != first
 
 

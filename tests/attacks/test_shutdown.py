@@ -46,15 +46,15 @@ def test_sigterm_ends_streams_with_a_sentence_refuses_calls_and_publishes(hub: L
             url, "add_label", ["org/name", "bf16", "section 3 of the paper", "We trained in bf16."], {"Cookie": "mantissa=contributor"}
         )
         assert saved["state"] == "saved here"
-        calls = [post(url, "inspect", inspect("org/slow", seed))[1]["event_id"] for seed in range(5)]
-        reading = [urllib.request.urlopen(f"{url}/gradio_api/call/inspect/{call}", timeout=120) for call in calls]
+        calls = [post(url, "dtype", inspect("org/slow", seed))[1]["event_id"] for seed in range(5)]
+        reading = [urllib.request.urlopen(f"{url}/gradio_api/call/dtype/{call}", timeout=120) for call in calls]
         for stream in reading:
             assert stream.readline()
         app.send_signal(signal.SIGTERM)
         streams = [readers.submit(stream.read) for stream in reading]
         status = 200
         while status == 200:
-            status, _ = post(url, "inspect", inspect("org/slow", 9))
+            status, _ = post(url, "dtype", inspect("org/slow", 9))
         assert status == 503
         assert app.wait(timeout=120) is not None
         for ended in streams:

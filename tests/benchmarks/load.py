@@ -116,7 +116,7 @@ async def _ask(url: str, kind: str, cookie: str, chance: random.Random) -> int:
     if kind == "search":
         return await _call(url, "find_models", [model_of(row), "", "", "", "", "", None, "updated", True, 1], cookie)
     if kind == "analysis":
-        return await _call(url, "inspect", ["org/large", "quick", "", "", "", "", row, None], cookie)
+        return await _call(url, "dtype", ["org/large", "quick", "", "", "", "", row, None], cookie)
     path = {"badge": badge(model_of(row)), "stored": stored(f"{chance.randrange(_POPULAR) + 1:064x}"), "page": chance.choice(_PAGES)}[kind]
     return (await _http(url, f"/{path}", cookie))[0]
 

@@ -252,8 +252,8 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value, said in (
         ("checkpoints.formats.gguf_header.GGUF_ENTRIES", 5, "claims 6 entries, more than 5"),
         ("checkpoints.formats.gguf_header.GGUF_STRINGS", 2, "hold more than 2 strings"),
-        ("limits.HEADER_BYTES", 100, "has more than 100 bytes"),
-        ("limits.TENSOR_NAME_LENGTH", 1, "bytes, more than "),
+        ("core.limits.HEADER_BYTES", 100, "has more than 100 bytes"),
+        ("core.limits.TENSOR_NAME_LENGTH", 1, "bytes, more than "),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(f"analyzers.{name}", value)

@@ -229,7 +229,7 @@ def test_the_modules_of_a_sentence_encoder_are_read_together(
         assert checkpoint.config == {"model_type": "bert"}
         assert checkpoint.not_read == ()
     assert main(["dtype", str(tmp_path), "--exact"]) == 0
-    assert "80 parameters" in (out := capsys.readouterr().out) and "Do not run it in fp16" in out
+    assert "80 weights tested" in (out := capsys.readouterr().out) and "Do not run it in fp16" in out
 
 
 def test_modules_on_the_hub(hub: LocalHub) -> None:

@@ -225,9 +225,9 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     zipped, old = saved({f"t{i}": torch.zeros(1) for i in range(900)}), saved({f"t{i}": torch.zeros(1) for i in range(900)}, zipped=False)
     for name, value, said, files in (
         ("checkpoints.formats.pickles.torch_save.PICKLE_BYTES", 1000, "has a pickle of .* bytes, more than 1,000", (zipped, old)),
-        ("limits.PICKLE_DEPTH", 1, "deeper than 1 levels", (zipped, old)),
-        ("limits.TENSORS", 10, "more than 10 tensors", (zipped, old)),
-        ("limits.TENSOR_NAME_LENGTH", 1, "name of more than 1 characters", (zipped, old)),
+        ("core.limits.PICKLE_DEPTH", 1, "deeper than 1 levels", (zipped, old)),
+        ("core.limits.TENSORS", 10, "more than 10 tensors", (zipped, old)),
+        ("core.limits.TENSOR_NAME_LENGTH", 1, "name of more than 1 characters", (zipped, old)),
         ("checkpoints.formats.pickles.zip_archive.ZIP_ENTRIES", 800, "zip entries, more than 800", (zipped,)),
         ("checkpoints.formats.pickles.zip_archive.ZIP_DIRECTORY_BYTES", 1000, "zip directory of .* bytes, more than 1,000", (zipped,)),
     ):

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 WORDS = Words(
     {
         "derived": (
-            "{model} is derived from {source}, or both come from a common ancestor: {changed:share} of {values:#value} changed at bf16 "
-            "resolution since {base}."
+            "{model} is derived from {source}, or both come from a common ancestor: {changed:share} of {values:#value} differ from "
+            "{base} at bf16 resolution."
         ),
         "other-models": "Compare {model} with other models of the same architecture.",
         "related-too": "Related too: {names:list}.",

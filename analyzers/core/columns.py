@@ -53,29 +53,6 @@ class Column:
         return NOTHING if value is None else self.text(value) if self.text is not None else str(value)
 
 
-def formatted(text: Callable[[Any], str], **titles: str) -> tuple[Column, ...]:
-    """Return columns of numbers in one format, given as field and title."""
-    return tuple(Column(key, title, text) for key, title in titles.items())
-
-
-def _tensor_name(row: Any) -> str:
-    return row.name if row.tensors == 1 else f"{row.name} ({row.tensors:,} tensors)"
-
-
-# A row may stand for several tensors: the cell then gives their number.
-TENSOR_NAME = Column("name", "Name", width=318, cell=_tensor_name)
-
-
-def shape_column(key: str, title: str) -> Column:
-    """Return a column for the shape of a tensor: ``2x3`` in files, ``2 x 3`` for people."""
-
-    def written(row: Any, by: str) -> str | None:
-        axes = Column(key).value_of(row)
-        return None if axes is None else by.join(map(str, axes))
-
-    return Column(key, title, value=lambda row: written(row, "x"), cell=lambda row: written(row, " x ") or NOTHING, width=128)
-
-
 def _plain(value: Any) -> Any:
     """Convert a record to a dict; return anything else unchanged."""
     return value.model_dump() if isinstance(value, Record) else value
@@ -86,15 +63,13 @@ class Table:
     """A table of a report.
 
     key: file name. rows: returns the rows of a report, objects or dicts. columns: in reading order; a function if they depend on the
-    report. files: keys of the first columns in files, if these have an order of their own; a key without a declared column is the field of
-    that name. Every other column follows, unless it is only for people. Without columns and files, files have every item of the rows, which
-    are dicts. title: heading on the page and in a terminal.
+    report; files leave out those that are only for people. Without columns, files have every item of the rows, which are dicts. title:
+    heading on the page and in a terminal.
     """
 
     key: str
     rows: Callable[[Any], Iterable[Any]]
     columns: Sequence[Column] | Callable[[Any], Sequence[Column]] = ()
-    files: Iterable[str] = ()
     title: str = ""
 
     def columns_of(self, report: Any) -> Sequence[Column]:
@@ -111,10 +86,9 @@ class Table:
         import pandas
 
         declared = {column.key: column for column in self.columns_of(report) if not column.only}
-        held = {name: Column(name) for name in self.files} | declared
         rows = self.rows(report)
-        lines = [{column.key: _plain(column.value_of(row)) for column in held.values()} for row in rows] if held else list(rows)
-        return pandas.DataFrame(lines, columns=list(held) or None)
+        lines = [{key: _plain(column.value_of(row)) for key, column in declared.items()} for row in rows] if declared else list(rows)
+        return pandas.DataFrame(lines, columns=list(declared) or None)
 
     def lines(self, report: Any, rows: Iterable[Any] | None = None) -> list[str]:
         """Draw the table for a terminal; empty if there are no rows. rows: the rows to show, by default all."""

@@ -228,8 +228,9 @@ class Report(Record):
     def lines(self, full: bool = False) -> list[str]:
         """Return the answer for a terminal: headline, advice and one table; with ``full`` everything."""
         front = getattr(self._module("words"), "FRONT", "")
-        shown = {table.key: table for table in self.declared_tables() if any(column.title for column in table.columns_of(self))}
-        first = shown[front].lines(self) if front else []
+        titled = [table for table in self.declared_tables() if any(column.title for column in table.columns_of(self))]
+        shown = {table.key: table for table in titled if any(True for _ in table.rows(self))}
+        first = shown[front].lines(self) if front in shown else []
         lines = [" -> ".join(self.subject().values()), "", self.headline, f"What now: {self.advice.text}", ""]
         if not full:
             notes = [plural(len(self.notes), "note")] * bool(self.notes)
@@ -237,7 +238,7 @@ class Report(Record):
             return [*lines, *_fitting(first or self._tile_lines(), len(lines) + len(more) + 2, sum(map(len, (*lines, *more)))), "", *more]
         lines += [*self._tile_lines(), *(["", *first] if first else [])]
         for table in (each for key, each in shown.items() if key != front):
-            lines += ["", *drawn] if (drawn := table.lines(self)) else []
+            lines += ["", *table.lines(self)]
         lines += coverage_lines(self)
         lines += ["", *(note.text for note in self.notes)] if self.notes else []
         return [*lines, "", f"report {self.id}"]

@@ -14,7 +14,7 @@ from analyzers.core import formatting
 from analyzers.core.formatting import NOTHING
 from analyzers.core.notes import Advice, Note, Value
 from analyzers.core.records import Interval
-from analyzers.core.tensor_words import dtype_name, format_name, role_plural
+from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.terminal import quoted, quoted_names
 
 
@@ -36,17 +36,14 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "": str,
     "text": str,
     "count": formatting.count,
-    "parameters": formatting.parameters,
     "share": _share,
     "between": formatting.between,
     "size": formatting.size,
     "magnitude": formatting.magnitude,
     "duration": formatting.duration,
-    "power": formatting.power,
     "shape": formatting.shape,
     "dtype": dtype_name,
     "format": format_name,
-    "role": role_plural,
     "name": lambda value: quoted(value, 200),
     "names": quoted_names,
     "list": lambda values: formatting.listed(list(values)),
@@ -56,7 +53,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "number": lambda value: f"{value:,g}",
     "yes": lambda value: "yes" if value else "no",
 }
-NUMBERS = frozenset({"count", "parameters", "share", "size", "magnitude", "duration", "power", "times", "cosine", "ratio", "number"})
+NUMBERS = frozenset({"count", "share", "size", "magnitude", "duration", "times", "cosine", "ratio", "number"})
 """Formats of numbers, which tables align on the right."""
 
 

@@ -59,7 +59,8 @@ WORDS = Words(
         "load-bf16": "Load it with dtype={dtype}: every value tested stays the same, and activations cannot overflow as in fp16.",
         "read-rest": "Look at what was left out before you load it with dtype={dtype}: only the values tested are known to stay the same.",
         "avoid-fp16": (
-            "Avoid fp16 unless you measured its effect: {zero:share} of the weights tested become zero, {subnormal:share} lose digits."
+            "Avoid fp16 unless you measured its effect: {zero:share} of the weights tested become zero, {subnormal:share} are subnormal "
+            "there."
         ),
         "measure-fp16": "Measure the activations before you run it in fp16: the {values:#weight} tested fit.",
         "as-stored": "Load it as it is stored, and measure what rounding does to its activations.",
@@ -180,7 +181,7 @@ def _fp16(report: "DtypeReport") -> Tile:
     known = {
         "overflow": f"Infinite in fp16: {count(counts.fp16_overflow)}.",
         "underflow": f"Zero in fp16: {count(counts.fp16_underflow)}.",
-        "subnormal": f"With fewer digits: {count(counts.fp16_subnormal)}.",
+        "subnormal": f"Subnormal in fp16: {count(counts.fp16_subnormal)}.",
         "nan": f"NaN: {count(counts.nan)}.",
         "infinite": f"Infinite: {count(counts.inf)}.",
         "undecoded": "Not all weights were decoded.",

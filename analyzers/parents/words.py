@@ -47,7 +47,7 @@ WORDS = Words(
             "{distance:magnitude} times its norm."
         ),
         "low-rank": (
-            "{model} is derived from {source}, or both come from a common ancestor: the difference has rank {rank:count} in "
+            "{model} is derived from {source}, or both come from a common ancestor: the difference has rank {rank:count} at most in "
             "{matrices:#matrix|matrices} measured, like a merged LoRA."
         ),
         "pruned": ("{model} is {source} pruned: {zeroed:share} of the values became zero, {equal:share} are equal in bf16."),
@@ -144,8 +144,8 @@ REASONS = Words(
             "in a step function."
         ),
         "rank": (
-            "In {matrices:#matrix|matrices}, the difference from {source} exceeds rounding in {rank:count} of {rows:count} directions, "
-            "which leave {left:magnitude} times what rounding leaves."
+            "In {matrices:#matrix|matrices}, the difference from {source} exceeds rounding in at most {rank:count} of {rows:count} "
+            "directions, which leave {left:magnitude} times what rounding leaves, on average."
         ),
         "unlike": "Not similar position by position: {roles:list}. They were replaced, or their neurons permuted, which is not tested.",
     }

@@ -100,8 +100,8 @@ def _swallowed(report: "SparsityReport", measured: str) -> Tile:
         label=label,
         value=share(found.share),
         kind=measured,
-        detail=f"Differ as stored and not in bf16: {plural(found.count, 'weight')} read. Sparsity by the probe, more than "
-        f"{magnitude(report.eta)} of the larger value: {share(report.probe.sparsity)}.",
+        detail=f"{count(found.count)} of {plural(report.values_compared, 'weight')} read differ as stored and not in bf16. By the probe, "
+        f"{share(report.probe.sparsity)} differ by at most {magnitude(report.eta)} of the larger value.",
     )
 
 

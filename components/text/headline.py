@@ -12,7 +12,6 @@ from components.text.render import macros
 _PIECES = macros("text/templates/headline.html")
 FACT = tag("fact", "fact")
 ESTIMATE = tag("inference", "estimate")
-UNKNOWN = tag("undecided", "not decided")
 
 
 def card(name: str, *parts: str) -> str:
@@ -63,8 +62,3 @@ def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:
 def answer(question: str, value: str, how: str, body: str) -> str:
     """Render a tile. how: the tag for the kind of evidence; body: plain text."""
     return tile(question, value, how, _PIECES.paragraph(body))
-
-
-def cannot_tell(question: str, why: str) -> str:
-    """Render a tile without an answer. why: plain text."""
-    return answer(question, "Cannot tell", UNKNOWN, why)

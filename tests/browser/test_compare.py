@@ -158,7 +158,7 @@ def test_embedded_it_is_the_result_alone(open_page: OpenPage, offline: str) -> N
     page = open_page(f"{offline}/compare")
     page.goto(f"{offline}/parents?model={quote(TUNED)}&candidate={quote(BASE)}&embed=1")
     _compared(page, TUNED)
-    for name in (".m-nav", ".m-title", ".m-ask", ".m-chips", ".m-families", "footer"):
+    for name in (".m-nav", ".m-title", ".m-ask", ".m-chips", "footer"):
         expect(page.locator(name).first).to_be_hidden()
 
 

@@ -39,7 +39,6 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
         expect(field(page, name)).to_have_attribute("placeholder", said)
     page.get_by_role("button", name="tiny-bf16, no sweep").click()
     shown(page, MODEL)
-    expect(page.locator("#m-result .m-reading")).to_contain_text(re.compile("mean cosine of random codes .*frozen model is .*0"))
     expect(page.locator("#m-result .m-tile")).to_have_count(4)
     expect(page.get_by_text(re.compile("Mean cosine of random codes on a frozen model is within noise of 0"))).to_be_visible()
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)

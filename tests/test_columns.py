@@ -58,17 +58,17 @@ def test_a_column_says_what_is_unknown_and_where_it_is_shown() -> None:
             Column("low", "95% interval", str, "interval.low"),
             Column("long", "Long", only="page"),
             Column("secret"),
+            Column("more"),
         ),
-        files=("name", "secret", "low", "more"),
         title="Rates",
     )
     rows = [{"name": "\x1b[31m", "interval": None, "long": "x" * 500, "secret": 1, "more": 2}]
     assert table.lines(rows) == ["Rates:", "Name          95% interval", "<U+001B>[31m             –"]
-    assert table.frame(rows).to_dict("records") == [{"name": "\x1b[31m", "secret": 1, "low": None, "more": 2}]
+    assert table.frame(rows).to_dict("records") == [{"name": "\x1b[31m", "low": None, "secret": 1, "more": 2}]
     interval = Interval(estimate=0.5, low=0.25, high=0.75)
     assert table.frame([{"interval": interval, "more": interval}]).iloc[0]["low"] == 0.25
     assert table.frame([{"interval": interval, "more": interval}]).iloc[0]["more"] == interval.model_dump()
-    assert table.frame([]).empty and list(table.frame([])) == ["name", "secret", "low", "more"] and table.lines([]) == []
+    assert table.frame([]).empty and list(table.frame([])) == ["name", "low", "secret", "more"] and table.lines([]) == []
     value = Sortable(table, "rates").value(rows)
     assert value["headers"] == ["Name", "95% interval", "Long"]
     name, low, long = value["data"][0]

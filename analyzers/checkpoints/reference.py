@@ -178,7 +178,10 @@ def _sample(text: str) -> Reference:
 def _hub(text: str) -> Reference:
     name, at, revision = text.partition("@")
     if not _is_id(name):
-        _refuse(text, "is not a model id: give org/name, of letters, digits, '-', '_' and '.', or a local path that starts with ./ or /")
+        _refuse(
+            text,
+            "is not a model id: give org/name, of letters, digits, '-', '_' and '.', or, on the command line, a path that starts with ./ or /",
+        )
     if not at:
         return Reference("hub", name)
     bad = not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or "/." in revision

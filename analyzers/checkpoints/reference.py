@@ -180,7 +180,7 @@ def _hub(text: str) -> Reference:
     if not _is_id(name):
         _refuse(
             text,
-            "is not a model id: give org/name, of letters, digits, '-', '_' and '.', or, on the command line, a path that starts with ./ or /",
+            "is not a model id: give org/name, of letters, digits, '-', '_' and '.', or on the command line a path beginning with ./ or /",
         )
     if not at:
         return Reference("hub", name)

@@ -50,8 +50,8 @@ LAYOUT = Layout(
 
 QUESTION = Question(
     heading="Do training samples conflict in the same neuron?",
-    about="Runs a few dozen samples forward and backward through a model, and reports how often their gradients in the same neuron point in "
-    "opposite directions, in which layers, and whether one sample dominates.",
+    about="Runs a few dozen samples forward and backward through a model, and reports how often their gradients in the same neuron point "
+    "in opposite directions, in which layers, and whether one sample dominates.",
     button="Measure",
     examples={
         "tiny-bf16": {"model": "sample:tiny-bf16"},

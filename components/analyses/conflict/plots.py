@@ -81,7 +81,8 @@ def _conflict_axis(figure: go.Figure, report: ConflictReport) -> go.Figure:
 def cosines(report: ConflictReport) -> go.Figure | None:
     """Draw the (S, S) cosines between whole gradients of samples; the diagonal is empty."""
     names, gap = _names(report), int(len(report.samples) <= _GAPS)
-    values = [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(report.cosines.model)]
+    matrix = enumerate(report.cosines.model)
+    values = [[None if row == column else value for column, value in enumerate(cosines)] for row, cosines in matrix]
     if not any(value is not None for row in values for value in row):
         return None
     cells = go.Heatmap(

@@ -10,7 +10,7 @@ _ENGINE_RUNS = 8
 
 
 def _tokens(request: PrecisionRequest) -> int:
-    """Estimate the tokens that a request runs through the model: fp16 may need several loss scales, and comparing costs as much as running."""
+    """Estimate the tokens of all passes: fp16 may need several loss scales, and comparing costs as much as running."""
     variants = len(request.variants)
     passes = 2 * variants + (1 + variants if request.pre_rounded else 1)
     engine = _ENGINE_RUNS * sum(len(sequence.logprobs) for sequence in request.logprobs)

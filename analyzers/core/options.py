@@ -4,6 +4,7 @@ The field is the only declaration: name, type, default, bounds and description a
 adds what these do not say. A field without a description is for Python alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
@@ -23,7 +24,10 @@ class Option:
     added: offered last, since endpoints are also called with parameters by position.
     metavar: placeholder of a text that the request itself parses; alias: another flag; off: help of ``--no-NAME``; more: ends ``--help``.
     label, info: of the widget (default: the name, the description); example: shown while the widget is empty (default: the default value);
-    names: labels of the choices; dropdown: draw the choices as a dropdown instead of a row of buttons.
+    names: labels of the choices; dropdown: draw the choices as a dropdown instead of a row of buttons; suggested: values that the widget of a
+    list of texts offers; lines: the text may have several lines.
+    parse, write: read the field from a text of several lines, and write it, where it is neither a text nor a number; word: stands for such
+    a value in a command; each: the flag of one value, for a list whose values may have commas.
     """
 
     label: str = ""
@@ -31,6 +35,12 @@ class Option:
     example: str | None = None
     names: tuple[str, ...] = ()
     dropdown: bool = False
+    suggested: tuple[str, ...] = ()
+    lines: bool = False
+    parse: Callable[[str], Any] | None = None
+    write: Callable[[Any], str] | None = None
+    word: str = ""
+    each: str = ""
     command: bool = True
     site: bool = True
     added: bool = False

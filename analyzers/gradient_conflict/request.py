@@ -2,13 +2,14 @@
 
 import json
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers.core import limits
 from analyzers.core.options import Option
 from analyzers.core.records import Record
+from analyzers.gradient_conflict.pasted_pairs import parse_pairs, write_pairs
 from analyzers.language_models.model_request import Attention, DataName, Device, Dtype, ModelRequest
 from analyzers.language_models.prompt_templates import Template
 from analyzers.language_models.row_selection import RowSelection
@@ -36,7 +37,18 @@ class ConflictRequest(ModelRequest):
     """A model, a text, and the gradients to compare. pairs, or token_ids with answer_starts (`ModelRequest`), replace data."""
 
     data: DataName = "builtin"
-    pairs: Annotated[tuple[TextPair, ...], Option(command=False)] = Field(
+    pairs: Annotated[
+        tuple[TextPair, ...],
+        Option(
+            "Pairs of your own",
+            info="One per line: a JSON object with instruction and output (and optionally input), or both separated by a tab.",
+            example='{"instruction": "Name the capital of France.", "output": "Paris."}',
+            command=False,
+            parse=parse_pairs,
+            write=write_pairs,
+            word="--data=pairs.jsonl",
+        ),
+    ] = Field(
         default=(), description='Your own samples instead of data: a list of objects with "instruction", "output" and optionally "input".'
     )
     samples: int = Field(
@@ -113,6 +125,14 @@ class ConflictRequest(ModelRequest):
         description="Prompt template: plain; alpaca (Stanford Alpaca); alpaca-input, its form with an input for every sample; chat, the "
         "tokenizer's own; auto: chat if the tokenizer has a chat template, else plain.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _every_pair(cls, given: Any) -> Any:
+        """Take all given pairs, unless their number is given."""
+        if isinstance(given, dict) and given.get("pairs") and given.get("samples") is None and isinstance(given["pairs"], list | tuple):
+            return {**given, "samples": max(2, min(len(given["pairs"]), limits.CONFLICT_SAMPLES))}
+        return given
 
     @field_validator("pairs")
     @classmethod

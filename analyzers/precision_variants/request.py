@@ -11,7 +11,7 @@ from analyzers.core.options import Option
 from analyzers.core.request import PASTED_DATASET
 from analyzers.core.untrusted_json import InvalidJson, parse_json
 from analyzers.language_models.model_request import Device, ModelRequest
-from analyzers.precision_variants.engine.reading import EngineSequence, sequences
+from analyzers.precision_variants.engine.reading import EngineSequence, parse_logprobs, sequences
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, parse_variant
 
 Loss = Literal["ce", "gspo", "grpo"]
@@ -76,7 +76,7 @@ class PrecisionRequest(ModelRequest):
     rounding error of the computation remains.
     """
 
-    variants: tuple[str, ...] = Field(
+    variants: Annotated[tuple[str, ...], Option(suggested=tuple(PRESETS), each="variant")] = Field(
         default=DEFAULT,
         description=f"Presets ({', '.join(PRESETS)}), or your own such as mine: dtype=bf16, fp32=residual (default {', '.join(DEFAULT)}).",
     )
@@ -87,7 +87,7 @@ class PrecisionRequest(ModelRequest):
         description="builtin, random (tokens drawn uniformly from the vocabulary), or the id of a dataset on the Hub; on the command line "
         "also FILE.txt, .jsonl, .json or .parquet.",
     )
-    text: Annotated[str | None, Option(command=False)] = Field(
+    text: Annotated[str | None, Option(command=False, lines=True, word="--data=text.txt")] = Field(
         default=None, max_length=limits.PRECISION_CHARACTERS, description="Your own text instead of data."
     )
     sequences: int = Field(
@@ -112,14 +112,31 @@ class PrecisionRequest(ModelRequest):
     advantages: Annotated[tuple[float, ...], Option(example="1, -0.5")] = Field(
         default=(), description="For gspo and grpo: one number per sequence (default: drawn from a normal distribution)."
     )
-    old_logprobs: Annotated[tuple[tuple[float, ...], ...], Option(metavar="FILE", more="JSON lines, one list per sequence")] = Field(
+    old_logprobs: Annotated[
+        tuple[tuple[float, ...], ...],
+        Option(
+            metavar="FILE",
+            more="JSON lines, one list per sequence",
+            parse=parse_old_logprobs,
+            write=written,
+            word="--old-logprobs=old-logprobs.jsonl",
+        ),
+    ] = Field(
         default=(),
         description="For gspo and grpo: for each sequence the log-probabilities of its tokens but the first under the sampling policy "
         "(default: the reference's).",
     )
     logprobs: Annotated[
         tuple[EngineSequence, ...],
-        Option("Log-probabilities of an engine", metavar="FILE", more="JSON lines as vLLM and OpenAI's API write them", added=True),
+        Option(
+            "Log-probabilities of an engine",
+            metavar="FILE",
+            more="JSON lines as vLLM and OpenAI's API write them",
+            added=True,
+            parse=parse_logprobs,
+            write=lambda sequences: "",  # never in a link: a file of them is too long
+            word="--logprobs=logprobs.jsonl",
+        ),
     ] = Field(
         default=(),
         max_length=limits.ENGINE_TOKENS,

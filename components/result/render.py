@@ -34,6 +34,11 @@ class ShownTable(NamedTuple):
     count: int
     place: str
 
+    def cells(self) -> Iterator[list[tuple[str, Any]]]:
+        """Yield for each row its cells: the text, and the number to sort by; None in a column of text, "" for a missing number."""
+        for row in self.rows:
+            yield [(shown(column.text_of(row), column.longest), _exact(column, row)) for column in self.columns]
+
 
 class ShownFigure(NamedTuple):
     """A figure as it is drawn. data: its JSON for Plotly."""
@@ -125,13 +130,7 @@ def rows(report: Report, place: str) -> str:
     found = _table(table, inner, place, None) if isinstance(table, Table) and inner is not None else None
     if found is None:
         raise KeyError(place)
-    return render("result/templates/rows.html", table=found)
-
-
-def cells(table: ShownTable) -> Iterator[list[tuple[str, Any]]]:
-    """Yield for each row its cells: the text, and the number to sort by; None in a column of text, "" for a missing number."""
-    for row in table.rows:
-        yield [(shown(column.text_of(row), column.longest), _exact(column, row)) for column in table.columns]
+    return render("result/templates/rows.html", part=found)
 
 
 def _exact(column: Column, row: Any) -> Any:

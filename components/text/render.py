@@ -3,6 +3,7 @@
 A value that is already HTML, rendered by another template, uses the filter ``safe``, the only way to bypass escaping.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,11 @@ def render(template: str, **values: Any) -> str:
 def macros(template: str) -> "Macros":
     """Return the macros of a template, as functions that return HTML."""
     return Macros(_environment().get_template(template).module)
+
+
+def anchor(title: str) -> str:
+    """Return the anchor of a heading: its letters and digits in lower case, joined by dashes."""
+    return "-".join(re.findall(r"[a-z0-9]+", title.lower()))
 
 
 class Macros:
@@ -58,7 +64,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_COMPONENTS), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"shown": _shown, "prose": _prose}
+    environment.filters |= {"shown": _shown, "prose": _prose, "powers": numbers.powers, "anchor": anchor}
     return environment
 
 

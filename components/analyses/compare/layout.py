@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from analyzers.core.report import Report
-from components.analyses.parents.layout import ANCESTRY
+from components.analyses.parents.layout import ANCESTRY, WEIGHTS
 from components.analyses.question import Question
 from components.analyses.sparsity.layout import HOW_MUCH, OVER_TIME, TENSORS, WHERE
 from components.result.layout import Layout, Tab
@@ -20,7 +20,13 @@ def _of(field: str, tab: Tab) -> Tab:
     return replace(tab, part=part)
 
 
-LAYOUT = Layout("Comparison", (_of("parents", ANCESTRY), *(_of("sparsity", tab) for tab in (WHERE, HOW_MUCH, TENSORS, OVER_TIME))))
+LAYOUT = Layout(
+    "Comparison",
+    (
+        *(_of("parents", tab) for tab in (ANCESTRY, WEIGHTS)),
+        *(_of("sparsity", tab) for tab in (WHERE, HOW_MUCH, TENSORS, OVER_TIME)),
+    ),
+)
 
 QUESTION = Question(
     heading="What are these models to each other?",

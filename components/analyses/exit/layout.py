@@ -59,8 +59,8 @@ LAYOUT = Layout(
 
 QUESTION = Question(
     heading="How good is a gradient without backpropagation?",
-    about="Replaces, at the head of a model, the gradient that backpropagation would send into it by cheaper signals, and reports how close "
-    "each comes to the exact one, and what it costs.",
+    about="Replaces, at the head of a model, the gradient that backpropagation would send into it by cheaper signals, and reports how "
+    "close each comes to the exact one, and what it costs.",
     button="Measure",
     examples={
         "tiny-bf16": {"model": "sample:tiny-bf16"},

@@ -72,7 +72,7 @@ def _conflict_axis(figure: go.Figure, report: ConflictReport) -> go.Figure:
     """Name the axis of rates and, where a conflict is any cosine below 0, draw the rate of unrelated gradients."""
     figure.update_yaxes(title="pairs in conflict, %", nticks=6)
     if report.request.gamma == 0:
-        figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="below")
+        figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="between")
         above(figure, "dashed: unrelated gradients, about 50%")
         figure.update_yaxes(autorangeoptions_include=50)
     return legend(figure)

@@ -69,10 +69,12 @@ def layers(report: DtypeReport) -> go.Figure | None:
     hover = "%{customdata[0]}<br>largest %{y:.6g}<br>rms %{customdata[1]}<br>tensors: %{customdata[2]}"
     for style, role in enumerate(dict.fromkeys(row.role for row in report.layers)):
         rows = [row for row in drawn if row.role == role]
-        details = [[layer_name(row.layer), numbers.magnitude(row.rms), f"{row.tensors:,}"] for row in rows]
-        x = [outside if row.layer is None else row.layer for row in rows]
+        # no line joins tensors outside the layers to layer 0
+        points = [*(row for row in rows if row.layer is None), None, *(row for row in rows if row.layer is not None)]
+        details = [None if row is None else [layer_name(row.layer), numbers.magnitude(row.rms), f"{row.tensors:,}"] for row in points]
+        x = [None if row is None else outside if row.layer is None else row.layer for row in points]
         if rows:
-            figure.add_trace(line(role, x, [row.abs_max for row in rows], style, hover, details))
+            figure.add_trace(line(role, x, [None if row is None else row.abs_max for row in points], style, hover, details))
     level(figure, FP16.largest, "fp16 largest 65504", height=math.log10(FP16.largest))
     ticks = [outside] * any(row.layer is None for row in drawn) + list(range(0, highest + 1, spacing))
     low = math.log10(min(row.abs_max or 1.0 for row in drawn)) - 0.4

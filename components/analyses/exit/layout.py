@@ -37,6 +37,7 @@ LAYOUT = Layout(
                 Figure("Cosine against rank, k and anchors", plots.sweep, "Mean cosine by setting; bars span the seeds."),
                 Table("sweep"),
             ],
+            lambda report: report if any(row.parameter != "seed" for row in report.sweep) else None,
         ),
         Tab(
             "By loss and layer",

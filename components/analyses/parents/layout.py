@@ -18,7 +18,7 @@ WEIGHTS = Tab(
     "Weights",
     [
         Table("parents"),
-        Figure("Weights by layer", plots.layers, "Weight of each parent in the merge, with its 95% interval."),
+        Figure("Weights of the parents", plots.layers, "Weight of each parent in the merge, with its 95% interval."),
         Table("layer_weights"),
     ],
     lambda report: report if report.verdict == "merge" else None,

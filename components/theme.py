@@ -39,6 +39,11 @@ def document_css() -> str:
     return f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n{dark}{_rules('result/result.css')}{_rules('styles/document.css')}"
 
 
+def page_script() -> str:
+    """Return the script of Gradio's pages."""
+    return _rules("styles/page.js")
+
+
 def gradio_theme() -> "gr.themes.Base":
     """Return Gradio's theme in the product's colours. It uses system fonts only, so that nothing is requested from other servers."""
     import gradio as gr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analyzers import numerics
 from analyzers.check.report import RULES, WITH_BASE
-from analyzers.core.formatting import count, magnitude, power, share, size
+from analyzers.core.formatting import count, magnitude, share, size
 from analyzers.core.limits import SETTINGS
 from analyzers.core.tensor_words import dtype_name
 from analyzers.dtype_detection.classifier import fitted

@@ -1,7 +1,6 @@
 """Renders the methods, the Markdown of ``docs/methods``, as HTML with a table of contents."""
 
 import re
-from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -26,7 +25,6 @@ def slug(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-@cache
 def methods_html(name: str) -> tuple[str, list[tuple[str, str]]]:
     """Render a page; returns its HTML, and the anchor and title of each section. Raises KeyError if there is no such page."""
     if name not in names():

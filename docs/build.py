@@ -71,7 +71,7 @@ def tests() -> str:
 
 
 def measured_proofs() -> str:
-    """Say how many proofs were right, false and missed."""
+    """Count false proofs of native checkpoints, and proofs of copies."""
     kinds: dict[str, list[Proofs]] = {}
     for row in proofs():
         kinds.setdefault("" if row.values is None else row.what.replace(", ", " → "), []).append(row)
@@ -80,8 +80,8 @@ def measured_proofs() -> str:
     sizes = [row.values for row in proofs() if row.values is not None]
     copies = ", ".join(f"{what} {exact}/{quick}/{drawn}" for what, (exact, quick, drawn) in found.items())
     return (
-        f"Measured: of {count(native)} native checkpoints {false} were proven to be narrower in exact mode and {of_samples} from samples of "
-        f"{size(QUICK_BUDGET)}. Of copies of {count(min(sizes))} to {count(max(sizes))} values, proven exactly/by sample/drawn: {copies}."
+        f"Measured: of {count(native)} native checkpoints {false} were proven to be narrower in exact mode, and {of_samples} from samples "
+        f"of {size(QUICK_BUDGET)}. Of copies of {count(min(sizes))} to {count(max(sizes))} values, proven by all/a sample/drawn: {copies}."
     )
 
 
@@ -98,8 +98,8 @@ def classifier() -> str:
     }
     return (
         f"{len(labels())} models are labelled. A relative was right in {right} of {tried} cases, each labelled model left out in turn: "
-        f"a probability of `(right+1)/(answered+2)`, {share(confidence())}. For the {found.models} models of {found.families} families with "
-        "known magnitudes, each family held out in turn:\n\n"
+        f"a probability of `(right+1)/(answered+2)`, {share(confidence())}. For the {found.models} models of {found.families} families "
+        "with known magnitudes, each family held out in turn:\n\n"
         f"{_table(('', 'Right', 'Log-loss'), ((name, *cells) for name, cells in scores.items()))}\n\n"
         f"Of {len(claims)} models to which the classifier gave 70% or more, {wrong} were trained in another precision. The rule of thumb "
         "(largest weight above 100: bf16; else largest norm below 1,000: fp16; else fp32) has its thresholds from the same folds; as "
@@ -117,8 +117,7 @@ def published_conflict() -> str:
     *below, last = conflict.published()
     rates = [row.conflict_rate for row in below]
     return (
-        f"Its rates are {share(min(rates))} to {share(max(rates))} in layers 0 to {below[-1].layer}, and {share(last.conflict_rate)} in the "
-        "last."
+        f"Its rates: {share(min(rates))} to {share(max(rates))} in layers 0 to {below[-1].layer}, {share(last.conflict_rate)} in the last."
     )
 
 
@@ -151,7 +150,7 @@ def band() -> str:
     """State the verdicts about an engine."""
     visible = magnitude((BAND**2 - 1) ** 0.5)
     return (
-        f"**Yes**: the interval ends below {BAND:g}. **No**: it begins above {BAND:g}, or a cause explains the difference better than rounding. "
+        f"**Yes**: the interval ends below {BAND:g}. **No**: it begins above that, or a cause explains the difference better. "
         f"An independent deviation smaller than {visible} times bf16's own cannot be seen."
     )
 

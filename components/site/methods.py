@@ -1,6 +1,7 @@
 """Renders the methods, the Markdown of ``docs/methods``, as HTML with a table of contents."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -31,7 +32,7 @@ def methods_html(name: str) -> tuple[str, list[tuple[str, str]]]:
         raise KeyError(name)
     tokens = _markdown.parse(_COMMENT.sub("", (METHODS / f"{name}.md").read_text(encoding="utf-8")))
     contents = []
-    for token, following in zip(tokens, tokens[1:], strict=False):
+    for token, following in pairwise(tokens):
         if token.type == "heading_open" and token.tag == "h2":
             token.attrSet("id", slug(following.content))
             contents.append((slug(following.content), following.content))

@@ -150,7 +150,7 @@ def band() -> str:
     """State the verdicts about an engine."""
     visible = magnitude((BAND**2 - 1) ** 0.5)
     return (
-        f"**Yes**: the interval ends below {BAND:g}. **No**: it begins above that, or a cause explains the difference better. "
+        f"**Yes**: the interval ends below {BAND:g}. **No**: it begins above that, a token is at −∞, or a cause explains it better. "
         f"An independent deviation smaller than {visible} times bf16's own cannot be seen."
     )
 

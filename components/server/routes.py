@@ -34,7 +34,7 @@ from components.server.health import operations
 from components.server.log import log_unexpected
 from components.site import addresses, badges, link_previews, share_card, stored_results
 from components.site.library_files import TYPES, Exports
-from components.site.methods_page import GENERAL, methods_page
+from components.site.methods_page import methods_page
 from components.site.result_page import missing_page, result_page, small_frame
 from components.site.stored_results import our_library
 from components.text import html
@@ -190,17 +190,11 @@ def organisation_card(request: Request) -> Response:
 
 def methods(request: Request) -> Response:
     """Serve the methods page, general or of an analyzer."""
-    name = request.path_params.get("name", GENERAL)
-    if name and name not in ANALYZERS:
-        raise HTTPException(404)
-    page = _methods(name).replace(_ORIGIN, html(link_previews.origin_of(request)))
+    try:
+        page = methods_page(request.path_params.get("name"), link_previews.origin_of(request))
+    except KeyError:
+        raise HTTPException(404) from None
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
-
-
-@cache
-def _methods(name: str) -> str:
-    """Render a methods page, which takes 40 to 70 ms."""
-    return methods_page(name, f"plotly-{plots_version()}.js", _ORIGIN)
 
 
 def card(request: Request) -> Response:

@@ -32,9 +32,7 @@ class Analyzer:
     title: str
     short: str
     home: bool = False
-    components: str = ""
     runs_model: bool = False
-    many: bool = False
     shown_by: str = ""
 
     @property
@@ -81,7 +79,6 @@ ANALYZERS = {
             title="Passport",
             short="Passport",
             home=True,
-            many=True,
         ),
         Analyzer(
             name="sparsity",

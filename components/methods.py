@@ -6,7 +6,10 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-_PACKED, _CHECKOUT = Path(__file__).parents[1] / "methods", Path(__file__).parents[2] / "docs" / "methods"
+from analyzers import ANALYZERS
+from components.text.render import anchor
+
+_PACKED, _CHECKOUT = Path(__file__).parent / "methods", Path(__file__).parents[1] / "docs" / "methods"
 METHODS = _PACKED if _PACKED.is_dir() else _CHECKOUT
 """The folder of the Markdown: in an installed package, or in a checkout."""
 INDEX = "index"
@@ -21,9 +24,10 @@ def names() -> list[str]:
     return sorted(path.stem for path in METHODS.glob("*.md"))
 
 
-def slug(title: str) -> str:
-    """Return the anchor of a heading, as GitHub makes it: ``Safe in fp16?`` has ``safe-in-fp16``."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+def contents() -> dict[str, str]:
+    """Return the names of the pages with their titles, the page about all answers first."""
+    order = [INDEX, *(name for name in ANALYZERS if name in names())]
+    return {name: ANALYZERS[name].title if name in ANALYZERS else "All answers" for name in order}
 
 
 def methods_html(name: str) -> tuple[str, list[tuple[str, str]]]:
@@ -31,15 +35,15 @@ def methods_html(name: str) -> tuple[str, list[tuple[str, str]]]:
     if name not in names():
         raise KeyError(name)
     tokens = _markdown.parse(_COMMENT.sub("", (METHODS / f"{name}.md").read_text(encoding="utf-8")))
-    contents = []
+    sections = []
     for token, following in pairwise(tokens):
         if token.type == "heading_open" and token.tag == "h2":
-            token.attrSet("id", slug(following.content))
-            contents.append((slug(following.content), following.content))
+            token.attrSet("id", anchor(following.content))
+            sections.append((anchor(following.content), following.content))
         for child in token.children or ():
             if child.type == "link_open":
                 child.attrSet("href", _address(str(child.attrGet("href")), name))
-    return _markdown.renderer.render(tokens, _markdown.options, {}), contents
+    return _markdown.renderer.render(tokens, _markdown.options, {}), sections
 
 
 def _address(link: str, name: str) -> str:

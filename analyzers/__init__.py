@@ -65,8 +65,8 @@ class Analyzer:
         return import_module(f"{self.package}.{name}")
 
     def component(self, name: str) -> Any:
-        """Import a module of ``components``: "form", "page" or "result"."""
-        return import_module(f"{self.components or f'components.{self.name}'}.{name}")
+        """Import a module of what the product shows of it: "layout" or "plots"."""
+        return import_module(f"components.analyses.{self.name}.{name}")
 
 
 ANALYZERS = {

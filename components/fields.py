@@ -77,7 +77,9 @@ def _widget(request: type[BaseModel], name: str) -> Any:
     default, values = field.default, choices(request, name)
     said = {"label": option.label or label(name), "elem_id": f"field-{name.replace('_', '-')}"}
     if is_subject(request, name):
-        lines = {"lines": 2, "max_lines": 8, "placeholder": "org/name, one a line"} if is_list(request, name) else {"placeholder": "org/name"}
+        lines = (
+            {"lines": 2, "max_lines": 8, "placeholder": "org/name, one a line"} if is_list(request, name) else {"placeholder": "org/name"}
+        )
         said["label"] = option.label or ("Models: org/name or org/name@revision, one a line" if is_list(request, name) else _MODEL)
         return gr.Textbox(**lines, elem_classes="reference", scale=4, max_length=limits.REQUEST_BYTES, **said)
     said["info"] = (field.description if option.info is None else option.info) or None

@@ -82,7 +82,9 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
         started.append(wired(chip.click(partial(chosen, example), None, [result, *busy, *inputs], **quick)))
     halted = stop.click(lambda: gr.update(interactive=False), None, stop, cancels=started, **quick)
     # After the runs were cancelled, so that nothing that arrives later replaces it.
-    halted.then(lambda: {result: _status("Stopped. No results were saved.")} | _buttons(busy, running=False), None, [result, *busy], **quick)
+    halted.then(
+        lambda: {result: _status("Stopped. No results were saved.")} | _buttons(busy, running=False), None, [result, *busy], **quick
+    )
 
     def opened(request: gr.Request) -> Mapping[Any, Any]:
         query = request.query_params.multi_items()

@@ -90,7 +90,11 @@ async def result(request: Request) -> Response:
         raise HTTPException(404)
     address = f"{origin_of(request)}{kind}/{name}"
     embed = request.query_params.get("embed", "")
-    headers = {"Content-Security-Policy": RESULT_POLICY, "Cache-Control": _CACHES[kind], "X-Robots-Tag": "noindex" if kind == "open" else "all"}
+    headers = {
+        "Content-Security-Policy": RESULT_POLICY,
+        "Cache-Control": _CACHES[kind],
+        "X-Robots-Tag": "noindex" if kind == "open" else "all",
+    }
     async with _making:
         made = await run_in_threadpool(_file if ending else _page, kind, name, ending or embed, address)
     if made is None:
@@ -108,7 +112,9 @@ async def result_rows(request: Request) -> Response:
     kind, name, place = request.url.path.split("/")[-4], request.path_params["name"], request.path_params["place"]
     report = await run_in_threadpool(_report, kind, name)
     try:
-        return HTMLResponse(await run_in_threadpool(rows, report, place), headers={"Cache-Control": _CACHES[kind]}) if report else _missing({})
+        return (
+            HTMLResponse(await run_in_threadpool(rows, report, place), headers={"Cache-Control": _CACHES[kind]}) if report else _missing({})
+        )
     except KeyError:
         raise HTTPException(404) from None
 
@@ -243,7 +249,10 @@ def _methods(name: str) -> str:
     home = "./" if name == "index" else "../"
     text, sections = methods_html(name)
     body = render("templates/methods.html", home=home, pages=contents(), current=name, sections=sections, text=text)
-    return page(f"Methods: {contents()[name]}", render("templates/header.html", home=home, entries=[], current="", others=[], heading="", about="") + body)
+    return page(
+        f"Methods: {contents()[name]}",
+        render("templates/header.html", home=home, entries=[], current="", others=[], heading="", about="") + body,
+    )
 
 
 def export(request: Request) -> Response:

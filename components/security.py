@@ -28,7 +28,11 @@ _FILES = (f"{_API}file=", f"{_API}file/", f"{_API}proxy=")
 _IDENTIFIERS = {"session_hash", "event_id", "trigger_id", "upload_id", "id", "requestId", "progressToken"}
 # Gradio would store any upload and answer with its path, look for changed code for as long as a client is connected, and describe the
 # whole app again for a link of its own kind.
-_REFUSED = {"/upload": "This app takes no files.", "/upload_progress": "This app takes no files.", "/dev/reload": "This app does not reload its code."}
+_REFUSED = {
+    "/upload": "This app takes no files.",
+    "/upload_progress": "This app takes no files.",
+    "/dev/reload": "This app does not reload its code.",
+}
 _HOST = re.compile(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?")
 # Gradio takes its own address from these headers, and would store it in a page for everybody.
 _ADDRESSES = (b"x-gradio-server", b"x-forwarded-host")
@@ -42,7 +46,9 @@ _POLICY = (
 _OTHER_HOST = "This app does not serve this host name; its operator can add it to MANTISSA_HOSTS."
 _TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most, and states its length."
 _TOO_MANY = f"A request is JSON in UTF-8, with at most {REQUEST_VALUES:,} values in {limits.JSON_DEPTH} levels."
-_NOT_AN_IDENTIFIER = f"An identifier, such as session_hash or event_id, is a text or whole number of {IDENTIFIER_LENGTH} characters at most."
+_NOT_AN_IDENTIFIER = (
+    f"An identifier, such as session_hash or event_id, is a text or whole number of {IDENTIFIER_LENGTH} characters at most."
+)
 
 
 class Refused(HTTPException):

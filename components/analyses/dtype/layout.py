@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 from analyzers.core.notes import Tile
 from analyzers.dtype_detection import DtypeReport
+from components import store
 from components.analyses.dtype import plots
 from components.analyses.question import Question
+from components.result import links
 from components.result.layout import Figure, Layout, Tab, Table
-from components.site import addresses, stored_results
 
 
 def tiles(report: DtypeReport) -> list[Tile]:
     """Return the tiles of a report, with the training precision of the library's labels if there are any."""
-    consensus = stored_results.consensus(report.checkpoint.ref)
+    consensus = store.consensus(report.checkpoint.ref)
     if consensus is None or not consensus.votes:
         return report.tiles()
     kind = "warning" if consensus.precision is None else "label"
@@ -22,11 +23,11 @@ def tiles(report: DtypeReport) -> list[Tile]:
     return [trained if tile.label == trained.label else tile for tile in report.tiles()]
 
 
-def links(report: DtypeReport) -> Sequence[tuple[str, str]]:
+def library_links(report: DtypeReport) -> Sequence[tuple[str, str]]:
     """Return the link to the labels of a model that may have labels in the library."""
-    if stored_results.consensus(report.checkpoint.ref) is None:
+    if store.consensus(report.checkpoint.ref) is None:
         return ()
-    return [("Labels of this model, or add one", addresses.labels_of(report.checkpoint.ref))]
+    return [("Labels of this model, or add one", links.labels(report.checkpoint.ref))]
 
 
 def narrower(report: DtypeReport) -> tuple[int, str] | None:
@@ -81,7 +82,7 @@ LAYOUT = Layout(
         Tab("Quantization", [Table("quantization_roles"), Table("quantization_ignore"), Table("quantization")]),
     ),
     tiles=tiles,
-    links=links,
+    links=library_links,
 )
 
 QUESTION = Question(

@@ -43,7 +43,6 @@ _END_SECONDS = 10  # From SIGTERM to the end, everything included. A Space allow
 # A Space's requests arrive through proxies in private networks, which name the visitor in X-Forwarded-For. Without trusting them, all
 # visitors would share one address and its limits. The header is ignored from any other network.
 PROXIES = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
-_HEAD = '<script src="./result.js"></script><script>{}</script>'
 
 
 def build() -> gr.Blocks:
@@ -72,8 +71,7 @@ def site() -> FastAPI:
         root_path=os.environ.get("GRADIO_ROOT_PATH", "") or None,
         ssr_mode=False,
         theme=theme.gradio_theme(),
-        css=theme.page_css(),
-        head=_HEAD.format(theme.page_script()),
+        head=theme.page_head(),
     )
     outer.add_middleware(GZipMiddleware, compresslevel=4)
     outer.add_middleware(Security)

@@ -47,6 +47,11 @@ def header(current: str, heading: str, about: str, home: str = "./") -> str:
     return render("templates/header.html", home=home, entries=entries, current=named, others=others, heading=heading, about=about)
 
 
+def footer() -> str:
+    """Render what stands at the foot of every page."""
+    return '<p class="about foot"><a href="./methods">Methods: how every answer is computed</a></p>'
+
+
 def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
     """Lay out the page of an analyzer and wire it. Call inside ``page``."""
     question, request_model = analyzer.component("layout").QUESTION, analyzer.request_model()
@@ -60,6 +65,7 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
     with gr.Row(elem_classes="examples"):
         chips = [gr.Button(name, size="sm", scale=0, min_width=0) for name in question.examples]
     result = gr.HTML(_example(analyzer), apply_default_css=False, js_on_load=_SHOWN, elem_id="result")
+    gr.HTML(footer(), apply_default_css=False)
     inputs, busy = list(form.widgets.values()), [go, stop, *chips]
 
     async def start(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> AsyncIterator[Mapping[Any, Any]]:

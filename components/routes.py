@@ -24,7 +24,7 @@ from analyzers.core.errors import HubError, InvalidReference
 from analyzers.core.formatting import day
 from analyzers.core.report import Report
 from analyzers.language_models.samples import SAMPLES
-from components import store
+from components import store, theme
 from components.errors import log_unexpected
 from components.identity import space_hosts
 from components.methods import contents, methods_html
@@ -66,7 +66,8 @@ def routes() -> list[Route]:
         Route("/methods/{name}", methods),
         Route("/library/{kind}.{form}", export),
         Route("/plotly.js", plotly_script),
-        Route("/result.js", script),
+        Route("/page.js", script),
+        Route("/page.css", style),
         Route("/healthz", health),
         Route("/version", version),
         *(Route(f"/{each.name}", moved) for each in ANALYZERS.values() if each.home or each.shown_by),
@@ -136,7 +137,7 @@ def _page(kind: str, name: str, embed: str, address: str) -> Any:
         if not framed:
             above = header("", f"{layout_of(report).title}", "", "../") + above
         head = _preview(report, address)
-        return document([report], "../", f"{kind}/{name}", above, embed == "small", head, plots=f"../plotly.js?{plotly_version()}")
+        return document([report], "../", f"{kind}/{name}", above, embed == "small", head, plots=f"../{theme.plotly_address()}")
 
     return _drawn(kind, name, drawn)
 
@@ -270,17 +271,14 @@ def plotly_script(request: Request) -> Response:
     return Response(plotly_gzip(), media_type="text/javascript", headers=headers)
 
 
-@cache
-def plotly_version() -> str:
-    """Return the version of Plotly."""
-    import plotly
-
-    return str(plotly.__version__)
-
-
 def script(request: Request) -> Response:
-    """Serve the script that brings results to life."""
-    return FileResponse(_ROOT / "components/result/result.js", media_type="text/javascript", headers={"Cache-Control": "no-cache"})
+    """Serve the script of Gradio's pages."""
+    return Response(theme.page_script(), media_type="text/javascript", headers={"Cache-Control": _FOREVER})
+
+
+def style(request: Request) -> Response:
+    """Serve the style sheet of Gradio's pages."""
+    return Response(theme.page_css(), media_type="text/css", headers={"Cache-Control": _FOREVER})
 
 
 def health(request: Request) -> Response:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from analyzers.dtype_detection import words
-from components.text import commit, numbers, render, shown
+from components.text import numbers, render, shown
 
 if TYPE_CHECKING:
     from analyzers.check import CheckReport
@@ -58,7 +58,7 @@ def svg(badge: Sequence[Part], about: str) -> str:
             boxes.append({"left": at[0], "width": widths[0], "colour": colour, "text_left": at[1], "text_width": widths[1], "line": line})
             left += wide + 2 * _PADDING
     said = f"{about}: " + ", ".join(f"{part.name} {part.value}" for part in badge)
-    return render("site/templates/badge.svg", width=f"{left:.0f}", height=_HEIGHT, said=said, boxes=boxes)
+    return render("result/templates/badge.svg", width=f"{left:.0f}", height=_HEIGHT, said=said, boxes=boxes)
 
 
 def etag(drawing: str) -> str:
@@ -104,7 +104,8 @@ def _checked(check: "CheckReport | None") -> Part:
         return Part("checked", UNKNOWN)
     errors, warnings = check.count("error"), check.count("warning")
     found = numbers.plural(errors, "error") if errors else numbers.plural(warnings, "warning") if warnings else "nothing wrong"
-    of, reach = commit(check.checkpoint), check.short_reach()
+    of = "" if check.checkpoint.ref.startswith("sample:") else shown(check.checkpoint.short_commit(7))
+    reach = check.short_reach()
     said = f"{found}{f' in {of}' if of else ''}{f', {reach}' if reach else ''}"
     return Part("checked", said, _BAD if errors else _INFERRED if warnings or reach else _PROOF)
 

@@ -189,7 +189,7 @@ def plotly_gzip() -> bytes:
     """Return Plotly's script, compressed."""
     import plotly
 
-    return gzip.compress((Path(plotly.__file__).parent / "package_data/plotly.min.js").read_bytes(), 9, mtime=0)
+    return gzip.compress((Path(plotly.__file__).parent / "package_data/plotly.min.js").read_bytes(), 6, mtime=0)
 
 
 @cache

@@ -56,31 +56,31 @@ def build_form(request: type[BaseModel], front: Sequence[str], buttons: Any) -> 
     with gr.Row(elem_classes="ask"):
         widgets = {name: _widget(request, name) for name in subjects}
         built = buttons()
-    widgets |= _rows(request, front)
+    with gr.Row(elem_classes="front"):
+        widgets |= {name: _widget(request, name, explained=False) for name in front}
     if rest:
         with gr.Accordion("More options", open=False, elem_classes="options"):
-            widgets |= _rows(request, rest)
+            for first in range(0, len(rest), 2):
+                with gr.Row():
+                    widgets |= {name: _widget(request, name) for name in rest[first : first + 2]}
     return Form(request, widgets), built
 
 
-def _rows(request: type[BaseModel], names: Sequence[str]) -> dict[str, Any]:
-    widgets: dict[str, Any] = {}
-    for first in range(0, len(names), 2):
-        with gr.Row():
-            widgets |= {name: _widget(request, name) for name in names[first : first + 2]}
-    return widgets
+def _widget(request: type[BaseModel], name: str, explained: bool = True) -> Any:
+    """Make the widget of a field: a switch, a choice of one or several values, or a text that shows its default.
 
-
-def _widget(request: type[BaseModel], name: str) -> Any:
-    """Make the widget of a field: a switch, a choice of one or several values, or a text that shows its default."""
+    explained: with the description of the field.
+    """
     field, option = request.model_fields[name], option_of(request, name)
     default, values = field.default, choices(request, name)
     said = {"label": option.label or label(name), "elem_id": f"field-{name.replace('_', '-')}"}
     if is_subject(request, name):
-        lines = {"lines": 2, "max_lines": 8, "placeholder": "org/name, one a line"} if is_list(request, name) else {"placeholder": "org/name"}
+        lines = (
+            {"lines": 2, "max_lines": 8, "placeholder": "org/name, one a line"} if is_list(request, name) else {"max_lines": 1, "placeholder": "org/name"}
+        )
         said["label"] = option.label or ("Models: org/name or org/name@revision, one a line" if is_list(request, name) else _MODEL)
         return gr.Textbox(**lines, elem_classes="reference", scale=4, max_length=limits.REQUEST_BYTES, **said)
-    said["info"] = (field.description if option.info is None else option.info) or None
+    said["info"] = (field.description if option.info is None else option.info) or None if explained else None
     if isinstance(default, bool):
         return gr.Checkbox(default, **said)
     labelled = list(zip(option.names or values, values, strict=True))

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -35,8 +36,6 @@ const show = () => {
 watch('value', show);
 show();
 """
-# One Stop a run: a second one would arrive while the first is at work.
-_STOPPING = "() => { document.activeElement?.blur() }"
 
 
 def header(current: str, heading: str, about: str, home: str = "./") -> str:
@@ -46,6 +45,11 @@ def header(current: str, heading: str, about: str, home: str = "./") -> str:
     named = "Research" if current in (ANALYZERS[name].title for name in _RESEARCH) else current
     others = [(ANALYZERS[name].title, name, ANALYZERS[name].title == current) for name in _RESEARCH] if named == "Research" else []
     return render("templates/header.html", home=home, entries=entries, current=named, others=others, heading=heading, about=about)
+
+
+def footer() -> str:
+    """Render what stands at the foot of every page."""
+    return '<p class="about foot"><a href="./methods">Methods: how every answer is computed</a></p>'
 
 
 def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
@@ -61,6 +65,7 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
     with gr.Row(elem_classes="examples"):
         chips = [gr.Button(name, size="sm", scale=0, min_width=0) for name in question.examples]
     result = gr.HTML(_example(analyzer), apply_default_css=False, js_on_load=_SHOWN, elem_id="result")
+    gr.HTML(footer(), apply_default_css=False)
     inputs, busy = list(form.widgets.values()), [go, stop, *chips]
 
     async def start(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> AsyncIterator[Mapping[Any, Any]]:
@@ -70,18 +75,22 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
     def begin() -> dict[Any, Any]:
         return {result: Meter().waiting()} | _buttons(busy, running=True)
 
-    started = []
-    for trigger in ([go.click, *(each.submit for each in inputs[:1] if isinstance(each, gr.Textbox))], *([chip.click] for chip in chips)):
-        example = next((each for chip, each in zip(chips, question.examples.values(), strict=True) if trigger == [chip.click]), None)
-        first: Any = (
-            gr.on(trigger, begin, None, [result, *busy], queue=False, **QUIET)
-            if example is None
-            else trigger[0](lambda example=example: begin() | form.values(_typed(form, example)), None, [result, *busy, *inputs], queue=False, **QUIET)
-        )
-        started.append(first.then(start, inputs, [result, *busy], concurrency_limit=None, **QUIET))
-    halted = stop.click(lambda: gr.update(interactive=False), None, stop, cancels=started, queue=False, **QUIET)
+    def chosen(example: Mapping[str, Any]) -> dict[Any, Any]:
+        return begin() | form.values(_typed(example))
+
+    def wired(first: Any) -> Any:
+        return first.then(start, inputs, [result, *busy], concurrency_limit=None, **QUIET)
+
+    quick: dict[str, Any] = {"queue": False, **QUIET}
+    asking = [go.click, *(each.submit for each in inputs if isinstance(each, gr.Textbox) and each.lines == 1)]
+    started = [wired(gr.on(asking, begin, None, [result, *busy], **quick))]
+    for chip, example in zip(chips, question.examples.values(), strict=True):
+        started.append(wired(chip.click(partial(chosen, example), None, [result, *busy, *inputs], **quick)))
+    halted = stop.click(lambda: gr.update(interactive=False), None, stop, cancels=started, **quick)
     # After the runs were cancelled, so that nothing that arrives later replaces it.
-    halted.then(lambda: {result: _status("Stopped. No results were saved.")} | _buttons(busy, running=False), None, [result, *busy], queue=False, **QUIET)
+    halted.then(
+        lambda: {result: _status("Stopped. No results were saved.")} | _buttons(busy, running=False), None, [result, *busy], **quick
+    )
 
     def opened(request: gr.Request) -> Mapping[Any, Any]:
         query = request.query_params.multi_items()
@@ -90,7 +99,7 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
         typed, said = filled(request_model, query)
         return form.values(typed) | {result: _status(said, failed=True) if said else _stored(form, typed) or gr.skip()}
 
-    page.load(opened, None, [result, *inputs], queue=False, **QUIET)
+    page.load(opened, None, [result, *inputs], **quick)
 
 
 async def _steps(form: Form, values: Any, request: gr.Request, login: gr.OAuthToken | None) -> AsyncIterator[tuple[str, bool]]:
@@ -161,9 +170,6 @@ def _buttons(busy: list[gr.Button], running: bool) -> dict[Any, Any]:
     return shown | {chip: gr.update(interactive=not running) for chip in chips}
 
 
-def _typed(form: Form, example: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an example as they are typed."""
-    return {
-        name: "\n".join(value) if isinstance(value, tuple | list) and name in ("models",) else list(value) if isinstance(value, tuple) else value
-        for name, value in example.items()
-    }
+def _typed(example: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an example as they are typed: models one a line."""
+    return {name: "\n".join(value) if name == "models" else value for name, value in example.items()}

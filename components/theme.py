@@ -1,6 +1,8 @@
 """Defines the colours of light and dark mode, and from them Gradio's theme and the style sheets of pages and documents."""
 
+import hashlib
 import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,26 @@ def document_css() -> str:
     """Return the style sheet of a page outside Gradio, which follows the visitor's system."""
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
     return f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n{dark}{_rules('result/result.css')}{_rules('styles/document.css')}"
+
+
+@cache
+def plotly_address() -> str:
+    """Return the address of Plotly's script, relative to the first page: it names the version, so that browsers may keep it."""
+    import plotly
+
+    return f"plotly.js?{plotly.__version__}"
+
+
+def page_script() -> str:
+    """Return the script of Gradio's pages."""
+    return _rules("result/result.js") + _rules("styles/page.js")
+
+
+def page_head() -> str:
+    """Return the elements of the head of Gradio's pages. Addresses change with the content, so that browsers may keep it."""
+    version = hashlib.sha256((page_css() + page_script()).encode()).hexdigest()[:12]
+    named = f'<link rel="stylesheet" href="./page.css?{version}"><script src="./page.js?{version}"></script>'
+    return f'<meta name="plotly" content="./{plotly_address()}">{named}'
 
 
 def gradio_theme() -> "gr.themes.Base":

@@ -30,9 +30,7 @@ _STEP_SECONDS = 0.7  # A run yields at least this often, since Gradio notices at
 # Stack of each thread. Unused stack counts as memory too: with the system's 8 MB, a hundred reads of the Hub would exceed the limit.
 _STACK_BYTES = 512 << 10
 _ATTEMPTS = 3  # A dead fork server may be noticed only at the next start.
-_TOO_MUCH_MEMORY = (
-    f"This analysis needs more than {limits.JOBS_MEMORY:,} bytes of memory (MANTISSA_JOBS_MEMORY): use the command line on a larger machine."
-)
+_TOO_MUCH_MEMORY = f"This analysis needs more than {limits.JOBS_MEMORY:,} bytes of memory (MANTISSA_JOBS_MEMORY): use the command line on a larger machine."
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["components.preloaded_modules"])
 _ready = threading.Event()

@@ -123,7 +123,9 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
                 yield item
     except gr.Error as error:
         is_over = lent_at is not None and time.monotonic() - lent_at >= seconds
-        raise GpuRefused(f"{_meaning(error, seconds, is_over)} use {question.less}, or the command line on a machine of your own.") from None
+        raise GpuRefused(
+            f"{_meaning(error, seconds, is_over)} use {question.less}, or the command line on a machine of your own."
+        ) from None
 
 
 def _meaning(error: gr.Error, seconds: int, is_over: bool) -> str:

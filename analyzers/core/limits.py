@@ -1,6 +1,6 @@
 """Settings, which an environment variable overrides, and the constants that several modules share, with their reasons.
 
-``SETTINGS`` lists the settings in the order below, as the methods page and docs/deploy.md do.
+``SETTINGS`` lists the settings in the order below, as docs/methods/index.md and docs/deploy.md do.
 """
 
 import os
@@ -81,12 +81,7 @@ REQUESTS_PER_ADDRESS = _setting(
     "Requests of one address answered at once; an open page is one.",
     "Many visitors behind one proxy.",
 )
-LABELS_PER_ADDRESS = _setting(
-    "LABELS_PER_ADDRESS", 60, "labels and flags", "Added from one address without a login in an hour.", "A class that adds labels together."
-)
-LIBRARY_BYTES = _setting(
-    "LIBRARY_BYTES", 10_000_000_000, "bytes", "Results stored, compressed; the oldest are deleted first.", "The size of the disk."
-)
+LABELS_PER_HOUR = _setting("LABELS_PER_HOUR", 300, "labels", "Added by one login in an hour.", "A class that adds labels together.")
 PUBLISH_SECONDS = _setting(
     "PUBLISH_SECONDS", 60, "seconds", "Time to collect contributions for one commit to the dataset.", "Fewer commits, or sooner."
 )
@@ -165,6 +160,5 @@ MODELS = 20  # Models in one run of the page, which are read one after the other
 SCAN_CHECKPOINTS = 100_000  # Longest list of a scan, comments and blank lines included.
 EVIDENCE_LINK_LENGTH = 500  # Longest link given as the evidence for a label.
 EVIDENCE_QUOTE_LENGTH = 2_000  # Longest quote given as evidence for a label: a paragraph.
-FLAGS = 3  # Flags by this many logged-in contributors hide a label, unless a moderator decides otherwise.
 RESULT_BYTES = 16_000_000  # JSON of one report that the library accepts; the largest have about 3 MB.
-PUBLISH_WAIT_SECONDS = 10  # Longest wait of a contributor for the Hub, if the disk does not survive a restart.
+PUBLISH_WAIT_SECONDS = 10  # Longest wait of a contributor of a label for the Hub.

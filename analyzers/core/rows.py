@@ -61,7 +61,9 @@ def _columns(row: type[Any], path: str) -> Iterator[Column]:
         inner, shown, value = _record_in(field.annotation), metadata(field, Shown), path + name
         if inner is not None:
             if shown is not None:  # people see it in one cell, files have its fields
-                yield Column(value.replace(".", "_"), shown.title, cell=_cell(value, shown.form), width=shown.width, help=shown.help, only="people")
+                yield Column(
+                    value.replace(".", "_"), shown.title, cell=_cell(value, shown.form), width=shown.width, help=shown.help, only="people"
+                )
             each = _columns(inner, f"{value}.")
             yield from each if shown is None else (replace(column, title="") for column in each)
             continue

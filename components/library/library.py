@@ -1,100 +1,135 @@
-"""Implements the library: the interface of pages, badges, links and commands to the database and to its dataset on the Hub, if any."""
+"""Implements the library: the interface of pages, badges, addresses and commands to the items and to their dataset on the Hub, if any."""
 
-import secrets
-import sqlite3
-from collections.abc import Callable, Sequence
+import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Literal, Self
 
 from pydantic import ValidationError
 
 from analyzers.core import limits
-from analyzers.core.errors import InvalidRequest, LibraryUnavailable
+from analyzers.core.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
+from analyzers.core.formatting import plural
+from analyzers.core.records import Record
 from analyzers.core.report import Report
 from analyzers.core.request import request_error
-from analyzers.core.untrusted_json import parse_json
-from components.library import label_rows, model_rows, result_rows, same_shapes, short_links
-from components.library.availability import Availability
-from components.library.backups import Backups
-from components.library.consensus import Consensus, LabelRow, consensus
-from components.library.counts import counts, refused
-from components.library.database import DAMAGED, FULL, READ_ONLY, Database
-from components.library.export_files import export
-from components.library.initial_labels import GATHERED, seed_labels
-from components.library.item_checks import evidence_of, hub_id, now, one_line
-from components.library.library_status import Counts, LibraryState, Saved, state_of
-from components.library.list_query import List, Page, Query, facets, page_of
-from components.library.model_rows import ModelRow
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from components.library.cache import Cache, searched
+from components.library.consensus import Consensus, consensus
+from components.library.evidence import evidence_of, hub_id
+from components.library.export import export
+from components.library.folder import Folder, report_path, unpacked
+from components.library.hub import Dataset
+from components.library.items import OWNER, Identity, Label, ResultRow, just_after, now, timestamp
 from components.library.publisher import Publisher
-from components.library.result_rows import ResultRow
-from components.library.schema import Flag, Identity, Label, Result
-from components.library.storable_reports import adapters_of, storable
+from components.library.result_facts import is_report_of, storable
 
-Item = TypeVar("Item")
-_Asked = ParamSpec("_Asked")
+_CLOSING_SECONDS = 5.0
+_HOUR = timedelta(hours=1)
+_SAME_KEY = 8  # most results of one key that are considered
 
-_ADAPTER_RESULTS = 20  # Newest results of each analyzer that are searched for adapters of a model, since their reports are read.
-_LISTS: dict[str, List[Any]] = {"labels": label_rows.LIST, "results": result_rows.LIST, "models": model_rows.LIST}
+
+class Saved(Record):
+    """A saved label. commit: of the dataset, if it was published; note: why it is not, if there is a dataset."""
+
+    item: Label
+    where: Literal["published", "saved here"]
+    commit: str = ""
+    note: str = ""
+
+
+class ModelRow(Record):
+    """A model with its newest facts.
+
+    answer to reach: of its newest passport, whose id is ``result``, or empty; outdated: by an earlier version of the analysis. precision:
+    the consensus, with its evidence, the number of contributors who agree, and whether labels disagree; own: it is the word of the app's
+    owner alone. labels: number of current labels; results: number of results with this subject. updated: time of the newest of either.
+    bytes: of its files; wasted: of these, what could be saved without changing a value, from its newest check or passport.
+    """
+
+    model: str
+    answer: str = ""
+    storage: str = ""
+    passed_through: str = ""
+    trained_in: str = ""
+    fp16_risk: str = ""
+    reach: str = ""
+    result: str = ""
+    commit: str = ""
+    outdated: bool = False
+    precision: str = ""
+    contributors: int = 0
+    disputed: bool = False
+    own: bool = False
+    evidence: str = ""
+    labels: int = 0
+    results: int = 0
+    updated: str
+    bytes: int | None = None
+    wasted: int | None = None
+
+
+class Counts(Record):
+    """The numbers of labels, of their models and contributors, and of results."""
+
+    labels: int
+    labelled: int
+    contributors: int
+    results: int
+
+    @property
+    def sentence(self) -> str:
+        """Say what the library holds."""
+        results = f", and {plural(self.results, 'stored result')}" if self.results else ""
+        return f"The library holds the training precision of {plural(self.labelled, 'model')}, each with its evidence{results}."
+
+
+class LibraryState(Record):
+    """The state of the library. dataset: "" for none; restored: everything in the dataset at the start has been read; problem: why nothing
+    is read, added or published, as a sentence; backlog: items that wait to be published.
+    """
+
+    dataset: str
+    restored: bool
+    problem: str
+    backlog: int
 
 
 class Library:
-    """Labels and results in a folder, opened by `open`. Safe to use from several threads and by several processes at once."""
+    """Labels and results in a folder, for one process. Safe to use from several threads. Methods raise LibraryUnavailable.
 
-    def __init__(self, folder: Path, database: Database, publisher: Publisher | None, ephemeral: bool) -> None:
-        self._database = database
-        self._publisher = publisher
-        self._availability = publisher.availability if publisher else Availability(database)
-        self._ephemeral = ephemeral
-        self._backups = Backups(database, folder)
+    dataset: the id of its dataset repository, "" for none; token: may write the dataset. ephemeral: the disk does not survive a restart.
+    background: read and publish in a thread, until `close`; else only in `publish`. Raises InvalidRequest for an invalid id.
+    """
 
-    @classmethod
-    def open(
-        cls,
-        folder: Path,
-        dataset: str = "",
-        *,
-        token: str | None = None,
-        ephemeral: bool | None = None,
-        own: bool | None = False,
-        background: bool = True,
-    ) -> Self:
-        """Open the library in ``folder``, created and seeded if necessary.
-
-        dataset: the id of its dataset repository, "" for none; token: may write the dataset. ephemeral: the disk does not survive a
-        restart, so a label is published before it is acknowledged, and no backups are made. own: the app belongs to its only visitor, whose
-        labels count without a login; elsewhere they are proposals; None: as before. background: restore, publish and back up in
-        threads, until `close`. A folder that may not be written is opened read-only. Raises LibraryUnavailable, and InvalidRequest for an
-        invalid id.
-        """
+    def __init__(
+        self, folder: Path, dataset: str = "", token: str | None = None, *, ephemeral: bool = False, background: bool = True
+    ) -> None:
         try:
-            if dataset:
-                hub_id(dataset)
+            hub_id(dataset or "org/none")
         except InvalidRequest:
             raise InvalidRequest(
                 f"MANTISSA_DATASET is {dataset[:100]!r}, which is not the id of a dataset: give org/name, as in its address on the Hub."
             ) from None
-        database = Database(folder)
+        self._lock, self._ephemeral, self._owner = threading.RLock(), ephemeral, Identity.local()
+        self._folder = Folder(folder)
         try:
-            if not database.read_only:
-                _seed(database, own and not dataset)
-            publisher = Publisher(database, dataset, token) if dataset and not database.read_only else None
-            opened = cls(folder, database, publisher, bool(ephemeral))
+            self._cache = Cache(self._folder)
         except BaseException:
-            database.close()
+            self._folder.close()
             raise
-        if background and not database.read_only:
-            if publisher is not None:
-                publisher.start()
-            if not ephemeral:
-                opened._backups.start()
-        return opened
+        self._publisher: Publisher | None = None
+        if dataset:
+            self._publisher = Publisher(Dataset(dataset, token), self._folder, self._lock, self._cache.update)
+            if background:
+                self._publisher.start()
 
     def close(self) -> None:
-        """Stop publishing and close the file. Idempotent. Unpublished items are published when the library is next opened."""
+        """Publish what is left for a few seconds, and close the files."""
         if self._publisher is not None:
-            self._publisher.close()
-        self._backups.close()
-        self._database.close()
+            self._publisher.close(_CLOSING_SECONDS)
+        self._cache.close()
+        self._folder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -102,247 +137,209 @@ class Library:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def wait_restored(self, timeout: float) -> bool:
-        """Wait for at most ``timeout`` seconds until the dataset has been read; return whether it has."""
-        return self._publisher is None or self._publisher.restored.wait(timeout)
-
     def publish(self) -> None:
-        """Read new items of the dataset and publish new local ones, immediately. Raises HubError, AccessDenied, CheckpointNotFound."""
+        """Read the dataset and publish everything, immediately. Raises HubError, AccessDenied, CheckpointNotFound."""
         if self._publisher is not None:
             self._publisher.turn()
 
-    def publish_last(self) -> None:
-        """Publish new local items immediately before the program ends, however long the Hub asks to wait.
-
-        Raises the errors of `publish`.
-        """
-        if self._publisher is not None:
-            self._publisher.publish_last()
-
-    def local_identity(self, session: str = "", address: str = "") -> Identity:
-        """Return the identity of a visitor without a login: one for all, or one per browser secret, of which a salted hash is stored.
-
-        address: a hash of the visitor's address, for the hourly limit.
-        """
-        return Identity.local(f"{self._ask(_salt)} {session}", address)
+    def wait_restored(self, seconds: float) -> bool:
+        """Wait for at most ``seconds`` until the dataset has been read; return whether it has."""
+        return self._publisher is None or self._publisher.restored.wait(seconds)
 
     # Contributions
 
-    def add_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> Saved[Label]:
+    def add_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> Saved:
         """Add the label of ``who`` that ``model`` was trained in ``precision``; return the existing label if there is one.
 
-        model: the canonical id of a repository that is not private, checked by the caller. evidence: a link (http, https), never fetched,
-        or where ``quote`` stands, see `evidence_of`. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+        With a dataset, it is committed to it first, if the Hub takes it within PUBLISH_WAIT_SECONDS; the owner of this app is then known by
+        the token's name. model: the canonical id of a repository that is not private, checked by the caller. evidence: a link, never
+        fetched, or where ``quote`` stands, see `evidence_of`. Raises InvalidRequest, LimitExceeded, HubUnreachable, AccessDenied.
         """
-        link, said = evidence_of(evidence, quote)
-        label = self._write(lambda connection: label_rows.add_label(connection, who, hub_id(model.strip()), precision, link, said))
-        note = self._publish_at_once()
-        row = self.label(label.id)
-        assert row is not None
-        said = "" if row.commit else note
-        return Saved[Label](item=row.label, state=state_of(row.commit), commit=row.commit, note=said, proposal=row.proposal)
+        if self._publisher is not None and who.name == OWNER:
+            if self._owner.name == OWNER:
+                self._owner = self._publisher.dataset.owner()
+            who = self._owner
+        label = self.make_label(model, precision, evidence, who, quote)
+        with self._lock:
+            before = self._items(Label, "SELECT item FROM labels WHERE model = ? AND contributor = ?", model.lower(), who.name)
+            if before and (before[0].precision, before[0].evidence_link, before[0].evidence_quote) == (
+                label.precision,
+                label.evidence_link,
+                label.evidence_quote,
+            ):
+                label = before[0]
+            else:
+                self._check_rate(who)
+                if before:
+                    replaced = {"created": just_after(before[0].created), "replaces": before[0].id}
+                    label = Label.of(who, model, precision, label.evidence_link, label.evidence_quote, **replaced)
+                self._folder.add_label(label)
+                self._cache.update()
+        if self._publisher is None:
+            return Saved(item=label, where="saved here")
+        if self._folder.is_published(label.id):
+            return Saved(item=label, where="published", commit=self._publisher.head)
+        if commit := self._publisher.publish_label(label.id, limits.PUBLISH_WAIT_SECONDS):
+            return Saved(item=label, where="published", commit=commit)
+        why = self._publisher.problem or "The Hub has not answered yet."
+        return Saved(item=label, where="saved here", note=f"It will be published later. {why}")
 
-    def check_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> None:
-        """Raise InvalidRequest for a label that `add_label` would refuse, whether or not the model exists."""
-        link, said = evidence_of(evidence, quote)
+    @staticmethod
+    def make_label(model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> Label:
+        """Return the label that `add_label` would add first, without adding it. Raises InvalidRequest."""
+        link, words = evidence_of(evidence, quote)
         try:
-            Label.of(who, hub_id(model.strip()), precision, link, said, created=now())
+            return Label.of(who, hub_id(model.strip()), precision, link, words)
         except ValidationError as error:
             raise request_error(error) from None
 
-    def add_flag(self, label_id: str, reason: str, who: Identity, text: str = "") -> Saved[Flag]:
-        """Flag a label, once per contributor, or decide about it as a moderator, with one of `DECISIONS`.
+    def _check_rate(self, who: Identity) -> None:
+        asked = "SELECT created FROM all_labels WHERE contributor = ? AND created > ? AND created <= ? ORDER BY created DESC LIMIT ?"
+        time, most = datetime.now(UTC), limits.LABELS_PER_HOUR
+        times = self._cache.read(asked, who.name, timestamp(time - _HOUR), timestamp(time), most)
+        if len(times) >= most:
+            wait = plural(-(-(datetime.fromisoformat(times[-1]) + _HOUR - time) // timedelta(minutes=1)), "minute")
+            raise LimitExceeded(f"{who.name} has added {most:,} labels within an hour (MANTISSA_LABELS_PER_HOUR): continue in {wait}.")
 
-        Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+    def add_result(self, report: Report, key: str = "", *, public: bool, created: str = "") -> None:
+        """Store a report on public checkpoints and public data; any other is not stored. An existing one is not replaced.
+
+        key: 64 hex digits, for `find`. public: the caller's judgement; the report must agree. created: when it was made, by default now.
         """
-        said = one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "text")
-        flag = self._write(lambda connection: label_rows.add_flag(connection, who, label_id, reason, said))
-        note = self._publish_at_once()
-        commit = self._ask(label_rows.commit_of_flag, flag.id)
-        return Saved[Flag](item=flag, state=state_of(commit), commit=commit, note="" if commit else note)
-
-    def add_result(self, report: Report, key: str = "", *, public: bool, contributor: str = "", created: str = "") -> Saved[Result] | None:
-        """Store a report on public checkpoints and public data; any other report is not stored, and the result is None.
-
-        key: 64 hex digits, for `find`. public: the caller's judgement; the report must agree. created: when the report was made, by default
-        now. An existing result with this id is not replaced. Raises LibraryUnavailable.
-        """
-        stored = storable(report, key=key, created=created or now(), contributor=contributor) if public else None
-        if stored is None:
-            return None
-        row = self._write(lambda connection: result_rows.add_result(connection, *stored))
-        return Saved[Result](item=row.result, state=state_of(row.commit), commit=row.commit)
+        stored = storable(report, key, created or now()) if public else None
+        with self._lock:
+            if stored is not None and not self._cache.read("SELECT 1 FROM all_results WHERE id = ?", report.id):
+                self._folder.add_result(*stored)
+                self._cache.update()
 
     # Questions
 
-    def result(self, result_id: str) -> bytes | None:
-        """Return the JSON of a result, exactly as it was stored; None if there is none."""
-        return self._ask(result_rows.report, result_id)
+    def result(self, identifier: str) -> bytes | None:
+        """Return the JSON of a stored report; None if there is none. May read it from the dataset."""
+        row = self.result_row(identifier)
+        if row is None or (found := self._folder.report(row.id)) is not None or self._publisher is None:
+            return None if row is None else found
+        try:
+            packed = self._publisher.dataset.read_one(report_path(row.id), "main", limits.RESULT_BYTES)
+        except MantissaError:
+            return None
+        text = unpacked(packed)
+        if text is None or not is_report_of(row, text):
+            return None
+        self._folder.keep_report(row.id, packed)
+        return text
 
-    def result_row(self, result_id: str) -> ResultRow | None:
-        """Return the row of a result in lists; None if there is none."""
-        return next(iter(self._ask(result_rows.find, "id", result_id)), None)
-
-    def short_code(self, result_id: str) -> str:
-        """Return the code of a result in short links, 10 characters or a few more (see `short_links`)."""
-        return self._ask(short_links.code_of, result_id)
-
-    def of_short_code(self, code: str) -> str | None:
-        """Return the id of the result that a short link names; None if there is none."""
-        return self._ask(short_links.find, code)
-
-    def is_available(self, models: Sequence[str]) -> bool:
-        """Return whether these repositories are still public; withdraw results of those that are not.
-
-        May ask the Hub, for 3 seconds each.
-        """
-        return self._availability.look(models)
+    def result_row(self, identifier: str) -> ResultRow | None:
+        """Return the row of a result; None if there is none."""
+        return next(iter(self._items(ResultRow, "SELECT item FROM results WHERE id = ?", identifier)), None)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:
-        """Return the results that were added with this key, the newest first; `result_rows.SAME_KEY` at most.
+        """Return the results that were added with this key, the newest first.
 
-        A key read from the dataset is only a claim of its row: compare it with that of the report.
+        A key from the dataset is only a claim of its row: compare it with that of the report.
         """
-        return self._ask(result_rows.find, "key", key)
+        return tuple(self._items(ResultRow, "SELECT item FROM results WHERE key = ? ORDER BY created DESC LIMIT ?", key, _SAME_KEY) * bool(key))
 
-    def shapes(self, model: str) -> str:
-        """Return the fingerprint of the shapes of a model's tensors, from its newest passport, or "" (see `same_shapes.fingerprint`)."""
-        return self._ask(same_shapes.shapes_of_model, model)
+    def newest(self, analyzer: str, model: str) -> ResultRow | None:
+        """Return the newest result of an analyzer with this subject (case-insensitive); None if there is none."""
+        asked = "SELECT item FROM results WHERE model = ? AND analyzer = ? ORDER BY created DESC LIMIT 1"
+        return next(iter(self._items(ResultRow, asked, model.lower(), analyzer)), None)
 
-    def alike(self, fingerprint: str, model: str, most: int) -> list[str]:
-        """Return other models than ``model`` whose tensors have these shapes and that are still public, the newest first.
-
-        May ask the Hub.
-        """
-        models = self._ask(same_shapes.models_of_same_shapes, fingerprint, model, most)
-        return [name for name in models if self.is_available([name])]
-
-    def naming(self, analyzer: str, model: str, most: int) -> list[str]:
-        """Return the ids of the newest results of ``analyzer`` in which ``model`` occurs (case-insensitive), other than as the subject."""
-        return self._ask(result_rows.naming, analyzer, model.lower(), most)
-
-    def adapters(self, model: str) -> tuple[str, ...]:
-        """Return the adapters of ``model`` among its newest results, the newest first."""
-        found: dict[str, None] = {}
-        for analyzer in ("check", "sparsity", "compare"):
-            for identifier in self.naming(analyzer, model, _ADAPTER_RESULTS):
-                stored = self.result(identifier)
-                if stored is not None:
-                    found |= dict.fromkeys(adapters_of(parse_json(stored), model.lower()))
-        return tuple(found)
-
-    def label(self, label_id: str) -> LabelRow | None:
-        """Return a label with its state; None if there is none."""
-        return self._ask(label_rows.find, label_id)
-
-    def flags(self, label_id: str) -> tuple[Flag, ...]:
-        """Return the flags of a label, the oldest first."""
-        return tuple(self._ask(label_rows.flags_of, label_id))
-
-    def history(self, model: str) -> tuple[LabelRow, ...]:
-        """Return every label of a model, including replaced ones, the newest first; 1,000 at most."""
-        return tuple(self._ask(label_rows.labels_of, model.lower(), current=False))
+    def alike(self, model: str, most: int) -> list[str]:
+        """Return other models whose tensors have the same shapes as in the newest passport of ``model``, the newest first."""
+        passport = self.newest("dtype", model)
+        asked = (
+            "SELECT item FROM results WHERE shapes = ? AND model <> ? GROUP BY model HAVING MAX(created) ORDER BY MAX(created) DESC LIMIT ?"
+        )
+        if passport is None or not passport.shapes:
+            return []
+        return [row.models[0] for row in self._items(ResultRow, asked, passport.shapes, model.lower(), most)]
 
     def consensus(self, model: str) -> Consensus:
         """Return the consensus of the labels of a model (case-insensitive)."""
-        return consensus(model, self._ask(label_rows.labels_of, model.lower(), current=True))
+        return consensus(self.labels_of(model))
+
+    def labels_of(self, model: str, *, replaced: bool = False) -> tuple[Label, ...]:
+        """Return the labels of a model, the newest first. replaced: only those that are replaced or hidden."""
+        table = "all_labels WHERE id NOT IN (SELECT id FROM labels) AND" if replaced else "labels WHERE"
+        asked = f"SELECT item FROM {table} model = ? ORDER BY created DESC, id LIMIT 1000"  # noqa: S608 - one of two texts
+        return tuple(self._items(Label, asked, model.lower()))
 
     def model(self, ref: str) -> ModelRow | None:
         """Return what is known about a model (case-insensitive); None if it has neither label nor result."""
-        return self._ask(model_rows.find, ref.lower())
+        return next(iter(self._model_rows("SELECT ?", ref.lower())), None)
 
-    def organisation(self, name: str) -> tuple[ModelRow, ...]:
-        """Return the models of an organisation (case-insensitive); `model_rows.MOST` at most."""
-        return tuple(self._ask(model_rows.of_organisation, name.lower()))
+    def models(self, text: str = "", limit: int = 1000) -> list[ModelRow]:
+        """Return the models on the Hub whose names have every word of ``text``, the newest first."""
+        condition, words = searched(text, "model")
+        newest = (
+            f"SELECT model FROM (SELECT model, MAX(created) AS updated FROM all_results WHERE {condition} GROUP BY model "  # noqa: S608
+            f"UNION ALL SELECT model, MAX(created) FROM all_labels WHERE {condition} GROUP BY model) "
+            "WHERE model NOT GLOB 'sample:*' GROUP BY model ORDER BY MAX(updated) DESC, model LIMIT ?"
+        )
+        return self._model_rows(newest, *words, *words, limit)
 
-    def labels(self, query: Query) -> Page[LabelRow]:
-        """Return a page of the labels. Raises InvalidRequest."""
-        return self._ask(page_of, label_rows.LIST, query)
+    def results(self, text: str = "", limit: int = 1000, model: str = "") -> list[ResultRow]:
+        """Return the results whose models, analysis or answer have every word of ``text``, the newest first. model: only its own."""
+        return self._listed(ResultRow, "results", text, limit, model)
 
-    def results(self, query: Query) -> Page[ResultRow]:
-        """Return a page of the results. Raises InvalidRequest."""
-        return self._ask(page_of, result_rows.LIST, query)
-
-    def models(self, query: Query) -> Page[ModelRow]:
-        """Return a page of the models. Raises InvalidRequest."""
-        return self._ask(page_of, model_rows.LIST, query)
-
-    def facets(self, kind: str) -> dict[str, dict[str, int]]:
-        """Return the values that occur in a list, with their numbers of rows, for each filter with few values."""
-        return self._ask(facets, _LISTS[kind])
+    def labels(self, text: str = "", limit: int = 1000) -> list[Label]:
+        """Return the labels whose model, precision, contributor or evidence have every word of ``text``, the newest first."""
+        return self._listed(Label, "labels", text, limit, "")
 
     def counts(self) -> Counts:
         """Return the numbers of items."""
-        numbers = self._ask(counts)
-        return numbers if self._publisher else numbers.model_copy(update={"unpublished": 0})
+        ((labels, labelled, contributors),) = self._cache.read("SELECT COUNT(*), COUNT(DISTINCT model), COUNT(DISTINCT contributor) FROM labels")
+        (results,) = self._cache.read("SELECT COUNT(*) FROM results")
+        return Counts(labels=labels, labelled=labelled, contributors=contributors, results=results)
 
     def state(self) -> LibraryState:
-        """Return the state of the library and its dataset. Raises LibraryUnavailable if its file cannot be read, or was found damaged."""
-        if self._database.damaged:
-            raise LibraryUnavailable(DAMAGED)
+        """Return the state of the library and its dataset."""
         publisher = self._publisher
-        return LibraryState(
-            dataset=publisher.dataset if publisher else "",
-            restored=publisher is None or publisher.restored.is_set(),
-            ephemeral=self._ephemeral,
-            head=publisher.head if publisher else "",
-            problem=self._problem(),
-            quarantined=self._ask(refused),
-            own=self._ask(_counts_local_labels),
-        )
+        if publisher is None:
+            lost = "What is added is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
+            return LibraryState(dataset="", restored=True, problem=lost, backlog=0)
+        restored, backlog = publisher.restored.is_set(), self._folder.backlog()
+        return LibraryState(dataset=publisher.dataset.name, restored=restored, problem=publisher.problem, backlog=backlog)
 
-    def _problem(self) -> str:
-        if self._database.read_only or self._database.full:
-            return READ_ONLY if self._database.read_only else FULL
-        lost = "What is added is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
-        publisher = self._publisher
-        return (publisher.problem or publisher.overdue() if publisher else lost) or self._backups.problem
+    def export(self, kind: str, form: str) -> Path:
+        """Write the labels, results or models as parquet, csv or jsonl, or the classifier's ``training`` set as csv; return the file.
 
-    def version(self) -> str:
-        """Return a text that changes whenever something is added, as a key for caches."""
-        return self._database.version()
-
-    def export(self, folder: Path, kind: str, form: str) -> Path:
-        """Write all labels (including replaced ones), results (without their reports), models, or the training set, as one of `FILES`.
-
-        CSV: no cell can be taken for a formula. Raises OSError, InvalidRequest.
+        Raises InvalidRequest for another kind or format.
         """
-        return export(self._database, folder, kind, form)
+        lists: dict[str, Any] = {"labels": self.labels, "results": self.results, "models": self.models}
+        return export(self._folder.path / "exports", kind, form, lists)
 
-    def _ask(self, question: Callable[Concatenate[sqlite3.Connection, _Asked], Item], *about: _Asked.args, **named: _Asked.kwargs) -> Item:
-        with self._database.read() as connection:
-            return question(connection, *about, **named)
+    def _listed(self, kind: Any, table: str, text: str, limit: int, model: str) -> Any:
+        condition, words = searched(text, "sought")
+        if model:
+            condition, words = f"model = ? AND {condition}", [model.lower(), *words]
+        asked = f"SELECT id FROM {table} WHERE {condition} ORDER BY created DESC, id LIMIT ?"  # noqa: S608 - our own names
+        newest = f"SELECT item FROM all_{table} WHERE id IN ({asked}) ORDER BY created DESC, id"  # noqa: S608
+        return self._items(kind, newest, *words, limit)
 
-    def _write(self, change: Callable[[sqlite3.Connection], Item]) -> Item:
-        try:
-            with self._database.write() as connection:
-                return change(connection)
-        except ValidationError as error:
-            raise request_error(error) from None
+    def _model_rows(self, names: str, *values: Any) -> list[ModelRow]:
+        asked = f"SELECT model, updated, passport, saving, results FROM models WHERE model IN ({names}) ORDER BY updated DESC, model"  # noqa: S608
+        rows = self._cache.read(asked, *values)
+        labels: dict[str, list[Label]] = {}
+        for label in self._items(Label, f"SELECT item FROM labels WHERE model IN ({names}) ORDER BY created DESC", *values):  # noqa: S608
+            labels.setdefault(label.model.lower(), []).append(label)
+        return [_model_row(*row, labels.get(row[0], [])) for row in rows]
 
-    def _publish_at_once(self) -> str:
-        """Publish and wait for it if the disk does not survive a restart. Return why something is not published, or ""."""
-        if self._publisher is None:
-            return "It is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
-        return self._publisher.at_once(limits.PUBLISH_WAIT_SECONDS) if self._ephemeral else ""
-
-
-def _salt(connection: sqlite3.Connection) -> str:
-    return str(connection.execute("SELECT value FROM meta WHERE name = 'salt'").fetchone()[0])
-
-
-def _counts_local_labels(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM meta WHERE name = 'own' AND value = '1'").fetchone() is not None
+    def _items(self, kind: Any, query: str, *values: Any) -> Any:
+        return [kind.model_validate_json(text) for text in self._cache.read(query, *values)]
 
 
-def _seed(database: Database, own: bool | None) -> None:
-    """Add the secret of this library and the initial labels, unless they exist; count all labels again if others count now."""
-    with database.write() as connection:
-        former = connection.execute("SELECT value FROM meta WHERE name = 'own'").fetchone()
-        if own is not None and former != (value := f"{own:d}",):
-            connection.execute("INSERT OR REPLACE INTO meta VALUES ('own', ?)", (value,))
-            model_rows.refresh_all(connection)
-        connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
-        if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:
-            label_rows.take_labels(connection, seed_labels(), "")
-            connection.execute("INSERT OR REPLACE INTO meta VALUES ('seeded', ?)", (GATHERED,))
+def _model_row(model: str, updated: str, passport: str | None, saving: str | None, results: int, labels: list[Label]) -> ModelRow:
+    facts: dict[str, Any] = {"model": labels[0].model} if labels else {"model": model}
+    if passport:
+        row = ResultRow.model_validate_json(passport)
+        names = ("answer", "storage", "passed_through", "trained_in", "fp16_risk", "reach")
+        facts = {name: getattr(row, name) for name in names}
+        facts |= {"model": row.models[0], "result": row.id, "commit": row.commits[0], "outdated": row.analysis_version < ANALYSIS_VERSION}
+    if saving:
+        saved = ResultRow.model_validate_json(saving)
+        facts |= {"model": saved.models[0], "bytes": saved.bytes, "wasted": saved.wasted}
+    found = consensus(labels)
+    facts |= {"precision": found.precision or "", "contributors": found.contributors, "disputed": found.disputed, "own": found.own}
+    return ModelRow(**facts, evidence=found.evidence, labels=len(labels), results=results, updated=updated)

@@ -23,7 +23,7 @@ def tiles(report: DtypeReport) -> list[Tile]:
     return [trained if tile.label == trained.label else tile for tile in report.tiles()]
 
 
-def labels(report: DtypeReport) -> Sequence[tuple[str, str]]:
+def library_links(report: DtypeReport) -> Sequence[tuple[str, str]]:
     """Return the link to the labels of a model that may have labels in the library."""
     if store.consensus(report.checkpoint.ref) is None:
         return ()
@@ -82,7 +82,7 @@ LAYOUT = Layout(
         Tab("Quantization", [Table("quantization_roles"), Table("quantization_ignore"), Table("quantization")]),
     ),
     tiles=tiles,
-    links=labels,
+    links=library_links,
 )
 
 QUESTION = Question(

@@ -76,7 +76,9 @@ def _widget(request: type[BaseModel], name: str, explained: bool = True) -> Any:
     said = {"label": option.label or label(name), "elem_id": f"field-{name.replace('_', '-')}"}
     if is_subject(request, name):
         lines = (
-            {"lines": 2, "max_lines": 8, "placeholder": "org/name, one a line"} if is_list(request, name) else {"max_lines": 1, "placeholder": "org/name"}
+            {"lines": 2, "max_lines": 8, "placeholder": "org/name, one a line"}
+            if is_list(request, name)
+            else {"max_lines": 1, "placeholder": "org/name"}
         )
         said["label"] = option.label or ("Models: org/name or org/name@revision, one a line" if is_list(request, name) else _MODEL)
         return gr.Textbox(**lines, elem_classes="reference", scale=4, max_length=limits.REQUEST_BYTES, **said)
@@ -139,7 +141,7 @@ def _subject(kind: type[BaseModel], name: str, text: str) -> Any:
     most = _MOST if several else 1
     if len(text) > most * (limits.REFERENCE_LENGTH + 2):
         raise InvalidRequest(f"{len(text):,} characters are more than a model id has: paste the id only.")
-    named = list(dict.fromkeys(split(text)))
+    named = list(dict.fromkeys(split(text))) or [text.strip()] * bool(text.strip())  # the request says what is wrong with it
     if not named and kind.model_fields[name].is_required():
         raise InvalidRequest(_MISSING)
     if several:

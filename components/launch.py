@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -60,6 +61,7 @@ def build() -> gr.Blocks:
 def site() -> FastAPI:
     """Make the web application: our routes, then Gradio's pages."""
     outer = FastAPI(openapi_url=None, routes=list(routes()), exception_handlers={404: _not_found})
+    warnings.filterwarnings("ignore", "SSR mode is not supported")  # a warning about an option that is off
     blocks = build().queue(max_size=16 * limits.QUEUE, default_concurrency_limit=4 * limits.JOBS)
     gr.mount_gradio_app(
         outer,

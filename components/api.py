@@ -8,6 +8,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import gradio as gr
+from gradio import api  # type: ignore[attr-defined]  # public, as gr.api
 from pydantic import BaseModel, ValidationError
 
 from analyzers import ANALYZERS, Analyzer
@@ -34,9 +35,9 @@ _PRIVATE = (
 def add_endpoints() -> None:
     """Register the endpoints. Call inside the Blocks."""
     for analyzer in ANALYZERS.values():
-        gr.api(_endpoint(analyzer), api_name=analyzer.name, concurrency_limit=None)
+        api(_endpoint(analyzer), api_name=analyzer.name, concurrency_limit=None)
     for function in (find_models, labels, stored_result):
-        gr.api(function, api_name=function.__name__, queue=False)
+        api(function, api_name=function.__name__, queue=False)
 
 
 def short(report: Report, address: str) -> dict[str, Any]:

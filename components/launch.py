@@ -48,6 +48,7 @@ PROXIES = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 
 def build() -> gr.Blocks:
     """Build all pages and endpoints, without serving them."""
+    app: gr.Blocks
     with gr.Blocks(title="Mantissa", analytics_enabled=False) as app:
         first, *others = with_pages()
         build_page(first, app)

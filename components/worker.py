@@ -29,7 +29,10 @@ _STEP_SECONDS = 0.7  # A run yields at least this often, since Gradio notices at
 # Stack of each thread. Unused stack counts as memory too: with the system's 8 MB, a hundred reads of the Hub would exceed the limit.
 _STACK_BYTES = 512 << 10
 _ATTEMPTS = 3  # A dead fork server may be noticed only at the next start.
-_TOO_MUCH_MEMORY = f"This analysis needs more than {limits.JOBS_MEMORY:,} bytes of memory (MANTISSA_JOBS_MEMORY): use the command line on a larger machine."
+_TOO_MUCH_MEMORY = (
+    f"This analysis needs more than {limits.JOBS_MEMORY:,} bytes of memory (MANTISSA_JOBS_MEMORY): use quick mode, or the command line "
+    "on a larger machine."
+)
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["components.preloaded_modules"])
 Work = Callable[..., Iterator[Any]]
@@ -56,7 +59,7 @@ async def run_work(work: Work, arguments: tuple[Any, ...], runs_model: bool = Fa
         while not (await asyncio.wait({starting}, timeout=_STEP_SECONDS))[0]:
             yield Progress(done=0, total=0, unit="", note="Starting")
     except BaseException:
-        starting.add_done_callback(lambda done: done.exception() or done.result().close())
+        starting.add_done_callback(_discard)
         raise
     process = starting.result()
     try:
@@ -64,6 +67,11 @@ async def run_work(work: Work, arguments: tuple[Any, ...], runs_model: bool = Fa
             yield item
     finally:
         process.close()
+
+
+def _discard(starting: "asyncio.Future[_Process]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()
 
 
 def analysis(request: Request, largest: int | None, access: Access) -> Iterator[Any]:

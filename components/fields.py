@@ -77,17 +77,15 @@ def _widget(request: type[BaseModel], name: str, explained: bool = True) -> Any:
     said: dict[str, Any] = {"label": option.label or label(name), "elem_id": f"field-{name.replace('_', '-')}"}
     if is_subject(request, name):
         several = is_list(request, name)
-        lines = (
-            {"lines": 2, "max_lines": 8, "placeholder": "org/name, one a line"} if several else {"max_lines": 1, "placeholder": "org/name"}
-        )
-        said["label"] = option.label or (_MODELS if several else _MODEL)
-        return gr.Textbox(**lines, elem_classes="reference", scale=4, max_length=limits.REQUEST_BYTES, **said)
+        said |= {"lines": 2, "max_lines": 8} if several else {"max_lines": 1}
+        said |= {"label": option.label or (_MODELS if several else _MODEL), "placeholder": "org/name"}
+        return gr.Textbox(elem_classes="reference", scale=4, max_length=limits.REQUEST_BYTES, **said)
     said["info"] = (field.description if option.info is None else option.info) or None if explained else None
     if isinstance(default, bool):
         return gr.Checkbox(default, **said)
     labelled = list(zip(option.names or values, values, strict=True))
     if is_list(request, name) and (values or option.suggested):
-        offers = labelled or list(option.suggested)
+        offers: list[Any] = labelled or list(option.suggested)
         return gr.Dropdown(offers, value=list(default), multiselect=True, allow_custom_value=not values, **said)
     if values:
         return (gr.Dropdown if option.dropdown else gr.Radio)(labelled, value=default, **said)

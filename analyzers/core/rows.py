@@ -18,8 +18,8 @@ _PLAIN = (bool, int, float, str)
 class Shown:
     """How people read a field of a row, in its ``Annotated``; a field without one is only in files.
 
-    title: heading; form: a name in `words.FORMATS` or ``#noun``, or a function that writes the value; help: what the title means, in a sentence; width:
-    pixels in a sortable table of the page, by default those of the title.
+    title: heading; form: a name in `words.FORMATS` or ``#noun``, or a function that writes the value; help: what the title means, in a
+    sentence; width: pixels in a sortable table of the page, by default those of the title.
     """
 
     title: str

@@ -174,15 +174,15 @@ def finding(rule: str, level: Level, code: str, names: Sequence[str] = (), savin
 
 def kind(found: Finding) -> str:
     """Name what a finding is, with the number of what is at fault: ``8 norms never changed``, ``index incomplete (3 tensors)``."""
-    title = f"{found.title[:1].lower()}{found.title[1:]}"
+    kind_of = found.code.replace("-", " ")
     for name, value in found.values.items():
         if name in _UNITS and type(value) is int:
             at_fault = next((found.values[each] for each in _AT_FAULT if each in found.values), value)
-            number, rest = plural(int(str(at_fault)), _UNITS[name]), title.removeprefix(name)
-            if rest != title or title.startswith(_PARTICIPLES):
+            number, rest = plural(int(str(at_fault)), _UNITS[name]), kind_of.removeprefix(name)
+            if rest != kind_of or kind_of.startswith(_PARTICIPLES):
                 return f"{number} {rest.strip()}"
-            return f"{title} ({number})" if name in _COUNTED else title
-    return title
+            return f"{kind_of} ({number})" if name in _COUNTED else kind_of
+    return kind_of
 
 
 def tiles(report: "CheckReport") -> list[Tile]:

@@ -31,7 +31,7 @@ class Column:
     cell: Callable[[Any], str] | None = None
     only: Literal["", "people", "page", "terminal"] = ""
     width: int = 0
-    longest: int = 160
+    longest: int = 320
     help: str = ""
 
     def value_of(self, row: Any) -> Any:

@@ -81,10 +81,11 @@ class Cache:
             elif kind in ("labels", "own"):
                 items = _items(path, Label, [file.read(_LINE_BYTES)])
                 rows = _labels([label for label, _ in items if label.login or half == "unpublished"], path)
-                connection.executemany(f"INSERT OR {how} INTO all_labels VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+                connection.executemany(f"INSERT OR {how} INTO all_labels VALUES (?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608
             else:
                 items = _items(path, ResultRow, iter(lambda: file.readline(_LINE_BYTES), b""))
-                connection.executemany(f"INSERT OR {how} INTO all_results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _results(items, path))
+                rows = _results(items, path)
+                connection.executemany(f"INSERT OR {how} INTO all_results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608
 
     def _create(self) -> None:
         connection = self._connection()

@@ -75,7 +75,7 @@ class Publisher:
                 except Conflict:
                     self._read()
                 except HubError:
-                    self._head = ""  # the commit may exist nevertheless: read before the next one
+                    self._read_at = float("-inf")  # the commit may exist nevertheless: read before the next one
                     raise
             raise HubUnreachable(f"The dataset {self.dataset.name} changes too often; it is tried again.")
 

@@ -3,7 +3,7 @@
 
 def main() -> None:
     """Serve the pages. The imports are local because the process of every analysis imports the main module again."""
-    from components.server import launch
+    from components import launch
 
     launch.main()
 

@@ -1,7 +1,7 @@
 """Registers Mantissa's analyzers: questions about the numbers in a language model's weights.
 
-`ANALYZERS` is the one list of them: the command line, the pages, the navigation, the API, the MCP tools, exports, the library and the
-methods page read it, and nothing else names an analyzer.
+`ANALYZERS` is the one list of them: the command line, the pages, the navigation, the API, the MCP tools, exports and the library read it,
+and nothing else names an analyzer.
 """
 
 import sys
@@ -21,7 +21,7 @@ class Analyzer:
     ``words``, its templates and tiles.
     title, short: of its page, on a wide and on a narrow screen. home: its page is the app's first.
     components: the package, by default ``components.name``, with the modules ``form`` (as typed, as a link, as a command, for programs, the
-    ``COST`` of a run), ``page``, ``result`` (the layout of the page and of documents) and ``methods``.
+    ``COST`` of a run), ``page`` and ``result`` (the layout of the page and of documents).
     runs_model: it runs the model; else it reads weights. many: a call may name several models, by the endpoint ``NAME_many``.
     shown_by: the analyzer whose page answers this question too; this one has none of its own, and its address leads there.
     """
@@ -32,9 +32,7 @@ class Analyzer:
     title: str
     short: str
     home: bool = False
-    components: str = ""
     runs_model: bool = False
-    many: bool = False
     shown_by: str = ""
 
     @property
@@ -67,8 +65,8 @@ class Analyzer:
         return import_module(f"{self.package}.{name}")
 
     def component(self, name: str) -> Any:
-        """Import a module of ``components``: "form", "page", "result" or "methods"."""
-        return import_module(f"{self.components or f'components.{self.name}'}.{name}")
+        """Import a module of what the product shows of it: "layout" or "plots"."""
+        return import_module(f"components.analyses.{self.name}.{name}")
 
 
 ANALYZERS = {
@@ -81,7 +79,6 @@ ANALYZERS = {
             title="Passport",
             short="Passport",
             home=True,
-            many=True,
         ),
         Analyzer(
             name="sparsity",

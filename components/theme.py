@@ -1,6 +1,8 @@
 """Defines the colours of light and dark mode, and from them Gradio's theme and the style sheets of pages and documents."""
 
+import hashlib
 import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,26 @@ def document_css() -> str:
     return f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n{dark}{_rules('result/result.css')}{_rules('styles/document.css')}"
 
 
+@cache
+def plotly_address() -> str:
+    """Return the address of Plotly's script, relative to the first page: it names the version, so that browsers may keep it."""
+    import plotly
+
+    return f"plotly.js?{plotly.__version__}"
+
+
+def page_script() -> str:
+    """Return the script of Gradio's pages."""
+    return _rules("result/result.js") + _rules("styles/page.js")
+
+
+def page_head() -> str:
+    """Return the elements of the head of Gradio's pages. Addresses change with the content, so that browsers may keep it."""
+    version = hashlib.sha256((page_css() + page_script()).encode()).hexdigest()[:12]
+    named = f'<link rel="stylesheet" href="./page.css?{version}"><script src="./page.js?{version}"></script>'
+    return f'<meta name="plotly" content="./{plotly_address()}">{named}'
+
+
 def gradio_theme() -> "gr.themes.Base":
     """Return Gradio's theme in the product's colours. It uses system fonts only, so that nothing is requested from other servers."""
     import gradio as gr
@@ -52,7 +74,7 @@ def gradio_theme() -> "gr.themes.Base":
     )
     modes = (("", LIGHT), ("_dark", DARK))
     tokens = {f"{name}{mode}": colours[colour] for colour, names in _TOKENS.items() for name in names.split() for mode, colours in modes}
-    return theme.set(**tokens, block_shadow="none", block_title_text_size="13px", input_shadow_focus="none")
+    return theme.set(**tokens, block_shadow="none", input_border_width="1px", block_title_text_size="13px", input_shadow_focus="none")
 
 
 def _rules(name: str) -> str:

@@ -76,7 +76,7 @@ def imported(paths: list[str]) -> set[str]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 names.add(node.module.split(".")[0])
-    return names - sys.stdlib_module_names - {"analyzers", "components", "app", "mantissa", "tests"}
+    return names - sys.stdlib_module_names - {"analyzers", "components", "app", "docs", "mantissa", "tests"}
 
 
 def test_the_readme_is_short_and_leads_everywhere() -> None:

@@ -26,7 +26,6 @@ OURS = {
     "analyzers/language_models/bounded_process/__init__.py": "answers of our process, which may be longer than any file",
     "analyzers/language_models/bounded_process/__main__.py": "the same process",
     "components/appearance/theme.py": "a built-in table of colours",
-    "components/dtype/methods.py": "a built-in table",
     "components/examples/finished.py": "built-in reports",
     "components/running/analysis_process.py": "the report of our process",
     "components/forms/form.py": "fields of a form as JSON",

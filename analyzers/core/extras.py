@@ -13,7 +13,7 @@ EXTRAS = {
     "peft": "adapters",
     "pyarrow": "scan",
     "distributed": "cluster",
-    **dict.fromkeys(("fastapi", "gradio", "mcp", "PIL", "psutil", "starlette", "uvicorn"), "app"),
+    **dict.fromkeys(("fastapi", "gradio", "markdown_it", "mcp", "PIL", "psutil", "starlette", "uvicorn"), "app"),
 }
 
 

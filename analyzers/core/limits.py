@@ -1,6 +1,6 @@
 """Settings, which an environment variable overrides, and the constants that several modules share, with their reasons.
 
-``SETTINGS`` lists the settings in the order below, as the methods page and docs/deploy.md do.
+``SETTINGS`` lists the settings in the order below, as docs/methods/index.md and docs/deploy.md do.
 """
 
 import os

@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -256,37 +257,36 @@ class Report(Record):
     def plots(self) -> "dict[str, Figure]":
         """Draw every figure of the result; keys are the figures' names on the page. Raises MissingExtra without the extra ``plots``."""
         with extras_explained():
-            return {plot.label: plot.draw(self) for plot in self._layout().plots(self)}
+            figures: dict[str, Figure] = self._product("layout").layout_of(self).figures(self)
+            return figures
 
     def plot(self, name: str) -> "Figure":
         """Draw the figure with this name, or with a name that contains it, ignoring case.
 
         Raises InvalidRequest, which lists the names; MissingExtra without the extra ``plots``.
         """
-        with extras_explained():
-            known = {plot.label: plot for plot in self._layout().plots(self)}
-            matching = [plot for label, plot in known.items() if label.lower() == name.lower()]
-            matching = matching or [plot for label, plot in known.items() if name.lower() in label.lower()]
-            if len(matching) != 1:
-                choices = f": choose one of {', '.join(map(json.dumps, known))}" if known else ", and no others"
-                raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}{choices}.")
-            return matching[0].draw(self)
+        known = self.plots()
+        matching = [figure for label, figure in known.items() if label.lower() == name.lower()]
+        matching = matching or [figure for label, figure in known.items() if name.lower() in label.lower()]
+        if len(matching) != 1:
+            choices = f": choose one of {', '.join(map(json.dumps, known))}" if known else ", and no others"
+            raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}{choices}.")
+        return matching[0]
 
     def to_html(self) -> str:
-        """Return one self-contained page with tables and figures, 5 MB with Plotly's script. Raises MissingExtra without ``plots``."""
+        """Return one self-contained page with tables and figures, 2 MB with Plotly's script. Raises MissingExtra without ``plots``."""
         with extras_explained():
-            page: str = self._layout().document([self]).alone()
+            page: str = self._product("render").document([self])
         return page
 
     def _repr_html_(self) -> str:
-        """Return the result in a frame, for notebooks, with the names of the figures that `plot` draws; `text` if ``plots`` is missing."""
+        """Return the result in a frame, for notebooks, with its figures; `text` if ``plots`` is missing."""
         try:
-            with extras_explained():
-                page: str = self._layout().document([self], figures=False).alone(figures=False)
+            page = self.to_html()
         except MissingExtra:
             return f"<pre>{html.escape(self.text())}</pre>"
         style = "width: 100%; height: 720px; border: 0"
-        return f'<iframe sandbox style="{style}" srcdoc="{html.escape(page)}"></iframe>'
+        return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{html.escape(page)}"></iframe>'
 
     def _module(self, name: str) -> Any:
         """Return a module of the analyzer, through the registry: a report does not import its words."""
@@ -294,12 +294,10 @@ class Report(Record):
 
         return ANALYZERS[self.analyzer].module(name)
 
-    def _layout(self) -> Any:
-        """Return the layout of this analyzer's results, which is in `components`."""
-        from analyzers import ANALYZERS
-
-        with extras_explained():
-            return ANALYZERS[self.analyzer].component("result").RESULT
+    @staticmethod
+    def _product(name: str) -> Any:
+        """Import a module of `components.result`, which draws results."""
+        return import_module(f"components.result.{name}")
 
 
 def _subject(report: Report, name: str) -> str:

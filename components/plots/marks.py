@@ -1,4 +1,4 @@
-"""Draws lines with markers and error bars, logarithmic axes with strips for 0 and infinity, and square heat maps."""
+"""Draws lines with markers and error bars, logarithmic axes with edges for 0 and overflow, rows of marks, and heat maps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 import plotly.graph_objects as go
 
-from components.plots.style import COLOURS, DASHES, GREY, MARKERS, layout, log_axis, text
+from components.plots.style import COLOURS, DASHES, GREY, MARKERS, label, layout, legend, log_axis, text
 
 # Padding beyond the smallest and the largest value, as a factor; range of an axis without values.
 _PADDING = 1.6
 _NO_VALUES = (1e-3, 1.0)
-# Value of each strip of a logarithmic axis -> the number of its axis; size of a strip and the gap next to it, as shares of the figure.
-_STRIPS = {0.0: 2, math.inf: 3}
-_STRIP, _GAP = {"x": 0.14, "y": 0.09}, 0.02
 _ROW = 24
 # Most characters next to the axis on a narrow screen.
 _NAME = 26
@@ -63,6 +60,70 @@ def error_bars(values: Sequence[float | None], lows: Sequence[float | None], hig
 
     sides = {"array": apart(highs, values), "arrayminus": apart(values, lows)}
     return {"type": "data", "symmetric": False, "color": color, "thickness": 1.2, "width": 3, **sides}
+
+
+def log_scale(
+    figure: go.Figure, letter: Literal["x", "y"], values: Iterable[float | None], title: str, zero: str = "exact"
+) -> Callable[[float | None], float | None]:
+    """Make an axis logarithmic, and return the function that places a value >= 0 on it.
+
+    0 and infinity are at the edges of the figure, which are then labelled ``zero`` and "overflow"; None is nowhere.
+    """
+    every = {value for value in values if value is not None}
+    inner = every - {0.0, math.inf} or set(_NO_VALUES)
+    edges = {0.0: min(inner) / _PADDING**2, math.inf: max(inner) * _PADDING**2}
+    low, high = (edges[edge] if edge in every else end for edge, end in ((0.0, min(inner) / _PADDING), (math.inf, max(inner) * _PADDING)))
+    figure.update_layout({f"{letter}axis": {"title": {"text": title}, **log_axis(math.log10(low), math.log10(high))}})
+    for edge, name, end in ((0.0, zero, 0), (math.inf, "overflow", 1)):
+        if edge in every and letter == "y":
+            label(figure, name, xref="paper", x=1, xanchor="right", yref="paper", y=end, yanchor="top" if end else "bottom")
+        elif edge in every:
+            label(figure, name, yref="paper", y=1, yanchor="bottom", xref="paper", x=end, xanchor="right" if end else "left")
+            figure.update_layout(margin_t=24)
+    return lambda value: None if value is None else edges.get(value, value)
+
+
+def mark_rows(
+    measured: Mapping[str, Mapping[str, float | None]],
+    names: Sequence[str],
+    title: str,
+    formatted: Callable[[float], str],
+    short: Callable[[str], str] = str,
+) -> go.Figure:
+    """Draw a row for each of ``names``, with a mark for each measure. measured: measure -> row -> value >= 0 (see `log_scale`).
+
+    title: of the axis; formatted: formats a value for the hover text; short: a row's name for the axis.
+    """
+    figure = go.Figure(layout=layout(72 + _ROW * max(1, len(names))))
+    place = log_scale(figure, "x", [value for rows in measured.values() for value in rows.values()], title)
+    for style, (measure, rows) in enumerate(measured.items()):
+        drawn = [(row, name, value) for row, name in enumerate(names) if (value := rows.get(name)) is not None]
+        details = [[text(name), "not finite" if value == math.inf else formatted(value)] for _, name, value in drawn]
+        x, y = [place(value) for _, _, value in drawn], [row for row, _, _ in drawn]
+        figure.add_trace(line(measure, x, y, style, "%{customdata[0]}: %{customdata[1]}", details, mode="markers"))
+    figure.update_xaxes(showgrid=True)
+    ticks = [text(shortened(short(name), _NAME)) for name in names]
+    ends = [len(names) - 0.4, -0.6]
+    figure.update_yaxes(tickvals=list(range(len(names))), ticktext=ticks, range=ends, showgrid=False, automargin=True)
+    return legend(figure)
+
+
+COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 7}
+# Shares, from none to all: grey to blue, with as much contrast to the text of a cell on the light card as on the dark one.
+SHARES = ((0.0, "rgba(124,130,141,0.25)"), (0.5, "rgba(59,111,224,0.4)"), (1.0, "rgba(59,111,224,0.75)"))
+
+
+def percent(share: float | None) -> float | None:
+    """Return a share in percent, None where it is not known."""
+    return None if share is None else 100 * share
+
+
+# What only the figures of the folders beside `components/analyses` use: it goes with them.
+_STRIPS = {0.0: 2, math.inf: 3}
+_STRIP, _GAP = {"x": 0.14, "y": 0.09}, 0.02
+_SIDE = 360
+_LARGEST, _SMALLEST = 90, 2
+_MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
 
 
 class Series(NamedTuple):
@@ -119,50 +180,6 @@ def _add_strips(figure: go.Figure, letter: str, wanted: Mapping[float, str]) -> 
         figure.add_shape(type="rect", fillcolor=GREY, opacity=0.14, line_width=0, layer="below", x0=0, x1=1, y0=0, y1=1, **across)
     if 0.0 in wanted:  # move names and title of the other axis outside the strip
         figure.update_layout({f"{other}axis": {"anchor": f"{letter}2"}})
-
-
-def mark_rows(
-    found: Mapping[str, Mapping[str, float | None]],
-    names: Sequence[str],
-    title: str,
-    formatted: Callable[[float], str],
-    short: Callable[[str], str] = str,
-    zero: str = "exact",
-) -> go.Figure:
-    """Draw a row for each of ``names``, with a mark for each measure. found: measure -> row -> value >= 0 (see `log_figure`).
-
-    title: of the axis; zero: label of the strip of zeros; formatted: formats a value for the hover text; short: a row's name for the axis.
-    """
-    series = []
-    for measure, rows in found.items():
-        drawn = [(row, name, value) for row, name in enumerate(names) if (value := rows.get(name)) is not None]
-        words = [[text(name), "not finite" if value == math.inf else formatted(value)] for _, name, value in drawn]
-        series.append(Series(measure, [row for row, _, _ in drawn], [value for _, _, value in drawn], words))
-    figure = log_figure(72 + _ROW * max(1, len(names)), "x", series, title, "%{customdata[0]}: %{customdata[1]}", "markers", zero)
-    figure.update_xaxes(showgrid=True, gridcolor=GREY, selector={"type": "log"})
-    figure.update_yaxes(
-        tickvals=list(range(len(names))),
-        ticktext=[text(shortened(short(name), _NAME)) for name in names],
-        range=[len(names) - 0.4, -0.6],
-        showgrid=False,
-        automargin=True,
-    )
-    return figure
-
-
-COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 7}
-# Shares, from none to all: grey to blue, with as much contrast to the text of a cell on the light card as on the dark one.
-SHARES = ((0.0, "rgba(124,130,141,0.25)"), (0.5, "rgba(59,111,224,0.4)"), (1.0, "rgba(59,111,224,0.75)"))
-# Maximum side of a square of cells in pixels, unless cells would be smaller than `_SMALLEST`.
-_SIDE = 360
-_LARGEST, _SMALLEST = 90, 2
-# Margins for the colour bar with its numbers above the cells, and the axis labels and title below.
-_MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
-
-
-def percent(share: float | None) -> float | None:
-    """Return a share in percent, None where it is not known."""
-    return None if share is None else 100 * share
 
 
 def only_value(values: Iterable[float | None], digits: int = 6) -> float | None:

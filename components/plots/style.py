@@ -1,12 +1,13 @@
-"""Defines the layout, colours, legends and thresholds of all figures. The style sheet sets the colours of text, grid and limits."""
+"""Defines the layout, data colours, legends and thresholds of all figures. The page's script sets the colours of text, grid and labels."""
 
 from __future__ import annotations
 
 import math
+from html import escape
 
 import plotly.graph_objects as go
 
-from components.text import numbers, plain_text
+from components.text import numbers, shown
 
 # Each colour has a contrast of at least 3:1 on the light and the dark card. Traces also differ by marker and dash.
 COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10", "#a0614f")
@@ -14,7 +15,7 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash", "dot")
 LIMIT = {"color": "#d0453a", "dash": "dash", "width": 1.2}
 GREY = "#7c828d"
-# The style sheet fills annotations with the card's colour, so that no line crosses a label. Plotly draws a background only if one is set.
+# The script fills backgrounds that are set with the card's colour, so that no line crosses a label.
 _LABEL = {"showarrow": False, "font": {"size": 11}, "bgcolor": "rgba(0,0,0,0.01)", "borderpad": 1}
 # Pixels of a line of the legend.
 _LINE = 20
@@ -26,15 +27,13 @@ def layout(height: int) -> dict[str, object]:
     return {
         "height": height,
         "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": GREY},
+        "font": {"family": "system-ui, sans-serif", "size": 12},
         "template": "none",
         "dragmode": False,
         "showlegend": False,
         "hoverlabel": {"align": "left"},
         "xaxis": axis | {"showgrid": False},
-        "yaxis": axis | {"gridcolor": GREY, "gridwidth": 1},
+        "yaxis": axis | {"gridwidth": 1},
     }
 
 
@@ -48,17 +47,17 @@ def log_axis(low: float, high: float) -> dict[str, object]:
     return {"type": "log", "range": [low, high], "exponentformat": "power", "tickangle": 0, **ticks}
 
 
-def legend(figure: go.Figure, toggle: bool = False) -> None:
-    """Add a legend at the bottom if there are several traces. toggle: whether a click hides or shows a trace.
+def legend(figure: go.Figure, toggle: bool = True) -> go.Figure:
+    """Add a legend at the bottom if several traces have a name; a click hides or shows a trace.
 
     Plotly reserves the lines that it needs on this screen, below the axis and its title.
     """
-    if (count := len(figure.data)) < 2:
-        return
-    below = {"orientation": "h", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
-    clicks = {"itemclick": "toggle" if toggle else False, "itemdoubleclick": False}
-    figure.update_layout(showlegend=True, legend=below | clicks, height=figure.layout.height + _LINE * math.ceil(count / 2))
-    figure.update_xaxes(automargin=True)
+    named = {trace.name for trace in figure.data if trace.showlegend is not False}
+    if len(named) > 1:
+        below = {"orientation": "h", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom", "itemdoubleclick": False}
+        figure.update_layout(showlegend=True, legend=below, height=figure.layout.height + _LINE * math.ceil(len(named) / 2))
+        figure.update_xaxes(automargin=True)
+    return figure
 
 
 def label(figure: go.Figure, name: str, **place: object) -> None:
@@ -66,22 +65,31 @@ def label(figure: go.Figure, name: str, **place: object) -> None:
     figure.add_annotation(text=name, **_LABEL | place)
 
 
+def above(figure: go.Figure, name: str) -> None:
+    """Write ``name`` (trusted plain text) above the figure, on the right."""
+    label(figure, name, xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4, align="right")
+    figure.update_layout(margin_t=30 + 14 * name.count("<br>"))
+
+
 def level(figure: go.Figure, y: float, name: str, height: float | None = None) -> None:
     """Draw a horizontal line at ``y`` across the figure, with its name. height: position of the label if it is not y (log axes)."""
-    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT, layer="below")
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT, layer="between")
     label(figure, name, xref="paper", x=1, xanchor="right", y=y if height is None else height, yanchor="bottom")
 
 
-def threshold(figure: go.Figure, x: float, height: float, name: str, right: bool) -> None:
-    """Draw a vertical line at ``x`` up to the share ``height`` of the figure, with its name at the top, on the right or left."""
+def threshold(figure: go.Figure, x: float, height: float, name: str, right: bool, at: float | None = None) -> None:
+    """Draw a vertical line at ``x`` up to the share ``height`` of the figure, with its name at the top, on the right or left.
+
+    at: position of the name if it is not x (log axes).
+    """
     figure.add_shape(type="line", yref="paper", x0=x, x1=x, y0=0, y1=height, line=LIMIT)
     side, shift = ("left", 4) if right else ("right", -4)
-    label(figure, name, x=x, xanchor=side, xshift=shift, yref="paper", y=height, yanchor="top")
+    label(figure, name, x=x if at is None else at, xanchor=side, xshift=shift, yref="paper", y=height, yanchor="top")
 
 
 def text(words: str) -> str:
     """Escape external text for a figure: Plotly parses a subset of HTML in its texts, in which quotes are not escaped."""
-    return plain_text.html(words, 60).replace("&quot;", '"').replace("&#x27;", "'")
+    return escape(shown(words, 60), quote=False)
 
 
 def exactly(share: float | None) -> str:

@@ -2,20 +2,17 @@
 
 import base64
 import gzip
-import json
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from analyzers import ANALYZERS
-from analyzers.checkpoints import with_commits
 from analyzers.core.columns import Column
-from analyzers.core.formatting import powers
 from analyzers.core.report import CheckpointFacts, Report
 from components import theme
 from components.result.layout import COVERAGE_TAB, Figure, Layout, Table, layout_of
-from components.result.links import command_of, next_page, page_of
+from components.result.links import badge, command_of, next_page, page_of
 from components.text import numbers, render, shown
 
 FOLDER = Path(__file__).parent
@@ -26,12 +23,12 @@ ENDINGS = {"json": "JSON", "zip": "Tables (CSV)", "html": "Page (HTML)", "png": 
 
 
 class ShownTable(NamedTuple):
-    """A table as it is drawn. place: of the part among the tabs, for the address of all its rows; count: rows in all."""
+    """A table as it is drawn. place: of the part among the tabs, for the address of all its rows; total: rows in all."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Any]
-    count: int
+    total: int
     place: str
 
     def cells(self) -> Iterator[list[tuple[str, Any]]]:
@@ -77,6 +74,7 @@ def fragment(report: Report, home: str = "./", address: str = "", small: bool = 
         again=f"{home}{page_of(report)}",
         address=f"{home}{address}" if address else "",
         command=command_of(report),
+        badge=f"{home}{_badge(report)}" if _badge(report) else "",
         endings=ENDINGS,
         methods=f"{home}methods/{ANALYZERS[report.analyzer].shown_by or report.analyzer}" if address else "",
     )
@@ -123,7 +121,9 @@ def rows(report: Report, place: str) -> str:
     """Render all rows of the table at this place. Raises KeyError if there is none."""
     layout = layout_of(report)
     try:
-        tab, part = ([*layout.tabs, COVERAGE_TAB][int(number)] if index == 0 else int(number) for index, number in enumerate(place.split(".")))
+        tab, part = (
+            [*layout.tabs, COVERAGE_TAB][int(number)] if index == 0 else int(number) for index, number in enumerate(place.split("."))
+        )
         inner, table = tab.part(report), tab.parts[part]  # type: ignore[union-attr,index]
     except (ValueError, IndexError) as error:
         raise KeyError(place) from error
@@ -166,6 +166,14 @@ def _figure(part: Figure, report: Report) -> ShownFigure | None:
     return None if drawn is None else ShownFigure(part.title, part.caption, drawn.to_json(remove_uids=True))
 
 
+def _badge(report: Report) -> str:
+    """Return the address of the badge of the model of a passport, "" if it has none."""
+    checkpoint = getattr(report, "checkpoint", None)
+    if report.analyzer != "dtype" or checkpoint is None or not checkpoint.public or checkpoint.ref.startswith("sample:"):
+        return ""
+    return "" if "+" in checkpoint.ref else badge(checkpoint.ref)
+
+
 def _facts(report: Report) -> str:
     """Return what stands beside the subject: commit, size, duration."""
     checkpoint = getattr(report, "checkpoint", None)
@@ -181,7 +189,7 @@ def plotly_gzip() -> bytes:
     """Return Plotly's script, compressed."""
     import plotly
 
-    return gzip.compress((Path(plotly.__file__).parent / "package_data/plotly.min.js").read_bytes(), 9, mtime=0)
+    return gzip.compress((Path(plotly.__file__).parent / "package_data/plotly.min.js").read_bytes(), 6, mtime=0)
 
 
 @cache

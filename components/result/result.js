@@ -4,7 +4,7 @@
   let loading;
   const plotly = () => (loading ??= new Promise(async (done, failed) => {
     const packed = document.getElementById("plotly-gzip");  // in a document of its own
-    let src = document.body.dataset.plotly ?? document.querySelector("[data-plotly]")?.dataset.plotly;
+    let src = document.querySelector("meta[name=plotly]")?.content;
     if (packed) {
       const bytes = Uint8Array.from(atob(packed.textContent), (each) => each.charCodeAt(0));
       src = URL.createObjectURL(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).blob());

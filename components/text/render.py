@@ -4,7 +4,6 @@ A value that is already HTML, rendered by another template, uses the filter ``sa
 """
 
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,41 +21,9 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values)
 
 
-def macros(template: str) -> "Macros":
-    """Return the macros of a template, as functions that return HTML."""
-    return Macros(_environment().get_template(template).module)
-
-
 def anchor(title: str) -> str:
-    """Return the anchor of a heading: its letters and digits in lower case, joined by dashes."""
-    return "-".join(re.findall(r"[a-z0-9]+", title.lower()))
-
-
-class Macros:
-    """The macros of a template's module, as functions that return text."""
-
-    def __init__(self, module: Any) -> None:
-        self._macros = module
-
-    def __getattr__(self, name: str) -> Callable[..., str]:
-        macro = getattr(self._macros, name)
-        return lambda *values: str(macro(*values))
-
-
-class Sentences(Macros):
-    """The macros of a template as functions that return plain text, for example the captions of a result. names: what the macros may use.
-
-    White space of any kind and length becomes one space.
-    """
-
-    def __init__(self, template: str, **names: Any) -> None:
-        # plain text, which is escaped where it is shown
-        environment = Environment(loader=FileSystemLoader(_COMPONENTS), undefined=StrictUndefined)  # noqa: S701
-        super().__init__(environment.get_template(template, globals={"numbers": numbers} | names).module)
-
-    def __getattr__(self, name: str) -> Callable[..., str]:
-        macro = super().__getattr__(name)
-        return lambda *values: " ".join(macro(*values).split())
+    """Return the anchor of a heading, as GitHub makes it: ``Safe in fp16?`` has ``safe-in-fp16``."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 @cache

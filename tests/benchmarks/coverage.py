@@ -1,7 +1,7 @@
 """Measures the coverage of quick mode's 95 % intervals, planner and estimator together, on simulated checkpoints.
 
 ``python -m tests.benchmarks.coverage`` measures it and writes ``analyzers/numerics/interval_coverage.json``, which the
-methods page shows and a test compares with a new measurement. A checkpoint is a list of shapes; a property is a
+methods show and a test compares with a new measurement. A checkpoint is a list of shapes; a property is a
 count for any range of elements of a tensor, with its exact total, so a model of 7 billion weights costs nothing.
 """
 
@@ -163,7 +163,7 @@ def measure(tensors: Sequence[Tensor], seeds: int) -> list[dict[str, float]]:
 
 
 def coverage(seeds: int) -> dict[str, object]:
-    """Measure the table of the methods page."""
+    """Measure what the methods say."""
     models = {name: dict(zip(PROPERTIES, measure(model(), seeds), strict=True)) for name, model in MODELS.items()}
     return {"seeds": seeds, "budget_bytes": BUDGET, "requests": REQUESTS, "properties": PROPERTIES, "models": models}
 

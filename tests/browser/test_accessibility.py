@@ -1,6 +1,5 @@
 """axe-core finds nothing serious on the pages."""
 
-import re
 from typing import Any
 
 import pytest
@@ -94,18 +93,6 @@ def test_neither_has_any_tab_of_a_result(open_page: OpenPage, offline: str, addr
         for folded in page.locator("details:visible").all():
             folded.evaluate("each => each.open = true")
         assert serious(page) == [], tab.inner_text()
-
-
-def test_the_settings_are_searched_in_the_page(open_page: OpenPage, offline: str) -> None:
-    page = open_page(f"{offline}/methods#settings")
-    page.get_by_text(re.compile(r"^\d+ settings$")).click()
-    rows = page.locator(".m-filtered tbody tr:visible")
-    all_of_them = rows.count()
-    page.get_by_label("Filter").fill("hub_timeout")
-    expect(rows).to_have_count(1)
-    assert serious(page) == []
-    page.get_by_label("Filter").fill("")
-    expect(rows).to_have_count(all_of_them)
 
 
 @pytest.mark.exhaustive

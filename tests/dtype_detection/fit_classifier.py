@@ -60,7 +60,7 @@ class Candidate(NamedTuple):
 TWO: tuple[Magnitude, ...] = ("abs_max", "norm_max")
 FOUR = MAGNITUDES
 LEARNED = ("fp16", "bf16")
-# One standard deviation of the labelled models. Chosen with the results of several designs in view, as the methods page says.
+# One standard deviation of the labelled models. Chosen with the results of several designs in view, as the methods say.
 REACH = 1.0
 RECIPES = (Recipe(TWO, LEARNED, REACH), Recipe(FOUR, LEARNED, REACH))
 BINS = 5

@@ -1,32 +1,37 @@
-"""Store the finished examples of the pages again: ``python -m tests.examples.build [ANALYZER ...]``, by default of every page that has one.
+"""Store the finished examples of the pages again: ``python -m tests.examples.build [ANALYZER ...]``, by default of every page.
 
-Needed after a change of what is computed; a test says so. Takes about a minute.
+Needed after a change of what is computed; a test says so. Takes about two minutes.
 """
 
 import gzip
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from analyzers import ANALYZERS
-from components.examples.finished import FOLDER, path
+import components.analyses
+from analyzers import ANALYZERS, with_pages
+
+FOLDER = Path(components.analyses.__file__).parent
 
 
 def example_request(name: str) -> Any:
-    """The request of the first example button of a page."""
-    page = ANALYZERS[name].component("page").PAGE
-    return page.form.request(next(iter(page.examples.values())))
+    """Return the request of the first example of a page."""
+    question = import_module(f"components.analyses.{name}.layout").QUESTION
+    return ANALYZERS[name].request_model()(**next(iter(question.examples.values())))
 
 
 def computed(name: str) -> Any:
-    """The report of this request, computed now."""
+    """Return the report of this request, computed now."""
     *_, report = ANALYZERS[name].load().analyze(example_request(name))
     return report
 
 
 def main(names: Sequence[str]) -> None:
-    for name in names or sorted(file.name.partition(".")[0] for file in FOLDER.iterdir()):
-        path(name).write_bytes(gzip.compress(computed(name).model_dump_json().encode(), mtime=0))
+    """Store the examples of some analyzers."""
+    for name in names or [analyzer.name for analyzer in with_pages()]:
+        (FOLDER / name / "example.json.gz").write_bytes(gzip.compress(computed(name).model_dump_json().encode(), mtime=0))
 
 
 if __name__ == "__main__":

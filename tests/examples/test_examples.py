@@ -1,41 +1,31 @@
-"""The finished example of each page: of the page's own first example, of the present analysis, and marked as an example."""
+"""The finished example of each page: of the page's own first example, and of the present analysis."""
 
 import re
+from typing import Any
 
 import pytest
 
-from analyzers import ANALYZERS, with_pages
-from components.examples.finished import finished_example, stored
-from components.forms.form import as_read
-from tests.components.html_text import text_of
+from analyzers import with_pages
+from components import store
+from components.result.links import as_read
 
 from .build import computed, example_request
 
-NAMES = [analyzer.name for analyzer in with_pages() if not analyzer.home]
+NAMES = [analyzer.name for analyzer in with_pages()]
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+
+
+def stored(name: str) -> Any:
+    report = store.example(name)
+    assert report is not None, f"python -m tests.examples.build {name}"
+    return report
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_stored_example_is_current(name: str) -> None:
     report = stored(name)
     assert not report.outdated, f"the analysis has changed: python -m tests.examples.build {name}"
-    assert as_read(report) == example_request(name)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_begins_with_its_example_and_at_least_three_ids_to_try(name: str) -> None:
-    page, report = ANALYZERS[name].component("page").PAGE, stored(name)
-    assert page.below is None, "the stored example is the default"
-    below = finished_example(name)
-    said = text_of(below)
-    assert said.startswith("Example A finished result on small built-in models.") and 'aria-label="A finished example"' in below
-    assert " ".join(report.headline.split()) in said.replace("\u00a0", " ")
-    form = page.form
-    address = page.result.permalink(report.request)
-    assert f'href="{name}{address.replace("&", "&amp;")}"' in below
-    assert form.request(next(iter(page.examples.values()))) == report.request
-    named = {str(typed.get("models") or typed.get("model")) for typed in page.examples.values()}
-    assert len(named) >= 3
+    assert as_read(report) == report.request == example_request(name)
 
 
 def _numbers(sentences: str) -> list[float]:

@@ -17,7 +17,7 @@ from .environments import ROOT, extra, linked, named
 
 SAMPLE = "sample:tiny-bf16-as-fp32"
 # The name that is imported, where it is not that of the distribution.
-IMPORTED = {"pillow": "PIL"}
+IMPORTED = {"markdown-it-py": "markdown_it", "pillow": "PIL"}
 
 
 def listed(path: str) -> dict[str, str]:

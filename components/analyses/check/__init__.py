@@ -1,0 +1,1 @@
+"""The page of check: its question and the tabs of its result."""

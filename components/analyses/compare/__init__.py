@@ -1,0 +1,1 @@
+"""The page of compare: its question and the tabs of its result."""

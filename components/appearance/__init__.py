@@ -1,1 +1,0 @@
-"""Defines the look of every page: theme, style sheets, navigation bar."""

@@ -1,1 +1,0 @@
-"""The page of check: form, result and methods."""

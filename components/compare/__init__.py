@@ -1,1 +1,0 @@
-"""The page of compare: form, result and methods. Its tabs are those of parents and of update sparsity."""

@@ -1,1 +1,0 @@
-"""The page of gradient conflict: form, result, figures and texts."""

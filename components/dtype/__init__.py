@@ -1,1 +1,0 @@
-"""The page of dtype detection, the precision passport: form, result, figures, tables and texts."""

@@ -1,1 +1,0 @@
-"""The page of exit feedback: form, result, figures and texts."""

@@ -1,1 +1,0 @@
-"""Input forms, and their values as requests, links and commands."""

@@ -1,1 +1,0 @@
-"""The pages of parents: form, result, figures and suggestions."""

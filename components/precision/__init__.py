@@ -1,1 +1,0 @@
-"""The precision page: form, result, tables and texts."""

@@ -1,1 +1,0 @@
-"""Shows and exports the output of a run: tables, tabs, downloads, and a self-contained page."""

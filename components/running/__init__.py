@@ -1,1 +1,0 @@
-"""Runs analyses for visitors: queue, limits, progress, stopping."""

@@ -1,1 +1,0 @@
-"""The page of update sparsity: form, result, figures, tables and texts."""

@@ -39,13 +39,14 @@ def _write_html(reports: Any, path: Any) -> None:
 
 
 def _contribute(reports: Any, dataset: str) -> str:
-    from components.site.stored_results import contribute
+    from components.library.contribute import contribute
+    from components.site.stored_results import key_of
 
-    return contribute(reports, dataset)
+    return contribute(reports, dataset, [key_of(report) for report in reports])
 
 
 def _pull_request_on(model: str) -> Any:
-    from components.library.pull_request import PullRequest
+    from components.pull_request import PullRequest
 
     return PullRequest(model)
 

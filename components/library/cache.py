@@ -18,7 +18,9 @@ from components.library.initial_labels import initial_labels
 from components.library.items import Label, ResultRow
 
 FILE = "library.sqlite3"
-_SCHEMA = Path(__file__).with_name("schema.sql")
+_SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+_TABLES, _INDEXES = _SCHEMA[: _SCHEMA.index("CREATE INDEX")], _SCHEMA[_SCHEMA.index("CREATE INDEX") :]
+_VERSION = int.from_bytes(hashlib.sha256(_SCHEMA.encode()).digest()[:3], "big") + 1
 _LINE_BYTES = 40_000  # The longest row of a result, with 65 models, has fewer.
 _log = logging.getLogger("mantissa")
 
@@ -39,6 +41,8 @@ class Cache:
             with unavailable():
                 self._create()
         self.update()
+        with unavailable():
+            self._connection().executescript(_INDEXES)
 
     def read(self, query: str, *values: Any) -> list[Any]:
         """Return the rows of a query; those of one column as its values."""
@@ -74,23 +78,22 @@ class Cache:
             file.seek(start)
             if kind == "hidden":
                 connection.execute("INSERT OR REPLACE INTO hidden VALUES (?, ?)", (name, path))
-            elif kind == "labels":
+            elif kind in ("labels", "own"):
                 items = _items(path, Label, [file.read(_LINE_BYTES)])
                 rows = _labels([label for label, _ in items if label.login or half == "unpublished"], path)
-                connection.executemany(f"INSERT OR {how} INTO all_labels VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+                connection.executemany(f"INSERT OR {how} INTO all_labels VALUES (?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608
             else:
                 items = _items(path, ResultRow, iter(lambda: file.readline(_LINE_BYTES), b""))
-                connection.executemany(f"INSERT OR {how} INTO all_results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _results(items, path))
+                rows = _results(items, path)
+                connection.executemany(f"INSERT OR {how} INTO all_results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608
 
     def _create(self) -> None:
         connection = self._connection()
-        sql = _SCHEMA.read_text(encoding="utf-8")
-        version = int.from_bytes(hashlib.sha256(sql.encode()).digest()[:3], "big") + 1
         (known,) = connection.execute("PRAGMA user_version").fetchone()
-        if known not in (0, version):
+        if known not in (0, _VERSION):
             raise sqlite3.DatabaseError
         if not known:
-            connection.executescript(f"BEGIN; {sql}; PRAGMA user_version = {version}; COMMIT")
+            connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT")
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM all_labels WHERE file = ''")
@@ -109,6 +112,7 @@ class Cache:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cache_size = -64000")  # KiB
         return connection
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """Stores the items as files: those that are not in the dataset yet, and a copy of the dataset.
 
     unpublished/labels/ID.json          labels, one a file
+    unpublished/own/ID.json             labels of the owner of an app of one's own, which are never published
     unpublished/results/N.jsonl         rows of results, one a line
     unpublished/reports/12/ID.json.gz   their reports, in folders by the first two digits of the id
     published/...                       the same, as in the dataset; published/hidden/ID hides the label or result ID
@@ -23,9 +24,10 @@ from typing import NamedTuple
 from analyzers.core import limits
 from analyzers.core.atomic_files import append_line, replacing
 from analyzers.core.errors import LibraryUnavailable
-from components.library.items import Label, ResultRow
+from components.library.items import OWNER, Label, ResultRow
 
 LISTED = ("labels", "hidden", "results")  # folders of the dataset that are copied; reports are, once they are asked for
+_OURS = ("labels", "own", "results")
 NAMES = re.compile(r"labels/[0-9a-f]{64}\.json|hidden/[0-9a-f]{64}|results/[A-Za-z0-9_-]{1,80}\.jsonl")
 ROWS_BYTES = 1_000_000  # A file of rows is ended at this size, since it is uploaded whole whenever it grows.
 _LABELS, _RESULTS, _BYTES = 200, 200, 64_000_000  # Most of one commit.
@@ -54,10 +56,9 @@ class Folder:
         self.path = path
         self.ours, self.copy = path / "unpublished", path / "published"
         with disk():
-            for name in ("labels", "results", "reports"):
-                (self.ours / name).mkdir(parents=True, exist_ok=True)
-                (self.copy / name).mkdir(parents=True, exist_ok=True)
-            (self.copy / "hidden").mkdir(exist_ok=True)
+            for name in (*(f"unpublished/{each}" for each in _OURS), "unpublished/reports", *(f"published/{each}" for each in LISTED)):
+                (path / name).mkdir(parents=True, exist_ok=True)
+            (self.copy / "reports").mkdir(exist_ok=True)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,22 +74,31 @@ class Folder:
             self._name = name.read_text()
 
     def close(self) -> None:
-        """Let another process use the folder."""
-        os.close(self._lock)
+        """Let another process use the folder. Idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def check_open(self) -> None:
+        """Raise LibraryUnavailable after `close`: another process may use the folder."""
+        if self._lock < 0:
+            raise LibraryUnavailable("The library is closed.")
 
     def files(self) -> dict[str, int]:
         """Return the sizes of the files with labels, rows and names of what is hidden, by their path in this folder."""
+        self.check_open()
         with disk():
             return {
                 f"{half}/{name}/{entry.name}": entry.stat().st_size
-                for half, name in (*(("published", name) for name in LISTED), ("unpublished", "labels"), ("unpublished", "results"))
+                for half, name in (*(("published", name) for name in LISTED), *(("unpublished", name) for name in _OURS))
                 for entry in os.scandir(self.path / half / name)
                 if not entry.name.startswith(".") and entry.is_file()
             }
 
     def add_label(self, label: Label) -> None:
         """Save a label."""
-        with disk(), replacing(self.ours / "labels" / f"{label.id}.json") as file:
+        folder = self.ours / ("own" if label.contributor == OWNER else "labels")
+        with disk(), replacing(folder / f"{label.id}.json") as file:
             file.write_text(label.model_dump_json(), encoding="utf-8")
 
     def is_published(self, identifier: str) -> bool:
@@ -149,6 +159,7 @@ class Folder:
 
     def settle(self, batch: Batch) -> None:
         """Move the items of a batch that has been committed to the copy of the dataset. Safe to repeat after an interruption."""
+        self.check_open()
         for path, content in batch.files.items():
             if path.startswith("results/"):
                 _write(self.copy / path, content)
@@ -171,6 +182,7 @@ class Folder:
             _write(self.copy / path, b"")
         changed = [path for path, size in listed.items() if copied.get(path) != size and not path.startswith("hidden/")]
         for path, content in read(sorted(changed, reverse=True)):
+            self.check_open()
             _write(self.copy / path, content)
 
 

@@ -1,5 +1,6 @@
 """Reads and writes the dataset on the Hub, with the token of the server: it is sent to the Hub only, and is in no message and no file."""
 
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from components.library.items import Identity
 CARD = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.md")
 _READS = 8
+_FAILURES, _PAUSE = (500, 502, 503, 504), 0.1
 
 
 class Conflict(HubError):
@@ -138,12 +140,25 @@ def hub_errors(what: str, advice: str = "check that the token (MANTISSA_TOKEN or
 
 @cache
 def use_bounded_client() -> None:
-    """Give every request of huggingface_hub in this process HUB_TIMEOUT_SECONDS, unless it sets another timeout; its own are unlimited."""
+    """Give every request of huggingface_hub in this process HUB_TIMEOUT_SECONDS, where it waits without limit, and a second try.
+
+    It does not try a commit again itself. A pull request is not tried again, since it may have been opened.
+    """
     import httpx2
     from huggingface_hub import get_session, set_client_factory
 
+    class Transport(httpx2.HTTPTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            response = super().handle_request(request)
+            if response.status_code in _FAILURES and b"create_pr" not in request.url.query:
+                response.close()
+                time.sleep(_PAUSE)
+                response = super().handle_request(request)
+            return response
+
     hooks = get_session().event_hooks
-    set_client_factory(lambda: httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=float(limits.HUB_TIMEOUT_SECONDS)))
+    options: dict[str, Any] = {"event_hooks": hooks, "follow_redirects": True, "timeout": float(limits.HUB_TIMEOUT_SECONDS)}
+    set_client_factory(lambda: httpx2.Client(transport=Transport(), **options))
 
 
 def logged_in() -> str | None:

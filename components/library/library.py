@@ -27,6 +27,17 @@ from components.library.result_facts import is_report_of, storable
 _CLOSING_SECONDS = 5.0
 _HOUR = timedelta(hours=1)
 _SAME_KEY = 8  # most results of one key that are considered
+_MODELS = """
+WITH newest AS (
+    SELECT model, MAX(updated) AS updated FROM (
+        SELECT model, MAX(created) AS updated FROM all_results WHERE {condition} GROUP BY model
+        UNION ALL SELECT model, MAX(created) FROM all_labels WHERE {condition} GROUP BY model)
+    GROUP BY model ORDER BY updated DESC, model LIMIT ?)
+SELECT model, updated,
+    (SELECT item FROM passports WHERE passports.model = newest.model ORDER BY created DESC LIMIT 1),
+    (SELECT item FROM savings WHERE savings.model = newest.model ORDER BY analyzer = 'check' DESC, created DESC LIMIT 1),
+    (SELECT COUNT(*) FROM results WHERE results.model = newest.model)
+FROM newest ORDER BY updated DESC, model"""
 
 
 class Saved(Record):
@@ -269,17 +280,12 @@ class Library:
 
     def model(self, ref: str) -> ModelRow | None:
         """Return what is known about a model (case-insensitive); None if it has neither label nor result."""
-        return next(iter(self._model_rows("SELECT ?", ref.lower())), None)
+        return next(iter(self._model_rows("model = ?", [ref.lower()], 1)), None)
 
     def models(self, text: str = "", limit: int = 1000) -> list[ModelRow]:
         """Return the models on the Hub whose names have every word of ``text``, the newest first."""
         condition, words = searched(text, "model")
-        newest = (
-            f"SELECT model FROM (SELECT model, MAX(created) AS updated FROM all_results WHERE {condition} GROUP BY model "  # noqa: S608
-            f"UNION ALL SELECT model, MAX(created) FROM all_labels WHERE {condition} GROUP BY model) "
-            "WHERE model NOT GLOB 'sample:*' GROUP BY model ORDER BY MAX(updated) DESC, model LIMIT ?"
-        )
-        return self._model_rows(newest, *words, *words, limit)
+        return self._model_rows(f"{condition} AND model NOT GLOB 'sample:*'", words, limit)
 
     def results(self, text: str = "", limit: int = 1000, model: str = "") -> list[ResultRow]:
         """Return the results whose models, analysis or answer have every word of ``text``, the newest first. model: only its own."""
@@ -322,13 +328,13 @@ class Library:
         newest = f"SELECT item FROM all_{table} WHERE id IN ({asked}) ORDER BY created DESC, id"  # noqa: S608
         return self._items(kind, newest, *words, limit)
 
-    def _model_rows(self, names: str, *values: Any) -> list[ModelRow]:
-        asked = f"SELECT model, updated, passport, saving, results FROM models WHERE model IN ({names}) ORDER BY updated DESC, model"  # noqa: S608
-        rows = self._cache.read(asked, *values)
-        labels: dict[str, list[Label]] = {}
-        for label in self._items(Label, f"SELECT item FROM labels WHERE model IN ({names}) ORDER BY created DESC", *values):  # noqa: S608
-            labels.setdefault(label.model.lower(), []).append(label)
-        return [_model_row(*row, labels.get(row[0], [])) for row in rows]
+    def _model_rows(self, condition: str, values: list[str], limit: int) -> list[ModelRow]:
+        rows = self._cache.read(_MODELS.format(condition=condition), *values, *values, limit)
+        labels: dict[str, list[Label]] = {model: [] for model, *_ in rows}
+        for label in self._items(Label, f"SELECT item FROM labels WHERE {condition} ORDER BY created DESC", *values):  # noqa: S608
+            if label.model.lower() in labels:
+                labels[label.model.lower()].append(label)
+        return [_model_row(*row, labels[row[0]]) for row in rows if row[-1] or labels[row[0]]]
 
     def _items(self, kind: Any, query: str, *values: Any) -> Any:
         return [kind.model_validate_json(text) for text in self._cache.read(query, *values)]

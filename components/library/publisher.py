@@ -31,7 +31,7 @@ class Publisher:
         self._head, self._has_card, self._may_write, self._read_at = "", True, False, float("-inf")
         self._turn, self._news, self._wake = threading.Lock(), threading.Condition(), threading.Event()
         self._awaited: dict[str, str] = {}  # labels by path, with the commit once there is one
-        self._ending = self._refused = False
+        self._ending = self._closed = self._refused = False
         self._thread = threading.Thread(target=self._run, name="library", daemon=True)
 
     def start(self) -> None:
@@ -44,6 +44,7 @@ class Publisher:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
+        self._closed = True
 
     @property
     def head(self) -> str:
@@ -74,7 +75,7 @@ class Publisher:
                 except Conflict:
                     self._read()
                 except HubError:
-                    self._head = ""  # the commit may exist nevertheless: read before the next one
+                    self._read_at = float("-inf")  # the commit may exist nevertheless: read before the next one
                     raise
             raise HubUnreachable(f"The dataset {self.dataset.name} changes too often; it is tried again.")
 
@@ -109,6 +110,8 @@ class Publisher:
         pause, failures = 0.0, 0
         while True:
             ending = self._ending
+            if self._closed:
+                return
             self._wake.clear()
             try:
                 self.turn()

@@ -1,0 +1,69 @@
+"""Imports the results of a scan into the library."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from analyzers.checkpoints import quoted
+from analyzers.checkpoints.hub.hub_repository import is_public
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.report import Environment, Timing
+from analyzers.core.untrusted_json import parse_json, parse_model
+from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from analyzers.scan import JOURNAL, Journal
+from components.library.evidence import hub_id
+from components.library.items import timestamp
+from components.library.library import Library
+
+OUTCOMES = ("imported", "known", "skipped", "refused")
+
+
+def import_scan(library: Library, folder: Path, key_of: Callable[[Any], str], refuse: Callable[[str], None]) -> Counter[str]:
+    """Add the results of the scan in ``folder`` to ``library``, with the commits, analysis version and times that the scan recorded.
+
+    Returns the numbers of checkpoints by outcome: imported; known already; skipped, as samples, local files, models that could not be
+    scanned, and models that were or are not public; refused, as invalid, with a sentence for each to ``refuse``, since the folder is
+    untrusted. key_of: returns the key of a report, for `Library.find`. Raises InvalidRequest if the folder has no readable scan.
+    """
+    if not os.access(folder / JOURNAL, os.R_OK):
+        raise InvalidRequest(f"{quoted(str(folder))} is not the folder of a scan: it has no {JOURNAL}.")
+    counts = Counter(dict.fromkeys(OUTCOMES, 0))
+    with Journal(folder / JOURNAL) as journal:
+        for key in journal.entries:
+            try:
+                counts[_import(library, journal, key, key_of)] += 1
+            except (InvalidRequest, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+                counts["refused"] += 1
+                refuse(f"{quoted(str(key))}: this is not the result of a public model as scan writes it, and is not imported.")
+    return counts
+
+
+def _import(library: Library, journal: Journal, key: str, key_of: Callable[[Any], str]) -> str:
+    """Import one checkpoint; return its outcome. Raises various errors for an invalid report."""
+    if journal.entries[key].error:
+        return "skipped"
+    text, finished, seconds = journal.dated(key, limits.RESULT_BYTES)
+    # A scan stores its reports without the fields that differ between two runs; the journal keeps only the duration.
+    unrecorded = {
+        "timing": Timing(seconds=seconds, reading_seconds=seconds, bytes_per_second=None).model_dump(),
+        "environment": Environment(python="", machine="", device="", libraries={}).model_dump(),
+    }
+    report = parse_model(DtypeReport, json.dumps(parse_json(text) | unrecorded))
+    if not report.checkpoint.public or report.checkpoint.ref.startswith("sample:"):
+        return "skipped"
+    if library.result_row(report.id) is not None:
+        return "known"
+    if not is_public(hub_id(report.checkpoint.ref)):
+        return "skipped"
+    # Only a report of this version answers current requests.
+    key_now = key_of(report) if report.analysis_version == ANALYSIS_VERSION else ""
+    library.add_result(report, key_now, public=True, created=timestamp(datetime.fromisoformat(finished)))
+    if library.result_row(report.id) is None:
+        raise InvalidRequest("the library does not take it")
+    return "imported"

@@ -1,0 +1,198 @@
+"""``mantissa library import DIR``: what scan found on the local Hub is in the library once, as it was recorded, and nothing else is."""
+
+import json
+import sqlite3
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas
+import pytest
+import torch
+from safetensors.torch import save
+
+from analyzers.__main__ import main as analyzers
+from analyzers.core import limits
+from analyzers.core.untrusted_json import parse_model
+from analyzers.dtype_detection import DtypeReport
+from components.library import Library, open_library
+from components.site.stored_results import key_of
+from mantissa.__main__ import main
+from tests.dtype_detection.checkpoints import normal
+from tests.hub import LocalHub
+
+FILES = {"model.safetensors": save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)}), "config.json": b"{}"}
+DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def scanned(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a scan of two public models, one that only its token may read, a sample, a local folder, and nothing at all."""
+    for name in ("org/one", "org/two"):
+        hub.add(name, FILES)
+    hub.add("org/gated", FILES, gated="auto")
+    hub.user(TOKEN, "ann", ["org/gated"], writes=[DATASET])
+    local = tmp_path / "local"
+    local.mkdir()
+    for name, content in FILES.items():
+        (local / name).write_bytes(content)
+    listed = tmp_path / "list"
+    listed.write_text(f"org/one\norg/two\norg/gated\nsample:tiny-bf16\n{local}\norg/none\n", encoding="utf-8")
+    with monkeypatch.context() as operator:
+        operator.setenv("HF_TOKEN", TOKEN)
+        assert analyzers(["scan", str(listed), "--out", str(tmp_path / "scan")]) == 0
+    monkeypatch.setenv("MANTISSA_DATA", str(tmp_path / "data"))
+    monkeypatch.delenv("MANTISSA_DATASET", raising=False)
+    return tmp_path / "scan"
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Ended]:
+    """Runs the command in this process."""
+
+    def run(folder: Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["mantissa", "library", "import", str(folder)])
+        capsys.readouterr()
+        return Ended(main(), *capsys.readouterr())
+
+    return run
+
+
+def results(library: Library) -> dict[str, Any]:
+    return {row.models[0]: row for row in library.results()}
+
+
+def journal(folder: Path, statement: str, *values: object) -> list[Any]:
+    connection = sqlite3.connect(folder / "scan.sqlite")
+    try:
+        with connection:
+            return connection.execute(statement, values).fetchall()
+    finally:
+        connection.close()
+
+
+def test_results_are_there_once_and_as_recorded(scanned: Path, imported: Callable[[Path], Ended], hub: LocalHub) -> None:
+    assert imported(scanned) == (0, "2 imported, 0 known, 4 skipped, 0 refused.\n", "")
+    table = pandas.read_parquet(scanned / "checkpoints.parquet").set_index("ref")
+    with open_library(background=False) as library:
+        found = results(library)
+        assert found.keys() == {"org/one", "org/two"}
+        for ref, row in found.items():
+            stored = json.loads(library.result(row.id) or b"")
+            assert stored.pop("environment") == {"python": "", "machine": "", "device": "", "libraries": {}}
+            ((finished, seconds),) = journal(scanned, "SELECT finished, seconds FROM outcomes WHERE key = ?", ref)
+            assert stored.pop("timing")["seconds"] == seconds
+            assert stored == json.loads(str(table.loc[ref, "report"]))
+            assert row.created == finished.replace("+00:00", ".000000Z")
+            assert (row.commits, row.analysis_version) == ((table.loc[ref, "commit"],), stored["analysis_version"])
+        before = {ref: library.result(row.id) for ref, row in found.items()}
+        for row in found.values():
+            assert library.find(key_of(parse_model(DtypeReport, library.result(row.id) or b""))) == (row,)
+    assert imported(scanned) == (0, "0 imported, 2 known, 4 skipped, 0 refused.\n", "")
+    with open_library(background=False) as library:
+        assert {ref: library.result(row.id) for ref, row in results(library).items()} == before
+    assert b"org/gated" not in b"".join(path.read_bytes() for path in (scanned.parent / "data").rglob("*") if path.is_file())
+
+
+def test_a_model_that_is_gone_is_skipped_and_a_new_version_answers_no_old_request(
+    scanned: Path, imported: Callable[[Path], Ended], hub: LocalHub
+) -> None:
+    hub.add("org/two", FILES, private=True)
+    _change(scanned, "org/one", lambda report: report | {"analysis_version": 1})
+    assert imported(scanned) == (0, "1 imported, 0 known, 5 skipped, 0 refused.\n", "")
+    with open_library(background=False) as library:
+        (row,) = results(library).values()
+        assert (row.models, row.analysis_version, row.key) == (("org/one",), 1, "")
+
+
+def _change(folder: Path, key: str, change: Callable[[Any], Any]) -> None:
+    """Replace a report in the journal."""
+    ((packed,),) = journal(folder, "SELECT report FROM outcomes WHERE key = ?", key)
+    text = json.dumps(change(json.loads(zlib.decompress(packed))))
+    journal(folder, "UPDATE outcomes SET report = ? WHERE key = ?", zlib.compress(text.encode()), key)
+
+
+def _about(report: Any, **facts: Any) -> Any:
+    return report | {"checkpoint": report["checkpoint"] | facts}
+
+
+REPORTS: list[Callable[[Any], Any]] = [
+    lambda report: _about(report, ref="/etc/passwd"),
+    lambda report: _about(report, ref="org/one@main"),
+    lambda report: _about(report, commit="main"),
+    lambda report: report | {"id": "../" * 20},
+    lambda report: report | {"analysis_version": 10**9},
+    lambda report: report | {"bytes_read": float("nan")},
+    lambda report: report | {"analyzer": "parents"},
+    lambda report: report | {"config_dtype": "hf_" + "a" * 30},
+    lambda report: report | {"more": 1},
+    lambda report: [report],
+    lambda report: report | {"config_dtype": "x" * limits.RESULT_BYTES},
+]
+CELLS: list[tuple[str, object]] = [
+    ("report", b"not compressed"),
+    ("report", zlib.compress(b"[" * 1_000_000)),
+    ("report", 7),
+    ("finished", "2999-01-01T00:00:00+00:00"),
+    ("finished", "9999-12-31T23:59:59-12:00"),
+    ("finished", "yesterday"),
+    ("finished", 7),
+    ("seconds", "long"),
+]
+
+
+def test_invalid_rows_are_refused_and_the_others_are_imported(scanned: Path, imported: Callable[[Path], Ended]) -> None:
+    ((packed,),) = journal(scanned, "SELECT report FROM outcomes WHERE key = 'org/one'")
+    report = json.loads(zlib.decompress(packed))
+
+    def add(number: int, text: bytes) -> None:
+        row = "INSERT INTO outcomes SELECT ?, ?, error, message, transient, digest, finished, seconds, worker FROM outcomes WHERE key = ?"
+        journal(scanned, row, f"row/{number}", zlib.compress(text, 1), "org/one")
+
+    texts = [json.dumps(change(report | {"id": f"{number:064x}"})) for number, change in enumerate(REPORTS)]
+    # Valid but for its length: no more than that of a result is unpacked.
+    texts.append(" " * limits.RESULT_BYTES + json.dumps(report | {"id": "f" * 64}))
+    texts += [json.dumps(report | {"id": f"{number + 100:064x}"}) for number in range(len(CELLS))]
+    for number, text in enumerate(texts):
+        add(number, text.encode())
+    for number, (column, value) in enumerate(CELLS, start=len(REPORTS) + 1):
+        journal(scanned, f"UPDATE outcomes SET {column} = ? WHERE key = ?", value, f"row/{number}")
+    ended = imported(scanned)
+    assert [line.split(":")[1] for line in ended.err.splitlines()] == [f' "row/{number}"' for number in range(len(texts))]
+    assert ended[:2] == (2, f"2 imported, 0 known, 4 skipped, {len(texts)} refused.\n")
+    with open_library(background=False) as library:
+        assert results(library).keys() == {"org/one", "org/two"}
+
+
+def test_a_folder_that_is_not_of_a_scan_is_refused(tmp_path: Path, scanned: Path, imported: Callable[[Path], Ended]) -> None:
+    for folder in (tmp_path, tmp_path / "none", scanned / "scan.sqlite", Path("x" * 5000)):
+        ended = imported(folder)
+        assert (ended.status, ended.out) == (2, "") and "is not the folder of a scan" in ended.err and ended.err.count("\n") == 1
+    (scanned / "scan.sqlite").write_bytes(b"x" * 1000)
+    assert imported(scanned) == (2, "", "error: The journal of the scan, scan.sqlite, is damaged: choose another folder.\n")
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_the_results_are_published_to_the_dataset(
+    scanned: Path, imported: Callable[[Path], Ended], hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MANTISSA_DATASET", DATASET)
+    monkeypatch.setenv("MANTISSA_TOKEN", TOKEN)
+    ended = imported(scanned)
+    assert ended == (0, "2 imported, 0 known, 4 skipped, 0 refused.\n", f"published: {DATASET} is up to date\n")
+    files = hub.files(DATASET, kind="dataset")
+    assert sum(path.startswith("reports/") for path in files) == 2 and TOKEN.encode() not in b"".join(files.values())
+    monkeypatch.setenv("MANTISSA_DATA", str(scanned.parent / "elsewhere"))
+    with open_library(background=False) as library:
+        library.publish()
+        assert results(library).keys() == {"org/one", "org/two"}

@@ -47,7 +47,7 @@ def log_axis(low: float, high: float) -> dict[str, object]:
     return {"type": "log", "range": [low, high], "exponentformat": "power", "tickangle": 0, **ticks}
 
 
-def legend(figure: go.Figure, toggle: bool = True) -> go.Figure:
+def legend(figure: go.Figure) -> go.Figure:
     """Add a legend at the bottom if several traces have a name; a click hides or shows a trace.
 
     Plotly reserves the lines that it needs on this screen, below the axis and its title.

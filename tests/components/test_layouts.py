@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
 import plotly.graph_objects as go
@@ -24,7 +23,7 @@ PAGES = [analyzer.name for analyzer in with_pages()]
 
 
 def module(name: str) -> Any:
-    return import_module(f"components.analyses.{name}.layout")
+    return ANALYZERS[name].component("layout")
 
 
 @cache

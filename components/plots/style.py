@@ -73,7 +73,7 @@ def above(figure: go.Figure, name: str) -> None:
 
 def level(figure: go.Figure, y: float, name: str, height: float | None = None) -> None:
     """Draw a horizontal line at ``y`` across the figure, with its name. height: position of the label if it is not y (log axes)."""
-    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT, layer="between")
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT)
     label(figure, name, xref="paper", x=1, xanchor="right", y=y if height is None else height, yanchor="bottom")
 
 

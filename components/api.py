@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import gradio as gr
-from gradio.events import api
+from gradio import api  # type: ignore[attr-defined]  # public, as gr.api
 from pydantic import BaseModel, ValidationError
 
 from analyzers import ANALYZERS, Analyzer
@@ -22,6 +22,7 @@ from components import store
 from components.errors import one_sentence
 from components.identity import access_of, visitor_of
 from components.library import model_id
+from components.result.layout import layout_of
 from components.run import Visitor, run
 
 _SHORT = "Answer with headline, advice, tiles, notes and address only, which is enough for most questions: agents, set this."
@@ -46,7 +47,7 @@ def short(report: Report, address: str) -> dict[str, Any]:
         "id": report.id,
         "headline": report.headline,
         "advice": report.advice.text,
-        "tiles": [tile.model_dump() for tile in report.tiles()],
+        "tiles": [tile.model_dump() for tile in layout_of(report).tiles(report)],
         "notes": [note.text for note in report.notes],
         "address": address,
     }

@@ -26,6 +26,7 @@ _MOST, _LONGEST = max(limits.TRAJECTORY, limits.CANDIDATES) + 1, limits.FILTER_L
 _LONGEST_TEXT = limits.REQUEST_BYTES
 # Keys of addresses that are no fields: a commit, and the result alone.
 _OTHER_KEYS = ("revision", "embed", "id")
+_MODEL, _MODELS = "Model: org/name or org/name@revision, or a sample", "Models: org/name or org/name@revision, one a line"
 _MISSING = "Type or paste a model id, such as org/name or org/name@revision, or pick one of the examples."
 
 
@@ -73,28 +74,25 @@ def _widget(request: type[BaseModel], name: str, explained: bool = True) -> Any:
     """
     field, option = request.model_fields[name], option_of(request, name)
     default, values = field.default, choices(request, name)
-    said = {"label": option.label or label(name), "elem_id": f"field-{name.replace('_', '-')}"}
+    said: dict[str, Any] = {"label": option.label or label(name), "elem_id": f"field-{name.replace('_', '-')}"}
     if is_subject(request, name):
-        lines = (
-            {"lines": 2, "max_lines": 8, "placeholder": "org/name, one a line"} if is_list(request, name) else {"max_lines": 1, "placeholder": "org/name"}
-        )
-        said["label"] = option.label or ("Models: org/name or org/name@revision, one a line" if is_list(request, name) else _MODEL)
-        return gr.Textbox(**lines, elem_classes="reference", scale=4, max_length=limits.REQUEST_BYTES, **said)
+        several = is_list(request, name)
+        said |= {"lines": 2, "max_lines": 8} if several else {"max_lines": 1}
+        said |= {"label": option.label or (_MODELS if several else _MODEL), "placeholder": "org/name"}
+        return gr.Textbox(elem_classes="reference", scale=4, max_length=limits.REQUEST_BYTES, **said)
     said["info"] = (field.description if option.info is None else option.info) or None if explained else None
     if isinstance(default, bool):
         return gr.Checkbox(default, **said)
     labelled = list(zip(option.names or values, values, strict=True))
     if is_list(request, name) and (values or option.suggested):
-        offers = labelled or list(option.suggested)
+        offers: list[Any] = labelled or list(option.suggested)
         return gr.Dropdown(offers, value=list(default), multiselect=True, allow_custom_value=not values, **said)
     if values:
         return (gr.Dropdown if option.dropdown else gr.Radio)(labelled, value=default, **said)
     shown = "" if default in (None, ()) else written(default)
-    several = {"lines": 4, "max_lines": 12, "max_length": _LONGEST_TEXT} if option.parse is not None or option.lines else {}
-    return gr.Textbox(placeholder=shown if option.example is None else option.example, **several, **said)
-
-
-_MODEL = "Model: org/name or org/name@revision, or a sample"
+    if option.parse is not None or option.lines:
+        said |= {"lines": 4, "max_lines": 12, "max_length": _LONGEST_TEXT}
+    return gr.Textbox(placeholder=shown if option.example is None else option.example, **said)
 
 
 def label(name: str) -> str:
@@ -139,7 +137,7 @@ def _subject(kind: type[BaseModel], name: str, text: str) -> Any:
     most = _MOST if several else 1
     if len(text) > most * (limits.REFERENCE_LENGTH + 2):
         raise InvalidRequest(f"{len(text):,} characters are more than a model id has: paste the id only.")
-    named = list(dict.fromkeys(split(text)))
+    named = list(dict.fromkeys(split(text))) or [text.strip()] * bool(text.strip())  # the request says what is wrong with it
     if not named and kind.model_fields[name].is_required():
         raise InvalidRequest(_MISSING)
     if several:

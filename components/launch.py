@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -47,6 +48,7 @@ PROXIES = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 
 def build() -> gr.Blocks:
     """Build all pages and endpoints, without serving them."""
+    app: gr.Blocks
     with gr.Blocks(title="Mantissa", analytics_enabled=False) as app:
         first, *others = with_pages()
         build_page(first, app)
@@ -60,6 +62,7 @@ def build() -> gr.Blocks:
 def site() -> FastAPI:
     """Make the web application: our routes, then Gradio's pages."""
     outer = FastAPI(openapi_url=None, routes=list(routes()), exception_handlers={404: _not_found})
+    warnings.filterwarnings("ignore", "SSR mode is not supported")  # a warning about an option that is off
     blocks = build().queue(max_size=16 * limits.QUEUE, default_concurrency_limit=4 * limits.JOBS)
     gr.mount_gradio_app(
         outer,

@@ -99,8 +99,8 @@ async def run(request: Request, visitor: Visitor, again: bool = False) -> AsyncI
     """Analyze ``request`` within the limits of the app: yields progress, then the result.
 
     A stored report is not computed again unless ``again``. A computed report is stored if everything it names is public. Raises
-    LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for more than ``WEB_MODEL_WORK`` of running a
-    model, after ``JOB_SECONDS``, and the analyzer's own errors.
+    LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for more than ``WEB_MODEL_WORK`` of running
+    a model, after ``JOB_SECONDS``, and the analyzer's own errors.
     """
     pinned: Any = None
     async for item in _in_thread(lambda: store.resolve(request), "Finding the model"):

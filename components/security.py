@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from analyzers.core import limits
@@ -39,7 +39,8 @@ _ADDRESSES = (b"x-gradio-server", b"x-forwarded-host")
 # Gradio's pages contain their configuration as a script and compile the scripts of components: both must be allowed. Nothing is loaded from
 # or sent to other sites. Labels are added with a login: only the Hub may frame pages.
 _POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; "
     "font-src 'self' data:; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; "
     "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://hf.co"
 )
@@ -80,6 +81,7 @@ class Security:
         except Exception as error:
             if begun:
                 raise
+            answer: Response
             if isinstance(error, HTTPException):
                 answer = JSONResponse({"detail": error.detail}, error.status_code, {"Connection": "close"})
             else:

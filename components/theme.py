@@ -74,7 +74,7 @@ def gradio_theme() -> "gr.themes.Base":
     )
     modes = (("", LIGHT), ("_dark", DARK))
     tokens = {f"{name}{mode}": colours[colour] for colour, names in _TOKENS.items() for name in names.split() for mode, colours in modes}
-    return theme.set(**tokens, block_shadow="none", block_title_text_size="13px", input_shadow_focus="none")
+    return theme.set(**tokens, block_shadow="none", input_border_width="1px", block_title_text_size="13px", input_shadow_focus="none")
 
 
 def _rules(name: str) -> str:

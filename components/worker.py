@@ -21,7 +21,6 @@ from analyzers import analyzer_of
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import LimitExceeded, MantissaError
-from analyzers.core.progress_bar import COMPILING
 from analyzers.core.request import Progress, Request
 from components.errors import is_exhausted, log_unexpected
 
@@ -30,19 +29,18 @@ _STEP_SECONDS = 0.7  # A run yields at least this often, since Gradio notices at
 # Stack of each thread. Unused stack counts as memory too: with the system's 8 MB, a hundred reads of the Hub would exceed the limit.
 _STACK_BYTES = 512 << 10
 _ATTEMPTS = 3  # A dead fork server may be noticed only at the next start.
-_TOO_MUCH_MEMORY = f"This analysis needs more than {limits.JOBS_MEMORY:,} bytes of memory (MANTISSA_JOBS_MEMORY): use the command line on a larger machine."
+_TOO_MUCH_MEMORY = (
+    f"This analysis needs more than {limits.JOBS_MEMORY:,} bytes of memory (MANTISSA_JOBS_MEMORY): use quick mode, or the command line "
+    "on a larger machine."
+)
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["components.preloaded_modules"])
-_ready = threading.Event()
 Work = Callable[..., Iterator[Any]]
 
 
 def start() -> None:
     """Start the fork server, and wait until it has imported everything, so that the first run need not."""
-    try:
-        _Process(runs_model=False).close()
-    finally:
-        _ready.set()
+    _Process(runs_model=False).close()
 
 
 async def run(request: Request, largest: int | None, access: Access) -> AsyncGenerator[Any, None]:
@@ -59,9 +57,9 @@ async def run_work(work: Work, arguments: tuple[Any, ...], runs_model: bool = Fa
     starting = asyncio.ensure_future(asyncio.to_thread(_forked, runs_model))
     try:
         while not (await asyncio.wait({starting}, timeout=_STEP_SECONDS))[0]:
-            yield Progress(done=0, total=0, unit="", note="Starting" if _ready.is_set() else f"Starting, {COMPILING}")
+            yield Progress(done=0, total=0, unit="", note="Starting")
     except BaseException:
-        starting.add_done_callback(lambda done: done.exception() or done.result().close())
+        starting.add_done_callback(_discard)
         raise
     process = starting.result()
     try:
@@ -69,6 +67,11 @@ async def run_work(work: Work, arguments: tuple[Any, ...], runs_model: bool = Fa
             yield item
     finally:
         process.close()
+
+
+def _discard(starting: "asyncio.Future[_Process]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()
 
 
 def analysis(request: Request, largest: int | None, access: Access) -> Iterator[Any]:

@@ -11,11 +11,12 @@ from analyzers.check.loads import applies, judge
 from analyzers.check.loads_files import training_state
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, NOT_OF_ADAPTERS, NOT_OF_MERGED, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import INDEX, RULES, Facts, file_rules
-from analyzers.check.words import UNJUDGED, WORDS
+from analyzers.check.words import KINDS, STATES, UNJUDGED, WORDS, kind
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import MantissaError, UnsupportedWeights
+from analyzers.core.formatting import plural
 from analyzers.core.notes import Advice, Note
 from analyzers.core.report import Timing, check_size, content_id, environment, needs_the_whole
 from analyzers.core.request import Progress
@@ -32,6 +33,9 @@ from analyzers.update_sparsity import analyze as analyze_sparsity
 _STATED = 4
 # Notes of an open checkpoint that findings repeat.
 _IN_FINDINGS = {*INDEX, "nested"}
+# Rules whose findings contradict the configuration, the card or the base, and those of an adapter that cannot be applied to its base.
+_CLAIMS = frozenset({"config-dtype", "base-mismatch", "unchanged", "missing", "misshapen", "replaced"})
+_UNFIT = frozenset({"adapter-upload", "adapter-config", "adapter-base", "adapter-unmatched"})
 
 
 def analyze(request: CheckRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | CheckReport]:
@@ -101,14 +105,44 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
 
 
 def _answer(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Sequence[Coverage], loading_judged: bool) -> Note:
-    """Count the findings, by the gravest level; "nothing-found" needs all weights, and loading judged in full."""
+    """Say whether it loads, and name the findings, the gravest first; "nothing-found" needs all weights, and loading judged in full."""
+    state = _state(findings, coverage, loading_judged, is_adapter_alone(checkpoint))
     if findings:
-        level = findings[0].level
-        errors, warnings, remarks = (sum(each.level == level for each in findings) for level in LEVELS[::-1])
-        code = {"error": "errors", "warning": "warnings", "info": "remarks"}[level]
-        return WORDS.note(code, errors=errors, warnings=warnings, remarks=remarks, first=findings[0].title)
-    code = needs_the_whole("nothing-found" if loading_judged else "nothing-unjudged", coverage, "nothing-in-part")
-    return WORDS.note(code, tensors=len(checkpoint.tensors), bytes=checkpoint.nbytes)
+        note = _found(findings)
+    else:
+        code = needs_the_whole("nothing-found" if loading_judged else "nothing-unjudged", coverage, "nothing-in-part")
+        note = WORDS.note(code, tensors=len(checkpoint.tensors), bytes=checkpoint.nbytes)
+    return note.model_copy(update={"values": {**note.values, "state": state}, "text": f"{STATES.text(state, {})} {note.text}".lstrip()})
+
+
+def _found(findings: Sequence[Finding]) -> Note:
+    """Count the findings of each level, and name the kinds of the gravest."""
+    nouns = {"error": "error", "warning": "warning", "info": "remark"}
+    numbers = {level: sum(each.level == level for each in findings) for level in LEVELS[::-1]}
+    kinds = list(dict.fromkeys(map(kind, findings)))
+    more = [f"{len(kinds) - KINDS} more"] * (len(kinds) > KINDS)
+    return WORDS.note(
+        f"{nouns[findings[0].level]}s",
+        errors=numbers["error"],
+        warnings=numbers["warning"],
+        remarks=numbers["info"],
+        found=tuple(plural(number, nouns[level]) for level, number in numbers.items() if number),
+        kinds=(*kinds[:KINDS], *more),
+    )
+
+
+def _state(findings: Sequence[Finding], coverage: Sequence[Coverage], judged: bool, adapter: bool) -> str:
+    """Return the code of `STATES`. A model is what it claims if no finding contradicts its configuration, its card or its base."""
+    errors = {each.rule for each in findings if each.level == "error"}
+    if not judged:
+        return "unjudged"
+    if adapter:
+        return "does-not-fit" if errors & _UNFIT else "fits"
+    if errors & {"loads", "empty"}:
+        return "does-not-load"
+    grave = {each.rule for each in findings if each.level != "info"}
+    claimed = not errors and not grave & _CLAIMS and all(each.whole for each in coverage)
+    return "as-claimed" if claimed else "loads"
 
 
 def _advice(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Sequence[Coverage], loading_judged: bool) -> Advice:

@@ -13,7 +13,7 @@ from analyzers.core.request import PASTED, Reference, Request
 from analyzers.core.rows import Shown, columns
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 11
+ANALYSIS_VERSION = 12
 # Tensors that a finding names for people
 _NAMED = 3
 
@@ -135,7 +135,16 @@ class CheckReport(Report):
             (*columns(Finding), Column("told", "Finding", cell=_told, only="people")),
             title="Findings",
         ),
-        Table("rules", _rules, (Column("rule", "Rule"), Column("outcome", "Found"), Column("about", "Looks for")), title="Rules"),
+        Table(
+            "rules",
+            _rules,
+            (
+                Column("rule", "Rule"),
+                Column("outcome", "Found", help="The gravest level that the rule found, or why it was not applied."),
+                Column("about", "Looks for"),
+            ),
+            title="Rules",
+        ),
     )
 
     analyzer: Literal["check"] = "check"

@@ -163,12 +163,17 @@ def config_dtype(facts: Facts) -> Iterator[Finding]:
 
 def untouched(facts: Facts) -> Iterator[Finding]:
     """Find norms at their initial value and constant tensors, which training may never have changed. Biases at zero are normal."""
-    rows = [row for row in facts.report.untouched if row.value and not row.name.endswith("bias")]
-    if rows:
-        values = tuple(map(magnitude, sorted({row.value for row in rows})[:3]))
-        constant = sum(row.share == 1 for row in rows)
-        names = [row.name for row in rows]
-        yield finding("untouched", "warning", "maybe-never-trained", names, tensors=len(rows), values=values, constant=constant)
+    every = [row for row in facts.report.untouched if row.value and not row.name.endswith("bias")]
+    kinds = {
+        "norms-never-changed": [row for row in every if row.share == 1 and row.role == "norm"],
+        "norms-mostly-unchanged": [row for row in every if row.share < 1],
+        "tensors-never-changed": [row for row in every if row.share == 1 and row.role != "norm"],
+    }
+    for code, rows in kinds.items():
+        if rows:
+            values = tuple(map(magnitude, sorted({row.value for row in rows})[:3]))
+            number = {code.partition("-")[0]: len(rows)}
+            yield finding("untouched", "warning", code, [row.name for row in rows], values=values, **number)
 
 
 def zero_tensor(facts: Facts) -> Iterator[Finding]:

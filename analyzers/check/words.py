@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.check.report import Finding, Level
 from analyzers.core import limits
-from analyzers.core.formatting import NOTHING, count, share, size
+from analyzers.core.formatting import NOTHING, count, plural, share, size
 from analyzers.core.notes import Tile, Value
 from analyzers.core.words import Words
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FRONT = "findings"
 _INDEX = "such as {name:name}: transformers loads all tensors of the files, other loaders fail or miss some. Save the model again."
 _COPIES = "{tensors:#tensor} with the bytes of another, {bytes:count} bytes: "
+_FROZEN = ": frozen, or updates too small for bf16 were lost. Train them with fp32 master weights."
 _SHAPES = "{tensors:#tensor}, such as {name:name} with {shape:shape} instead of {expected:shape}. "
 _MODULES = "{unmatched:count} of {modules:#module} ({share:share}), such as {name:name} on {base}: {why}. "
 FINDINGS = {
@@ -32,10 +33,9 @@ FINDINGS = {
         "transformers stores each layer: nothing needs to change if that was intended."
     ),
     "config-states-another-dtype": "config.json says {stated}, and most parameters are stored as {stored}. Correct one of the two.",
-    "maybe-never-trained": (
-        "{tensors:#tensor} with at least half of the entries at exactly {values:list}, {constant:count} of them constant: frozen, or "
-        "updates too small for bf16 were lost. Train them with fp32 master weights."
-    ),
+    "norms-never-changed": "{norms:#norm} with every entry at exactly {values:list}" + _FROZEN,
+    "norms-mostly-unchanged": "{norms:#norm} with at least half of the entries at exactly {values:list}" + _FROZEN,
+    "tensors-never-changed": "{tensors:#tensor} with every entry at exactly {values:list}" + _FROZEN,
     "tensors-of-zeros": "{tensors:#tensor} of nothing but zeros: never trained, not in use, or lost in a conversion.",
     "infinite-in-fp16": "{weights:#weight}, and config.json states {stated}: run it in bf16 or fp32.",
     "rows-never-trained": "{rows:#row} exact in a narrower format, in tensors that are not, as of tokens that never occurred in training.",
@@ -106,22 +106,38 @@ FINDINGS = {
 """Template of each finding, by its code, which as words is the title: what was found, in numbers, then the remedy."""
 UNJUDGED = frozenset({"loading-not-judged", "attention-not-tried", "fit-not-judged", "names-not-judged"})
 """Codes of notes on what was not judged of loading, or of how an adapter fits its base."""
-_FIRST = " First: {first}."
+STATES = Words(
+    {
+        "as-claimed": "It loads and is what it claims.",
+        "loads": "It loads.",
+        "does-not-load": "It does not load as it is.",
+        "fits": "It fits its base.",
+        "does-not-fit": "It does not fit its base.",
+        "unjudged": "",
+    }
+)
+"""What transformers, or for an adapter peft, makes of it; an answer begins with it."""
+KINDS = 3  # most kinds of findings that an answer names
+_UNITS = {"tensors": "tensor", "norms": "norm", "files": "file", "rows": "row", "weights": "weight", "modules": "module", "layers": "layer"}
+_COUNTED = ("tensors", "files", "modules")
+_AT_FAULT = ("unmatched", "lost", "empty")  # values that count those at fault, if not all are
+_PARTICIPLES = ("stored ", "infinite ")  # beginnings of titles that a number and a noun can precede
+_FOUND = "{found:list}: {kinds:list}."
 WORDS = Words(
     {
         # the answer, by the gravest level
-        "errors": "{errors:#error}, {warnings:#warning}." + _FIRST,
-        "warnings": "{warnings:#warning}, no error found." + _FIRST,
-        "remarks": "{remarks:#remark}, no error or warning found." + _FIRST,
+        "errors": _FOUND,
+        "warnings": _FOUND,
+        "remarks": _FOUND,
         "nothing-found": "Nothing found in {tensors:#tensor}, {bytes:size}.",
-        "nothing-in-part": "Nothing found in what was read or compared, which is not all.",
+        "nothing-in-part": "Nothing found in what was read or compared.",
         "nothing-unjudged": "Nothing found in {tensors:#tensor}, {bytes:size}; how it loads was not judged in full.",
         # advice
         "fix-errors": "Fix the errors before anyone loads this checkpoint; each finding says how.",
         "shrink": "Save it with mantissa shrink: {bytes:size} less, and no value changes.",
-        "heed-warnings": "Read each warning before you publish it: it says what to do.",
+        "heed-warnings": "Mend what the warnings name before you publish it; each says how.",
         "try-loading": "Load it before you rely on it: a note says what was not judged.",
-        "look-further": "Look at what was not read or compared before you rely on it; nothing needs to change in the rest.",
+        "look-further": "Look at what was not read or compared before you rely on it; in the rest nothing needs to change.",
         "nothing-to-change": "Nothing needs to change.",
         # what was not judged
         "loading-not-judged": "Whether transformers loads it was not judged: {why}",
@@ -156,6 +172,19 @@ def finding(rule: str, level: Level, code: str, names: Sequence[str] = (), savin
     )
 
 
+def kind(found: Finding) -> str:
+    """Name what a finding is, with the number of what is at fault: ``8 norms never changed``, ``index incomplete (3 tensors)``."""
+    kind_of = found.code.replace("-", " ")
+    for name, value in found.values.items():
+        if name in _UNITS and type(value) is int:
+            at_fault = next((found.values[each] for each in _AT_FAULT if each in found.values), value)
+            number, rest = plural(int(str(at_fault)), _UNITS[name]), kind_of.removeprefix(name)
+            if rest != kind_of or kind_of.startswith(_PARTICIPLES):
+                return f"{number} {rest.strip()}"
+            return f"{kind_of} ({number})" if name in _COUNTED else kind_of
+    return kind_of
+
+
 def tiles(report: "CheckReport") -> list[Tile]:
     """Return the findings of each level, and the bytes that could be saved."""
     saved, stored = report.saving_bytes, report.checkpoint.bytes
@@ -163,10 +192,10 @@ def tiles(report: "CheckReport") -> list[Tile]:
     levels: list[tuple[str, Level]] = [("Errors", "error"), ("Warnings", "warning"), ("For information", "info")]
     return [
         *(Tile(label=label, value=count(report.count(level)), kind="fact", detail=_titles(report, level)) for label, level in levels),
-        Tile(label="Could be saved", value=size(saved), kind="proof" if saved else "fact", detail=of),
+        *([Tile(label="Could be saved", value=size(saved), kind="proof", detail=of)] if saved else []),
     ]
 
 
 def _titles(report: "CheckReport", level: Level) -> str:
     titles = dict.fromkeys(each.title for each in report.findings if each.level == level)
-    return f"{'; '.join(titles) or 'None found'}."
+    return f"{'; '.join(titles)}." if titles else ""

@@ -336,14 +336,16 @@ def _direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"]
 
 def _answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
     """Return the answer of parents, with the share of the weights that changed where that says more than a distance."""
-    if sparsity is None or sparsity.update_fraction is None or parents.answer.code != "derived":
+    code = parents.answer.code
+    if sparsity is None or sparsity.update_fraction is None or code not in ("derived", "similar"):
         return parents.answer
     fraction, of_sparsity = sparsity.update_fraction, sparsity.interval
     changed: float | Interval = fraction
     if of_sparsity is not None:
         changed = Interval(estimate=fraction, low=1 - of_sparsity.high, high=1 - of_sparsity.low)
-    base, *_ = distinct_names([sparsity.base, *sparsity.tuned])
-    return WORDS.note("derived", **parents.answer.values | {"changed": changed, "values": sparsity.values_compared, "base": base})
+    base, *_, last = distinct_names([sparsity.base, *sparsity.tuned])
+    values = parents.answer.values | {"changed": changed, "values": sparsity.values_compared, "base": base, "last": last}
+    return WORDS.note("pair" if len(parents.candidates) == 1 else code, **values)
 
 
 def _advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:

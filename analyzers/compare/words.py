@@ -2,19 +2,25 @@
 
 from typing import TYPE_CHECKING
 
-from analyzers.core.formatting import share
+from analyzers.core.formatting import plural
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 from analyzers.parents.words import equal_values, relation
+from analyzers.update_sparsity.words import changed_in_bf16
 
 if TYPE_CHECKING:
     from analyzers.compare.report import CompareReport
+    from analyzers.update_sparsity.report import SparsityReport
 
 WORDS = Words(
     {
+        "pair": "One was trained from the other, or both from a common ancestor; {changed:share} of the weights changed in bf16.",
         "derived": (
-            "{model} is derived from {source}, or both come from a common ancestor: {changed:share} of {values:#value} differ from "
-            "{base} at bf16 resolution."
+            "{model} was trained from {source}, or both from a common ancestor; {changed:share} of the weights changed in bf16 since "
+            "{base}."
+        ),
+        "similar": (
+            "Checkpoints of one run, or trainings from one start; {changed:share} of the weights changed in bf16 from {base} to {last}."
         ),
         "other-models": "Compare {model} with other models of the same architecture.",
         "related-too": "Related too: {names:list}.",
@@ -26,17 +32,16 @@ WORDS = Words(
 
 
 def tiles(report: "CompareReport") -> list[Tile]:
-    """Return the relation, how much changed, how much is equal, and whether the weights show which model came first."""
-    return [relation(report.parents), _changed(report), equal_values(report.parents), *_direction(report)]
+    """Return the relation, how much changed (else how much is equal), and whether the weights show which model came first."""
+    counted = report.sparsity
+    changed = [_changed(counted)] if counted is not None and counted.update_fraction is not None else [equal_values(report.parents)]
+    return [relation(report.parents), *changed, *_direction(report)]
 
 
-def _changed(report: "CompareReport") -> Tile:
-    label, counted = "Changed at bf16 resolution", report.sparsity
-    if counted is None or counted.update_fraction is None:
-        return Tile(label=label, value="Not counted", kind="undecided")
-    kind = "estimate" if counted.sampled else "fact"
-    detail = f"From {counted.base.ref} to {counted.tuned[-1].ref}."
-    return Tile(label=label, value=share(counted.update_fraction), kind=kind, detail=detail)
+def _changed(counted: "SparsityReport") -> Tile:
+    label, value, kind, bounds = changed_in_bf16(counted)
+    detail = f"From {counted.base.ref} to {counted.tuned[-1].ref}, of {plural(counted.values_compared, 'weight')} compared.{bounds}"
+    return Tile(label=label, value=value, kind=kind, detail=detail)
 
 
 def _direction(report: "CompareReport") -> list[Tile]:

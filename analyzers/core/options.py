@@ -24,8 +24,8 @@ class Option:
     added: offered last, since endpoints are also called with parameters by position.
     metavar: placeholder of a text that the request itself parses; alias: another flag; off: help of ``--no-NAME``; more: ends ``--help``.
     label, info: of the widget (default: the name, the description); example: shown while the widget is empty (default: the default value);
-    names: labels of the choices; dropdown: draw the choices as a dropdown instead of a row of buttons; suggested: values that the widget of a
-    list of texts offers; lines: the text may have several lines.
+    names: labels of the choices; dropdown: draw the choices as a dropdown instead of a row of buttons; suggested: values that the widget of
+    a list of texts offers; lines: the text may have several lines.
     parse, write: read the field from a text of several lines, and write it, where it is neither a text nor a number; word: stands for such
     a value in a command; each: the flag of one value, for a list whose values may have commas.
     """

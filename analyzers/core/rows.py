@@ -18,8 +18,8 @@ _PLAIN = (bool, int, float, str)
 class Shown:
     """How people read a field of a row, in its ``Annotated``; a field without one is only in files.
 
-    title: heading; form: a name in `words.FORMATS` or ``#noun``, or a function that writes the value; help: what the column means; width:
-    pixels in a sortable table of the page, by default those of the title.
+    title: heading; form: a name in `words.FORMATS` or ``#noun``, or a function that writes the value; help: what the title means, in a
+    sentence; width: pixels in a sortable table of the page, by default those of the title.
     """
 
     title: str
@@ -62,10 +62,10 @@ def _columns(row: type[Any], path: str) -> Iterator[Column]:
         if inner is not None:
             if shown is not None:  # people see it in one cell, files have its fields
                 yield Column(
-                    value.replace(".", "_"), shown.title, cell=_cell(value, shown.form), width=shown.width, help=shown.help, only="people"
+                    value.replace(".", "_"), shown.title, cell=_cell(value, shown.form), width=shown.width, only="people", help=shown.help
                 )
             each = _columns(inner, f"{value}.")
-            yield from each if shown is None else (replace(column, title="") for column in each)
+            yield from each if shown is None else (replace(column, title="", help="") for column in each)
             continue
         key = value.replace(".", "_")
         if shown is None:

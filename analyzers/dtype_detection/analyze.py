@@ -263,7 +263,7 @@ class Inspection:
             intervals=estimates,
             lineage=lineage,
             training=infer_training(
-                _label(checkpoint.ref), base, (checkpoint.config or {}).get("model_type"), [t.name for t in chosen.floats]
+                _label(checkpoint.ref), base, (checkpoint.config or {}).get("model_type"), [t.name for t in chosen.floats], lineage
             ),
             fp16_risk=fp16_risk(whole.counts, whole.tallies.nonzero, undecoded_share(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from analyzers.core.coverage import Coverage
 from analyzers.core.formatting import share
-from analyzers.core.notes import Advice, Note, Value
+from analyzers.core.notes import Advice, Note
 from analyzers.core.report import needs_the_whole
 from analyzers.core.tensor_words import format_name
-from analyzers.dtype_detection.report import TORCH, VERDICT_WORDS, Facts
-from analyzers.dtype_detection.words import WORDS
+from analyzers.dtype_detection.report import TORCH, VERDICT_WORDS, Facts, Training
+from analyzers.dtype_detection.words import TRAINED, WORDS
 from analyzers.grids import describe
 
 # Most grids, and most histories, that a sentence names
@@ -16,12 +16,27 @@ _NAMED = 3
 
 
 def answer(facts: Facts) -> Note:
-    """Return what is wrong with the weights, or else what the bits prove."""
-    counts, lineage, values = facts.counts, facts.lineage, facts.values_read
+    """Return what is wrong with the weights, or else what the bits prove, then the training precision by a label or by inference."""
+    counts, values = facts.counts, facts.values_read
     if counts.nan or counts.inf:
         return WORDS.note("broken", weights=counts.nan + counts.inf, nan=counts.nan, infinite=counts.inf, values=values)
     if counts.fp16_overflow:
-        return WORDS.note("overflow", weights=counts.fp16_overflow, values=values, largest=facts.extremes.abs_max)
+        extremes = facts.extremes
+        return WORDS.note("overflow", weights=counts.fp16_overflow, values=values, largest=extremes.abs_max, name=extremes.abs_max_in)
+    return _with_training(_proof(facts), facts.training)
+
+
+def _with_training(proof: Note, training: Training) -> Note:
+    """Return what is proven, followed by the training precision if a label or a relative tells it."""
+    if training.verdict == "undecided":
+        return proof
+    trained = {"trained": training.verdict, "basis": training.basis, "source": training.source, "relative": training.nearest}
+    return proof.model_copy(update={"values": {**proof.values, **trained}, "text": f"{proof.text} {TRAINED.text(training.basis, trained)}"})
+
+
+def _proof(facts: Facts) -> Note:
+    """Return what the bits prove, or that they prove nothing."""
+    lineage = facts.lineage
     if any(grid.proven for grid in facts.grids):
         return _on_grid(facts, "on-grid")
     if lineage.verdict == "mixed":
@@ -37,19 +52,12 @@ def answer(facts: Facts) -> Note:
 
 
 def _nothing_proven(facts: Facts) -> Note:
-    """Return what rules a narrower format out, or that nothing does; after the training precision, if that is known."""
-    lineage, values = facts.lineage, facts.values_read
-    known, label = "", dict[str, Value]()
-    if facts.training.basis == "label":
-        known, label = "-labelled", {"trained": facts.training.verdict, "source": facts.training.source or "label"}
+    """Return what rules a narrower format out, or that nothing does."""
+    lineage = facts.lineage
     if lineage.verdict == "native":
         test = facts.refutation
-        return WORDS.note(
-            f"native{known}", stored=lineage.stored, format=test.format, tested=test.tested, exceptions=test.exceptions, **label
-        )
-    if not lineage.evidence:
-        return WORDS.note("not-tested", stored=lineage.stored, values=values)
-    return WORDS.note(f"undecided{known}", stored=lineage.stored, values=values, **label)
+        return WORDS.note("native", stored=lineage.stored, format=test.format, tested=test.tested, exceptions=test.exceptions)
+    return WORDS.note("undecided" if lineage.evidence else "not-tested", stored=lineage.stored, values=facts.values_read)
 
 
 def _on_grid(facts: Facts, code: str) -> Note:
@@ -68,7 +76,9 @@ def _on_grid(facts: Facts, code: str) -> Note:
 
 def _mixed(facts: Facts) -> Note:
     lineage = facts.lineage
-    parts = sorted((part for part in lineage.parts if part.verdict != "undecided"), key=lambda part: -part.parameters)
+    parts = sorted(
+        (p for p in lineage.parts if p.verdict != "undecided"), key=lambda p: (p.verdict == "native", -p.parameters)
+    )  # proof first
     if [part.verdict for part in parts] == ["mixed"]:
         formats = tuple(map(format_name, lineage.passed_through))
         return WORDS.note("fossil-rows", rows=lineage.fossil_rows, tensors=parts[0].tensors, formats=formats)
@@ -106,8 +116,8 @@ def advice(facts: Facts, model: str, coverage: Sequence[Coverage]) -> Advice:
         return WORDS.advice(code, "precision", model, dtype=TORCH["bf16"])
     if facts.fp16_risk.level == "caution":
         nonzero = facts.values_read - counts.zero
-        zero, subnormal = counts.fp16_underflow / nonzero, counts.fp16_subnormal / nonzero
-        return WORDS.advice("avoid-fp16", "precision", model, zero=zero, subnormal=subnormal)
+        zero, inexact = counts.fp16_underflow / nonzero, counts.fp16_inexact_subnormal / nonzero
+        return WORDS.advice("avoid-fp16", "precision", model, zero=zero, inexact=inexact)
     if facts.fp16_risk.level == "fits" and lineage.stored != "F16":
         return WORDS.advice("measure-fp16", "precision", model, values=facts.values_read)
     return WORDS.advice("as-stored", "precision", model)

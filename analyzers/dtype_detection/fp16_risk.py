@@ -3,23 +3,24 @@
 from analyzers.dtype_detection.collect import Chosen
 from analyzers.dtype_detection.report import Counts, Fp16Risk, Risk, RiskLevel
 
-# One weight in ten thousand lost to zero, or one in a hundred at reduced precision, is worth mentioning.
+# One weight in ten thousand lost to zero, or one in a hundred rounded among the subnormals, is worth mentioning.
 _UNDERFLOW_SHARE = 1e-4
-_SUBNORMAL_SHARE = 1e-2
+_INEXACT_SHARE = 1e-2
 
 
 def fp16_risk(counts: Counts, nonzero: int, undecoded: float) -> Fp16Risk:
     """Judge the counts among ``nonzero`` finite nonzero values (in quick mode those read).
 
-    undecoded: share of the elements whose values are not decoded. The level is "overflow" if some weight becomes infinite, "broken" if
-    some is NaN or infinite already, "caution" if enough become zero or lose precision, "fits" otherwise; "unknown" if there is no weight to
-    judge or most are not decoded. Weights that fit say nothing about activations.
+    undecoded: share of the elements whose values are not decoded. The level is "overflow" if some weight becomes infinite, "broken" if some
+    is NaN or infinite already, "caution" if enough become zero or lose digits as subnormals, "fits" otherwise; "unknown" if there is no
+    weight to judge or most are not decoded. Weights that fit say nothing about activations.
     """
     found: dict[Risk, int | float] = {
         "undecoded": undecoded,
         "overflow": counts.fp16_overflow,
         "underflow": counts.fp16_underflow,
         "subnormal": counts.fp16_subnormal,
+        "inexact": counts.fp16_inexact_subnormal,
         "nan": counts.nan,
         "infinite": counts.inf,
         "nothing": not nonzero,
@@ -33,7 +34,7 @@ def fp16_risk(counts: Counts, nonzero: int, undecoded: float) -> Fp16Risk:
         level = "broken"
     elif undecoded > 0.5:
         level = "unknown"
-    elif counts.fp16_underflow > _UNDERFLOW_SHARE * nonzero or counts.fp16_subnormal > _SUBNORMAL_SHARE * nonzero:
+    elif counts.fp16_underflow > _UNDERFLOW_SHARE * nonzero or counts.fp16_inexact_subnormal > _INEXACT_SHARE * nonzero:
         level = "caution"
     return Fp16Risk(level=level, reasons=tuple(code for code, number in found.items() if number))
 

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from analyzers.checkpoints import DTYPE_BITS
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.core.columns import Column, Table
-from analyzers.core.formatting import power, share
+from analyzers.core.formatting import count, power, share, size
 from analyzers.core.options import Option
 from analyzers.core.records import Interval, Record
 from analyzers.core.report import CheckpointFacts, Report
@@ -37,7 +37,7 @@ Verdict = Literal[
     "undecided",
 ]
 VERDICT_WORDS: dict[Verdict, str] = {
-    "native": "nothing narrower",
+    "native": "with no narrower format",
     "upcast-from-bf16": "upcast from bf16",
     "upcast-from-fp16": "upcast from fp16",
     "upcast-from-fp32": "upcast from fp32",
@@ -74,14 +74,15 @@ RESULT_WORDS: dict[Result, str] = {
 }
 """Outcomes of a test in words."""
 RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
-Risk = Literal["overflow", "underflow", "subnormal", "nan", "infinite", "undecoded", "nothing"]
+Risk = Literal["overflow", "underflow", "subnormal", "inexact", "nan", "infinite", "undecoded", "nothing"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
 Basis = Literal["label", "family", "classifier", "none"]
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 12
+ANALYSIS_VERSION = 13
 
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
+_WIDTHS = {"fp32": 32, "bf16 or fp16": 16, "8 bits": 8, "4 bits": 4}
 BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
 
 
@@ -120,15 +121,17 @@ class Storage(Record):
     tensors: Annotated[int, Shown("Tensors", "count")]
     parameters: Annotated[int, Shown("Parameters", "count")]
     bytes: Annotated[int, Shown("Size", "size")]
-    computed: Annotated[bool, Shown("Computed by a merge", "yes")] = False
-    note: Annotated[str, Shown("Decoded from")] = ""
+    computed: Annotated[
+        bool, Shown("Computed by a merge", "yes", help="Whether the weights are stored nowhere, but computed from a base and an adapter.")
+    ] = False
+    note: Annotated[str, Shown("Decoded from", help="What is stored in place of plain floats, and was decoded.")] = ""
 
 
 class Extremes(Record):
     """Extremes over all selected parameters, of finite values only.
 
-    abs_min counts zeros; norms are Frobenius norms per tensor, without zero norms. exact: False in quick mode, in which magnitudes are
-    those of the sample and the norm of a partly read tensor is extrapolated.
+    abs_min counts zeros; abs_max_in: the tensor that holds abs_max; norms are Frobenius norms per tensor, without zero norms. exact: False
+    in quick mode, in which magnitudes are those of the sample and the norm of a partly read tensor is extrapolated.
     """
 
     abs_min: float | None
@@ -137,12 +140,14 @@ class Extremes(Record):
     norm_min: float | None
     norm_max: float | None
     exact: bool
+    abs_max_in: str | None = None
 
 
 class Counts(Record):
     """Counts among the values read.
 
-    fp16_overflow: finite, |x| >= 65520; fp16_underflow: 0 < |x| <= 2^-25; fp16_subnormal: between that and 2^-14.
+    fp16_overflow: finite, |x| >= 65520; fp16_underflow: 0 < |x| <= 2^-25; fp16_subnormal: between that and 2^-14; fp16_inexact_subnormal:
+    of these, those that are no multiple of 2^-24, so that fp16 rounds them to fewer than its 11 significant bits.
     """
 
     zero: int
@@ -151,6 +156,7 @@ class Counts(Record):
     fp16_overflow: int
     fp16_underflow: int
     fp16_subnormal: int
+    fp16_inexact_subnormal: int
 
 
 class Representable(Record):
@@ -181,13 +187,15 @@ class Evidence:
 
     __pydantic_config__ = Record.model_config
 
-    test: Annotated[str, Shown("Test", TEST_WORDS.__getitem__)]
+    test: Annotated[str, Shown("Test", TEST_WORDS.__getitem__, help="What passes the test; values that every format holds are not tested.")]
     format: str
     stored: Annotated[str, Shown("Stored", "dtype")]
-    tested: Annotated[int, Shown("Tested", "count")]
+    tested: Annotated[int, Shown("Tested", "count", help="Values that can tell, or runs and blocks of values.")]
     distinct: int
-    exceptions: Annotated[int, Shown("Exceptions", "count")]
-    log10_chance: Annotated[float, Shown("Odds by accident", _power_of_ten)]
+    exceptions: Annotated[int, Shown("Exceptions", "count", help="Those that fail; one refutes the format.")]
+    log10_chance: Annotated[
+        float, Shown("Odds by accident", _power_of_ten, help="Probability that as many different values pass by chance.")
+    ]
     result: Annotated[Result, Shown("Result", RESULT_WORDS.__getitem__)]
 
     @property
@@ -199,7 +207,9 @@ class Evidence:
 class Part(Record):
     """Tensors and parameters with one lineage verdict."""
 
-    verdict: Annotated[Verdict, Shown("History", VERDICT_WORDS.__getitem__)]
+    verdict: Annotated[
+        Verdict, Shown("History", VERDICT_WORDS.__getitem__, help="Formats that the stored values have provably passed through.")
+    ]
     tensors: Annotated[int, Shown("Tensors", "count")]
     parameters: Annotated[int, Shown("Parameters", "count")]
 
@@ -227,7 +237,8 @@ class Training(Record):
     verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "family": that
     of a labelled model of the same architecture with weights as large; "classifier": magnitudes, which rarely decide. source: a label's
     evidence, or where the labelled models are listed. nearest: the labelled model whose magnitudes are nearest, or of the same family;
-    distance: from it, in standard deviations; rule: what the rule of thumb on magnitudes says.
+    distance: from it, in standard deviations; rule: what the rule of thumb on magnitudes says. contradicted_by: the 16-bit format that the
+    weights have provably been in first, if ``nearest`` was trained in the other one, so that nothing is inferred.
     """
 
     verdict: str
@@ -238,6 +249,7 @@ class Training(Record):
     nearest_precision: str | None = None
     distance: float | None = None
     rule: str | None = None
+    contradicted_by: str | None = None
 
 
 class Fp16Risk(Record):
@@ -278,8 +290,8 @@ class Untouched(Record):
 
     name: Annotated[str, Shown("Name", "text", width=318)]
     role: Annotated[str, Shown("Role")]
-    value: Annotated[float, Shown("Value", "magnitude")]
-    share: Annotated[float, Shown("Share", "share")]
+    value: Annotated[float, Shown("Value", "magnitude", help="The constant, or the initial value of most entries.")]
+    share: Annotated[float, Shown("Share", "share", help="Share of the entries that stand at exactly this value.")]
 
 
 class Entropy(Record):
@@ -305,10 +317,15 @@ class QuantizationError(Record):
 
     format: Annotated[QuantizationFormat, Shown("Rounded to")]
     role: Annotated[str, Shown("Role")]
-    rms_rel: Annotated[float | None, Shown("Error", "share")]
-    sqnr_db: Annotated[float | None, Shown("SQNR, dB", "magnitude")]
-    exact: Annotated[float | None, Shown("Exact", "share")]
-    saturated: Annotated[float | None, Shown("Saturated", "share")]
+    rms_rel: Annotated[
+        float | None, Shown("Error", "share", help="Root mean square of the rounding errors, relative to that of the weights.")
+    ]
+    sqnr_db: Annotated[
+        float | None,
+        Shown("SQNR, dB", "magnitude", help="Signal to quantization noise ratio in decibels: an error of 10% is 20 dB, of 1% 40 dB."),
+    ]
+    exact: Annotated[float | None, Shown("Exact", "share", help="Share of the values that rounding leaves unchanged.")]
+    saturated: Annotated[float | None, Shown("Saturated", "share", help="Share of the values beyond the largest of the format.")]
 
 
 class QuantizationRow(QuantizationError):
@@ -326,7 +343,9 @@ class QuantizationRole(QuantizationError):
     """
 
     tensors: Annotated[int, Shown("Tensors", "count")]
-    low: Annotated[float | None, Shown("95% from", "share")] = None
+    low: Annotated[float | None, Shown("95% from", "share", help="95% interval of the error over all rows, estimated from those read.")] = (
+        None
+    )
     high: Annotated[float | None, Shown("to", "share")] = None
     blocks: int | None = None
 
@@ -334,7 +353,9 @@ class QuantizationRole(QuantizationError):
 class TensorLineage(Record):
     """Lineage of one tensor. grid: the finest scaled grid that explains its values, or some of them."""
 
-    verdict: Annotated[Verdict, Shown("History", VERDICT_WORDS.__getitem__, width=152)]
+    verdict: Annotated[
+        Verdict, Shown("History", VERDICT_WORDS.__getitem__, width=152, help="Formats that the stored values have provably passed through.")
+    ]
     passed_through: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     grid: TensorGrid | None = None
@@ -350,20 +371,24 @@ class Grid(Record):
     """
 
     format: Annotated[str, Shown("Grid", "format")]
-    group: Annotated[str, Shown("Values per scale")]
+    group: Annotated[str, Shown("Values per scale", help="Number of weights, or shape of the block, that share one scale.")]
     columns: bool
     stored: Annotated[str, Shown("Stored", "dtype")]
     tensors: Annotated[int, Shown("Tensors", "count")]
     parameters: Annotated[int, Shown("Parameters", "count")]
-    groups_tested: Annotated[int, Shown("Groups", "count")]
-    groups_on: Annotated[int, Shown("On the grid", "count")]
-    outliers: Annotated[int, Shown("Outliers", "count")]
+    groups_tested: Annotated[int, Shown("Groups", "count", help="Groups of weights with one scale each that were tested.")]
+    groups_on: Annotated[int, Shown("On the grid", "count", help="Groups in which one scale explains every value.")]
+    outliers: Annotated[int, Shown("Outliers", "count", help="Values set aside within groups on the grid.")]
     by_chance: float
     roles: Annotated[tuple[str, ...], Shown("Roles", "list")]
-    bits_needed: Annotated[float, Shown("Bits needed", "magnitude")]
-    redundant_bytes: Annotated[int, Shown("Redundant", "size")]
-    proven: Annotated[bool, Shown("Proven", "yes")]
-    least: Annotated[bool, Shown("Or more bits", "yes")] = False
+    bits_needed: Annotated[
+        float, Shown("Bits needed", "magnitude", help="Bits per weight with its share of the scale, if codes were stored.")
+    ]
+    redundant_bytes: Annotated[int, Shown("Redundant", "size", help="Bytes that storing codes and scales would save.")]
+    proven: Annotated[bool, Shown("Proven", "yes", help="Whether every group read lies on the grid.")]
+    least: Annotated[bool, Shown("Or more bits", "yes", help="Whether a grid with more bits or larger groups explains the values too.")] = (
+        False
+    )
 
 
 class TensorRow(Record):
@@ -379,11 +404,11 @@ class TensorRow(Record):
     role: Annotated[str, Shown("Role")]
     layer: int | None
     parameters: int
-    values_read: Annotated[int, Shown("Read", "count")]
+    values_read: Annotated[int, Shown("Read", "count", help="Values read, all of them in exact mode.")]
     lineage: TensorLineage
     fossil_rows: Annotated[int, Shown("Fossil rows", "count", "Rows that hold only values of a narrower format, unlike the others.")]
     abs_max: Annotated[float | None, Shown("Largest", "magnitude")]
-    norm: Annotated[float | None, Shown("Norm", "magnitude")]
+    norm: Annotated[float | None, Shown("Norm", "magnitude", help="Frobenius norm; scaled up if the tensor was read in part.")]
     abs_min_nonzero: Annotated[float | None, Shown("Smallest > 0", "magnitude")]
     abs_min: float | None
     zero: Annotated[int, Shown("Zeros", "count")]
@@ -392,6 +417,7 @@ class TensorRow(Record):
     fp16_overflow: int
     fp16_underflow: int
     fp16_subnormal: int
+    fp16_inexact_subnormal: int
     representable: Representable
 
 
@@ -404,7 +430,7 @@ class LayerRow(Record):
     parameters: Annotated[int, Shown("Parameters", "count")]
     abs_min_nonzero: Annotated[float | None, Shown("Smallest > 0", "magnitude")]
     abs_max: Annotated[float | None, Shown("Largest", "magnitude")]
-    rms: Annotated[float | None, Shown("RMS", "magnitude")]
+    rms: Annotated[float | None, Shown("RMS", "magnitude", help="Root mean square of the weights.")]
 
 
 class BufferRow(Record):
@@ -500,7 +526,12 @@ def _shares(report: Facts) -> Iterator[dict[str, Any]]:
 
 def _named_share(row: dict[str, Any]) -> str:
     name = row["share"].removeprefix("representable.")
-    others = {"zero": "zero", "fp16_underflow": "zero in fp16 only", "fp16_subnormal": "subnormal in fp16"}
+    others = {
+        "zero": "zero",
+        "fp16_underflow": "zero in fp16 only",
+        "fp16_subnormal": "subnormal in fp16",
+        "fp16_inexact_subnormal": "subnormal in fp16 and rounded there",
+    }
     return others.get(name) or f"exact in {format_name(name)}"
 
 
@@ -517,6 +548,12 @@ def _movable(report: Facts) -> Iterator[dict[str, Any]]:
 
 def _ignored(report: Facts) -> Iterator[dict[str, str]]:
     yield from ({"format": name, "module": module} for name, modules in report.quantization_ignore.items() for module in modules)
+
+
+def sizes_by_dtype(report: Facts) -> Iterator[dict[str, Any]]:
+    """Yield the size of the selected parameters in dtypes of each width: parameters x bits / 8 bytes, without scales."""
+    for name, bits in _WIDTHS.items():
+        yield {"dtype": name, "bits": bits, "bytes": report.selected_parameters * bits // 8}
 
 
 def step_name(step: float) -> str:
@@ -547,6 +584,16 @@ class DtypeReport(Facts, Report):
                 Column("interval", "95% interval", cell=_between, only="people"),
             ),
             title="Shares of the values",
+        ),
+        Table(
+            "sizes",
+            sizes_by_dtype,
+            (
+                Column("dtype", "Dtype"),
+                Column("bits", "Bits per weight", count),
+                Column("bytes", "Size", size, help="Parameters times bits; the scales of 8-bit and 4-bit formats come on top."),
+            ),
+            title="Size by dtype, computed from the number of parameters",
         ),
         Table("movable", _movable, _steps, title="Share of the weights that a step does not move"),
         Table(

@@ -20,7 +20,7 @@ from analyzers.numerics import BinGroups, BitHistogram, bins, sqrt_of
 FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 
 # Shares that quick mode estimates with an interval, in the order of `share_counts`
-SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal")
+SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal", "fp16_inexact_subnormal")
 
 
 class Tallies(NamedTuple):
@@ -34,6 +34,7 @@ class Tallies(NamedTuple):
     fp16_overflow: int = 0
     fp16_underflow: int = 0
     fp16_subnormal: int = 0
+    fp16_inexact_subnormal: int = 0
     fp16: int = 0
     bf16: int = 0
     tf32: int = 0
@@ -52,13 +53,14 @@ def _tallied(dtype: str) -> BinGroups:
     """Group the bins of ``dtype`` by the tallies that count them."""
     table = bins(dtype)
     masks = [np.ones_like(table.zero), table.finite_nonzero, table.zero, table.nan, table.inf, table.overflow, table.underflow]
-    return BinGroups.of([*masks, table.subnormal, *(table.exact[name] for name in FORMATS)])
+    subnormal = [table.subnormal, table.subnormal & ~table.exact["fp16_grid"]]
+    return BinGroups.of([*masks, *subnormal, *(table.exact[name] for name in FORMATS)])
 
 
 def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
     """Return (tested, positive) for each of ``SHARES``: representability among finite nonzero values, the rest among all."""
     tallies = Tallies.of(values)
-    tested = [tallies.nonzero] * len(FORMATS) + [tallies.values_read] * 3
+    tested = [tallies.nonzero] * len(FORMATS) + [tallies.values_read] * (len(SHARES) - len(FORMATS))
     return tested, [getattr(tallies, name.removeprefix("representable.")) for name in SHARES]
 
 
@@ -139,7 +141,9 @@ def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
     norms = [norm for part in parts if (norm := part.norm) != 0]
     known = [norm for norm in norms if norm is not None]
     whole = summed(parts)
+    largest = max((r for r in results if r.statistics.abs_max is not None), key=lambda r: r.statistics.abs_max or 0.0, default=None)
     return Extremes(
+        abs_max_in=largest.tensor.name if largest is not None else None,
         abs_min=whole.abs_min,
         abs_min_nonzero=whole.abs_min_nonzero,
         abs_max=whole.abs_max,

@@ -6,22 +6,27 @@ this is kept apart from lineage, from which nothing is inferred.
 
 from collections.abc import Iterable
 
+from analyzers.core.tensor_words import dtype_name
 from analyzers.dtype_detection.classifier import fitted, magnitudes_of
 from analyzers.dtype_detection.labelled_models import PRECISIONS, Label, precision_of
-from analyzers.dtype_detection.report import Extremes, Training
+from analyzers.dtype_detection.report import Extremes, Lineage, Training
 from analyzers.dtype_detection.rule_of_thumb import rule
 from analyzers.dtype_detection.similar_models import confidence, similar_model
+
+_HALVES = ("bf16", "fp16")
 
 SOURCE = "stas00/ml-ways"
 """The repository of the labelled models and of the rule of thumb."""
 
 
-def infer_training(label: Label | None, base: Extremes, model_type: object = None, names: Iterable[str] = ()) -> Training:
+def infer_training(
+    label: Label | None, base: Extremes, model_type: object = None, names: Iterable[str] = (), lineage: Lineage | None = None
+) -> Training:
     """Infer from a label, else from a labelled model of the same architecture, else from the classifier: the first that applies.
 
     base: extremes of the base model (no LM head, no buffers), as in the reference table. model_type: from config.json, untrusted; names: of
     tensors. Without a claim the verdict is "undecided", with no probabilities: every kind of training can be saved in any format, so
-    the format of a copy is no answer.
+    the format of a copy is no answer. lineage: weights that were first in one 16-bit format are not inferred to be trained in the other.
     """
     if label is not None:
         precision = precision_of(label.precision)
@@ -31,7 +36,7 @@ def infer_training(label: Label | None, base: Extremes, model_type: object = Non
         return Training(verdict="undecided", probabilities={}, basis="none")
     known = similar_model(model_type, names, magnitudes)
     if known is not None:
-        return Training(
+        relative = Training(
             verdict=known.precision,
             probabilities=_mostly(known.precision, confidence()),
             basis="family",
@@ -39,8 +44,9 @@ def infer_training(label: Label | None, base: Extremes, model_type: object = Non
             nearest=known.model,
             nearest_precision=known.precision,
         )
+        return _unless_contradicted(relative, lineage)
     found = fitted().classifier.estimate(magnitudes)
-    return Training(
+    inferred = Training(
         verdict=found.verdict,
         probabilities=found.probabilities if found.verdict != "undecided" else {},
         basis="classifier",
@@ -50,6 +56,17 @@ def infer_training(label: Label | None, base: Extremes, model_type: object = Non
         distance=found.distance,
         rule=rule(base.abs_max, base.norm_max),
     )
+    return _unless_contradicted(inferred, lineage)
+
+
+def _unless_contradicted(training: Training, lineage: Lineage | None) -> Training:
+    """Return the inference, or that nothing is inferred where the weights were first in another 16-bit format."""
+    formats = (*lineage.passed_through, dtype_name(lineage.stored)) if lineage is not None else ()
+    first = next((name for name in formats if name in _HALVES), None)
+    guesses = {training.verdict, training.nearest_precision}.intersection(_HALVES)
+    if first is None or guesses <= {first}:
+        return training
+    return training.model_copy(update={"verdict": "undecided", "probabilities": {}, "contradicted_by": first})
 
 
 def _mostly(precision: str, probability: float) -> dict[str, float]:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from analyzers.core.formatting import count, listed, magnitude, plural, power, share
+from analyzers.core.formatting import count, listed, magnitude, plural, power, share, size
 from analyzers.core.notes import Tile
 from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.words import Words
-from analyzers.dtype_detection.report import RESULT_WORDS, TEST_WORDS, VERDICT_WORDS
+from analyzers.dtype_detection.report import RESULT_WORDS, TEST_WORDS, VERDICT_WORDS, sizes_by_dtype
 from analyzers.grids.tensor_grid import describe
 
 if TYPE_CHECKING:
@@ -17,55 +17,56 @@ WORDS = Words(
     {
         "broken": "Broken: {nan:count} NaN and {infinite:count} infinite among {values:#value} tested.",
         "overflow": (
-            "Not safe in fp16: of {values:#weight} tested {weights:count} would become infinite; the largest is {largest:magnitude}, "
-            "the limit 65,504."
+            "Do not run it in fp16: {name:name} reaches {largest:magnitude}, above 65,504, the largest fp16 value; {weights:count} of "
+            "{values:#weight} tested become infinite."
         ),
         "on-grid": (
-            "On {grids:list}: {groups_on:count} of {groups_tested:#group} tested, in {tensors:#tensor} with {share:share} of the weights; "
-            "{redundant:size} of {bytes:size} are redundant."
+            "Quantized before: {groups_on:count} of {groups_tested:#group} tested lie on {grids:list}, in {tensors:#tensor} with "
+            "{share:share} of the weights; {redundant:size} of {bytes:size} are redundant."
         ),
         "partly-on-grid": (
-            "In part on {grids:list}: {groups_on:count} of {groups_tested:#group} tested, in {tensors:#tensor} with {share:share} of the "
-            "weights, far more than by chance."
+            "Quantized before and changed since: {groups_on:count} of {groups_tested:#group} tested still lie on {grids:list}, far more "
+            "than by chance, in {tensors:#tensor} with {share:share} of the weights."
         ),
         "narrower": (
             "All {values:#value} tested of this {stored:dtype} checkpoint are {format} values: {format} holds them in {saved:size} less."
         ),
         "passed": (
-            "Proven in {tensors:#tensor} with {share:share} of the weights: the {stored:dtype} values have passed through {formats:list}."
+            "The {stored:dtype} values have passed through {formats:list}: proven in {tensors:#tensor} with {share:share} of the weights."
         ),
-        "mixed": "Tensors of different histories, by weights: {parts:list}.",
+        "mixed": "The tensors have different histories, by share of the weights: {parts:list}.",
         "fossil-rows": (
-            "In {tensors:#tensor} {rows:#row} hold only values of {formats:list}, unlike the others: most likely never updated since."
+            "{rows:#row} in {tensors:#tensor} hold only {formats:list} values, unlike the other rows: most likely never updated since."
         ),
-        "merged": "{share:share} of the weights are computed by the merge, in fp32: nothing follows from them about training.",
+        "merged": "{share:share} of the weights are computed by the merge, in fp32: their bits say nothing about training.",
         "native": (
-            "No narrower format survives in this {stored:dtype} checkpoint: {exceptions:count} of {tested:#value} tested rule {format} out."
+            "No narrower format left a trace in this {stored:dtype} checkpoint: {exceptions:count} of {tested:#value} tested are not "
+            "{format:format} values."
         ),
-        "native-labelled": (
-            "Trained in {trained} ({source}): no narrower format survives in this {stored:dtype} checkpoint, {exceptions:count} of "
-            "{tested:#value} tested rule {format} out."
-        ),
-        "undecided-labelled": (
-            "Trained in {trained} ({source}): what this {stored:dtype} checkpoint was before cannot be told from the {values:#value} "
-            "tested."
-        ),
-        "undecided": "What this {stored:dtype} checkpoint was before cannot be told from the {values:#value} tested.",
+        "undecided": "Earlier formats of this {stored:dtype} checkpoint cannot be told from the {values:#value} tested.",
         "not-tested": "Stored in {stored:dtype}, for which no narrower format is tested ({values:#value} read).",
         # advice
         "go-back": "Go back to an earlier checkpoint: training does not recover from NaN or infinite weights.",
-        "not-fp16": "Do not run it in fp16: use bf16 or fp32.",
+        "not-fp16": "Run it in bf16 or fp32, whose range is wide enough for every weight tested.",
         "load-narrower": "Load it with dtype={dtype}: {saved:size} less memory, and every value tested stays the same.",
         "load-bf16": "Load it with dtype={dtype}: every value tested stays the same, and activations cannot overflow as in fp16.",
         "read-rest": "Look at what was left out before you load it with dtype={dtype}: only the values tested are known to stay the same.",
         "avoid-fp16": (
-            "Avoid fp16 unless you measured its effect: {zero:share} of the weights tested become zero, {subnormal:share} are subnormal "
-            "there."
+            "Avoid fp16 unless you measured its effect: {zero:share} of the weights tested become zero, {inexact:share} lose digits as "
+            "subnormals."
         ),
         "measure-fp16": "Measure the activations before you run it in fp16: the {values:#weight} tested fit.",
         "as-stored": "Load it as it is stored, and measure what rounding does to its activations.",
     }
 )
+TRAINED = Words(
+    {
+        "label": "Label: trained in {trained} ({source}).",
+        "family": "Most likely trained in {trained}, like {relative}.",
+        "classifier": "Most likely trained in {trained}, by the magnitudes of its weights.",
+    }
+)
+"""The training precision, after what is proven, by its basis."""
 NOTHING_PROVEN = {"native": "nothing narrower", "undecided": "undecided"}
 """Verdicts that name no ancestor, in words."""
 FP16 = {
@@ -89,11 +90,14 @@ def _stored(report: "DtypeReport") -> Tile:
     names = [dtype_name(row.dtype) for row in rows]
     said = [f"{plural(row.tensors, 'tensor')} {'computed ' * row.computed}in {dtype_name(row.dtype)}" for row in report.storage]
     more = [f"{len(said) - _SHOWN} other dtypes"] * (len(said) > _SHOWN)
+    sizes = ", ".join(f"{size(row['bytes'])} in {row['dtype']}" for row in sizes_by_dtype(report))
     quantized = f" Quantized: {report.checkpoint.quantization}." if report.checkpoint.quantization else ""
-    config = f"The config says {report.config_dtype or 'nothing'}."
+    config = f" config.json says {report.config_dtype}." if report.config_dtype else ""
     value = " + ".join(names[:2]) + (f" + {len(names) - 2} more" if len(names) > 2 else "")
-    detail = f"{', '.join([*said[:_SHOWN], *more])}. {config}{quantized}"
-    return Tile(label="Stored as", value=value or "nothing", kind="fact", detail=detail, whole=True)
+    stored = size(sum(row.bytes for row in report.storage))
+    computed = f"Computed from {plural(report.selected_parameters, 'parameter')}: {sizes}."
+    detail = f"{', '.join([*said[:_SHOWN], *more])}.{config}{quantized} {computed}"
+    return Tile(label="Stored as", value=f"{value or 'nothing'}, {stored}", kind="fact", detail=detail, whole=True)
 
 
 def _lineage(report: "DtypeReport") -> Tile:
@@ -105,6 +109,8 @@ def _lineage(report: "DtypeReport") -> Tile:
         kind = "proof" if grids or lineage.passed_through else "fact"
     elif lineage.passed_through:
         value = " → ".join((*map(format_name, lineage.passed_through), dtype_name(lineage.stored)))
+    elif report.grids:
+        value, kind = f"{' and '.join(list(dict.fromkeys(map(describe, report.grids)))[:_SHOWN])}, in part", "fact"
     else:
         value, kind = NOTHING_PROVEN[lineage.verdict], {"native": "fact"}.get(lineage.verdict, "undecided")
     return Tile(label="Passed through", value=value, kind=kind, detail=" ".join(_proof(report)))
@@ -166,9 +172,12 @@ def trained(report: "DtypeReport") -> Tile:
     elif training.nearest is not None:
         saved = dtype_name(report.lineage.stored)
         detail = (
-            f"Training in any precision can be saved in {saved}. Nearest labelled model: {training.nearest} "
-            f"({training.nearest_precision}), {magnitude(training.distance)} standard deviations away; rule of thumb: {training.rule}."
+            f"Training in any precision can be saved in {saved}. Nearest labelled model by magnitudes: {training.nearest}, trained in "
+            f"{training.nearest_precision}, {magnitude(training.distance)} standard deviations away; rule of thumb: {training.rule}."
         )
+    if training.contradicted_by is not None:
+        held = training.contradicted_by
+        detail = f"The weights have been {held}, and training in any precision can be saved in {held}."
     if training.verdict == "undecided":
         return Tile(label="Trained in", value="cannot tell", kind="undecided", detail=detail)
     shares = ", ".join(f"{name} {share(probability)}" for name, probability in likely)
@@ -177,17 +186,17 @@ def trained(report: "DtypeReport") -> Tile:
 
 def _fp16(report: "DtypeReport") -> Tile:
     level, counts = report.fp16_risk.level, report.counts
-    said = [] if report.extremes.abs_max is None else [f"The largest weight is {magnitude(report.extremes.abs_max)}; fp16 reaches 65,504."]
+    said = [] if report.extremes.abs_max is None else [f"Largest weight: {magnitude(report.extremes.abs_max)}; fp16 ends at 65,504."]
     known = {
         "overflow": f"Infinite in fp16: {count(counts.fp16_overflow)}.",
         "underflow": f"Zero in fp16: {count(counts.fp16_underflow)}.",
-        "subnormal": f"Subnormal in fp16: {count(counts.fp16_subnormal)}.",
+        "subnormal": f"Subnormal in fp16: {count(counts.fp16_subnormal)}; losing digits there: {count(counts.fp16_inexact_subnormal)}.",
         "nan": f"NaN: {count(counts.nan)}.",
         "infinite": f"Infinite: {count(counts.inf)}.",
         "undecoded": "Not all weights were decoded.",
         "nothing": "No weight is finite and nonzero.",
     }
-    said += [known[reason] for reason in report.fp16_risk.reasons]
+    said += [known[reason] for reason in report.fp16_risk.reasons if reason in known]
     kind = {"fits": "fact", "caution": "fact", "unknown": "undecided"}.get(level, "warning")
     return Tile(label="Safe in fp16", value=FP16[level], kind=kind, detail=" ".join([*said, "Activations were not tested."]))
 

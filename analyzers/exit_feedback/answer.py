@@ -7,7 +7,7 @@ from analyzers.core.notes import Advice, Note
 from analyzers.exit_feedback.measurements import CostRow, Exact, Head, Inputs, Method
 from analyzers.exit_feedback.report import closest
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
-from analyzers.exit_feedback.words import WORDS
+from analyzers.exit_feedback.words import SAME, WORDS
 from analyzers.language_models.model_request import sample_notes
 
 if TYPE_CHECKING:
@@ -25,18 +25,24 @@ def answer(methods: dict[str, Method]) -> Note:
     if name is None or best is None:
         return WORDS.note("no-gradient")
     if name in CEILINGS:
-        return WORDS.note("ceilings", signal=name, cosine=best.mean)
+        return WORDS.note("ceilings", signal=name, cosine=best.mean, tokens=methods[name].tokens)
     code = "closest-weak" if best.mean < _SMALL else "closest"
-    return WORDS.note(code, signal=name, cosine=best.mean, low=best.p10, high=best.p90)
+    return WORDS.note(code, signal=name, cosine=best.mean, low=best.p10, high=best.p90, tokens=methods[name].tokens)
 
 
 def advice(methods: dict[str, Method], rows: Sequence[CostRow], model: str) -> Advice:
-    """Return whether a signal is worth using: near the exact gradient, and faster where both were timed."""
+    """Return whether a signal is worth using: near the exact gradient, and clearly faster; or what to measure next."""
     name = closest(methods)
     best = methods[name].cosine if name else None
-    if name is None or best is None or name in CEILINGS or best.mean < _SMALL:
+    if name is None or best is None:
+        return WORDS.advice("other-text", "conflict", model)
+    if name in CEILINGS:
+        return WORDS.advice("measure-signals", "conflict", model)
+    if best.mean < _SMALL:
         return WORDS.advice("keep-weak", "conflict", model)
     times = fastest(rows, name).seconds / fastest(rows, EXACT).seconds
+    if 1 / SAME < times < SAME:
+        return WORDS.advice("time-again", "conflict", model, signal=name)
     if times >= 1:
         return WORDS.advice("keep-slow", "conflict", model, signal=name, times=times)
     inside = methods[name].before_norm.cosine

@@ -30,9 +30,9 @@ class Distribution(Record):
     """Mean and percentiles over tokens."""
 
     mean: Annotated[float, Shown("Mean cosine", "cosine")]
-    p10: Annotated[float, Shown("10%", "cosine")]
+    p10: Annotated[float, Shown("10%", "cosine", "A tenth of the tokens have a smaller cosine.")]
     p50: Annotated[float, Shown("Median", "cosine")]
-    p90: Annotated[float, Shown("90%", "cosine")]
+    p90: Annotated[float, Shown("90%", "cosine", "A tenth of the tokens have a larger cosine.")]
 
 
 class Alignment(Record):
@@ -118,12 +118,16 @@ class LayerRow(Record):
     method: Annotated[str, Shown("Signal", signal_name)]
     loss: Annotated[float, Shown("Loss", "magnitude")]
     cosine: Distribution | None
-    total_cosine: Annotated[float | None, Shown("Total cosine", "cosine")]
-    norm_ratio: Annotated[float | None, Shown("Norm ratio", "magnitude")]
+    total_cosine: Annotated[float | None, Shown("Total cosine", "cosine", "Cosine of the gradients of all tokens, as one vector.")]
+    norm_ratio: Annotated[float | None, Shown("Norm ratio", "magnitude", "Norm of the signal, relative to that of the exact gradient.")]
     best_scale: float | None
     parallel_energy: float | None
-    exact_parallel_energy: Annotated[float | None, Shown("Exact along h", "share")]
-    before_norm_cosine: Annotated[Distribution | None, Shown("Before the norm", mean)]
+    exact_parallel_energy: Annotated[
+        float | None, Shown("Exact along h", "share", "Share of the exact gradient's energy along the hidden states.")
+    ]
+    before_norm_cosine: Annotated[
+        Distribution | None, Shown("Before the norm", mean, "Mean cosine once both gradients are backpropagated through the final norm.")
+    ]
 
 
 class SweepRow(Record):
@@ -139,9 +143,9 @@ class SweepRow(Record):
     ceiling: bool
     null: bool
     cosine: Distribution | None
-    total_cosine: Annotated[float | None, Shown("Total cosine", "cosine")]
-    norm_ratio: Annotated[float | None, Shown("Norm ratio", "magnitude")]
-    best_scale: Annotated[float | None, Shown("Best scale", "magnitude")]
+    total_cosine: Annotated[float | None, Shown("Total cosine", "cosine", "Cosine of the gradients of all tokens, as one vector.")]
+    norm_ratio: Annotated[float | None, Shown("Norm ratio", "magnitude", "Norm of the signal, relative to that of the exact gradient.")]
+    best_scale: Annotated[float | None, Shown("Best scale", "magnitude", "Factor of the signal with the smallest squared error.")]
 
 
 class CostRow(Record):
@@ -153,11 +157,11 @@ class CostRow(Record):
     """
 
     method: Annotated[str, Shown("Gradient", signal_name)]
-    form: Annotated[Form, Shown("Form")]
+    form: Annotated[Form, Shown("Form", help="All logits at once, or the fused loss in chunks of tokens.")]
     seconds: Annotated[float, Shown("Time", "duration")]
     peak_bytes: Annotated[int, Shown("Memory", "size")]
-    time_ratio: Annotated[float | None, Shown("Time vs exact", "ratio")]
-    memory_ratio: Annotated[float | None, Shown("Memory vs exact", "ratio")]
+    time_ratio: Annotated[float | None, Shown("Time vs exact", "ratio", "Relative to the fastest run of the exact gradient.")]
+    memory_ratio: Annotated[float | None, Shown("Memory vs exact", "ratio", "Relative to the fastest run of the exact gradient.")]
 
 
 class Cost(Record):

@@ -12,7 +12,7 @@ from analyzers.exit_feedback.signals import ANCHORS, GOLD_RANK, METHODS, RANK, R
 from analyzers.language_models.model_request import DataName, Device, Dtype, ModelRequest
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 7
+ANALYSIS_VERSION = 8
 
 # Smallest and largest values of the integer fields.
 _LIMITS = {

@@ -12,23 +12,26 @@ RESOLVED = 1e-6
 """The smallest share of energy that fp32 resolves."""
 _LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
 # Largest ratio of times that are told as the same, since they vary from run to run.
-_SAME = 1.05
+SAME = 1.05
 
 WORDS = Words(
     {
-        "closest": "{signal} is the closest signal without backpropagation: mean cosine {cosine:cosine} with the exact gradient "
-        "({low:cosine} to {high:cosine} for 80% of tokens).",
+        "closest": "{signal} is the closest signal without backpropagation: mean cosine {cosine:cosine} with the exact gradient over "
+        "{tokens:#token} ({low:cosine} to {high:cosine} for 80% of them).",
         "closest-weak": "No signal without backpropagation points near the exact gradient: {signal}, the closest, has a mean cosine of "
-        "{cosine:cosine} ({low:cosine} to {high:cosine} for 80% of tokens).",
-        "ceilings": "Only ceilings were measured: {signal} has a mean cosine of {cosine:cosine} with the exact gradient.",
+        "{cosine:cosine} over {tokens:#token} ({low:cosine} to {high:cosine} for 80% of them).",
+        "ceilings": "Only ceilings were measured: {signal} has a mean cosine of {cosine:cosine} over {tokens:#token}.",
         "no-gradient": "No token has an exact gradient: there is nothing to compare.",
         "keep-weak": "Keep backpropagation: no signal without it points near the exact gradient on this frozen model.",
         "keep-slow": "Keep backpropagation here: {signal} takes {times:magnitude} times as long as the exact gradient.",
-        "head-only": "Use {signal} at the head only: behind the final norm its mean cosine is {cosine:cosine}.",
+        "time-again": "Measure the time on more tokens: here {signal} takes about as long as the exact gradient.",
+        "measure-signals": "Measure a signal without backpropagation, such as span: a ceiling reads the head's weight.",
+        "other-text": "Take other text: the model is certain of every token here.",
+        "head-only": "Use {signal} at the head only: once backpropagated through the final norm, its mean cosine is {cosine:cosine}.",
         "try": "Try {signal} before the others, in training: a frozen model does not show what weights learn from it.",
         "measured-part": "{measured:#token} of {answers:#answer token} measured, a uniform random choice.",
         "padded-head": "Rows of the head beyond the {tokens:count} tokens of the tokenizer are included: {rows:count}.",
-        "certain": "No exact gradient, because the model is certain, and no cosine: {tokens:#token}.",
+        "certain": "Without an exact gradient, because the model is certain, and so without a cosine: {tokens:#token}.",
         "wide-span": "With {anchors:#anchor} for a width of {width:count}, span may reach the exact gradient itself.",
         "narrow": "The model and the backward pass through its final norm ran in {dtype}; its head and the signals in float32.",
         "one-seed": "With one seed there is no standard error: request more seeds.",
@@ -88,10 +91,16 @@ def tiles(report: Any) -> list[Tile]:
 def _closest(report: Any) -> Tile:
     name = report.closest
     best = report.methods[name].cosine if name else None
+    label = "Closest without backpropagation"
     if name is None or best is None:
-        return Tile(label="Closest to exact", value="cannot tell", kind="undecided", detail="No token has an exact gradient.")
-    detail = f"Mean cosine {cosine(best.mean)}, {spread(best)} for 80% of tokens; settings: {settings(report.methods[name].settings)}."
-    return Tile(label="Closest without backpropagation", value=signal_name(name), kind="fact", detail=detail)
+        return Tile(label=label, value="cannot tell", kind="undecided", detail="No token has an exact gradient.")
+    tokens = plural(report.methods[name].tokens, "token")
+    if name in CEILINGS:
+        detail = f"Only ceilings were measured: {name} has a mean cosine of {cosine(best.mean)} over {tokens}."
+        return Tile(label=label, value="not measured", kind="undecided", detail=detail)
+    used = settings(report.methods[name].settings)
+    detail = f"Mean cosine {cosine(best.mean)} over {tokens}, {spread(best)} for 80% of them{'' if used == NOTHING else f'; {used}'}."
+    return Tile(label=label, value=name, kind="fact", detail=detail)
 
 
 def _random(report: Any) -> Tile:
@@ -109,7 +118,8 @@ def _along(report: Any) -> Tile:
     if head is None or before is None:
         return Tile(label="Along the hidden state", value="cannot tell", kind="undecided", detail="No token has an exact gradient.")
     detail = (
-        f"Share of the exact gradient's energy along h at the head, all that parallel has; before the final norm {energy_share(before)}."
+        "Share of the exact gradient's energy along the hidden state h at the head, all that the signal parallel can hold; before the "
+        f"final norm it is {energy_share(before)}."
     )
     return Tile(label="Along the hidden state", value=energy_share(head), kind="fact", detail=detail)
 
@@ -122,4 +132,4 @@ def _time(report: Any) -> Tile:
     ratio = row.time_ratio or 1.0
     value = f"{magnitude(ratio)} times as long" if ratio >= 1 else f"{magnitude(1 / ratio)} times faster"
     detail = f"{row.method}, the fastest signal that reads no row of the head's weight, compared with the fastest exact run."
-    return Tile(label="Time", value="about as long" if 1 / _SAME < ratio < _SAME else value, kind="estimate", detail=detail)
+    return Tile(label="Time", value="about as long" if 1 / SAME < ratio < SAME else value, kind="estimate", detail=detail)

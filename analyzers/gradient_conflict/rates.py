@@ -115,6 +115,7 @@ def whole(gram: FloatArray, thresholds: Thresholds) -> Whole:
     return Whole(
         **of_pairs.model_dump(include=set(Whole.model_fields)),
         noise_scale=noise_scale(gram),
+        **dict(zip(("noise_scale_low", "noise_scale_high"), noise_bounds(gram), strict=True)),
         effective_samples=concentration(np.diag(gram))[1],
     )
 
@@ -140,8 +141,26 @@ def noise_scale(gram: FloatArray) -> float | None:
     """
     number = len(gram)
     signal = (gram.sum() - np.trace(gram)) / (number * (number - 1))
-    noise = (np.trace(gram) - gram.sum() / number) / (number - 1)
-    return float(noise / signal) if signal > 0 and np.isfinite(noise / signal) else None
+    return _quotient(_noise(gram), signal)
+
+
+def noise_bounds(gram: FloatArray) -> tuple[float | None, float | None]:
+    """Return the ends of a 95% interval of `noise_scale`; None for an end that the samples do not bound.
+
+    The interval is that of |mean|^2, by the jackknife; the trace of the covariance, a mean over all weights, is taken as known.
+    """
+    number = len(gram)
+    if number < FEWEST:
+        return None, None
+    products, of_each = gram.sum() - np.trace(gram), gram.sum(1) - np.diag(gram)
+    signal, half = products / (number * (number - 1)), half_width((products - 2 * of_each) / ((number - 1) * (number - 2)))
+    noise = max(_noise(gram), 0.0)
+    return _quotient(noise, signal + half), _quotient(noise, signal - half)
+
+
+def _noise(gram: FloatArray) -> float:
+    """Return the unbiased trace of the covariance of the gradients."""
+    return float((np.trace(gram) - gram.sum() / len(gram)) / (len(gram) - 1))
 
 
 def concentration(squares: FloatArray) -> tuple[float | None, float | None]:

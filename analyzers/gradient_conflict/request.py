@@ -17,7 +17,7 @@ from analyzers.language_models.row_selection import RowSelection
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 4
+ANALYSIS_VERSION = 5
 
 FFN_BLOCKS = ("gate", "up", "down")
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")

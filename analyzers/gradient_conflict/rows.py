@@ -17,10 +17,12 @@ Variant = Literal["original", "topk"]
 TAU = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
 
 _OfFFN = Annotated[Variant, Shown("FFN")]
-_Share = Annotated[float | None, Shown("Conflict", "share")]
+_Share = Annotated[
+    float | None, Shown("Conflict", "share", "Share of pairs of samples whose gradients in a unit have a cosine below gamma.")
+]
 _Ends = Annotated[Interval | None, Shown("95% interval", "between", width=150)]
 _Cosine = Annotated[float | None, Shown("Mean cosine", "magnitude")]
-_Similarity = Annotated[float | None, Shown("Norm similarity", "magnitude", "2|g||h| / (|g|² + |h|²), mean over pairs: 1 for equal norms")]
+_Similarity = Annotated[float | None, Shown("Norm similarity", "magnitude", "2|g||h| / (|g|² + |h|²), mean over pairs: 1 for equal norms.")]
 
 
 def points(difference: float | None) -> str:
@@ -65,9 +67,15 @@ class Rates(Record):
     pairs: int
     conflict_rate: _Share
     interval: _Ends
-    undecided: Annotated[Undecided, Shown("Range by rounding", "between", "the rate with the numerically undecided pairs either way", 150)]
+    undecided: Annotated[
+        Undecided,
+        Shown(
+            "Range by rounding", "between", "The rate if all numerically undecided pairs counted as no conflict, or all as conflict.", 150
+        ),
+    ]
     conflict_rate_historic: Annotated[
-        float | None, Shown("As published", "share", "of ordered pairs whose gradients are both above 0, each sample with itself included")
+        float | None,
+        Shown("As published", "share", "Share of ordered pairs whose gradients are both above 0, each sample with itself included."),
     ]
     magnitude_similarity: _Similarity
     magnitude_interval: Interval | None
@@ -79,15 +87,20 @@ class Whole(Record):
     """Rates with the gradients of all units of a layer, or of the model, concatenated to one gradient per sample.
 
     noise_scale: tr(covariance) / |mean gradient|^2, both unbiased (McCandlish et al., arXiv 1812.06162): the batch size at which noise and
-    signal are equal; null if the signal is not above 0. effective_samples: (sum |g|^2)^2 / sum |g|^4.
+    signal are equal; null if the signal is not above 0. noise_scale_low, noise_scale_high: a 95 % interval of it, by the jackknife of the
+    signal; null where the samples do not bound it. effective_samples: (sum |g|^2)^2 / sum |g|^4.
     """
 
-    conflict_rate: Annotated[float | None, Shown("Whole gradients", "share", "conflict of gradients of all units as one vector")]
+    conflict_rate: Annotated[
+        float | None, Shown("Whole gradients", "share", "Share of pairs in conflict, with the gradients of all units as one vector.")
+    ]
     interval: Interval | None
     undecided: Undecided
     magnitude_similarity: float | None
     mean_cosine: float | None
-    noise_scale: Annotated[float | None, Shown("Noise scale", "magnitude", "the batch size at which noise and signal are equal")]
+    noise_scale: Annotated[float | None, Shown("Noise scale", "magnitude", "Number of samples in a batch whose noise equals its signal.")]
+    noise_scale_low: float | None = None
+    noise_scale_high: float | None = None
     effective_samples: float | None
 
 
@@ -98,8 +111,8 @@ class UnitRates(Rates):
     all units but the dead, of the largest sample's share of sum |g|^2 and of the effective number of samples.
     """
 
-    neurons: Annotated[int, Shown("Units", "count")]
-    dead: Annotated[int, Shown("Without gradient", "count")]
+    neurons: Annotated[int, Shown("Units", "count", "Neurons, or rows of attention matrices.")]
+    dead: Annotated[int, Shown("Without gradient", "count", "Units whose gradient is zero in every sample.")]
     neuron_top_share: float | None
     neuron_effective_samples: float | None
     whole: Whole
@@ -132,10 +145,12 @@ class SampleDominance(Record):
 
     sample: Annotated[int, Shown("Sample", "count")]
     ffn: _OfFFN = "original"
-    share: Annotated[float | None, Shown("Share", "share", "of the squared norm of the whole gradients")]
-    cosine_to_rest: Annotated[float | None, Shown("Cosine to the rest", "cosine")]
-    leave_one_out_cosine: Annotated[float | None, Shown("Mean without it", "cosine", "cosine of the mean gradient with that of the others")]
-    neurons_led: Annotated[float | None, Shown("Largest in", "share", "share of the units in which its norm is the largest")]
+    share: Annotated[float | None, Shown("Share", "share", "Share of the squared norm of the whole gradients.")]
+    cosine_to_rest: Annotated[float | None, Shown("Cosine to the rest", "cosine", "Cosine of its gradient with the mean of the others.")]
+    leave_one_out_cosine: Annotated[
+        float | None, Shown("Mean without it", "cosine", "Cosine of the mean gradient with the mean of the others.")
+    ]
+    neurons_led: Annotated[float | None, Shown("Largest in", "share", "Share of the units in which its norm is the largest.")]
     norm: Annotated[float, Shown("Norm", "magnitude")]
 
 
@@ -176,7 +191,7 @@ class DecileRow(Record):
     sample, which predicts nothing.
     """
 
-    decile: Annotated[int, Shown("Decile by activation", "count")]
+    decile: Annotated[int, Shown("Decile by activation", "count", "1 for the tenth of the neurons that are least active.")]
     ffn: _OfFFN = "original"
     neurons: Annotated[int, Shown("Neurons", "count")]
     mean_activation: Annotated[float | None, Shown("Mean |activation|", "magnitude")]
@@ -197,10 +212,17 @@ class WeightRates(Record):
 
     weights: Annotated[int, Shown("Weights", "count")]
     counted: int
-    conflict: Annotated[float | None, Shown("Opposite signs", "share")]
-    agreement: Annotated[float | None, Shown("Agreement", "share")]
-    snr: Annotated[float | None, Shown("Signal to noise", "magnitude")]
-    noise_floor: Annotated[float, Shown("Without a signal", "magnitude", "the expected signal to noise without any common signal")]
+    conflict: Annotated[
+        float | None, Shown("Opposite signs", "share", "Share of the pairs of samples with opposite signs at a weight, mean over weights.")
+    ]
+    agreement: Annotated[
+        float | None,
+        Shown("Agreement", "share", "|N+ - N-| / (N+ + N-), of the samples with a positive and a negative gradient, mean over weights."),
+    ]
+    snr: Annotated[
+        float | None, Shown("Signal to noise", "magnitude", "Squared mean of the gradients divided by their variance, summed over weights.")
+    ]
+    noise_floor: Annotated[float, Shown("Without a signal", "magnitude", "Signal to noise expected without any common signal.")]
     snr_p10: float | None
     snr_p50: Annotated[float | None, Shown("Median weight", "magnitude")]
     snr_p90: Annotated[float | None, Shown("90th percentile", "magnitude")]
@@ -243,7 +265,7 @@ class NeuronRow(Record):
     unit without gradients.
     """
 
-    rank: Annotated[int | None, Shown("Rank", "count", "1 for the most conflicted")]
+    rank: Annotated[int | None, Shown("Rank", "count", "1 for the most conflicted unit.")]
     ffn: _OfFFN = "original"
     layer: Annotated[int, Shown("Layer", "count")]
     expert: Annotated[int | None, Shown("Expert", "count")]
@@ -254,8 +276,10 @@ class NeuronRow(Record):
     mean_cosine: _Cosine
     mean_activation: Annotated[float | None, Shown("Mean |activation|", "magnitude")]
     top_sample: Annotated[int | None, Shown("Top sample", "count")]
-    top_share: Annotated[float | None, Shown("Its share", "share")]
-    effective_samples: Annotated[float | None, Shown("Effective samples", "magnitude")]
+    top_share: Annotated[float | None, Shown("Its share", "share", "Share of the unit's squared norm.")]
+    effective_samples: Annotated[
+        float | None, Shown("Effective samples", "magnitude", "Number of equally large gradients that would weigh as much.")
+    ]
     pairs: Annotated[int, Shown("Pairs", "count")]
 
 
@@ -269,8 +293,11 @@ class Difference(Record):
     conflict_rate: Annotated[float | None, Shown("Conflict", points)]
     interval: Annotated[Interval | None, Shown("95% interval", points_between, width=150)]
     magnitude_similarity: Annotated[float | None, Shown("Norm similarity", signed)]
-    neuron_top_share: Annotated[float | None, Shown("Top sample's share", points, "of a unit's squared norm, mean over units")]
-    neuron_effective_samples: Annotated[float | None, Shown("Effective samples", signed, "of a unit, mean over units")]
+    neuron_top_share: Annotated[float | None, Shown("Top sample's share", points, "Share of a unit's squared norm, mean over units.")]
+    neuron_effective_samples: Annotated[
+        float | None,
+        Shown("Effective samples", signed, "Number of equally large gradients that would weigh as much in a unit, mean over units."),
+    ]
 
 
 class Measurement(Record):

@@ -35,7 +35,7 @@ def packed(gram: Tensor) -> Tensor:
 class Pairs:
     """The pairs of samples in the units of a chunk. gram: (S + P, n), as returned by `packed`.
 
-    A norm counts if it is above ``epsilon``, a pair if both of its norms do.
+    A gradient counts if its norm is above ``epsilon``, a pair if both of its gradients count.
     """
 
     def __init__(self, gram: Tensor, samples: int, epsilon: float = 0.0) -> None:
@@ -50,7 +50,7 @@ class Pairs:
 
     @cached_property
     def counted(self) -> Tensor:
-        """Mask of the norms that count, (S, n)."""
+        """Whether the gradient of a sample in a unit counts: its norm is above epsilon and above rounding noise; (S, n)."""
         return (self.squares > SMALLEST_SQUARE) & (self.norms > self.epsilon)
 
     def of_all(self) -> "Pairs":

@@ -23,20 +23,20 @@ def answer(request: ConflictRequest, found: Measurement, data: DataFacts, dtype:
     """Return what a top-k FFN changes or, without one, how the conflict rate compares with that of unrelated gradients."""
     model = found.model
     unit = "neuron" if request.unit == "ffn" else "attention row"
-    _, many = nouns(data.tokens is None)
+    of: dict[str, Any] = {"unit": unit, "many": nouns(data.tokens is None)[1], "samples": data.samples}
     rate: Any = model.interval or model.conflict_rate
     if rate is None or found.unmodified.conflict_rate is None:
-        return WORDS.note("nothing", unit=unit, many=many, epsilon=request.epsilon)
+        return WORDS.note("nothing", **of, epsilon=request.epsilon)
     if found.original is not None:
         before: Any = found.original.interval or found.original.conflict_rate
-        return WORDS.note(_change(found), unit=unit, many=many, before=before, after=rate)
+        return WORDS.note(_change(found), **of, before=before, after=rate)
     if request.gamma:
-        return WORDS.note("below-gamma", unit=unit, many=many, rate=rate, pairs=model.pairs, gamma=request.gamma)
+        return WORDS.note("below-gamma", **of, rate=rate, pairs=model.pairs, gamma=request.gamma)
     code = against_chance(found, data.samples)
     if code == "undecided":
         low, high = model.undecided.low, model.undecided.high
-        return WORDS.note(code, unit=unit, many=many, pairs=model.pairs, low=low, high=high, dtype=dtype)
-    return WORDS.note(code, unit=unit, rate=rate, pairs=model.pairs, many=many)
+        return WORDS.note(code, **of, pairs=model.pairs, low=low, high=high, dtype=dtype)
+    return WORDS.note(code, **of, rate=rate, pairs=model.pairs)
 
 
 def _change(found: Measurement) -> Literal["topk-more", "topk-less", "topk-same"]:
@@ -69,16 +69,20 @@ def beyond_chance(low: float, high: float, samples: int) -> Literal["more", "les
 
 
 def advice(found: Measurement, data: DataFacts, model: str) -> Advice:
-    """Return what to change in training of the unmodified model; next comes the rounding error of the same gradients."""
-    effective, scale = found.unmodified.whole.effective_samples, found.unmodified.whole.noise_scale
+    """Return what to change in training of the unmodified model, where the interval decides it, or else to measure more.
+
+    Next comes the rounding error of the same gradients.
+    """
+    whole = found.unmodified.whole
+    effective, scale, low, high = whole.effective_samples, whole.noise_scale, whole.noise_scale_low, whole.noise_scale_high
     one, many = nouns(data.tokens is None)
     if effective is not None and effective < _DOMINATED * data.samples:
         return WORDS.advice("clip", "precision", model, one=one, many=many, effective=effective, samples=data.samples)
-    if scale is None:
-        return WORDS.advice("measure-more", "precision", model, many=many)
-    if scale < 1:
-        return WORDS.advice("small-batches", "precision", model, scale=max(scale, 0.0), many=many)
-    return WORDS.advice("average", "precision", model, scale=math.ceil(scale), many=many)
+    if scale is not None and high is not None and high < 1:
+        return WORDS.advice("small-batches", "precision", model, scale=max(scale, 0.0), many=many, samples=data.samples)
+    if scale is not None and low is not None and low > 1:
+        return WORDS.advice("average", "precision", model, scale=scale, least=math.ceil(low), many=many)
+    return WORDS.advice("measure-more", "precision", model, many=many, samples=data.samples)
 
 
 def notes(request: ConflictRequest, found: Measurement, dtype: str, layers: int) -> Iterator[Note]:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport
 
 _SOURCES = {"builtin": "the built-in text", "pairs": "the given pairs", "tokens": "the given tokens", "batches": "the caller"}
-_GRADIENTS = "the gradients of two {many} in the same {unit} conflict in "
+_GRADIENTS = "among {samples:count} {many}, two gradients in the same {unit} conflict in "
 # Gradients with independent, symmetric directions have a cosine below 0 as often as above.
-_CASES = " of {pairs:#case} (unrelated gradients: about 50%)."
+_CASES = " of cases, unrelated ones in about 50%."
 _CHANCE = _GRADIENTS + "{rate:share}" + _CASES
 _TOPK = _GRADIENTS + "{after:share} of cases, with the original FFN in {before:share}."
 FRONT = "layers"
@@ -24,24 +24,25 @@ WORDS = Words(
         "less": "Less conflict than chance: " + _CHANCE,
         "chance": "No clear difference from chance: " + _CHANCE,
         "few": "Too few {many} to compare with chance: " + _CHANCE,
-        "undecided": "Undecided in {dtype}: "
-        + _GRADIENTS
-        + "{low:share} to {high:share} of {pairs:#case} (unrelated gradients: about 50%).",
+        "undecided": "Numerically undecided in {dtype}: " + _GRADIENTS + "{low:share} to {high:share}" + _CASES,
         # another gamma than 0, and no gradients
-        "below-gamma": "In {rate:share} of {pairs:#case} two {many} have gradients in the same {unit} with a cosine below {gamma:number}.",
-        "nothing": "Nothing to compare: no two {many} have a gradient above {epsilon:number} in the same {unit}.",
+        "below-gamma": "Among {samples:count} {many}, two gradients in the same {unit} have a cosine below {gamma:number} in {rate:share}.",
+        "nothing": "Nothing to compare: no two of {samples:count} {many} have a gradient above {epsilon:number} in the same {unit}.",
         # top-k against the original
         "topk-more": "The top-k FFN raises conflict: " + _TOPK,
         "topk-less": "The top-k FFN lowers conflict: " + _TOPK,
         "topk-same": "No clear change by the top-k FFN: " + _TOPK,
         # advice
         "clip": "Clip gradients per {one}: a few outweigh the rest (effective sample size {effective:magnitude} of {samples:count}).",
-        "measure-more": "Measure more {many}: the mean gradient of these cannot be distinguished from noise.",
-        "small-batches": "Averaging over more {many} gains little: the gradient of one is mostly signal (noise scale {scale:magnitude}).",
-        "average": "Average over at least {scale:count} {many}: with fewer the gradient is mostly noise (its estimated noise scale).",
+        "measure-more": "Measure more {many}: the mean gradient of these {samples:count} cannot be distinguished from noise.",
+        "small-batches": "Keep batches small: each gradient of {samples:count} {many} is mostly signal (noise scale {scale:magnitude}).",
+        "average": (
+            "Average over at least {least:count} {many}: with fewer the gradient is mostly noise (noise scale {scale:magnitude}; its 95% "
+            "interval begins at {least:count})."
+        ),
         # what changes how the numbers are to be read
         "rounding": (
-            "The conflict rate is only known to be between {low:share} and {high:share}: the cosines in between are closer to "
+            "The conflict rate lies between {low:share} and {high:share}: the cosines in between are closer to "
             "{gamma:number} than the rounding error of {dtype}. Run the model in float32."
         ),
         "float16": "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them.",
@@ -62,6 +63,7 @@ def tiles(report: "ConflictReport") -> list[Tile]:
     source = _SOURCES.get(report.data.source, report.data.source)
     measured = f"{units} in {plural(len({row.layer for row in report.layers}), 'layer')}, {samples} of {source}, {report.dtype}."
     interval = f"95% interval {between(model.interval)}. " if model.interval is not None and before is None else ""
+    within = f" (95% interval {between(model.whole.interval)})" if model.whole.interval is not None and before is None else ""
     mean = f"mean cosine {magnitude(model.whole.mean_cosine)}."
     return [
         Tile(
@@ -74,8 +76,8 @@ def tiles(report: "ConflictReport") -> list[Tile]:
         Tile(
             label="Whole gradients",
             value=_change(before, model, lambda row: share(row.whole.conflict_rate)),
-            kind="fact",
-            detail=f"Conflict of the {nouns(report.data.tokens is None)[1]}' gradients of all units as one vector; {mean}",
+            kind="fact" if model.whole.interval is None else "estimate",
+            detail=f"Conflict with the gradients of all units as one vector, among {samples}{within}; {mean}",
         ),
         _dominance(report),
         _noise_scale(report),
@@ -113,6 +115,10 @@ def _dominance(report: "ConflictReport") -> Tile:
 
 
 def _noise_scale(report: "ConflictReport") -> Tile:
-    scale = report.unmodified.whole.noise_scale
+    whole = report.unmodified.whole
+    scale, low, high = whole.noise_scale, whole.noise_scale_low, whole.noise_scale_high
     value, kind = ("Cannot tell", "undecided") if scale is None else (magnitude(max(scale, 0.0)), "estimate")
-    return Tile(label="Noise scale", value=value, kind=kind, detail="The batch size at which a gradient has as much noise as signal.")
+    bounds = f"95% interval {magnitude(low)} {'and above' if high is None else f'to {magnitude(high)}'}. " if low is not None else ""
+    samples = plural(report.data.samples, *nouns(report.data.tokens is None))
+    detail = f"{bounds}The batch size at which a gradient has as much noise as signal, from {samples}."
+    return Tile(label="Noise scale", value=value, kind=kind, detail=detail)

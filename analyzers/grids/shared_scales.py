@@ -125,7 +125,10 @@ def as_single(counts: Counts) -> Counts:
 
 
 def as_pairs(counts: Counts) -> Counts:
-    """Return the counts of tiles as those of pairs: in a chunk without smaller tiles that fail, they do for different scales only."""
+    """Convert counts of large tiles to counts of pairs, for a chunk in which every small tile passes.
+
+    There a large tile fails only if its small tiles have different scales: it is one pair, of the same scale if the large tile passes.
+    """
     pairs = np.zeros((5, _MOST, _MOST), np.int64)
     pairs[ALL_PAIRS, 0, 0], pairs[SAME_SCALE, 0, 0] = counts[TESTED], counts[TESTED] - counts[FAILED]
     pairs[PAIR_SPANS, 0], pairs[PAIR_SIGNED, 0] = counts[SPANS:SIGNED], counts[SIGNED:LARGEST]

@@ -135,12 +135,24 @@ class Candidate(Record):
     ]
     parameters: int
     compared: Annotated[int, Shown("Values compared", "count")]
-    equal_share: Annotated[float | None, Shown("Equal in bf16", "share")]
-    equal_by_chance: Annotated[float | None, Shown("By chance", "share")]
-    distance: Annotated[float | None, Shown("|X - P| / |P|", "share")]
+    equal_share: Annotated[
+        float | None,
+        Shown("Matrices equal", "share", "Share of the values in matrices that are equal in bf16, without norms and biases."),
+    ]
+    equal_by_chance: Annotated[float | None, Shown("By chance", "share", help="Share of equal values expected between unrelated weights.")]
+    distance: Annotated[
+        float | None, Shown("Distance", "share", "|X - P| / |P|: norm of the difference, relative to the candidate's norm.")
+    ]
     cosine: Annotated[float | None, Shown("Cosine", "magnitude")]
-    cosine_null: Annotated[float | None, Shown("± by chance", "magnitude")]
-    vectors_equal: Annotated[float | None, Shown("Norms and biases equal", "share")]
+    cosine_null: Annotated[
+        float | None, Shown("± by chance", "magnitude", help="Standard deviation of the cosine between unrelated weights.")
+    ]
+    vectors_equal: Annotated[
+        float | None,
+        Shown(
+            "Norms and biases equal", "share", help="Share of their values that are equal in bf16; these are alike in unrelated models too."
+        ),
+    ]
     zeroed: float | None
     agreement: float | None = None
     agreement_null: float | None = None
@@ -150,7 +162,9 @@ class Candidate(Record):
     telling_by_chance: float | None = None
     equal_interval: Interval | None = None
     cosine_interval: tuple[float, float] | None = None
-    outliers: Annotated[Outliers | None, Shown("Without outliers", _without_outliers)] = None
+    outliers: Annotated[
+        Outliers | None, Shown("Without outliers", _without_outliers, help="Distance and cosine without a few values that dominate them.")
+    ] = None
 
     @property
     def distance_without(self) -> float | None:
@@ -176,10 +190,10 @@ class Parent(Record):
     """
 
     ref: Annotated[str, Shown("Candidate")]
-    weight: Annotated[float, Shown("Weight", weight)]
-    low: Annotated[float, Shown("From", weight)]
-    high: Annotated[float, Shown("To", weight)]
-    alike: Annotated[tuple[str, ...], Shown("Or", _names)] = ()
+    weight: Annotated[float, Shown("Weight", weight, help="Factor of the candidate in the sum that fits the model best.")]
+    low: Annotated[float, Shown("From", weight, help="Lower end of the 95% interval.")]
+    high: Annotated[float, Shown("To", weight, help="Upper end of the 95% interval.")]
+    alike: Annotated[tuple[str, ...], Shown("Or", _names, help="Candidates so similar that only the sum of their weights is known.")] = ()
 
 
 class LayerFit(Record):
@@ -237,7 +251,7 @@ class MovedLayer(Record):
 
     layer: Annotated[int | None, Shown("Layer", _layer)]
     ref: Annotated[str, Shown("Comes from")]
-    source: Annotated[int | None, Shown("Layer there", _layer)]
+    source: Annotated[int | None, Shown("Layer there", _layer, help="The layer of the candidate whose values it holds.")]
     equal_share: Annotated[float | None, Shown("Equal in bf16", "share")] = None
 
 
@@ -270,13 +284,13 @@ class Conversion(Record):
     """
 
     name: Annotated[str, Shown("Tensor", width=318)]
-    relation: Annotated[Relation, Shown("Relation", _relation, width=170)]
-    to: Annotated[str | None, Shown("To")] = None
-    factor: Annotated[float | None, Shown("Factor", "magnitude")] = None
-    exceptions: Annotated[int, Shown("Exceptions", "count")]
+    relation: Annotated[Relation, Shown("Relation", _relation, width=170, help="How its values relate to those of the source.")]
+    to: Annotated[str | None, Shown("To", help="The format to which the source was rounded.")] = None
+    factor: Annotated[float | None, Shown("Factor", "magnitude", help="The source times this factor gives its values.")] = None
+    exceptions: Annotated[int, Shown("Exceptions", "count", help="Values that deviate from the relation.")]
     note: Annotated[Note | None, Shown("Note", _note, width=200)] = None
     sources: Annotated[tuple[str, ...], Shown("Source", _names, width=290)]
-    form: Annotated[str, Shown("Form", width=130)]
+    form: Annotated[str, Shown("Form", width=130, help="The layout in which it matches the source.")]
     values: Annotated[int, Shown("Values", "count")]
     cosine: float | None = None
     outliers: int = 0
@@ -292,7 +306,10 @@ class Evidence(Note):
     what may follow from figures.
     """
 
-    kind: Annotated[Literal["proof", "measurement", "inference"], Shown("Kind")]
+    kind: Annotated[
+        Literal["proof", "measurement", "inference"],
+        Shown("Kind", help="A proof is bits that unrelated weights do not have, a measurement a figure, an inference what may follow."),
+    ]
     code: str
     text: Annotated[str, Shown("Evidence")]
 
@@ -335,10 +352,10 @@ class ParentsReport(Report):
                 Column("layer", "Layer", cell=lambda row: _layer(row["layer"])),
                 Column("parent", "Parent"),
                 Column("weight", "Weight", weight),
-                Column("low", "From", weight),
-                Column("high", "To", weight),
-                Column("residual", "Left unexplained", share),
-                Column("exact_share", "Exact", share),
+                Column("low", "From", weight, help="Lower end of the 95% interval."),
+                Column("high", "To", weight, help="Upper end of the 95% interval."),
+                Column("residual", "Left unexplained", share, help="|X - fit| / |X|: what the sum of the candidates does not explain."),
+                Column("exact_share", "Exact", share, help="Share of the values that equal the sum, rounded as stored."),
             ),
             title="Weights by layer",
         ),

@@ -32,43 +32,39 @@ WORDS = Words(
         "relayered": ("{model} is made of layers of {source}: all {values:#value} compared are equal, {layers:#layer} moved or repeated."),
         # rounded copies
         "quantized": (
-            "{model} is {source} rounded to {grids:list}: {nearest:count} of {values:#value} compared equal the source rounded so."
+            "{model} is {source} rounded to {grids:list}: {nearest:count} of {values:#value} compared equal the source rounded that way."
         ),
         "quantized-steps": (
             "{model} is a quantized copy of {source}, {distance:share} away from it: a step function of its values, as rounding to a "
             "coarser grid makes."
         ),
         # derived
-        "derived": (
-            "{model} is derived from {source}, or both come from a common ancestor: the difference is {distance:magnitude} times its norm."
-        ),
+        "derived": ("{model} was trained from {source}, or both from a common ancestor: the difference is {distance:share} of its norm."),
         "similar": (
-            "{model} is derived from one of {sources:list}, too similar to tell apart, or from a common ancestor: {source} is nearest, at "
-            "{distance:magnitude} times its norm."
+            "{model} was trained from one of {sources:list}, too similar to tell apart, or from a common ancestor: {source} is nearest, "
+            "at {distance:share} of its norm."
         ),
         "low-rank": (
-            "{model} is derived from {source}, or both come from a common ancestor: the difference has rank {rank:count} at most in "
+            "{model} was trained from {source}, or both from a common ancestor: the difference has rank {rank:count} at most in "
             "{matrices:#matrix|matrices} measured, like a merged LoRA."
         ),
         "pruned": ("{model} is {source} pruned: {zeroed:share} of the values became zero, {equal:share} are equal in bf16."),
         "vectors": (
-            "{model} is derived from {source}, or both come from a common ancestor: all matrices are equal in bf16, of norms and biases "
-            "{equal:share} of the values."
+            "{model} was trained from {source}, or both from a common ancestor: all matrices are equal in bf16, and {equal:share} of the "
+            "values of norms and biases."
         ),
-        "moved": "{model} is derived from {source}, or both come from a common ancestor, with {layers:#layer} moved or repeated.",
+        "moved": "{model} was trained from {source}, or both from a common ancestor, with {layers:#layer} moved or repeated.",
         "damaged": (
-            "{model} has {kept:count} of {tensors:#tensor} from {source}; changed as in training: {changed:count}; with other values: "
-            "{odd:count}, such as {names:names}."
+            "{odd:count} of {tensors:#tensor} of {model} hold values of no source, such as {names:names}; {kept:count} are those of "
+            "{source}, and {changed:count} changed as in training."
         ),
         "replaced": (
-            "{model} is derived from {source}, or both come from a common ancestor; with other values: {odd:#tensor}, such as "
+            "{model} was trained from {source}, or both from a common ancestor, except for {odd:#tensor} with other values, such as "
             "{names:names}."
         ),
-        "merged": "{model} is {source} with {adapters:list} merged in: the difference is {distance:magnitude} times its norm.",
-        "base": "{model} is the base of {source}: the difference is {distance:magnitude} times its norm.",
-        "sibling": (
-            "{model} is made from the base of {source}, with other adapters: the difference is {distance:magnitude} times its norm."
-        ),
+        "merged": "{model} is {source} with {adapters:list} merged in: the difference is {distance:share} of its norm.",
+        "base": "{model} is the base of {source}: the difference is {distance:share} of its norm.",
+        "sibling": ("{model} is made from the base of {source}, with other adapters: the difference is {distance:share} of its norm."),
         # merges and stacks
         "merge": "{model} is a merge, up to rounding: {recipe:list}.",
         "merge-exact": "{model} is a merge: {exact:share} of {values:#value} are exactly {recipe:list}, rounded.",
@@ -87,16 +83,16 @@ WORDS = Words(
             "others."
         ),
         "shared-structure": (
-            "Not decided: {model} and {source} share a structure, a table or an initialisation, which does not show descent."
+            "Not decided: {model} and {source} share a structure, a table or an initialisation, which is no proof of descent."
         ),
         "slightly-similar": (
-            "Not decided: signs in {model} agree with those in {source} by {agreement:magnitude}, as in unrelated models they can too."
+            "Not decided: the signs of {model} and {source} correlate by {agreement:magnitude}, as those of unrelated models can too."
         ),
-        "common-values": ("Not decided: what {model} and {source} share is zero, common values, or a table as any model may have."),
+        "common-values": "Not decided: {model} and {source} share only zeros, common values, or a table that any model may have.",
         # advice
         "use-either": "Use either of the two: {source} holds the same weights.",
         "keep-unrounded": "Keep the one that was not rounded to {formats:list}: values of the other lost digits.",
-        "compare-all": "Compare all values in exact mode before you use one for the other.",
+        "compare-all": "Compare all values in exact mode before you use one in place of the other.",
         "use-source": "Where precision matters, use {source}: this copy was rounded.",
         "other-candidates": "Try other candidates, with tensors of the same names and shapes.",
         "read-all": "Try other candidates, or read everything in exact mode.",
@@ -108,16 +104,16 @@ WORDS = Words(
         # what changes how the numbers are to be read
         "unseen": "None of the {blocks:#block} read differs: at most {unseen:share} of all blocks do, at 95% confidence.",
         "outliers": (
-            "Values that differ from {source} by more than 16 typical ones: {values:count} of {compared:count}, with {carried:share} of "
-            "the squared distance. Without them the cosine is {cosine:magnitude}, and the distance {distance:magnitude}."
+            "Values that differ from {source} by more than 16 times the typical value: {values:count} of {compared:count}, with "
+            "{carried:share} of the squared distance. Without them the cosine is {cosine:cosine}, and the distance {distance:share}."
         ),
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
-        "exceptions": "Not the combination, but trained on after the merge, or replaced: layers {layers:list}.",
+        "exceptions": "Layers that are not the combination, but trained after the merge, or replaced: {layers:list}.",
         "one-value": "{tensors:#matrix|matrices} of one value throughout, which no parent has there, such as {names:names}.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
         "joint-rows": "Candidates have different numbers of rows: the joint fit uses the rows that all have.",
-        "not-compared": "Not compared, as no matrix matches by name and shape, or all that do are constant: {names:list}.",
+        "not-compared": "Not compared, because no matrix matches by name and shape, or all that do are constant: {names:list}.",
         "screened": "Compared in a small sample only, as less similar: {candidates:#candidate}.",
         "card-unreadable": "{name}, the base_model of the model card, cannot be read.",
     }
@@ -202,7 +198,7 @@ def layer_runs(rows: "Sequence[MovedLayer]") -> list[str]:
 
 def _run(first: "MovedLayer", last: "MovedLayer") -> str:
     if first.layer is None:
-        return f"what is outside the layers is that of {first.ref}"
+        return f"tensors outside the layers are those of {first.ref}"
     verb = "is" if first.layer == last.layer else "are"
     return f"{layer_range(first.layer, last.layer)} {verb} {layer_range(first.source, last.source)} of {first.ref}"
 
@@ -210,13 +206,13 @@ def _run(first: "MovedLayer", last: "MovedLayer") -> str:
 def tiles(report: "ParentsReport") -> list[Tile]:
     """Return the relation, how many values are equal, how far the model is from the candidate or a fit, and what proves it."""
     best = report.candidates[0]
-    found = [relation(report), equal_values(report)]
+    found = [relation(report)]
     if report.verdict == "merge":
-        found += [_unexplained(report), _exact(report)]
+        found += [_exact(report), _unexplained(report)]
     elif report.verdict == "stack" or report.layer_map:
-        found.append(_layers(report))
+        found += [equal_values(report), _layers(report)]
     else:
-        found += [_distance(report, best), _uncommon(report, best)]
+        found += [equal_values(report), _distance(report, best), _uncommon(report, best)]
     if broken := [row for row in report.conversion if row.damaged]:
         names = [f"{row.name}: {row.relation}" for row in broken[:3]]
         detail = f"{'; '.join(names)}{f'; {len(broken) - 3:,} more' if len(broken) > 3 else ''}."
@@ -241,12 +237,12 @@ def _measured(report: "ParentsReport") -> str:
 
 
 def equal_values(report: "ParentsReport") -> Tile:
-    """Return how many values of the best candidate are equal."""
+    """Return how many values of the best candidate's matrices are equal."""
     best = report.candidates[0]
     if best.equal_share is None:
-        return _unknown("Equal values", f"Nothing of {best.ref} can be compared.")
-    detail = f"In bf16, of {plural(best.compared, 'value')} in matrices of {best.ref}; by chance {share(best.equal_by_chance)}."
-    return Tile(label="Equal values", value=share(best.equal_share), kind=_measured(report), detail=detail)
+        return _unknown("Matrices equal", f"Nothing of {best.ref} can be compared.")
+    detail = f"In bf16, of {plural(best.compared, 'value')} of {best.ref}; by chance {share(best.equal_by_chance)}."
+    return Tile(label="Matrices equal", value=share(best.equal_share), kind=_measured(report), detail=detail)
 
 
 def _distance(report: "ParentsReport", best: "Candidate") -> Tile:

@@ -1,5 +1,6 @@
 """Decides what a run says, from its facts: the answer, the advice, and the notes, as codes with values."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -12,35 +13,50 @@ from analyzers.precision_variants.fp16_passport import Fp16Passport
 from analyzers.precision_variants.measurements import Inputs, Reference, Variant
 from analyzers.precision_variants.variants import PARTS as EVERY_PART
 from analyzers.precision_variants.variants import Settings
-from analyzers.precision_variants.words import CAUSES, PARTS, WORDS, cause_text, measured
+from analyzers.precision_variants.words import CAUSES, PARTS, WORDS, WORTHWHILE, cause_text, measured
 
 if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel
     from analyzers.precision_variants.measure import Measurement
     from analyzers.precision_variants.request import PrecisionRequest
 
-_WORTHWHILE = 1.2  # A fix is recommended only if it makes the error at least this many times smaller.
 _DISAGREEMENT = 1e-2  # Nats by which fp32 runs of the same function may differ.
 _NAMED = 3  # Modules that a note names.
 
 
-def answer(reference: Reference, variants: Mapping[str, Variant], passport: Fp16Passport, engine: Engine | None) -> Note:
-    """Return the verdict: of an engine or two, else an overflow wherever it is known, else the closest variant."""
+def answer(reference: Reference, variants: Mapping[str, Variant], passport: Fp16Passport, engine: Engine | None, tokens: int) -> Note:
+    """Return the verdict: an overflow wherever it is known, then that of an engine or two; else the closest variant.
+
+    tokens: whose probabilities were compared.
+    """
+    overflow = _overflow(passport)
     if engine is not None:
-        return _of_runs(engine) if engine.against is not None else _of_engine(engine)
-    largest = passport.first_overflow or passport.weights
-    if passport.verdict == "overflows" and largest.value is not None and abs(largest.value) >= FP16_OVERFLOW:
-        return WORDS.note("fp16_overflows", module=largest.module, value=abs(largest.value))
+        judged = _of_runs(engine) if engine.against is not None else _of_engine(engine)
+        if overflow is None:
+            return judged
+        return judged.model_copy(update={"values": judged.values | overflow.values, "text": f"{overflow.text} {judged.text}"})
+    if overflow is not None:
+        return overflow
     over = {name: first for name, variant in variants.items() if (first := variant.overflow or variant.overflow_bw) is not None}
     if over:
         return WORDS.note("not_finite", variants=tuple(over), where=next(iter(over.values())).where(reference.layers))
     errors = measured(dict(variants), lambda variant: variant.logprobs.ratio_mean)
     if not any(errors.values()):
-        return WORDS.note("exact", variants=tuple(variants))
+        return WORDS.note("exact", variants=tuple(variants), tokens=tokens)
     closest, farthest = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
+    least, most = errors[closest], errors[farthest]
     if closest == farthest:
-        return WORDS.note("single", variant=closest, error=errors[closest])
-    return WORDS.note("closest", closest=closest, least=errors[closest], farthest=farthest, most=errors[farthest])
+        return WORDS.note("single", variant=closest, error=least, tokens=tokens)
+    code = "alike" if most < WORTHWHILE * least else "closest"
+    return WORDS.note(code, closest=closest, least=least, farthest=farthest, most=most, tokens=tokens)
+
+
+def _overflow(passport: Fp16Passport) -> Note | None:
+    """Return the first value above the largest of fp16, or None."""
+    largest = passport.first_overflow or passport.weights
+    if passport.verdict == "overflows" and largest.value is not None and abs(largest.value) >= FP16_OVERFLOW:
+        return WORDS.note("fp16_overflows", module=largest.module, value=abs(largest.value))
+    return None
 
 
 def _times(ratio: Ratio) -> Interval | float | None:
@@ -54,7 +70,8 @@ def _of_engine(engine: Engine) -> Note:
     if ratio is None:
         return WORDS.note("engine_unmeasured")
     if engine.verdict == "within":
-        return WORDS.note("engine_within", difference=engine.difference.mean_abs, ratio=ratio)
+        nats = engine.difference.mean_abs
+        return WORDS.note("engine_within", difference=nats, percent=math.expm1(nats), ratio=ratio, tokens=engine.compared)
     if engine.verdict == "undecided":
         return WORDS.note("engine_undecided", ratio=ratio, tokens=engine.compared)
     if not causes:
@@ -82,9 +99,7 @@ _TO_DO: dict[CauseKind, str] = {
 
 
 def advice(model: str, variants: Mapping[str, Variant], passport: Fp16Passport, engine: Engine | None) -> Advice:
-    """Return what to do about an engine, else about an overflow, else about the error of bf16. The next question is the passport of the
-    model's weights.
-    """
+    """Return what to do about an engine, else about an overflow, else about the error of bf16; next comes the passport of the weights."""
     code, values = engine_advice(engine) if engine is not None else _advice(variants, passport)
     return WORDS.advice(code, "dtype", model, **values)
 
@@ -95,14 +110,14 @@ def _advice(variants: Mapping[str, Variant], passport: Fp16Passport) -> tuple[st
     plain = next((each.summary.mid_max for each in variants.values() if each.settings == Settings(dtype="bf16")), None)
     partly = [each for each in variants.values() if each.settings.fp32 and each.settings == Settings(dtype="bf16", fp32=each.settings.fp32)]
     gains = [(len(each.settings.fp32), each.summary.mid_max, each) for each in partly if plain and each.summary.mid_max]
-    worthwhile = [gain for gain in gains if plain and plain / gain[1] >= _WORTHWHILE]
+    worthwhile = [gain for gain in gains if plain and plain / gain[1] >= WORTHWHILE]
     if worthwhile and plain:
         _, error, best = min(worthwhile, key=lambda gain: gain[:2])
         return "fix", {"parts": tuple(PARTS[part] for part in best.settings.fp32), "factor": plain / error}
     if plain is None:
         return "try_bf16", {}
     if any("residual" in each.settings.fp32 for _, _, each in gains):
-        return "no_fix", {"worthwhile": _WORTHWHILE}
+        return "no_fix", {"worthwhile": WORTHWHILE}
     return "try_residual", {}
 
 

@@ -25,8 +25,10 @@ class Extreme(Record):
     """
 
     value: Annotated[float | None, Shown("Largest value", "magnitude")] = None
-    margin_bits: Annotated[float | None, Shown("Bits below 65504", "magnitude")] = None
-    module: Annotated[str | None, Shown("in")] = None
+    margin_bits: Annotated[
+        float | None, Shown("Bits below 65504", "magnitude", help="log2(65,504 / largest value): 0 bits are an overflow.")
+    ] = None
+    module: Annotated[str | None, Shown("in", help="The module, or the parameter, that has the largest value.")] = None
     text: Annotated[int | None, Shown("Sequence, from 0", "count")] = None
     position: Annotated[int | None, Shown("Token, from 0", "count")] = None
     excerpt: Annotated[str | None, Shown("Text up to it")] = None

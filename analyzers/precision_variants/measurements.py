@@ -53,13 +53,15 @@ class TensorError(Record):
     name: Annotated[str, Shown("Tensor", width=310)]
     kind: Annotated[Kind, Shown("Kind", _KINDS.__getitem__, width=156)]
     layer: Annotated[int | None, Shown("Layer", short_layer)]
-    rms_rel: Annotated[float | None, Shown("Error", "share")]
-    max: Annotated[float | None, Shown("Max |x - ref|", "magnitude")]
+    rms_rel: Annotated[
+        float | None, Shown("Error", "share", help="Root mean square of the difference from fp32, relative to that of the fp32 value.")
+    ]
+    max: Annotated[float | None, Shown("Max |x - ref|", "magnitude", help="Largest difference from the fp32 reference.")]
     nonfinite: Annotated[int, Shown("Not finite", "count")]
-    bias: Annotated[float | None, Shown("Bias", "magnitude")]
+    bias: Annotated[float | None, Shown("Bias", "magnitude", help="Mean difference from the fp32 reference.")]
     correlation: Annotated[float | None, Shown("Correlation", _seven_digits, width=110)]
-    rms: Annotated[float | None, Shown("rms", "magnitude")]
-    ref_rms: Annotated[float | None, Shown("rms of reference", "magnitude")]
+    rms: Annotated[float | None, Shown("rms", "magnitude", help="Root mean square of the difference.")]
+    ref_rms: Annotated[float | None, Shown("rms of reference", "magnitude", help="Root mean square of the fp32 reference.")]
 
 
 class Forward(Record):
@@ -70,14 +72,26 @@ class Forward(Record):
     logprob_mean, logprob_max: mean and maximum of |log p - log p_ref| over the chosen tokens, in nats.
     """
 
-    embeddings: Annotated[float | None, Shown("Embeddings", "share")]
-    mid_median: Annotated[float | None, Shown("Median layer", "share")]
-    mid_max: Annotated[float | None, Shown("Worst layer", "share")]
+    embeddings: Annotated[float | None, Shown("Embeddings", "share", help="Relative error of the output of the embeddings.")]
+    mid_median: Annotated[
+        float | None, Shown("Median layer", "share", help="Median over the layers of the relative error of a layer's output.")
+    ]
+    mid_max: Annotated[float | None, Shown("Worst layer", "share", help="Largest relative error of a layer's output.")]
     mid_max_layer: int | None
     logits: Annotated[float | None, Shown("Logits", "share")]
-    head: Annotated[float | None, Shown("Loss", "share")]
-    logprob_mean: Annotated[float | None, Shown("Log-probability, mean (nats)", "magnitude")]
-    logprob_max: Annotated[float | None, Shown("max (nats)", "magnitude")]
+    head: Annotated[float | None, Shown("Loss", "share", help="Relative error of the loss of a token.")]
+    logprob_mean: Annotated[
+        float | None,
+        Shown(
+            "Log-probability, mean (nats)",
+            "magnitude",
+            help="Mean |log p - log p in fp32| of the tokens: 0.01 nats change a probability by 1%.",
+        ),
+    ]
+    logprob_max: Annotated[
+        float | None,
+        Shown("max (nats)", "magnitude", help="Largest |log p - log p in fp32| of a token: 0.01 nats change a probability by 1%."),
+    ]
 
 
 class Backward(Record):
@@ -88,13 +102,22 @@ class Backward(Record):
     the embeddings; parameters_bw: over all parameter gradients.
     """
 
-    logits_bw: Annotated[float | None, Shown("Logits", "share")]
-    head_bw: Annotated[float | None, Shown("Head", "share")]
-    mid_median_bw: Annotated[float | None, Shown("Median layer", "share")]
-    mid_max_bw: Annotated[float | None, Shown("Worst layer", "share")]
+    logits_bw: Annotated[float | None, Shown("Logits", "share", help="Relative error of the gradient with respect to the logits.")]
+    head_bw: Annotated[float | None, Shown("Head", "share", help="Relative error of the gradient that enters the final norm.")]
+    mid_median_bw: Annotated[
+        float | None,
+        Shown(
+            "Median layer", "share", help="Median over the layers of the relative error of the gradient with respect to a layer's output."
+        ),
+    ]
+    mid_max_bw: Annotated[
+        float | None, Shown("Worst layer", "share", help="Largest relative error of the gradient with respect to a layer's output.")
+    ]
     mid_max_bw_layer: int | None
-    first_layer_bw: Annotated[float | None, Shown("First layer", "share")]
-    parameters_bw: Annotated[float | None, Shown("Parameters", "share")]
+    first_layer_bw: Annotated[
+        float | None, Shown("First layer", "share", help="Relative error of the gradient with respect to the output of the first layer.")
+    ]
+    parameters_bw: Annotated[float | None, Shown("Parameters", "share", help="Relative error of all parameter gradients together.")]
 
 
 class Summary(Backward, Forward):
@@ -109,14 +132,27 @@ class Logprobs(Record):
     |exp(mean d) - 1|. outside_clip: the share of sequences whose ratio is outside GSPO's published clip range, 1 - 3e-4 ... 1 + 4e-4.
     """
 
-    bias: Annotated[float | None, Shown("Bias (nats)", "magnitude")]
-    slope: Annotated[float | None, Shown("Slope", _seven_digits)]
+    bias: Annotated[
+        float | None, Shown("Bias (nats)", "magnitude", help="Mean of log p - log p in fp32: 0.01 nats change a probability by 1%.")
+    ]
+    slope: Annotated[float | None, Shown("Slope", _seven_digits, help="Slope of log p over log p in fp32: 1 if nothing is scaled.")]
     correlation: Annotated[float | None, Shown("Correlation", _seven_digits)]
-    ratio_mean: Annotated[float | None, Shown("Token ratio, mean", "share")]
-    ratio_max: Annotated[float | None, Shown("Token ratio, max", "share")]
-    sequence_ratio_mean: Annotated[float | None, Shown("Sequence ratio, mean", "share")]
-    sequence_ratio_max: Annotated[float | None, Shown("Sequence ratio, max", "share")]
-    outside_clip: Annotated[float | None, Shown("Outside GSPO clip", "share")]
+    ratio_mean: Annotated[
+        float | None, Shown("Token ratio, mean", "share", help="Mean distance from 1 of p / p in fp32, the importance ratio of a token.")
+    ]
+    ratio_max: Annotated[
+        float | None, Shown("Token ratio, max", "share", help="Largest distance from 1 of the importance ratio of a token.")
+    ]
+    sequence_ratio_mean: Annotated[
+        float | None, Shown("Sequence ratio, mean", "share", help="Mean distance from 1 of the importance ratio of a sequence.")
+    ]
+    sequence_ratio_max: Annotated[
+        float | None, Shown("Sequence ratio, max", "share", help="Largest distance from 1 of the importance ratio of a sequence.")
+    ]
+    outside_clip: Annotated[
+        float | None,
+        Shown("Outside GSPO clip", "share", help="Share of sequences that rounding alone moves out of GSPO's published clip range."),
+    ]
 
 
 class Headroom(Record):
@@ -129,15 +165,21 @@ class Headroom(Record):
     """
 
     layer: Annotated[int, Shown("Layer", short_layer)]
-    forward: Annotated[float | None, Shown("Forward, bits", "magnitude")]
+    forward: Annotated[
+        float | None, Shown("Forward, bits", "magnitude", help="log2(65,504 / largest value): 0 bits are an overflow in fp16.")
+    ]
     forward_max: Annotated[float | None, Shown("Largest value", "magnitude")]
-    forward_at: Annotated[str | None, Shown("in")]
-    backward: Annotated[float | None, Shown("Backward, bits", "magnitude")]
+    forward_at: Annotated[str | None, Shown("in", help="The module that has the largest value.")]
+    backward: Annotated[
+        float | None, Shown("Backward, bits", "magnitude", help="log2(65,504 / largest gradient): 0 bits are an overflow in fp16.")
+    ]
     backward_max: Annotated[float | None, Shown("Largest gradient", "magnitude")]
-    backward_at: Annotated[str | None, Shown("in")]
-    weights: Annotated[float | None, Shown("Weights, bits", "magnitude")]
+    backward_at: Annotated[str | None, Shown("in", help="The module that has the largest gradient.")]
+    weights: Annotated[
+        float | None, Shown("Weights, bits", "magnitude", help="log2(65,504 / largest weight): 0 bits are an overflow in fp16.")
+    ]
     weights_max: Annotated[float | None, Shown("Largest weight", "magnitude")]
-    weights_at: Annotated[str | None, Shown("in")]
+    weights_at: Annotated[str | None, Shown("in", help="The parameter that has the largest weight.")]
     nonfinite: int
     nonfinite_bw: int
 

@@ -153,7 +153,7 @@ class Pipeline:
             variants={name: each.model_copy(update={"tensors": each.tensors[:most]}) for name, each in variants.items()},
             fp16_passport=passport,
             engine=engine,
-            answer=answer(reference, variants, passport, engine),
+            answer=answer(reference, variants, passport, engine, inputs.predicted),
             advice=advice(opened.facts.ref, variants, passport, engine),
             notes=tuple(notes(request, inputs, variants, passport, engine, opened, measured)),
             timing=timing,

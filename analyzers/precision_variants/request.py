@@ -64,7 +64,7 @@ def _clips(side: int) -> str:
 
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 11
+ANALYSIS_VERSION = 12
 
 
 class PrecisionRequest(ModelRequest):

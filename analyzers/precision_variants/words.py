@@ -1,9 +1,10 @@
 """The words of precision variants: a template per code, the short answers, and the names of parts and causes."""
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from analyzers.core.formatting import fixed, magnitude, share
+from analyzers.core.formatting import fixed, magnitude, plural, share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport, least
@@ -21,17 +22,22 @@ PARTS: dict[Part, str] = {
     "router": "the router",
     "softmax": "attention (except its projections)",
 }
+WORTHWHILE = 1.2
+"""Errors are told apart, and a fix is recommended, only if one is at least this many times smaller."""
 _OWN = "this model's own bf16 run"
 
 WORDS = Words(
     {
         "fp16_overflows": "Do not run it in fp16: {module} reaches {value:magnitude}, above 65,504, the largest fp16 value.",
-        "not_finite": "Do not use {variants:list}: values are not finite, first in {where}.",
-        "closest": "{closest} is closest to fp32: it changes token probabilities by {least:share} on average, {farthest} by {most:share}.",
-        "single": "{variant} changes token probabilities by {error:share} on average, compared with fp32.",
-        "exact": "No rounding error: the same token probabilities as fp32 ({variants:list}).",
-        "engine_within": "Rounding explains the engine: its log-probabilities differ from fp32 by {difference:magnitude} nats on average, "
-        f"{{ratio:times}} as much as {_OWN}.",
+        "not_finite": "Do not run it in {variants:list}: values are not finite, first in {where}.",
+        "closest": "{closest} is closest to fp32: over {tokens:#token} it changes their probabilities by {least:share} on average, "
+        "{farthest} by {most:share}.",
+        "alike": "No variant is clearly closest to fp32: over {tokens:#token} {closest} changes their probabilities by {least:share} on "
+        "average, {farthest} by {most:share}.",
+        "single": "Compared with fp32, {variant} changes the probabilities of {tokens:#token} by {error:share} on average.",
+        "exact": "No rounding error in {variants:list}: the same probabilities of {tokens:#token} as in fp32.",
+        "engine_within": "Rounding explains the engine: the probabilities of {tokens:#token} differ from fp32 by {percent:share} on "
+        f"average, {{ratio:times}} as much as in {_OWN}.",
         "engine_caused": f"More than rounding: the engine differs from fp32 {{ratio:times}} as much as {_OWN}, explained by {{cause}}.",
         "engine_possible": f"More than rounding: the engine differs from fp32 {{ratio:times}} as much as {_OWN}; these tokens do not tell "
         "apart {causes:list}.",
@@ -60,7 +66,7 @@ WORDS = Words(
         "more_sequences": "Give log-probabilities of more tokens, in at least 8 sequences.",
         "at_limit": "Judge by the size: more tokens hardly decide a ratio so close to the limit of {band:magnitude}.",
         "judge_other": "Judge the second run too: causes are looked for in one run at a time.",
-        "nothing": "Nothing is to be done about rounding, unless bf16 itself costs too much.",
+        "nothing": "Rounding needs no fix here, unless bf16 itself costs too much.",
         "short": "The text gives {sequences:#sequence} of {length:#token}, fewer than asked for.",
         "part": "Errors by layer are those of the first {length:#token} of {sequences:#sequence} of the engine.",
         "attention": "This model does not support {asked} attention: the reference ran with {attention}.",
@@ -78,7 +84,7 @@ WORDS = Words(
         "random": "The weights are random: trained weights may be larger and have other errors.",
         "pre_rounded": "Each variant is compared with fp32 of the same rounded weights: only the error of the computation is left.",
         "not_called": "Not measured for fp16: {modules:#module} not called as such, {names:list} first.",
-        "forbidden": "{tokens:#token} at minus infinity: in no average.",
+        "forbidden": "In no average, because their log-probability is minus infinity: {tokens:#token}.",
         "not_tried": "Not tried as causes: {causes:list}.",
     }
 )
@@ -104,8 +110,14 @@ def cause_text(cause: Any) -> str:
 def tiles(report: Any) -> list[Tile]:
     """Return the short answers: of an engine, the closest variant, the worst layer, the importance ratio, and fp16."""
     engine = [_engine(report.engine)] if report.engine is not None else []
-    variants = report.variants
-    return [*engine, _closest(variants), _worst_layer(variants), _importance_ratio(variants), _safe_in_fp16(report.fp16_passport)]
+    variants, tokens = report.variants, report.inputs.predicted
+    measures = [_closest(variants, tokens), _worst_layer(variants), _importance_ratio(variants, tokens)]
+    return [*engine, *measures, _safe_in_fp16(report.fp16_passport)]
+
+
+def nats(value: float, changed: float, tokens: int) -> str:
+    """Write a mean difference of log-probabilities with what it means: ``0.02 nats over 46 tokens: ...``."""
+    return f"{magnitude(value)} nats over {plural(tokens, 'token')}: the probability of a token changes by {share(changed)}"
 
 
 def measured(variants: "dict[str, Variant]", error: "Callable[[Variant], float | None]") -> dict[str, float]:
@@ -119,17 +131,15 @@ def _cannot_tell(label: str, detail: str = "No variant has a finite error.") -> 
     return Tile(label=label, value="Cannot tell", kind="undecided", detail=detail)
 
 
-def _closest(variants: "dict[str, Variant]") -> Tile:
+def _closest(variants: "dict[str, Variant]", tokens: int) -> Tile:
     errors = measured(variants, lambda variant: variant.summary.logprob_mean)
     if not errors:
         return _cannot_tell("Closest to fp32")
-    closest = min(errors, key=errors.__getitem__)
-    return Tile(
-        label="Closest to fp32",
-        value=closest,
-        kind="fact",
-        detail=f"Mean error of log-probabilities: {magnitude(errors[closest])} nats; 0.01 nats change a probability by 1%.",
-    )
+    closest, changes = min(errors, key=errors.__getitem__), measured(variants, lambda variant: variant.logprobs.ratio_mean)
+    means = nats(errors[closest], changes.get(closest, math.expm1(errors[closest])), tokens)
+    if len(errors) > 1 and 0 < max(changes.values(), default=0.0) < WORTHWHILE * min(changes.values()):
+        return Tile(label="Closest to fp32", value="No clear difference", kind="fact", detail=f"Mean error of {closest}: {means}.")
+    return Tile(label="Closest to fp32", value=closest, kind="fact", detail=f"Mean error: {means}.")
 
 
 def _worst_layer(variants: "dict[str, Variant]") -> Tile:
@@ -138,17 +148,21 @@ def _worst_layer(variants: "dict[str, Variant]") -> Tile:
         return _cannot_tell("Worst layer")
     best, worst = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
     ends = list(dict.fromkeys(share(errors[name]) for name in (best, worst)))
-    detail = f"Relative error of a layer's output, largest in layer {variants[worst].summary.mid_max_layer} of {worst}."
+    compared = " in the best and the worst variant" if len(ends) > 1 else ""
+    detail = f"Relative error of a layer's output{compared}, largest in layer {variants[worst].summary.mid_max_layer} of {worst}."
     return Tile(label="Worst layer", value=" to ".join(ends), kind="fact", detail=detail)
 
 
-def _importance_ratio(variants: "dict[str, Variant]") -> Tile:
+def _importance_ratio(variants: "dict[str, Variant]", tokens: int) -> Tile:
     errors = measured(variants, lambda variant: variant.logprobs.ratio_mean)
     if not errors:
         return _cannot_tell("Importance ratio")
     name = max(errors, key=errors.__getitem__)
     most = share(variants[name].logprobs.ratio_max)
-    detail = f"Mean distance from 1 of a token's ratio when sampling in {name} and training in fp32; at most {most}."
+    detail = (
+        f"Mean distance from 1 of the ratio of a token's probabilities when sampling in {name} and training in fp32, over "
+        f"{plural(tokens, 'token')}; at most {most}."
+    )
     return Tile(label="Importance ratio", value=share(errors[name]), kind="fact", detail=detail)
 
 
@@ -162,7 +176,7 @@ def _safe_in_fp16(passport: Fp16Passport) -> Tile:
     detail = f"The largest value is {magnitude(2.0**margin)}x below overflow ({fixed(margin, 1)} bits); other texts may exceed it."
     if passport.verdict == "at_risk":
         return Tile(label=label, value="At risk", kind="inference", detail=detail)
-    return Tile(label=label, value="On these texts", kind="fact", detail=detail)
+    return Tile(label=label, value="Yes, on these texts", kind="fact", detail=detail)
 
 
 def _place(extreme: Extreme) -> str:
@@ -177,6 +191,6 @@ def _engine(engine: "Engine") -> Tile:
     kinds = {"within": ("Yes", "fact"), "beyond": ("No", "warning"), "undecided": ("Undecided", "undecided")}
     value, kind = kinds[engine.verdict]
     nearest = f" Nearest run of this model: {engine.nearest[0].run}." if engine.nearest else ""
-    means = f"{magnitude(engine.difference.mean_abs)} nats; that of bf16: {magnitude(engine.bf16.mean_abs)}"
-    detail = f"Mean difference from fp32: {means}.{nearest}"
+    mean, own = engine.difference.mean_abs, f"{magnitude(engine.bf16.mean_abs)} nats for this model's own bf16 run"
+    detail = f"Mean difference from fp32: {nats(mean, math.expm1(mean), engine.compared)}; {own}.{nearest}"
     return Tile(label="Engine within bf16 rounding?", value=value, kind=kind, detail=detail)

@@ -175,7 +175,7 @@ class Comparison:
         resolved = {"base": named[0], "tuned": named[1:]} | request.resolved(self._device)
         same_files = facts[0].commit == facts[-1].commit
         answer = answers.answer(counts, parameters, sparsity, swallowed, interval, estimates.blocks, coverage, found, same_files)
-        advice = answers.advice(answer, facts[-1].ref, fraction, swallowed, interval is not None, found)
+        advice = answers.advice(answer, facts[-1].ref, fraction, swallowed, interval, found)
         left_out = self._matrices.left_out if self._matrices else 0
         notes = list(answers.notes(self._sides, self._names, self._alignment, pairs, request.eta, not plan.exact, left_out))
         adapter = self._adapters.adapter() if self._adapters else None

@@ -15,6 +15,7 @@ from analyzers.update_sparsity.words import WORDS
 
 # In multiples of the two bytes of a bf16 value: a changed value with an index of 4 bytes, and one bit per value that marks the changed
 _LISTED, _MARKED = 3, 1 / 16
+_WORTH = 0.9  # up to this cost the update is shipped alone
 # Up to this share of its norm an update is called kept
 _KEPT = 0.05
 _ROUNDING = 2.0**-23  # an update, as a share of the weights, that sums in fp32 leave of adapters that cancel
@@ -57,18 +58,28 @@ def answer(
 _AFTER = {"nothing": "read-more", "same-files": "check-upload", "unchanged": "check-upload", "conversion": "take-smaller"}
 
 
-def advice(said: Note, model: str, update_fraction: float | None, swallowed: Swallowed, sampled: bool, found: Unmatched) -> Advice:
-    """Say what the share of changed weights means for training or for storing the update. said: the `answer` about ``model``."""
+def advice(
+    said: Note, model: str, update_fraction: float | None, swallowed: Swallowed, interval: Interval | None, found: Unmatched
+) -> Advice:
+    """Say what the share of changed weights means for training or storage. said: the `answer` about ``model``; interval: as there."""
     if said.code in ("none-differ", "none-seen"):
-        code = "layer-order" if moved_layers(found) else "use-exact" if sampled else "compare-rest"
+        code = "layer-order" if moved_layers(found) else "use-exact" if interval is not None else "compare-rest"
         return WORDS.advice(code, "dtype", model)
     if said.code in _AFTER:
         return WORDS.advice(_AFTER[said.code], "dtype", model)
     if swallowed.meaningful and swallowed.count:
         return WORDS.advice("fp32-masters", "dtype", model, lost=swallowed.share)
-    changed = update_fraction or 0.0
-    cost = min(_LISTED * changed, changed + _MARKED)
-    return WORDS.advice("ship-update", "dtype", model, cost=cost) if cost < 1 else WORDS.advice("ship-whole", "dtype", model)
+    cost = _cost(update_fraction or 0.0)
+    if interval is None:
+        return WORDS.advice("ship-update" if cost < _WORTH else "ship-whole", "dtype", model, cost=cost)
+    low, high = _cost(1 - interval.high), _cost(1 - interval.low)
+    code = "ship-update" if high < _WORTH else "ship-whole" if low >= _WORTH else "read-more-to-ship"
+    return WORDS.advice(code, "dtype", model, cost=Interval(estimate=cost, low=low, high=high))
+
+
+def _cost(changed: float) -> float:
+    """Return the size of an update alone, by the share of the weights that changed, relative to all of these in bf16."""
+    return min(_LISTED * changed, changed + _MARKED)
 
 
 def of_adapter(adapter: Adapter) -> Note:

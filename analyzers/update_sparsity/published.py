@@ -21,7 +21,7 @@ class PublishedRow(Record):
     """One published fine-tune. algorithm: SFT or one of reinforcement learning; data: the training data; sparsity: in [0, 1]."""
 
     finetuned: Annotated[str, Shown("Tuned")]
-    sparsity: Annotated[float, Shown("Sparsity in bf16", "share")]
+    sparsity: float
     base_model: Annotated[str, Shown("From")]
     algorithm: Annotated[str, Shown("Algorithm")]
     data: Annotated[str, Shown("Data")]

@@ -28,7 +28,7 @@ from analyzers.update_sparsity.magnitudes import Bin, Energy, Magnitudes, Relati
 from analyzers.update_sparsity.published import PublishedRow, published
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 11
+ANALYSIS_VERSION = 12
 
 DEFAULT_ETA = 1e-3
 
@@ -70,10 +70,8 @@ class SparsityRequest(WeightsRequest):
         return tuned
 
 
-_NORM = Shown("|update| / |base|", "share")
-_PROBED = Shown("By the probe", "share")
-_Changed = Annotated[int, Shown("Changed", "count")]
-_Sparsity = Annotated[float | None, Shown("Sparsity", "share")]
+_NORM = Shown("|update| / |base|", "share", "Norm of the update, relative to the norm of the base.")
+_Changed = Annotated[int, Shown("Weights changed", "count", "Number of the weights read that changed in bf16.")]
 
 
 class Probe(Record):
@@ -90,15 +88,15 @@ class Swallowed(Record):
     """
 
     count: int
-    share: Annotated[float | None, Shown("Lost to rounding", "share")]
+    share: Annotated[float | None, Shown("Lost to rounding", "share", help="Share of the weights that differ as stored and not in bf16.")]
     meaningful: bool
 
 
 class _Group(Record):
     """All tensors of one role or layer. sparsity: of all their elements together; relative_norm: norm of the update / that of the base."""
 
-    sparsity: _Sparsity
-    probe_sparsity: Annotated[float | None, _PROBED]
+    sparsity: float | None
+    probe_sparsity: float | None
     relative_norm: Annotated[float | None, _NORM]
     num_changed: _Changed
     tensors: Annotated[int, Shown("Tensors", "count")]
@@ -113,10 +111,10 @@ class RoleRow(_Group):
     probe_mean to probe_max: the same by the probe.
     """
 
-    mean: Annotated[float | None, Shown("Mean of tensors", "share")]
-    std: Annotated[float | None, Shown("Std", "share")]
-    min: Annotated[float | None, Shown("Least sparse tensor", "share")]
-    max: Annotated[float | None, Shown("Most sparse", "share")]
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
     layers: Annotated[int, Shown("Layers", "count")]
     probe_mean: float | None
     probe_std: float | None
@@ -148,16 +146,16 @@ class TensorRow(Record):
 
     name: Annotated[str, Shown("Name", width=318)]
     role: Annotated[str, Shown("Role")]
-    sparsity: _Sparsity
-    probe_sparsity: Annotated[float | None, _PROBED]
-    changed_rows: Annotated[float | None, Shown("Rows changed", "share")]
-    changed_columns: Annotated[float | None, Shown("Columns changed", "share")]
+    sparsity: float | None
+    probe_sparsity: float | None
+    changed_rows: Annotated[float | None, Shown("Rows changed", "share", help="Share of the rows with at least one change.")]
+    changed_columns: Annotated[float | None, Shown("Columns changed", "share", help="Share of the columns with at least one change.")]
     relative_norm: Annotated[float | None, _NORM]
     num_changed: _Changed
     values_read: Annotated[int, Shown("Values read", "count")]
-    max_update: Annotated[float | None, Shown("Largest update", "magnitude")]
-    update_norm: Annotated[float | None, Shown("|update|", "magnitude")]
-    swallowed: Annotated[int, Shown("Lost to rounding", "count")]
+    max_update: Annotated[float | None, Shown("Largest update", "magnitude", help="Largest magnitude of tuned - base.")]
+    update_norm: Annotated[float | None, Shown("|update|", "magnitude", help="Frobenius norm of tuned - base.")]
+    swallowed: Annotated[int, Shown("Lost to rounding", "count", help="Weights that differ as stored and not in bf16.")]
     dtype: Annotated[str, Shown("Dtype")]
     tuned_dtype: Annotated[str, Shown("Tuned dtype")]
     shape: Annotated[tuple[int, ...], Shown("Shape", "shape", width=128)]
@@ -240,7 +238,7 @@ class Unmatched(Record):
 class Step(Record):
     """Changes since the checkpoint before; for the first tuned checkpoint since the base."""
 
-    sparsity: Annotated[float | None, Shown("From the one before", "share")]
+    sparsity: float | None
     num_changed: int
     probe: Probe
 
@@ -250,8 +248,8 @@ class TrajectoryRow(Record):
 
     ref: Annotated[str, Shown("Checkpoint")]
     commit: str
-    sparsity: Annotated[float | None, Shown("Sparsity, from the base", "share")]
-    interval: Annotated[Interval | None, Shown("95% interval", between)]
+    sparsity: float | None
+    interval: Interval | None
     step: Step
     num_changed: _Changed
     num_unchanged: int
@@ -269,12 +267,14 @@ class Overlap(Record):
     jaccard: shared / either; independent: pq/(p+q-pq), which is what independent changes would give.
     """
 
-    first: Annotated[int, Shown("First", "count")]
-    second: Annotated[int, Shown("Second", "count")]
+    first: Annotated[int, Shown("First", "count", help="Number of the checkpoint, as in the table of checkpoints.")]
+    second: Annotated[int, Shown("Second", "count", help="Number of the checkpoint, as in the table of checkpoints.")]
     shared: Annotated[int, Shown("Changed in both", "count")]
     either: Annotated[int, Shown("In either", "count")]
-    jaccard: Annotated[float | None, Shown("Jaccard", "magnitude")]
-    independent: Annotated[float | None, Shown("By chance", "magnitude")]
+    jaccard: Annotated[float | None, Shown("Jaccard", "magnitude", help="Changed in both, divided by changed in either.")]
+    independent: Annotated[
+        float | None, Shown("By chance", "magnitude", help="What changes that have nothing to do with each other would give.")
+    ]
 
 
 def _degrees(angle: float | None) -> str:
@@ -293,17 +293,39 @@ class Spectrum(Record):
 
     name: Annotated[str, Shown("Matrix", width=318)]
     shape: Annotated[tuple[int, ...], Shown("Shape", "shape", width=128)]
-    k: Annotated[int, Shown("k", "count")]
-    stable_rank: Annotated[float | None, Shown("Stable rank", "magnitude")]
-    effective_rank: Annotated[float | None, Shown("Effective rank", "magnitude")]
-    nss: Annotated[float | None, Shown("Spectral drift", "magnitude")]
-    largest_angle_left: Annotated[float | None, Shown("Angle, left", _degrees)]
-    mean_angle_left: Annotated[float | None, Shown("Mean, left", _degrees)]
-    largest_angle_right: Annotated[float | None, Shown("Angle, right", _degrees)]
-    mean_angle_right: Annotated[float | None, Shown("Mean, right", _degrees)]
-    principal_overlap: Annotated[float | None, Shown("In principal mask", "share")]
-    low_magnitude_overlap: Annotated[float | None, Shown("In low-magnitude mask", "share")]
-    mask_share: Annotated[float, Shown("By chance", "share")]
+    k: Annotated[int, Shown("k", "count", help="Number of leading singular vectors that are compared.")]
+    stable_rank: Annotated[
+        float | None, Shown("Stable rank", "magnitude", help="Squared Frobenius norm of the update, divided by its squared spectral norm.")
+    ]
+    effective_rank: Annotated[
+        float | None,
+        Shown("Effective rank", "magnitude", help="Exponential of the entropy of the normalised singular values of the update."),
+    ]
+    nss: Annotated[float | None, Shown("Spectral drift", "magnitude", help="Change of the singular values, relative to those of the base.")]
+    largest_angle_left: Annotated[
+        float | None, Shown("Angle, left", _degrees, help="Largest principal angle between the leading left singular subspaces.")
+    ]
+    mean_angle_left: Annotated[
+        float | None, Shown("Mean, left", _degrees, help="Mean principal angle between the leading left singular subspaces.")
+    ]
+    largest_angle_right: Annotated[
+        float | None, Shown("Angle, right", _degrees, help="Largest principal angle between the leading right singular subspaces.")
+    ]
+    mean_angle_right: Annotated[
+        float | None, Shown("Mean, right", _degrees, help="Mean principal angle between the leading right singular subspaces.")
+    ]
+    principal_overlap: Annotated[
+        float | None,
+        Shown(
+            "In principal mask",
+            "share",
+            help="Share of the changed weights among the largest entries of the best rank-k approximation of the base.",
+        ),
+    ]
+    low_magnitude_overlap: Annotated[
+        float | None, Shown("In low-magnitude mask", "share", help="Share of the changed weights among the smallest entries of the base.")
+    ]
+    mask_share: Annotated[float, Shown("By chance", "share", help="Share of the weights in each mask, the overlap expected by chance.")]
 
 
 class AdapterModule(Record):
@@ -316,8 +338,10 @@ class AdapterModule(Record):
     name: Annotated[str, Shown("Module", width=318)]
     role: Annotated[str, Shown("Role", width=104)]
     relative_norm: Annotated[float | None, _NORM]
-    lost_norm: Annotated[float | None, Shown("Norm lost in bf16", "share")]
-    empty: Annotated[bool | None, Shown("Changes nothing", "yes")]
+    lost_norm: Annotated[
+        float | None, Shown("Norm lost in bf16", "share", help="Rounding errors of the merged weights, relative to the norm of the update.")
+    ]
+    empty: Annotated[bool | None, Shown("Changes nothing", "yes", help="Whether the update of this tensor is 0.")]
     values_read: Annotated[int, Shown("Values read", "count")]
 
 
@@ -329,12 +353,16 @@ class Survival(Record):
     overflowed: weights that become infinite; they are left out of lost_norm.
     """
 
-    lost_norm: Annotated[float | None, Shown("Norm lost", "share")]
+    lost_norm: Annotated[
+        float | None, Shown("Norm lost", "share", help="Rounding errors of the merged weights, relative to the norm of the update.")
+    ]
     low: float | None = None
     high: float | None = None
-    changed_share: Annotated[float | None, Shown("Weights that change", "share")]
-    touched: Annotated[int, Shown("Weights with an update", "count")]
-    overflowed: Annotated[int, Shown("Overflow", "count")]
+    changed_share: Annotated[
+        float | None, Shown("Weights that change", "share", help="Share of the weights with an update whose value in this format changes.")
+    ]
+    touched: Annotated[int, Shown("Weights with an update", "count", help="Weights read for which the update is not 0.")]
+    overflowed: Annotated[int, Shown("Overflow", "count", help="Weights that become infinite in this format.")]
 
 
 class Adapter(Record):
@@ -432,6 +460,34 @@ def _shape(key: str, title: str) -> Column:
     return Column(key, title, value=lambda row: joined(row, "x") or None, cell=lambda row: joined(row, " x "))
 
 
+def _changed(key: str, title: str, help: str = "", of: str = "sparsity") -> Column:
+    """Return the column of the share that changed, 1 - sparsity: people read this one number, files have both. of: the field."""
+    sparsity = Column(of)
+
+    def changed(row: Any) -> float | None:
+        value: float | None = sparsity.value_of(row)
+        return None if value is None else 1 - value
+
+    return Column(key, title, share, value=changed, help=help)
+
+
+def _bounds(low: str, high: str) -> Column:
+    """Return the column of the interval of the share that changed. low, high: the fields with the ends of that of sparsity."""
+
+    def cell(row: Any) -> str:
+        ends_of_sparsity = Column(low).value_of(row), Column(high).value_of(row)
+        return ends(*(None if end is None else 1 - end for end in reversed(ends_of_sparsity)))
+
+    return Column("interval", "95% interval", value=low, cell=cell, only="people")
+
+
+_CHANGED = _changed("changed_share", "Changed in bf16", "Share of the weights whose values differ once both are rounded to bf16.")
+_PROBED = _changed(
+    "probe_changed_share",
+    "By the probe",
+    "Share of the weights that changed by more than eta, relative to the larger value.",
+    "probe_sparsity",
+)
 # Sparsity of each role, for files
 _BY_ROLE = tuple(Column(role, value=f"roles.{role}") for role in ROLES)
 _INTERVAL = Column("interval", "95% interval", cell=lambda row: between(row["interval"]), only="people")
@@ -448,15 +504,29 @@ class SparsityReport(Report):
     """
 
     DERIVED: ClassVar[tuple[Table, ...]] = (
-        Table("roles", _roles, (Column("role", "Role"), columns(RoleRow)[0], _INTERVAL, *columns(RoleRow)[1:]), title="Roles"),
+        Table(
+            "roles",
+            _roles,
+            (
+                Column("role", "Role"),
+                _CHANGED,
+                _bounds("interval.low", "interval.high"),
+                _PROBED,
+                *columns(RoleRow),
+                _changed("least_changed", "Least changed tensor", of="max"),
+                _changed("most_changed", "Most changed", "The tensor of the role of which the largest share changed.", of="min"),
+            ),
+            title="Roles",
+        ),
         Table(
             "layers",
             lambda report: report.layers,
             (
                 Column("layer", "Layer", cell=lambda row: layer_name(row.layer)),
-                columns(LayerRow)[0],
-                Column("interval", "95% interval", value="low", cell=lambda row: ends(row.low, row.high), only="people"),
-                *columns(LayerRow)[1:],
+                _CHANGED,
+                _bounds("low", "high"),
+                _PROBED,
+                *columns(LayerRow),
                 *_BY_ROLE,
             ),
             title="Layers",
@@ -464,7 +534,15 @@ class SparsityReport(Report):
         Table(
             "trajectory",
             _trajectory,
-            (Column("number", "Number", count), *columns(TrajectoryRow), *_BY_ROLE),
+            (
+                Column("number", "Number", count),
+                columns(TrajectoryRow)[0],
+                _changed("changed_share", "Changed since the base"),
+                _bounds("interval.low", "interval.high"),
+                _changed("step_changed_share", "Since the one before", "Share of the weights that changed in bf16.", of="step.sparsity"),
+                *columns(TrajectoryRow)[1:],
+                *_BY_ROLE,
+            ),
             title="Checkpoints",
         ),
         Table("adapter_survival", _survival, (Column("format", "Merged into"), *columns(Survival)), title="What survives a merge"),
@@ -501,8 +579,15 @@ class SparsityReport(Report):
             ),
             title="Tensors that are not compared one to one",
         ),
-        Table("published", _published, columns(PublishedRow), title="Among published fine-tunes"),
-        Table("tensors", lambda report: report.tensors, columns(TensorRow), title="Tensors"),  # may be long: the last
+        Table(
+            "published",
+            _published,
+            (columns(PublishedRow)[0], _changed("changed_share", "Changed in bf16"), *columns(PublishedRow)[1:]),
+            title="Among published fine-tunes",
+        ),
+        Table(
+            "tensors", lambda report: report.tensors, (*columns(TensorRow)[:2], _CHANGED, _PROBED, *columns(TensorRow)[2:]), title="Tensors"
+        ),  # may be long: the last
     )
 
     APART: ClassVar[tuple[str, ...]] = ("magnitudes", "unmatched")

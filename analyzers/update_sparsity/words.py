@@ -11,16 +11,18 @@ if TYPE_CHECKING:
     from analyzers.update_sparsity.report import Adapter, SparsityReport
 
 FRONT = "roles"
+_NOT_FINER = {"BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
+"""Dtypes that bf16 holds exactly: nothing stored in them is lost to its rounding."""
 WORDS = Words(
     {
         # what changed
-        "changed": "{changed:share} of {parameters:#matched weight} changed in bf16: sparsity {sparsity:share}.",
-        "all-changed": "Every weight changed in bf16, of {values:#weight} compared.",
-        "swallowed": "No weight changed in bf16, of {values:#weight} compared; {lost:share} differ as stored, below bf16 resolution.",
-        "conversion": "No weight changed in bf16, of {values:#weight} compared: the sides differ only as stored, in other dtypes.",
+        "changed": "{changed:share} of {parameters:#weight} changed in bf16.",
+        "all-changed": "Every weight changed in bf16, among {values:#weight} compared.",
+        "swallowed": "No weight changed in bf16, among {values:#weight} compared; {lost:share} differ as stored, below bf16 resolution.",
+        "conversion": "No weight changed in bf16, among {values:#weight} compared: the sides differ only as stored, in other dtypes.",
         "unchanged": "Nothing changed: all {values:#weight} are the same on both sides.",
-        "none-differ": "No weight differs, of {values:#weight} compared.",
-        "none-seen": "No weight differs, of {values:#weight} read in {blocks:#block}: with 95% confidence at most {most:share} do.",
+        "none-differ": "No weight differs, among {values:#weight} compared.",
+        "none-seen": "No weight differs, among {values:#weight} read in {blocks:#block}: with 95% confidence at most {most:share} do.",
         "same-files": "Both sides are the same checkpoint, file for file.",
         "nothing": "No value was compared: the sample has none of both sides.",
         # what a merge keeps of an adapter
@@ -41,8 +43,9 @@ WORDS = Words(
         "layer-order": "Look at the order of the layers: the base's values under other numbers make another model.",
         "take-smaller": "Take the smaller one where bf16 is enough: in bf16 both are the same.",
         "fp32-masters": "Keep fp32 master weights: {lost:share} of the weights changed only below bf16 resolution.",
-        "ship-update": "Ship the update alone: changed values with their places take about {cost:share} of these weights in bf16.",
-        "ship-whole": "Ship the whole checkpoint: so many weights changed that the changes alone take no less.",
+        "ship-update": "Ship the update alone: changed values with their positions take about {cost:share} of the weights' size in bf16.",
+        "ship-whole": "Ship the whole checkpoint: changed values with their positions would take {cost:share} of its size in bf16.",
+        "read-more-to-ship": "Read more before you ship the update alone: this sample does not tell whether that takes less.",
         "merge": "Merge it if you like: bf16 keeps the update.",
         "store-fp16": "Store the merged model in fp16, which keeps the update, or load the adapter with its base.",
         "store-fp32": "Store the merged model in fp32, or load the adapter with its base.",
@@ -58,8 +61,8 @@ WORDS = Words(
             "not an update."
         ),
         "probe": (
-            "The probe is another measure here, as not all values are stored in bf16: it misses updates of up to {eta:number} of a weight, "
-            "which may change its rounding to bf16."
+            "The probe measures something else here, because not all values are stored in bf16: it misses updates of up to {eta:number} of "
+            "a weight, which may change its bf16 value."
         ),
         "coarse-probe": "With eta {eta:number}, at least 2^-8, the probe misses single bf16 ULPs, which count as changed.",
         "non-finite": "NaN or infinite on one side: {pairs:#pair}, counted as changed or unchanged, and excluded from magnitudes.",
@@ -77,32 +80,36 @@ WORDS = Words(
 
 def tiles(report: "SparsityReport") -> list[Tile]:
     """Return what changed, what rounding loses of the update, the size of a change, and the place among published fine-tunes."""
-    measured = "estimate" if report.sampled else "fact"
-    bounds = f" 95% interval {ends(1 - report.interval.high, 1 - report.interval.low)}." if report.interval else ""
+    label, value, measured, bounds = changed_in_bf16(report)
+    detail = f"{count(report.num_changed)} of {plural(report.values_compared, 'weight')} read.{bounds}"
     return [
-        Tile(
-            label="Changed in bf16",
-            value=share(report.update_fraction),
-            kind=measured,
-            detail=f"{count(report.num_changed)} of {plural(report.values_compared, 'weight')} read.{bounds}",
-        ),
-        _lost(report.adapter, measured) if report.adapter else _swallowed(report, measured),
-        _size(report, measured),
+        Tile(label=label, value=value, kind=measured, detail=detail),
+        *([_lost(report.adapter, measured)] if report.adapter else _swallowed(report, measured)),
+        *_size(report, measured),
         *([_published(report.sparsity, measured)] if report.moved and report.sparsity is not None else []),
     ]
 
 
-def _swallowed(report: "SparsityReport", measured: str) -> Tile:
-    label, found = "Lost to bf16 rounding", report.swallowed
-    if not found.meaningful:
-        return Tile(label=label, value="Cannot tell", kind="undecided", detail="The two sides are stored in different dtypes.")
-    return Tile(
-        label=label,
-        value=share(found.share),
-        kind=measured,
-        detail=f"{count(found.count)} of {plural(report.values_compared, 'weight')} read differ as stored and not in bf16. By the probe, "
-        f"{share(report.probe.sparsity)} differ by at most {magnitude(report.eta)} of the larger value.",
-    )
+def changed_in_bf16(report: "SparsityReport") -> tuple[str, str, str, str]:
+    """Return label, value and kind of the share that changed, and its interval as a sentence, for every tile that states it."""
+    bounds = f" 95% interval {ends(1 - report.interval.high, 1 - report.interval.low)}." if report.interval else ""
+    return "Changed in bf16", share(report.update_fraction), "estimate" if report.sampled else "fact", bounds
+
+
+def _swallowed(report: "SparsityReport", measured: str) -> list[Tile]:
+    """Return the share lost to rounding, if the stored dtypes are the same on both sides and finer than bf16."""
+    found, stored = report.swallowed, {row.dtype for row in report.tensors}
+    if not found.meaningful or found.share is None or not (found.count or stored - _NOT_FINER):
+        return []
+    probe = "" if report.probe.sparsity is None else f" Changed by the probe: {share(1 - report.probe.sparsity)}."
+    return [
+        Tile(
+            label="Lost to bf16 rounding",
+            value=share(found.share),
+            kind=measured,
+            detail=f"{count(found.count)} of {plural(report.values_compared, 'weight')} read differ as stored and not in bf16.{probe}",
+        )
+    ]
 
 
 def _lost(adapter: "Adapter", measured: str) -> Tile:
@@ -118,16 +125,12 @@ def _lost(adapter: "Adapter", measured: str) -> Tile:
     )
 
 
-def _size(report: "SparsityReport", measured: str) -> Tile:
+def _size(report: "SparsityReport", measured: str) -> list[Tile]:
     relative, absolute = report.magnitudes.relative.changed_only, report.magnitudes.absolute.changed_only
     if relative.p50 is None:
-        return Tile(label="Size of a change", value="None", kind=measured, detail="No pair of finite values that was read changed.")
-    return Tile(
-        label="Size of a change",
-        value=share(relative.p50),
-        kind=measured,
-        detail=f"Median, of the larger value; 99% are below {share(relative.p99)}. Largest update: {magnitude(absolute.max)}.",
-    )
+        return []
+    detail = f"Median, relative to the larger value; 99% are below {share(relative.p99)}. Largest update: {magnitude(absolute.max)}."
+    return [Tile(label="Size of a change", value=share(relative.p50), kind=measured, detail=detail)]
 
 
 def _published(sparsity: float, measured: str) -> Tile:
@@ -135,7 +138,7 @@ def _published(sparsity: float, measured: str) -> Tile:
     nearest = min(every, key=lambda row: abs(row.sparsity - sparsity))
     return Tile(
         label="Among published fine-tunes",
-        value=f"Sparser than {lower} of {len(every)}",
+        value=f"Fewer changes than {lower} of {len(every)}",
         kind=measured,
-        detail=f"Nearest: {nearest.finetuned}, {nearest.algorithm}, {share(nearest.sparsity)}.",
+        detail=f"Nearest: {nearest.finetuned} ({nearest.algorithm}), which changed {share(1 - nearest.sparsity)}.",
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import ValidationError
 
 from analyzers.core import limits
-from analyzers.core.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
+from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.core.formatting import plural
 from analyzers.core.records import Record
 from analyzers.core.report import Report
@@ -238,7 +238,9 @@ class Library:
 
         A key from the dataset is only a claim of its row: compare it with that of the report.
         """
-        return tuple(self._items(ResultRow, "SELECT item FROM results WHERE key = ? ORDER BY created DESC LIMIT ?", key, _SAME_KEY) * bool(key))
+        return tuple(
+            self._items(ResultRow, "SELECT item FROM results WHERE key = ? ORDER BY created DESC LIMIT ?", key, _SAME_KEY) * bool(key)
+        )
 
     def newest(self, analyzer: str, model: str) -> ResultRow | None:
         """Return the newest result of an analyzer with this subject (case-insensitive); None if there is none."""
@@ -289,7 +291,9 @@ class Library:
 
     def counts(self) -> Counts:
         """Return the numbers of items."""
-        ((labels, labelled, contributors),) = self._cache.read("SELECT COUNT(*), COUNT(DISTINCT model), COUNT(DISTINCT contributor) FROM labels")
+        ((labels, labelled, contributors),) = self._cache.read(
+            "SELECT COUNT(*), COUNT(DISTINCT model), COUNT(DISTINCT contributor) FROM labels"
+        )
         (results,) = self._cache.read("SELECT COUNT(*) FROM results")
         return Counts(labels=labels, labelled=labelled, contributors=contributors, results=results)
 

@@ -23,12 +23,12 @@ ENDINGS = {"json": "JSON", "zip": "Tables (CSV)", "html": "Page (HTML)", "png": 
 
 
 class ShownTable(NamedTuple):
-    """A table as it is drawn. place: of the part among the tabs, for the address of all its rows; count: rows in all."""
+    """A table as it is drawn. place: of the part among the tabs, for the address of all its rows; total: rows in all."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Any]
-    count: int
+    total: int
     place: str
 
     def cells(self) -> Iterator[list[tuple[str, Any]]]:

@@ -73,7 +73,7 @@ def test_a_fine_tune_has_its_share_of_changed_weights_and_no_direction_of_its_ow
             and counted.num_changed == moved
             and relation.changed_share == pytest.approx(moved / counted.total_parameters)
         )
-        assert (relation.direction, report.answer.code) == ("assumed", "derived") and report.parents.mode == counted.mode == mode
+        assert (relation.direction, report.answer.code) == ("assumed", "pair") and report.parents.mode == counted.mode == mode
 
 
 def test_a_sample_gives_an_interval(folder: Folder) -> None:

@@ -79,7 +79,10 @@ def test_intervals_hold_the_exact_shares(tmp_path: Path) -> None:
     assert whole.intervals == {}
     nonzero = whole.values_read - whole.counts.zero
     truth = {f"representable.{name}": share for name, share in whole.representable.model_dump().items()}
-    truth |= {name: getattr(whole.counts, name) / whole.values_read for name in ("zero", "fp16_underflow", "fp16_subnormal")}
+    truth |= {
+        name: getattr(whole.counts, name) / whole.values_read
+        for name in ("zero", "fp16_underflow", "fp16_subnormal", "fp16_inexact_subnormal")
+    }
     assert nonzero > 0
     inside = asked = 0
     for seed in range(6):

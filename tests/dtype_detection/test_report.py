@@ -58,6 +58,8 @@ def check(row: dict[str, Any], tensor: torch.Tensor) -> None:
     assert row["fp16_overflow"] == int((nonzero >= 65520).sum())
     assert row["fp16_underflow"] == int((nonzero <= 2.0**-25).sum())
     assert row["fp16_subnormal"] == int(((nonzero > 2.0**-25) & (nonzero < 2.0**-14)).sum())
+    subnormal = nonzero[(nonzero > 2.0**-25) & (nonzero < 2.0**-14)]
+    assert row["fp16_inexact_subnormal"] == int((subnormal.to(F16).to(F64) != subnormal).sum())
     assert len(half) == nonzero.numel()
     for name, dtype in (("bf16", BF16), ("fp16", F16), ("fp8_e4m3", torch.float8_e4m3fn), ("fp8_e5m2", torch.float8_e5m2)):
         narrow = nonzero.to(F32)
@@ -79,10 +81,11 @@ def test_every_row_is_what_torch_says(tmp_path: Path) -> None:
 
 def test_the_whole_is_the_sum_of_its_rows(tmp_path: Path) -> None:
     report = exact(write(tmp_path, varied()))
-    for name in ("zero", "nan", "inf", "fp16_overflow", "fp16_underflow", "fp16_subnormal"):
+    for name in ("zero", "nan", "inf", "fp16_overflow", "fp16_underflow", "fp16_subnormal", "fp16_inexact_subnormal"):
         assert getattr(report.counts, name) == sum(getattr(row, name) for row in report.tensors)
     rows = report.tensors
     assert report.extremes.abs_min == 0 and report.extremes.exact
+    assert report.extremes.abs_max_in == max(rows, key=lambda row: row.abs_max or 0).name
     assert report.extremes.abs_min_nonzero == min(r.abs_min_nonzero for r in rows if r.abs_min_nonzero is not None)
     assert report.extremes.abs_max == max(r.abs_max for r in rows if r.abs_max is not None)
     norms = [r.norm for r in rows if r.norm]
@@ -258,6 +261,7 @@ def test_integers_beside_floats_are_left_out_and_named(tmp_path: Path) -> None:
         ([0.1] * 9999 + [2.0**-25], "fits"),
         ([0.1] * 9998 + [2.0**-25] * 2, "caution"),
         ([0.1] * 98 + [1e-5] * 2, "caution"),
+        ([0.1] * 98 + [2.0**-15, 3 * 2.0**-24], "fits"),  # subnormal, and held exactly
         ([0.1] * 99 + [1e-5], "fits"),
         ([0.0] * 10, "unknown"),
         ([nan, inf], "unknown"),
@@ -349,3 +353,20 @@ def test_of_many_tensors_the_report_has_the_first_and_files_have_all(tmp_path: P
     assert sorted(full["name"]) == sorted(tensors) and len(report.tables()["tensors"]) == 400
     row = full[full["name"] == "model.norm.weight"].iloc[0]
     assert (row["norm"], row["parameters"], row["lineage_verdict"]) == (pytest.approx(8**0.5), 8, "undecided")
+
+
+def test_sizes_by_dtype_are_parameters_times_bits(tmp_path: Path) -> None:
+    report = exact(write(tmp_path, {"a.weight": normal(30, 10), "b.weight": normal(100).to(BF16)}))
+    sizes = report.tables()["sizes"]
+    assert list(zip(sizes["dtype"], sizes["bytes"], strict=True)) == [
+        ("fp32", 1600),
+        ("bf16 or fp16", 800),
+        ("8 bits", 400),
+        ("4 bits", 200),
+    ]
+
+
+def test_an_overflow_is_the_first_sentence_with_its_tensor(tmp_path: Path) -> None:
+    report = exact(write(tmp_path, {"a.weight": normal(30, 10), "b.weight": torch.full((8,), 1e5)}))
+    assert report.answer.code == "overflow" and report.answer.values["name"] == "b.weight"
+    assert report.headline.startswith("Do not run it in fp16: ") and report.advice.code == "not-fp16"

@@ -3,7 +3,7 @@
 import pytest
 
 from analyzers.dtype_detection.labelled_models import Label, labelled_extremes, labels
-from analyzers.dtype_detection.report import Extremes, Training
+from analyzers.dtype_detection.report import Extremes, Lineage, Training
 from analyzers.dtype_detection.similar_models import answered, confidence
 from analyzers.dtype_detection.training_precision import infer_training
 
@@ -39,6 +39,28 @@ def test_a_labelled_model_of_the_same_architecture_tells_it() -> None:
     found = infer_training(None, base(1.0, 350.0), *OPT)
     assert (found.verdict, found.basis, found.nearest) == ("fp16", "family", "facebook/opt-1.3b")
     assert found.probabilities["fp16"] == confidence() == 15 / 16 and sum(found.probabilities.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("passed_through", "stored", "verdict"),
+    [
+        ((), "F16", "fp16"),
+        ((), "F32", "fp16"),
+        (("fp16",), "BF16", "fp16"),  # bf16 came later
+        ((), "BF16", "undecided"),
+        (("bf16",), "F32", "undecided"),
+        (("bf16",), "F16", "undecided"),
+        (("fp8_e4m3",), "BF16", "undecided"),
+    ],
+)
+def test_nothing_is_inferred_that_the_bits_contradict(passed_through: tuple[str, ...], stored: str, verdict: str) -> None:
+    lineage = Lineage(stored=stored, passed_through=passed_through, verdict="native", evidence=(), parts=(), fossil_rows=0, telling=1)
+    found = infer_training(None, base(1.0, 350.0), *OPT, lineage)
+    assert (found.verdict, found.nearest_precision) == (verdict, "fp16")
+    assert found.contradicted_by == (None if verdict == "fp16" else "bf16")
+    assert bool(found.probabilities) == (verdict == "fp16")
+    label = infer_training(Label("fp16", "a paper"), base(), lineage=lineage)
+    assert (label.verdict, label.contradicted_by) == ("fp16", None)  # a label is evidence of another kind
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from analyzers.gradient_conflict.activity_deciles import Deciles
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.measure import measurement
 from analyzers.gradient_conflict.random_batches import DRAWS, BatchSums, partitions
-from analyzers.gradient_conflict.rates import cosines, dominance, noise_scale, whole
+from analyzers.gradient_conflict.rates import cosines, dominance, noise_bounds, noise_scale, whole
 from analyzers.gradient_conflict.rows import WeightRates
 from analyzers.gradient_conflict.sample_pairs import Pairs, Thresholds, packed
 from analyzers.gradient_conflict.weight_signs import WeightSums
@@ -53,6 +53,21 @@ def test_noise_scale_of_a_known_signal_and_of_none() -> None:
     assert noise_scale(gradient @ gradient.T) == pytest.approx(4000 / np.square(signal).sum(), rel=0.05)
     opposite = np.array([[1.0, 0.0], [-1.0, 0.1]])
     assert noise_scale(opposite @ opposite.T) is None
+
+
+@pytest.mark.parametrize("samples", [8, 20])
+def test_the_interval_of_the_noise_scale_covers_it(samples: int) -> None:
+    random = np.random.default_rng(samples)
+    signal, covered = random.standard_normal(300) * 0.4, 0
+    true = 300 / np.square(signal).sum()
+    for _ in range(200):
+        gradient = signal + random.standard_normal((samples, 300))
+        low, high = noise_bounds(gradient @ gradient.T)
+        covered += low is not None and low <= true and (high is None or true <= high)
+    assert covered >= 0.9 * 200
+    assert noise_bounds(np.eye(3)) == (None, None)  # too few
+    low, high = noise_bounds(np.eye(samples))
+    assert high is None  # without a common signal nothing bounds it
 
 
 def test_dominance_of_samples(vectors: FloatArray) -> None:

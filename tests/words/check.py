@@ -15,21 +15,24 @@ from tests.words.hostile import HOSTILE
 
 # A value for each field of the templates.
 VALUES: dict[str, Any] = {
-    "a": "BF16", "b": "F32", "base": "org/base", "buffers": 2, "bytes": 49_152, "change": 1.41, "constant": 1, "empty": 3, "errors": 1,
-    "expected": ("32", "32"), "file": "model-00001-of-00002.safetensors", "files": 2, "first": "Weights missing", "form": "transposed",
-    "formats": ("bf16",), "grids": ("int4 in groups of 32",), "here": 3, "inf": 0, "key": "state_dict", "kept": 0.93, "last": 97,
-    "layer": 5, "layers": 2, "lost": 2, "model": "org/model", "modules": 4, "name": "model.layers.0.self_attn.q_proj.weight",
-    "named": "ZorgForCausalLM", "nan": 12, "other": "model-00002-of-00002.safetensors", "pairs": ("2 of 0", "3 of 1"), "parameters": 1,
-    "parents": ("org/base",), "path": "config.json", "remarks": 1, "rows": 96, "shape": ("16", "32"), "share": 0.5,
-    "sought": ("model.safetensors",), "stated": "float16", "stored": "BF16", "tensors": 3, "unmatched": 2, "values": 12_288, "warnings": 2,
-    "weights": 7, "why": "it has another shape",
+    "a": "BF16", "b": "F32", "base": "org/base", "buffers": 2, "bytes": 49_152, "change": 1.41, "empty": 3, "errors": 1,
+    "expected": ("32", "32"), "file": "model-00001-of-00002.safetensors", "files": 2, "form": "transposed", "formats": ("bf16",),
+    "found": ("1 error", "2 warnings"), "grids": ("int4 in groups of 32",), "here": 3, "inf": 0, "kept": 0.93, "key": "state_dict",
+    "kinds": ("weights missing (1 tensor)", "2 more"), "last": 97, "layer": 5, "layers": 2, "lost": 2, "model": "org/model", "modules": 4,
+    "name": "model.layers.0.self_attn.q_proj.weight", "named": "ZorgForCausalLM", "nan": 12, "norms": 8,
+    "other": "model-00002-of-00002.safetensors", "pairs": ("2 of 0", "3 of 1"), "parameters": 1, "parents": ("org/base",),
+    "path": "config.json", "remarks": 1, "rows": 96, "shape": ("16", "32"), "share": 0.5, "sought": ("model.safetensors",),
+    "stated": "float16", "stored": "BF16", "tensors": 3, "unmatched": 2, "values": 12_288, "warnings": 2, "weights": 7,
+    "why": "it has another shape",
 }  # fmt: skip
 # Fields that are something else in these templates.
 OTHERS: dict[str, dict[str, Any]] = {
     "index-counts-other-bytes": {"stated": 5, "stored": 123_456},
     "card-names-another-base": {"stated": ("org/other",)},
     "card-names-an-unrelated-base": {"stated": ("org/other",)},
-    "maybe-never-trained": {"values": ("1",)},
+    "norms-never-changed": {"values": ("1",)},
+    "norms-mostly-unchanged": {"values": ("1",)},
+    "tensors-never-changed": {"values": ("1",)},
     "file-refused": {"files": ("pytorch_model.bin",)},
     "weights-not-found": {"files": ("model.fp16.safetensors",)},
     "weights-stored-as-adapter": {"files": ("adapter_model.safetensors",)},

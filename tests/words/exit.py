@@ -58,6 +58,7 @@ def reports() -> dict[str, Report | MantissaError]:
     return {
         "every signal": timed(),
         "a faster signal, and every note": timed(0.5, notes=every),
+        "a signal as slow as the exact gradient": timed(1.02),
         "good at the head only": timed(0.5, methods=at_head),
         "random codes alone": timed(methods=weak),
         "a ceiling alone": timed(methods={"svd": found.methods["svd"]}),

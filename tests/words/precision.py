@@ -15,6 +15,7 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants import PrecisionReport
 from analyzers.precision_variants.answers import advice, answer, engine_notes
 from analyzers.precision_variants.engine.measurements import Engine
+from analyzers.precision_variants.fp16_passport import Extreme
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.precision_variants.engine_trials import chosen, logits
 from tests.precision_variants.test_experts import save as save_experts
@@ -103,7 +104,12 @@ def _engines() -> dict[str, PrecisionReport]:
         log_p = chosen(logits(model, ids).float(), ids)
     rows = [{"token_ids": row, "logprobs": [None, *values]} for row, values in zip(ids.tolist(), log_p.tolist(), strict=True)]
     clean = mantissa.precision("sample:tiny-bf16", logprobs=rows, variants=["bf16"], sequence_length=16)
-    return {"a clean engine": clean} | {f"an engine with {title}": _changed(clean, facts) for title, facts in _facts(clean).items()}
+    first = Extreme(value=1.39e7, margin_bits=-7.73, module="layers.1.mlp.up_proj")
+    passport = clean.fp16_passport.model_copy(update={"verdict": "overflows", "first_overflow": first})
+    over = _changed(clean.model_copy(update={"fp16_passport": passport}), {})
+    return {"a clean engine": clean, "an engine of a model that overflows": over} | {
+        f"an engine with {title}": _changed(clean, facts) for title, facts in _facts(clean).items()
+    }
 
 
 def _facts(clean: PrecisionReport) -> dict[str, dict[str, Any]]:
@@ -139,7 +145,7 @@ def _changed(report: PrecisionReport, facts: dict[str, Any]) -> PrecisionReport:
     assert report.engine is not None
     engine = Engine.model_validate(report.engine.model_dump() | facts)
     said = {
-        "answer": answer(report.reference, report.variants, report.fp16_passport, engine),
+        "answer": answer(report.reference, report.variants, report.fp16_passport, engine, report.inputs.predicted),
         "advice": advice(report.checkpoint.ref, report.variants, report.fp16_passport, engine),
         "notes": tuple(engine_notes(engine, report.inputs)),
     }

@@ -58,6 +58,7 @@ def _in_memory() -> dict[str, SparsityReport]:
         "updates that bf16 swallows": _exact(rounded, below),
         "updates of fp32 weights": _exact(fine, updated(fine)),
         "a copy rounded to bf16": _exact(fine, cast(fine, BF16)),
+        "a sample of an update that is nearly everywhere": mantissa.sparsity(plain, updated(plain, 0.01, 0.84), budget=20_000),
         "every weight moves": _exact(plain, {name: tensor + 1 for name, tensor in plain.items()}),
         "a copy of a part": _exact(plain, missing),
         "layers in another order": _exact(*_reordered()),

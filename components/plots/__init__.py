@@ -1,1 +1,1 @@
-"""Shared parts of Plotly figures. The style sheet sets the colours of text and grid."""
+"""What figures share: layout, colours, marks and axes. The page's script sets the colours of text and grid."""

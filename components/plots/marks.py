@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from components.plots.style import COLOURS, DASHES, GREY, MARKERS, label, layout, legend, log_axis, text
+from components.plots.style import COLOURS, DASHES, MARKERS, label, layout, legend, log_axis, text
 
 # Padding beyond the smallest and the largest value, as a factor; range of an axis without values.
 _PADDING = 1.6
@@ -116,95 +116,3 @@ SHARES = ((0.0, "rgba(124,130,141,0.25)"), (0.5, "rgba(59,111,224,0.4)"), (1.0, 
 def percent(share: float | None) -> float | None:
     """Return a share in percent, None where it is not known."""
     return None if share is None else 100 * share
-
-
-# What only the figures of the folders beside `components/analyses` use: it goes with them.
-_STRIPS = {0.0: 2, math.inf: 3}
-_STRIP, _GAP = {"x": 0.14, "y": 0.09}, 0.02
-_SIDE = 360
-_LARGEST, _SMALLEST = 90, 2
-_MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
-
-
-class Series(NamedTuple):
-    """Values >= 0 for a logarithmic axis. along: positions on the other axis; details: hover text of each point, after the name."""
-
-    name: str
-    along: Sequence[float]
-    values: Sequence[float | None]
-    details: Sequence[Sequence[str]]
-
-
-def log_figure(
-    height: int, letter: Literal["x", "y"], series: Sequence[Series], title: str, hover: str, mode: str, zero: str = "exact"
-) -> go.Figure:
-    """Draw ``series`` on the logarithmic axis ``letter``.
-
-    0 and infinity are not on the axis: lines break there, and the points are in strips beyond its ends, labelled ``zero`` and "overflow".
-    None is not drawn.
-    """
-    figure = go.Figure(layout=layout(height))
-    values = [value for each in series for value in each.values if value is not None]
-    known = [value for value in values if value not in _STRIPS] or _NO_VALUES
-    ends = math.log10(min(known) / _PADDING), math.log10(max(known) * _PADDING)
-    figure.update_layout({f"{letter}axis": {"title": {"text": title}, **log_axis(*ends)}})
-    _add_strips(figure, letter, {value: name for value, name in ((0.0, zero), (math.inf, "overflow")) if value in values})
-    for strip in (None, *_STRIPS):
-        for style, each in enumerate(series):
-            inside = [value is not None and (value == strip if strip is not None else value not in _STRIPS) for value in each.values]
-            if strip is not None and not any(inside):
-                continue
-            shown = [(value if strip is None else 0) if here else None for value, here in zip(each.values, inside, strict=True)]
-            axis: dict[str, Any] = {} if strip is None else {f"{letter}axis": f"{letter}{_STRIPS[strip]}", "showlegend": False}
-            x, y = (shown, each.along) if letter == "x" else (each.along, shown)
-            figure.add_trace(line(each.name, x, y, style, hover, each.details, mode=mode if strip is None else "markers", **axis))
-    return figure
-
-
-def _add_strips(figure: go.Figure, letter: str, wanted: Mapping[float, str]) -> None:
-    other, size = "y" if letter == "x" else "x", _STRIP[letter]
-    below, above = ((size + _GAP) * (value in wanted) for value in _STRIPS)
-    figure.update_layout({f"{letter}axis": {"domain": [below, 1 - above]}})
-    for value, name in wanted.items():
-        number = _STRIPS[value]
-        axis = {
-            "anchor": other,
-            "domain": [0, size] if value == 0 else [1 - size, 1],
-            "range": [-1, 1],
-            "tickvals": [0],
-            "ticktext": [name],
-        }
-        unmarked = {"fixedrange": True, "showgrid": False, "zeroline": False, "tickfont": {"size": 11}}
-        figure.update_layout({f"{letter}axis{number}": axis | unmarked})
-        across = {f"{letter}ref": f"{letter}{number} domain", f"{other}ref": f"{other} domain"}
-        figure.add_shape(type="rect", fillcolor=GREY, opacity=0.14, line_width=0, layer="below", x0=0, x1=1, y0=0, y1=1, **across)
-    if 0.0 in wanted:  # move names and title of the other axis outside the strip
-        figure.update_layout({f"{other}axis": {"anchor": f"{letter}2"}})
-
-
-def only_value(values: Iterable[float | None], digits: int = 6) -> float | None:
-    """Return the value that all cells share to ``digits`` significant digits; None if values differ or there are none."""
-    known = [value for value in values if value is not None]
-    return known[0] if len({f"{value:.{digits}g}" for value in known}) == 1 else None
-
-
-def say_only(figure: go.Figure, words: str) -> None:
-    """Show ``words`` (trusted plain text) instead of the colour bar, since a single value has no scale."""
-    figure.update_traces(showscale=False)
-    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 4}
-    figure.add_annotation(text=words, showarrow=False, **place)
-    figure.update_layout(margin_t=max(28, figure.layout.margin.t))
-
-
-def side_of(count: int, longest: int = _SIDE) -> int:
-    """Return the side of ``count`` cells in pixels: a whole number per cell, and at most ``longest`` unless cells would be too small."""
-    return count * max(_SMALLEST, min(_LARGEST, longest // max(1, count)))
-
-
-def square(cells: go.Heatmap, count: int) -> go.Figure:
-    """Draw ``count`` x ``count`` square cells of whole pixels; on a narrow screen all cells shrink equally."""
-    figure = go.Figure([cells], layout(side_of(count) + _MARGIN["t"] + _MARGIN["b"]))
-    figure.update_xaxes(constrain="domain")
-    figure.update_yaxes(constrain="domain", constraintoward="top", scaleanchor="x", autorange="reversed", showgrid=False)
-    figure.update_layout(margin=_MARGIN)
-    return figure

@@ -47,7 +47,7 @@ def log_axis(low: float, high: float) -> dict[str, object]:
     return {"type": "log", "range": [low, high], "exponentformat": "power", "tickangle": 0, **ticks}
 
 
-def legend(figure: go.Figure, toggle: bool = True) -> go.Figure:
+def legend(figure: go.Figure) -> go.Figure:
     """Add a legend at the bottom if several traces have a name; a click hides or shows a trace.
 
     Plotly reserves the lines that it needs on this screen, below the axis and its title.
@@ -73,7 +73,7 @@ def above(figure: go.Figure, name: str) -> None:
 
 def level(figure: go.Figure, y: float, name: str, height: float | None = None) -> None:
     """Draw a horizontal line at ``y`` across the figure, with its name. height: position of the label if it is not y (log axes)."""
-    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT, layer="between")
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT)
     label(figure, name, xref="paper", x=1, xanchor="right", y=y if height is None else height, yanchor="bottom")
 
 

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
 import plotly.graph_objects as go
@@ -24,7 +23,7 @@ PAGES = [analyzer.name for analyzer in with_pages()]
 
 
 def module(name: str) -> Any:
-    return import_module(f"components.analyses.{name}.layout")
+    return ANALYZERS[name].component("layout")
 
 
 @cache
@@ -89,7 +88,7 @@ def test_a_result_has_at_most_five_tabs_and_nothing_twice(name: str, report: Cal
 def test_figures_are_plotly_json_in_which_text_stays_text(name: str, report: Callable[[str], Any]) -> None:
     figures = module(name).LAYOUT.figures(report(name))
     assert bool(figures) == (name != "check")
-    texts = []
+    texts: list[str] = []
     for figure in figures.values():
         content = json.loads(figure.to_json(), parse_constant=pytest.fail)
         go.Figure(content)  # raises ValueError for what Plotly does not know

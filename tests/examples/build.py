@@ -6,7 +6,6 @@ Needed after a change of what is computed; a test says so. Takes about two minut
 import gzip
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ FOLDER = Path(components.analyses.__file__).parent
 
 def example_request(name: str) -> Any:
     """Return the request of the first example of a page."""
-    question = import_module(f"components.analyses.{name}.layout").QUESTION
+    question = ANALYZERS[name].component("layout").QUESTION
     return ANALYZERS[name].request_model()(**next(iter(question.examples.values())))
 
 

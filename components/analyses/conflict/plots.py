@@ -45,7 +45,7 @@ def batches(report: ConflictReport) -> go.Figure | None:
         return None
     figure = go.Figure(layout=layout(340))
     hover = "batches of %{x}<br>%{customdata[0]} in conflict<br>mean cosine %{customdata[1]}"
-    curves = {}
+    curves: dict[str, tuple[list[int], list[tuple[float | None, float | None]]]] = {}
     for ffn, name in _sides(report).items():
         model = report.unmodified if ffn == "original" else report.model
         rows = [row for row in report.batch_curve if row.ffn == ffn]
@@ -72,7 +72,7 @@ def _conflict_axis(figure: go.Figure, report: ConflictReport) -> go.Figure:
     """Name the axis of rates and, where a conflict is any cosine below 0, draw the rate of unrelated gradients."""
     figure.update_yaxes(title="pairs in conflict, %", nticks=6)
     if report.request.gamma == 0:
-        figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="between")
+        figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT)
         above(figure, "dashed: unrelated gradients, about 50%")
         figure.update_yaxes(autorangeoptions_include=50)
     return legend(figure)

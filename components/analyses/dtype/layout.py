@@ -47,7 +47,9 @@ LAYOUT = Layout(
             [
                 Table("evidence"),
                 Table("grids"),
-                Figure("Weight magnitudes", plots.spectrum, "Share of the values read per doubling; dashed: limits of the formats."),
+                Figure(
+                    "Spectrum of weight magnitudes", plots.spectrum, "Share of the values read per doubling; dashed: limits of the formats."
+                ),
                 Table("parts"),
                 Table("shares"),
                 Table("storage"),

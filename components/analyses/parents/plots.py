@@ -116,4 +116,4 @@ def _place(layer: int | None) -> int:
 def _ticks(layers: Iterable[int | None]) -> dict[str, list[Any]]:
     known = sorted(set(map(_place, layers)))
     ticks = known[:: max(1, len(known) // 8)]
-    return {"tickvals": ticks, "ticktext": ["outside" if layer < 0 else f"{layer}" for layer in ticks]}
+    return {"tickvals": ticks, "ticktext": ["no layer" if layer < 0 else f"{layer}" for layer in ticks]}

@@ -21,7 +21,9 @@ HOW_MUCH = Tab(
     "How much",
     [
         Table("adapter_survival"),
-        Figure("Relative updates", plots.relative, "How large updates are, relative to the weights; dashed: the spacing of bf16 values."),
+        Figure(
+            "Relative updates", plots.relative, "Updates relative to the weights; dashed: the smallest and the largest relative bf16 ULP."
+        ),
         Table("magnitudes"),
         Table("energy"),
         Table("ulp"),

@@ -29,7 +29,7 @@ def heat_map(report: SparsityReport) -> go.Figure | None:
         return None
     low = max(0.0, min(min(known), max(known) - _NARROWEST))
     cells = go.Heatmap(
-        x=["outside" if row.layer is None else str(row.layer) for row in columns],
+        x=["no layer" if row.layer is None else str(row.layer) for row in columns],
         y=[text(role) for role in report.roles],
         z=shares,
         zmin=low,
@@ -50,8 +50,8 @@ def heat_map(report: SparsityReport) -> go.Figure | None:
     return figure.update_layout(margin={"l": 20, "t": 8})
 
 
-# Names and log2 of the smallest and the largest relative spacing of bf16 values.
-_THRESHOLDS = ((-8, "smallest relative bf16 ULP"), (-7, "largest relative bf16 ULP"))
+# Names and log2 of the smallest and the largest relative spacing of bf16 values; the names are short for narrow screens.
+_THRESHOLDS = ((-8, "smallest ULP"), (-7, "largest ULP"))
 # Range of the relative updates drawn, in binades: no update exceeds twice the value's size.
 _LEAST, _MOST = -40.0, 1.0
 

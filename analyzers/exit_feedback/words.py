@@ -26,7 +26,7 @@ WORDS = Words(
         "keep-slow": "Keep backpropagation here: {signal} takes {times:magnitude} times as long as the exact gradient.",
         "time-again": "Measure the time on more tokens: here {signal} takes about as long as the exact gradient.",
         "measure-signals": "Measure a signal without backpropagation, such as span: a ceiling reads the head's weight.",
-        "other-text": "Take other text: the model is certain of every token here.",
+        "other-text": "Take other text, or look at the head: the model is certain of every token, or its head is 0.",
         "head-only": "Use {signal} at the head only: once backpropagated through the final norm, its mean cosine is {cosine:cosine}.",
         "try": "Try {signal} before the others, in training: a frozen model does not show what weights learn from it.",
         "measured-part": "{measured:#token} of {answers:#answer token} measured, a uniform random choice.",

@@ -260,10 +260,16 @@ def test_the_answer_is_the_closest_signal_and_the_advice_follows_the_seconds() -
     found = standard()
     best = found.methods["span"].cosine
     assert best is not None and (found.closest, found.answer.code) == ("span", "closest")
-    assert found.answer.values == {"signal": "span", "cosine": best.mean, "low": best.p10, "high": best.p90}
+    assert found.answer.values == {
+        "signal": "span",
+        "cosine": best.mean,
+        "low": best.p10,
+        "high": best.p90,
+        "tokens": found.methods["span"].tokens,
+    }
     rows = list(found.cost.rows)
     exact = min(row.seconds for row in rows if row.method == "exact")
-    for factor, code in ((3.0, "keep-slow"), (0.5, "try")):
+    for factor, code in ((3.0, "keep-slow"), (0.5, "try"), (1.02, "time-again")):
         timed = [row.model_copy(update={"seconds": factor * exact}) if row.method == "span" else row for row in rows]
         assert advice(found.methods, timed, MODEL).code == code
 

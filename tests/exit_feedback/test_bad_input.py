@@ -128,7 +128,7 @@ def test_a_head_that_is_all_zero_leaves_no_nan(tmp_path: Path) -> None:
     json.loads(found.model_dump_json(), parse_constant=pytest.fail)
     assert found.exact.zero == found.inputs.measured and found.exact.parallel_energy is None
     assert all(method.cosine is None and method.tokens == 0 for method in found.methods.values())
-    assert (found.answer.code, found.closest, found.advice.code) == ("no-gradient", None, "keep-weak")
+    assert (found.answer.code, found.closest, found.advice.code) == ("no-gradient", None, "other-text")
     assert not found.tables()["methods"].empty
 
 

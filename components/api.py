@@ -64,7 +64,7 @@ def _endpoint(analyzer: Analyzer) -> Any:
             shortened = given.pop("short", False)
             access = access_of(request, login)
             asked = _validated(kind, given)
-            async with aclosing(run(asked, Visitor(visitor_of(request, access), access))) as items:  # type: ignore[type-var]
+            async with aclosing(run(asked, Visitor(visitor_of(request, access), access))) as items:
                 async for item in items:
                     if isinstance(item, Progress):
                         yield item.model_dump(mode="json")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from functools import partial
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
@@ -17,6 +17,7 @@ from components import store
 from components.errors import sentence
 from components.fields import Form, build_form, filled
 from components.identity import access_of, login_page, visitor_of
+from components.offer import Offer
 from components.progress import Meter
 from components.result import links
 from components.result.render import fragment
@@ -36,6 +37,14 @@ const show = () => {
 watch('value', show);
 show();
 """
+
+
+class Step(NamedTuple):
+    """What stands in the place of the result. running: whether the run goes on; found: its result."""
+
+    shown: str
+    running: bool = False
+    found: Finished | None = None
 
 
 def header(current: str, heading: str, about: str, home: str = "./") -> str:
@@ -65,32 +74,32 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
     with gr.Row(elem_classes="examples"):
         chips = [gr.Button(name, size="sm", scale=0, min_width=0) for name in question.examples]
     result = gr.HTML(_example(analyzer), apply_default_css=False, js_on_load=_SHOWN, elem_id="result")
+    offer = Offer(QUIET)
     gr.HTML(footer(), apply_default_css=False)
     inputs, busy = list(form.widgets.values()), [go, stop, *chips]
+    outputs = [result, *busy, *offer.outputs()]
 
     async def start(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> AsyncIterator[Mapping[Any, Any]]:
-        async for shown, running in _steps(form, values, request, login):
-            yield {result: shown} | ({} if running else _buttons(busy, running=False))
+        async for step in _steps(form, values, request, login):
+            yield {result: step.shown} | ({} if step.running else _buttons(busy, running=False) | offer.show(step.found))
 
     def begin() -> dict[Any, Any]:
-        return {result: Meter().waiting()} | _buttons(busy, running=True)
+        return {result: Meter().waiting()} | _buttons(busy, running=True) | offer.show(None)
 
     def chosen(example: Mapping[str, Any]) -> dict[Any, Any]:
         return begin() | form.values(_typed(example))
 
     def wired(first: Any) -> Any:
-        return first.then(start, inputs, [result, *busy], concurrency_limit=None, **QUIET)
+        return first.then(start, inputs, outputs, concurrency_limit=None, **QUIET)
 
     quick: dict[str, Any] = {"queue": False, **QUIET}
     asking = [go.click, *(each.submit for each in inputs if isinstance(each, gr.Textbox) and each.lines == 1)]
-    started = [wired(gr.on(asking, begin, None, [result, *busy], **quick))]
+    started = [wired(gr.on(asking, begin, None, outputs, **quick))]
     for chip, example in zip(chips, question.examples.values(), strict=True):
-        started.append(wired(chip.click(partial(chosen, example), None, [result, *busy, *inputs], **quick)))
+        started.append(wired(chip.click(partial(chosen, example), None, [*outputs, *inputs], **quick)))
     halted = stop.click(lambda: gr.update(interactive=False), None, stop, cancels=started, **quick)
     # After the runs were cancelled, so that nothing that arrives later replaces it.
-    halted.then(
-        lambda: {result: _status("Stopped. No results were saved.")} | _buttons(busy, running=False), None, [result, *busy], **quick
-    )
+    halted.then(lambda: {result: _status("Stopped. No results were saved.")} | _buttons(busy, running=False), None, outputs, **quick)
 
     def opened(request: gr.Request) -> Mapping[Any, Any]:
         query = request.query_params.multi_items()
@@ -102,21 +111,21 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
     page.load(opened, None, [result, *inputs], **quick)
 
 
-async def _steps(form: Form, values: Any, request: gr.Request, login: gr.OAuthToken | None) -> AsyncIterator[tuple[str, bool]]:
-    """Yield what stands in the place of the result, and whether the run goes on. Never raises."""
+async def _steps(form: Form, values: Any, request: gr.Request, login: gr.OAuthToken | None) -> AsyncIterator[Step]:
+    """Yield what stands in the place of the result, progress first. Never raises."""
     asked: Any = None
     access = access_of(request, login)
     meter = Meter()
     try:
         asked = form.read(values)
-        async with aclosing(run(asked, Visitor(visitor_of(request, access), access))) as items:  # type: ignore[type-var]
+        async with aclosing(run(asked, Visitor(visitor_of(request, access), access))) as items:
             async for item in items:
                 if isinstance(item, Progress):
-                    yield meter.show(item), True
+                    yield Step(meter.show(item), running=True)
                 else:
-                    yield _result(item, links.page_of_request(asked)), False
+                    yield Step(_result(item, links.page_of_request(asked)), found=item)
     except Exception as error:
-        yield _failed(error, asked, access.token is None), False
+        yield Step(_failed(error, asked, access.token is None))
 
 
 def _result(found: Finished, page: str) -> str:

@@ -93,9 +93,11 @@ async def _acquired(semaphore: asyncio.Semaphore) -> AsyncIterator[Progress]:
 
 READING = Turns(limits.JOBS, max(1, limits.JOBS // 2))
 MODELS = Turns(limits.MODEL_JOBS, 1)
+# Copies of weights that wait on the disk to be uploaded.
+COPIES = Turns(2, 1)
 
 
-async def run(request: Request, visitor: Visitor, again: bool = False) -> AsyncIterator[Progress | Finished]:
+async def run(request: Request, visitor: Visitor, again: bool = False) -> AsyncGenerator[Progress | Finished, None]:
     """Analyze ``request`` within the limits of the app: yields progress, then the result.
 
     A stored report is not computed again unless ``again``. A computed report is stored if everything it names is public. Raises

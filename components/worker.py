@@ -15,12 +15,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from analyzers import analyzer_of
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import LimitExceeded, MantissaError
+from analyzers.core.report import Report
 from analyzers.core.request import Progress, Request
 from components.errors import is_exhausted, log_unexpected
 
@@ -93,6 +94,16 @@ def answers(work: Work, *arguments: Any) -> Iterator[Any]:
         yield RuntimeError(f"{type(error).__name__} in the process of an analysis")
 
 
+class _Sent(NamedTuple):
+    """A report on its way between processes: as JSON, since it may keep functions."""
+
+    kind: type[Report]
+    content: str
+
+    def report(self) -> Report:
+        return self.kind.model_validate_json(self.content)
+
+
 class _Process:
     """A process for one piece of work."""
 
@@ -119,8 +130,7 @@ class _Process:
             raise LimitExceeded(_TOO_MUCH_MEMORY) from None
         if isinstance(item, Exception):
             raise item
-        kind, content = item
-        yield kind.model_validate_json(content)
+        yield item.report() if isinstance(item, _Sent) else item
 
     def close(self) -> None:
         self._process.kill()
@@ -167,4 +177,4 @@ def _serve(connection: Connection, runs_model: bool, folder: str) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     with suppress(EOFError, OSError):
         for item in answers(*connection.recv()):
-            connection.send(item if isinstance(item, Progress | Exception) else (type(item), item.model_dump_json()))
+            connection.send(_Sent(type(item), item.model_dump_json()) if isinstance(item, Report) else item)

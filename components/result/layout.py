@@ -50,13 +50,15 @@ class Layout:
     """The layout of an analyzer's results.
 
     title: of the result; tabs: in reading order; tiles: of a report, with what the library knows; links: names and addresses of further
-    pages about its subject, relative to the first page.
+    pages about its subject, relative to the first page; narrower: the bytes of a lossless copy of its model in fewer bytes, and what is
+    known of its values, or None.
     """
 
     title: str
     tabs: Sequence[Tab]
     tiles: Callable[[Any], list[Tile]] = Report.tiles
     links: Callable[[Any], Sequence[tuple[str, str]]] = lambda report: ()
+    narrower: Callable[[Any], tuple[int, str] | None] = lambda report: None
 
     def figures(self, report: Report) -> dict[str, Plot]:
         """Draw every figure of a report that has something to draw, by its title."""

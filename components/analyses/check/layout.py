@@ -5,7 +5,17 @@ from components.analyses.question import Question
 from components.result.layout import Layout, Tab, Table
 from components.text import numbers
 
-LAYOUT = Layout("Check of an upload", (Tab("Findings", [Table("findings")]), Tab("Rules", [Table("rules")])))
+
+def narrower(report: CheckReport) -> tuple[int, str] | None:
+    """Return the bytes of a lossless copy in fewer bytes and what is known of its values, or None if there is none."""
+    wide = next((finding for finding in report.findings if finding.rule == "upcast"), None)
+    if wide is None:
+        return None
+    known = f"Every value was read: {numbers.plural(len(wide.tensors), 'tensor')} can be narrower, and the rest keeps its format."
+    return report.checkpoint.bytes - wide.saving_bytes, known
+
+
+LAYOUT = Layout("Check of an upload", (Tab("Findings", [Table("findings")]), Tab("Rules", [Table("rules")])), narrower=narrower)
 
 QUESTION = Question(
     heading="Will this upload load, and is it what it claims?",
@@ -20,12 +30,3 @@ QUESTION = Question(
     front=("base",),
     less="the check without a base",
 )
-
-
-def narrower(report: CheckReport) -> tuple[int, str] | None:
-    """Return the bytes of a lossless copy in fewer bytes and what is known of its values, or None if there is none."""
-    wide = next((finding for finding in report.findings if finding.rule == "upcast"), None)
-    if wide is None:
-        return None
-    known = f"Every value was read: {numbers.plural(len(wide.tensors), 'tensor')} can be narrower, and the rest keeps its format."
-    return report.checkpoint.bytes - wide.saving_bytes, known

@@ -85,6 +85,7 @@ LAYOUT = Layout(
     ),
     tiles=tiles,
     links=library_links,
+    narrower=narrower,
 )
 
 QUESTION = Question(

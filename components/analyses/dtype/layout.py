@@ -47,6 +47,7 @@ LAYOUT = Layout(
             [
                 Table("evidence"),
                 Table("grids"),
+                Table("sizes"),
                 Figure(
                     "Spectrum of weight magnitudes", plots.spectrum, "Share of the values read per doubling; dashed: limits of the formats."
                 ),

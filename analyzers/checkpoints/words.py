@@ -7,7 +7,7 @@ WORDS = Words(
         # which files were read
         "local-path": "{path:name} was read on this machine, not on the Hub.",
         "cached": "{model:name} was read from this machine's Hub cache, which has only what was downloaded: the Hub was not reached.",
-        "unreadable": "Not read, as links to nothing or to folders outside, special files or names not in UTF-8: {files:names}.",
+        "unreadable": "Not read, because they are links to nothing or to the outside, special files, or not named in UTF-8: {files:names}.",
         "unreadable-json": "{file:name} is too large or no valid JSON and was ignored.",
         "components": "{file:name} does not list folders of this checkpoint and was ignored.",
         "folders": "Weights of {folders:names} were read together: name one folder to read it alone.",
@@ -31,9 +31,9 @@ WORDS = Words(
         "hidden": "Not read: {storages:#storage} with {bytes:size} inside attributes or values of classes that were not loaded.",
         "constants": "Not read: {constants:#constant} of the TorchScript program.",
         # how values are decoded
-        "misfit-scales": "Not applied, as they do not fit in shape or dtype: scales of {tensors:#tensor}, such as {name:name}.",
-        "decoded": "Described by decoded values, code times scale: {tensors:#tensor} ({dtypes:list}).",
-        "unscaled": "Described by stored codes, for want of matching scales: {tensors:#tensor} ({dtypes:list}).",
+        "misfit-scales": "Scales not applied, because their shape or dtype does not fit: of {tensors:#tensor}, such as {name:name}.",
+        "decoded": "Decoded, each code times its scale: {tensors:#tensor} ({dtypes:list}).",
+        "unscaled": "Described by their codes, because no scales match: {tensors:#tensor} ({dtypes:list}).",
         # adapters
         "adapter": "This is an adapter: results are about its own parameters, not about the model they change.",
         "unmerged-adapter": (
@@ -54,7 +54,7 @@ WORDS = Words(
             "adapter names."
         ),
         # how tensors were matched
-        "moved-layers": "Layers of {base} compared under other numbers, as their values show: {numbers:list}.",
+        "moved-layers": "Layers of {base} that have other numbers, by their values: {numbers:list}.",
         "lost-layers": "Layers of {base} without a counterpart in {tuned}: {numbers:list}.",
         "repeated-layers": "Layers of {tuned} that repeat one of {base}, compared again: {numbers:list}.",
         "relaid": "Compared in another layout ({form}): {tensors:#tensor}, such as {name:name} with {other:name}.",

@@ -49,7 +49,7 @@ class Counted(Record):
     """The tensors of a class, their elements and their bytes in the files."""
 
     tensors: Annotated[int, Shown("Tensors", "count")]
-    parameters: Annotated[int, Shown("Values", "count")]
+    parameters: Annotated[int, Shown("Values", "count", "Number of elements.")]
     bytes: Annotated[int, Shown("Bytes", "size")]
 
 
@@ -159,7 +159,12 @@ COVERAGE = (
         _classes,
         (
             _CHECKPOINT,
-            Column("class", "Class", cell=lambda row: NAMES[row["class"]]),
+            Column(
+                "class",
+                "Class",
+                cell=lambda row: NAMES[row["class"]],
+                help="What became of the tensors; every stored tensor is in one class.",
+            ),
             *columns(Counted),
             Column("share", "Share", share),
         ),

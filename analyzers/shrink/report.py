@@ -58,7 +58,7 @@ class ShrinkReport(WrittenReport):
     not in the folder. pull_request: its address.
     """
 
-    TABLE = Table("tensors", _changes, (Column("tensors", "Tensors", count), Column("before", "Were"), Column("after", "Are")))
+    TABLE = Table("tensors", _changes, (Column("tensors", "Tensors", count), Column("before", "Stored as"), Column("after", "Now")))
 
     bytes_before: int
     bytes_after: int

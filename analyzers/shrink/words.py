@@ -4,13 +4,13 @@ from analyzers.core.words import Words
 
 WORDS = Words(
     {
-        "smaller": "{out}: {after:size}, {saved:size} ({share:share}) less. Read back and compared: no value has changed.",
+        "smaller": "Wrote {out}: {after:size}, {saved:size} ({share:share}) less. Read back and compared: no value has changed.",
         "gguf": "Nothing was written: a GGUF file is stored in the types that its maker chose.",
         "quantized": "Nothing was written: the weights are quantized ({method}).",
         "narrow": "Nothing was written: no tensor is stored as fp32 or fp64.",
-        "needed": "Nothing was written: {tensors:#tensor} of fp32 or fp64, each with values that {formats} cannot hold.",
+        "needed": "Nothing was written: each of {tensors:#tensor} in fp32 or fp64 has values that {formats} cannot hold.",
         "weights-only": "Of {files:names} only the weights were stored: an optimizer and the like are left out.",
-        "old-index": "Left out, as indexes of files that were replaced: {files:names}.",
-        "copied": "Copied as they are, and not compared with what was stored: {files:names}.",
+        "old-index": "Left out, because they index files that were replaced: {files:names}.",
+        "copied": "Copied as they are, without comparing them with the weights: {files:names}.",
     }
 )

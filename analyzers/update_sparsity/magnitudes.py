@@ -91,5 +91,7 @@ class UlpBin(Record):
 class Energy(Record):
     """Share ``energy`` of the update's sum of squares in the largest updates, which are the share ``top`` of all compared elements."""
 
-    top: Annotated[float, Shown("Largest updates", "share")]
-    energy: Annotated[float | None, Shown("Share of squared norm", "share")]
+    top: Annotated[float, Shown("Largest updates", "share", help="Share of the weights with the largest updates.")]
+    energy: Annotated[
+        float | None, Shown("Share of squared norm", "share", help="Share of the squared norm of the update that these weights hold.")
+    ]

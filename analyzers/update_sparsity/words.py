@@ -71,7 +71,7 @@ WORDS = Words(
             "Not decomposed: {matrices:#matrix|matrices} (at most {most:count}, of at most {elements:count} elements and {side:count} on "
             "the shorter side)."
         ),
-        "adapter-apart": "Not compared, for want of a tensor of their own in the base: {modules:#module} of the adapter ({names:names}).",
+        "adapter-apart": "Not compared, because the base has no tensor for them alone: {modules:#module} of the adapter ({names:names}).",
         "adapter-empty": "Modules whose update is 0: {modules:count} of {of:count} ({names:names}).",
         "adapter-base": "The adapter's configuration names another base: {names:names}.",
     }

@@ -286,7 +286,7 @@ def wide(folder: Path) -> Path:
 
 def test_nothing_to_shrink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert "1 tensor of fp32 or fp64, each with values that bf16 and fp16 cannot hold" in unchanged(
+    assert "each of 1 tensor in fp32 or fp64 has values that bf16 and fp16 cannot hold" in unchanged(
         capsys, write(tmp_path / "native", {"a": normal(64, 64)}), out
     )
     assert "no tensor is stored as fp32" in unchanged(capsys, write(tmp_path / "ints", {"a": torch.arange(9)}), out)

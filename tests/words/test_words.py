@@ -94,3 +94,19 @@ def texts(value: Any) -> str:
     if isinstance(value, dict):
         value = [*value, *value.values()]
     return " ".join(map(texts, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_of_a_column_is_a_sentence_that_says_more_than_its_title(name: str) -> None:
+    columns = {column for report in made(name) for table in report.declared_tables() for column in table.columns_of(report)}
+    helped = [column for column in columns if column.help]
+    assert helped, "some titles need an explanation"
+    for column in helped:
+        begun = not column.help[0].islower() or column.help.startswith("log2(")
+        assert column.title and begun and column.help.endswith("."), column.key
+        assert column.help.rstrip(".").lower() != column.title.lower() and len(column.help) <= 160, column.key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_percentage_has_no_space(name: str) -> None:
+    assert not re.search(r"\d %", snapshot(name))

@@ -68,11 +68,9 @@ class Offer:
                     if isinstance(item, Progress):
                         yield {self._said: meter.show(item)}
                     else:
-                        address, written = item
+                        opened, written = html(item[0], 300), item[1]
                         kept = f"{size(written.bytes_before)} became {size(written.bytes_after)}; read back, no value has changed."
-                        yield {
-                            self._said: f'<div class="status" role="status">Opened <a href="{html(address)}">{html(address)}</a>: {kept}</div>'
-                        }
+                        yield {self._said: f'<div class="status" role="status">Opened <a href="{opened}">{opened}</a>: {kept}</div>'}
         except Exception as error:
             link = login_page(page_of(report)) if isinstance(error, AccessDenied) and report is not None else ""
             more = f' <a href="{html(link)}">Log in</a>' if link else ""

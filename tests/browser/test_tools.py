@@ -78,7 +78,8 @@ def test_answers_are_json(offline: str) -> None:
     failed, report, _ = _call(offline, "dtype", {"model": "sample:tiny-bf16"})
     assert not failed and DtypeReport.model_validate_json(report).checkpoint.ref == "sample:tiny-bf16"
     failed, short, _ = _call(offline, "dtype_summary", {"model": "sample:tiny-bf16"})
-    assert not failed and json.loads(short)["headline"].startswith("Trained in bf16 (built-in sample): ") and 10 * len(short) < len(report)
+    headline = json.loads(short)["headline"]
+    assert not failed and headline.endswith("Label: trained in bf16 (built-in sample).") and 10 * len(short) < len(report)
     failed, answer, _ = _call(offline, "consensus", {"model": "EleutherAI/pythia-1b"})
     assert not failed and json.loads(answer) == program(offline).predict(model="EleutherAI/pythia-1b", api_name="/consensus")
 

@@ -38,7 +38,7 @@ ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # A report is drawn by the components that the registry names for it.
 EXCEPTIONS = {
     ("analyzers.__main__", "components.results.html_documents"),
-    ("analyzers.__main__", "components.site.stored_results"),
+    ("analyzers.__main__", "components.store"),
     ("analyzers.__main__", "components.library.contribute"),
     ("analyzers.__main__", "components.pull_request"),
     ("analyzers.core.report", "analyzers"),

@@ -127,11 +127,6 @@ class Folder:
         """Keep a copy of a published report."""
         _write(self.copy / report_path(identifier), packed)
 
-    def backlog(self) -> int:
-        """Count the unpublished items."""
-        rows = sum(path.read_bytes().count(b"\n") for path in (self.ours / "results").glob("*.jsonl"))
-        return rows + sum(1 for _ in (self.ours / "labels").glob("*.json"))
-
     def batch(self) -> Batch | None:
         """Return some unpublished items; None if there are none."""
         labels = sorted((self.ours / "labels").glob("*.json"))[:_LABELS]

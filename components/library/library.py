@@ -309,7 +309,11 @@ class Library:
         if publisher is None:
             lost = "What is added is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
             return LibraryState(dataset="", restored=True, problem=lost, backlog=0)
-        restored, backlog = publisher.restored.is_set(), self._folder.backlog()
+        backlog = sum(
+            self._cache.read(f"SELECT COUNT(*) FROM all_{kind} WHERE file BETWEEN 'unpublished/{kind}/' AND 'unpublished/{kind}/~'")[0]  # noqa: S608
+            for kind in ("labels", "results")
+        )
+        restored = publisher.restored.is_set()
         return LibraryState(dataset=publisher.dataset.name, restored=restored, problem=publisher.problem, backlog=backlog)
 
     def export(self, kind: str, form: str) -> Path:
@@ -346,6 +350,8 @@ def _model_row(model: str, updated: str, passport: str | None, saving: str | Non
         row = ResultRow.model_validate_json(passport)
         names = ("answer", "storage", "passed_through", "trained_in", "fp16_risk", "reach")
         facts = {name: getattr(row, name) for name in names}
+        if row.analysis_version < ANALYSIS_VERSION:  # which may infer something else
+            facts["trained_in"] = ""
         facts |= {"model": row.models[0], "result": row.id, "commit": row.commits[0], "outdated": row.analysis_version < ANALYSIS_VERSION}
     if saving:
         saved = ResultRow.model_validate_json(saving)

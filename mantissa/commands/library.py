@@ -22,12 +22,11 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Import the results; return 2 if one is invalid, else 0. Raises MantissaError."""
     from components.library import open_library
-    from components.library.scan_import import import_scan
-    from components.site.stored_results import key_of
+    from components.scan_import import import_scan
 
     try:
         with open_library(background=False) as library:
-            counts = import_scan(library, options.folder, key_of, lambda sentence: print_line(f"error: {sentence}"))
+            counts = import_scan(library, options.folder, lambda sentence: print_line(f"error: {sentence}"))
             print_lines([", ".join(f"{count:,} {outcome}" for outcome, count in counts.items()) + "."], "The summary")
             library.publish()
             if dataset := library.state().dataset:

@@ -18,7 +18,7 @@ from analyzers.core import limits
 from analyzers.core.untrusted_json import parse_model
 from analyzers.dtype_detection import DtypeReport
 from components.library import Library, open_library
-from components.site.stored_results import key_of
+from components.store import key_of
 from mantissa.__main__ import main
 from tests.dtype_detection.checkpoints import normal
 from tests.hub import LocalHub

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from components.library import Library
-from components.site import stored_results
+from components import store
+from components.library import Library, open_library
+from tests.hub import LocalHub
 from tests.tokenizer_processes import kept_processes as kept_processes
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Iterator[Library]:
+def library(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     """Open a new library, which this process uses during the test."""
-    with Library.open(tmp_path / "library") as opened:
-        stored_results.set_library(opened)
+    monkeypatch.setenv("MANTISSA_DATA", str(tmp_path / "library"))
+    with open_library() as opened:
+        store.set_library(opened)
         yield opened
-        stored_results.set_library(None)
+        store.set_library(None)

@@ -32,6 +32,7 @@ from analyzers.core.notes import Advice, Note
 from analyzers.core.records import Interval
 from analyzers.core.report import Timing, content_id, environment
 from analyzers.core.request import Progress, WeightsRequest
+from analyzers.numerics.blas_threads import one_blas_thread
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents.analyze import FITTED, Pass, Search
 from analyzers.parents.candidates import Opened, find, side_names
@@ -56,6 +57,7 @@ def analyze(request: CompareRequest, access: Access | None = None, *, largest: i
     """
     start = perf_counter()
     with ExitStack() as stack:
+        stack.enter_context(one_blas_thread())
         comparison = _Comparison(request, access or Access(), largest, stack)
         yield from comparison.open()
         parents = yield from comparison.explain()

@@ -91,9 +91,7 @@ def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int
         stored = magnitude >> mantissa
         if stored == 0 or stored == top or magnitude & fraction == 0 or (beyond != 0 and magnitude & beyond == 0):
             continue
-        zeros = 0
-        while magnitude & (1 << zeros) == 0:
-            zeros += 1
+        zeros = (np.float64(magnitude & -magnitude).view(np.int64) >> 52) - 1023  # the exponent of the lowest bit in use
         lowest = min(lowest, stored - mantissa + zeros)
     for code in codes:
         magnitude = np.int64(code) & ((1 << (mantissa + exponent)) - 1)

@@ -87,7 +87,7 @@ class Taken:
     def coarse(self) -> tuple[Ints, Ints]:
         """Return the indices of the bins of `COARSE` fine bins each, ascending, and their counts."""
         numbers = self.bins // COARSE
-        first = np.flatnonzero(np.diff(numbers, prepend=-1))
+        first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: numbers.size])
         return numbers[first], np.add.reduceat(self.counts, first) if first.size else self.counts
 
 
@@ -126,7 +126,7 @@ class Distribution:
         """Remove all contents and return them. least: no magnitude is below 2^least, which spares a search through all bins."""
         first, last = (least - FIRST_EXPONENT) * PER_BINADE, int(bin_of(max(*self.largest, 2.0**least)))
         flat = self.counts.reshape(-1)
-        plane, bins = np.nonzero(self.counts[:, first : last + 1])
+        plane, bins = np.nonzero(self.counts[:, first : last + 1] != 0)  # faster than on integers
         bins += plane * BINS + first
         taken = Taken(bins, flat[bins], self.sums, self.squares, self.largest, int(self.zeros))
         flat[bins] = 0

@@ -25,6 +25,7 @@ from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.report import Timing, check_size, content_id, environment, first_rows
 from analyzers.core.request import Progress
+from analyzers.numerics.blas_threads import one_blas_thread
 from analyzers.parents.candidates import Opened, open_all, side_names
 from analyzers.parents.collect import Collector, Layer, Sums, candidate_row
 from analyzers.parents.combination import Fitted, fit_rows
@@ -54,7 +55,7 @@ from analyzers.parents.words import WORDS
 # Most candidates that are fitted together; if there are more, the best in a small sample are chosen.
 FITTED = 8
 _SCREENED = 16  # the small sample takes this fraction of each candidate's budget
-_KEPT_NUMBERS = 6_000_000  # values of all sides together, in float32
+_KEPT_NUMBERS = 2_000_000  # values of all sides together, in float32
 _RELATED = 0.5  # least cosine for examining tensors that differ, if one candidate explains the model
 _MUCH = 0.02  # share of values; if this many are in tensors of the best candidate, each tensor is accounted for
 
@@ -70,6 +71,7 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
     access = access or Access()
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
+        stack.enter_context(one_blas_thread())
         opened = yield from open_all(request, access, stack)
         search = Search(request, opened, largest)
         yield from search.screen()

@@ -152,12 +152,16 @@ class Sums:
 
     def related_layers(self, candidate: int, least: float) -> float:
         """Return the share of layers, equally weighted, in which X and the candidate have an agreement of at least ``least``."""
-        return float(np.mean([self._agreement(candidate, layer, 0) >= least for layer in {cell[0] for cell in self.cells}] or [False]))
+        return float(np.mean([value >= least for value in self._agreements(candidate, 0).values()] or [False]))
 
     def akin(self, candidate: int, alignment: Alignment, least: float) -> tuple[int, float]:
-        """Count the matrices that equal the candidate's in most values or agree by ``least``; return this and their share of values."""
+        """Count the matrices that equal the candidate's in most values or agree by ``least``; return this and their share of values.
+
+        If signs of some matrices were compared, only of those.
+        """
         compared = [group.base for group in alignment.groups if is_matrix(group.base.shape, group.base.role)]
         compared = [base for base in compared if base.name in self.tensors and self.tensors[base.name][candidate, 0]]
+        compared = [base for base in compared if agreement(self.moments[base.name][candidate]) is not None] or compared
         held = [base.elements for base in compared if self._akin(base.name, candidate, least)]
         return len(held), sum(held) / max(1, sum(base.elements for base in compared))
 
@@ -167,12 +171,14 @@ class Sums:
 
     def unlike_roles(self, candidate: int, most: float) -> list[str]:
         """Return the roles whose matrices have an agreement of less than ``most``."""
-        return [role for role in dict.fromkeys(cell[1] for cell in self.cells) if self._agreement(candidate, role, 1) < most]
+        return [str(role) for role, value in self._agreements(candidate, 1).items() if value < most]
 
-    def _agreement(self, candidate: int, key: Layer | str, part: int) -> float:
-        """Return the agreement over the cells of a layer (``part`` 0) or a role (1)."""
-        chosen = [pairs[candidate] for cell, pairs in self.cells.items() if cell[part] == key]
-        return agreement(np.sum(chosen, axis=0)) or 0.0
+    def _agreements(self, candidate: int, part: int) -> dict[Layer | str, float]:
+        """Return the agreement over the cells of each layer (``part`` 0) or role (1) whose signs were compared."""
+        found: dict[Layer | str, list[Floats]] = {}
+        for cell, pairs in self.cells.items():
+            found.setdefault(cell[part], []).append(pairs[candidate])
+        return {key: value for key, each in found.items() if (value := agreement(np.sum(each, axis=0))) is not None}
 
     def cast(self, candidate: int) -> str | None:
         """Return the dtype through which all values read were cast from one side to the other, "" if directly; None if some differ."""

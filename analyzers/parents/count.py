@@ -45,8 +45,9 @@ OUTLYING, PRODUCTS, OUTLIERS, STRUCTURED = 12, [2, 3, 4, 6], [13, 14, 15, 16], [
 _EXCHANGED = [2, 1, 0, 3, 4]  # of those of signs, once X and P are exchanged
 SQUARES = [6, 10, 16]
 PIECE = 4 * BLOCK  # values at a time: in float64, with copies, in each of many threads
-# Approximate number of values whose signs are compared: removing their structure costs ten times as much as everything else.
-_CLEANED = 1 << 23
+# Approximate number of values whose signs are compared: removing their structure costs a hundred times as much as everything else, and the
+# agreement of so many unrelated signs is 0 within 0.001.
+_CLEANED = 1 << 20
 BEYOND = 1e6  # no weight is this large: a few broken values must not dominate a cosine
 # A value that makes up more than this share of both sides is common, so that equal positions prove nothing. 0 is always common.
 _COMMON = 1 / 256

@@ -348,3 +348,11 @@ def test_the_same_whatever_the_order_of_the_files(order: tuple[int, ...]) -> Non
     shuffled = [item for i in order for item in parts[i].items()]
     base = described(dict(shuffled))
     assert align(base, [described(dict(reversed(shuffled)))]) == align(base, [base])
+
+
+def test_an_alignment_of_two_is_mirrored_where_all_match_as_stored() -> None:
+    base, tuned = described(LAYER | HEAD), described(LAYER | HEAD)
+    assert align(base, [tuned]).mirrored(tuned) == align(tuned, [base])
+    prefixed: Shapes = {f"model.{name}": shape for name, shape in LAYER.items()}
+    for other in (LAYER, LAYER | HEAD | VISION, LAYER | {"lm_head.weight": (60, 4)}, prefixed | HEAD):
+        assert align(base, [described(other)]).mirrored(described(other)) is None

@@ -118,6 +118,18 @@ class Alignment:
         """The tensors of each group, in the form that a plan requires."""
         return [group.sides for group in self.groups]
 
+    def mirrored(self, base: Checkpoint) -> "Alignment | None":
+        """Return the alignment of ``base``, the tuned one of two checkpoints, with the other; None unless all match as they are stored."""
+        exchanged = {
+            tuned.name: replace(group, base=tuned, tuned=(group.base,))
+            for group in self.groups
+            for tuned, form in zip(group.tuned, group.forms, strict=True)
+            if tuned is not None and not form
+        }
+        if self.unmatched != (Unmatched(),) or len(exchanged) < len(self.groups):
+            return None
+        return Alignment(tuple(exchanged[tensor.name] for tensor in _parameters(base) if tensor.name in exchanged), (Unmatched(),))
+
 
 def align(
     base: Checkpoint,

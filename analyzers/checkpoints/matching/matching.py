@@ -32,7 +32,8 @@ class Matching:
                 if (id(side), whole) not in self._repeats:
                     self._repeats[id(side), whole] = repeated(side, whole)
             repeats = [self._repeats[id(side), whole] for side in sides]
-            self._found[key] = align(
+            exchanged = self._found.get((key[0][::-1], whole, by_values)) if len(sides) == 2 else None
+            self._found[key] = (exchanged and exchanged.mirrored(sides[0])) or align(
                 sides[0], sides[1:], self._include, self._exclude, repeats, readers if by_values else (), whole
             )  # fmt: skip
         return self._found[key]

@@ -27,7 +27,7 @@ from analyzers import with_pages
 from analyzers.core import limits
 from analyzers.core.errors import MantissaError
 from analyzers.core.terminal import print_line
-from components import store, theme, zero_gpu
+from components import library_page, store, theme, zero_gpu
 from components.api import add_endpoints
 from components.errors import write_log
 from components.library import open_library
@@ -56,6 +56,8 @@ def build() -> gr.Blocks:
     for analyzer in others:
         with app.route(analyzer.title, analyzer.address):
             build_page(analyzer, app)
+    with app.route("Library", "library"):
+        library_page.build(app)
     return app
 
 

@@ -20,8 +20,8 @@ class Column:
     key: name in files, and the row's field with the value, unless ``value`` names another (``interval.low``: a field of a field) or
     computes it. title: heading for people; a column without one is only in files. help: what the heading means, in a sentence. text:
     formats a number for people; a column without it holds text. cell: writes what people read of a row, if the value alone does not
-    suffice. only: restricts the column to the page, the terminal, or both ("people"), so that files lack it. width: pixels in a sortable
-    table of the page, by default those of the title. longest: characters of a cell there.
+    suffice. only: restricts the column to the page, the terminal, or both ("people"), so that files lack it. longest: characters of a
+    cell there.
     """
 
     key: str
@@ -30,7 +30,6 @@ class Column:
     value: str | Callable[[Any], Any] = ""
     cell: Callable[[Any], str] | None = None
     only: Literal["", "people", "page", "terminal"] = ""
-    width: int = 0
     longest: int = 320
     help: str = ""
 

@@ -47,11 +47,9 @@ JOBS = _setting("JOBS", 4, "jobs", "Analyses that the page runs at once; one vis
 MODEL_JOBS = _setting(
     "MODEL_JOBS", 1, "jobs", "How many of these may run a model: they share one GPU, or the memory.", "More memory or GPUs."
 )
-QUEUE = _setting(
-    "QUEUE", 32, "calls", "Analyses that may wait, for each of both kinds; a quarter for one visitor.", "Longer or shorter waits."
-)
+QUEUE = _setting("QUEUE", 32, "calls", "A sixteenth of the calls that may wait; four runs of a visitor may.", "Longer or shorter waits.")
 JOBS_MEMORY = _setting(
-    "JOBS_MEMORY", 600_000_000, "bytes", "Memory of all processes that read weights, without the libraries.", "A larger or smaller machine."
+    "JOBS_MEMORY", 600_000_000, "bytes", "Memory of a process that reads weights, without the libraries.", "A larger or smaller machine."
 )
 JOB_SECONDS = _setting("JOB_SECONDS", 900, "seconds", "Longest run of one analysis on the page.", "A slow machine or connection.")
 WEB_EXACT_BYTES = _setting(
@@ -73,13 +71,6 @@ WEB_MODEL_WORK = _setting(
 )
 GPU_SECONDS = _setting(
     "GPU_SECONDS", 300, "seconds", "ZeroGPU quota requested for a run: the daily quota of a free account.", "Visitors with larger quotas."
-)
-REQUESTS_PER_ADDRESS = _setting(
-    "REQUESTS_PER_ADDRESS",
-    400,
-    "requests",
-    "Requests of one address answered at once; an open page is one.",
-    "Many visitors behind one proxy.",
 )
 LABELS_PER_HOUR = _setting("LABELS_PER_HOUR", 300, "labels", "Added by one login in an hour.", "A class that adds labels together.")
 PUBLISH_SECONDS = _setting(
@@ -134,7 +125,6 @@ FILTER_LENGTH = 1_000  # Characters of a name filter.
 REPORT_TENSORS = 2_000  # Tensor rows of a report; more are aggregated per layer and role.
 TRAJECTORY = 64  # Tuned checkpoints compared with one base: all their files are open at once.
 CANDIDATES = 64  # Candidates that one model is compared with: all their files are open at once.
-SUGGESTED = 6  # Models of the library that are read and compared if no candidate is named.
 SPECTRAL_MATRICES = 48  # Matrices per run whose SVD is computed: up to a minute each on a CPU.
 SPECTRAL_SIDE = 4_096  # Shorter side of a matrix for its SVD: time grows with its cube.
 SPECTRAL_ELEMENTS = 1 << 26  # Elements of a matrix for its SVD, which holds both checkpoints' matrices in float32.
@@ -153,10 +143,7 @@ PRECISION_KEPT_BYTES = 128 << 20  # Activations that a precision run stores for 
 EXIT_SAMPLES = 256  # Exit feedback holds the hidden states of all its samples in memory.
 EXIT_TOKENS = 65_536  # Measured tokens of exit feedback, whose hidden states at all chosen layers are held in memory.
 EXIT_SEEDS = 64  # Draws of random codes that exit feedback measures, each on every token.
-READER_SECONDS = 10  # An analysis on the page ends if its progress is not read for this long.
 REQUEST_BYTES = 8_000_000  # Size of one request to the app, which is read into memory.
-SESSIONS = 300  # Sessions that Gradio stores, with about 0.2 MB for each visitor or API caller; later ones replace the oldest.
-MODELS = 20  # Models in one run of the page, which are read one after the other.
 SCAN_CHECKPOINTS = 100_000  # Longest list of a scan, comments and blank lines included.
 EVIDENCE_LINK_LENGTH = 500  # Longest link given as the evidence for a label.
 EVIDENCE_QUOTE_LENGTH = 2_000  # Longest quote given as evidence for a label: a paragraph.

@@ -19,13 +19,12 @@ class Shown:
     """How people read a field of a row, in its ``Annotated``; a field without one is only in files.
 
     title: heading; form: a name in `words.FORMATS` or ``#noun``, or a function that writes the value; help: what the title means, in a
-    sentence; width: pixels in a sortable table of the page, by default those of the title.
+    sentence.
     """
 
     title: str
     form: str | Callable[[Any], str] = "text"
     help: str = ""
-    width: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ def _columns(row: type[Any], path: str) -> Iterator[Column]:
         inner, shown, value = _record_in(field.annotation), metadata(field, Shown), path + name
         if inner is not None:
             if shown is not None:  # people see it in one cell, files have its fields
-                yield Column(
-                    value.replace(".", "_"), shown.title, cell=_cell(value, shown.form), width=shown.width, only="people", help=shown.help
-                )
+                yield Column(value.replace(".", "_"), shown.title, cell=_cell(value, shown.form), only="people", help=shown.help)
             each = _columns(inner, f"{value}.")
             yield from each if shown is None else (replace(column, title="", help="") for column in each)
             continue
@@ -78,7 +75,6 @@ def _columns(row: type[Any], path: str) -> Iterator[Column]:
             _written(shown.form) if shown.form in NUMBERS else None,
             value=_read(value),
             cell=None if shown.form in NUMBERS else _cell(value, shown.form),
-            width=shown.width,
             help=shown.help,
         )
 

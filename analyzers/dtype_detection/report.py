@@ -288,7 +288,7 @@ class Untouched(Record):
     share: of the values read that equal ``value``.
     """
 
-    name: Annotated[str, Shown("Name", "text", width=318)]
+    name: Annotated[str, Shown("Name", "text")]
     role: Annotated[str, Shown("Role")]
     value: Annotated[float, Shown("Value", "magnitude", help="The constant, or the initial value of most entries.")]
     share: Annotated[float, Shown("Share", "share", help="Share of the entries that stand at exactly this value.")]
@@ -331,7 +331,7 @@ class QuantizationError(Record):
 class QuantizationRow(QuantizationError):
     """One matrix, or stack of matrices. values: number of its finite values read."""
 
-    name: Annotated[str, Shown("Name", width=318)]
+    name: Annotated[str, Shown("Name")]
     values: int
 
 
@@ -354,7 +354,7 @@ class TensorLineage(Record):
     """Lineage of one tensor. grid: the finest scaled grid that explains its values, or some of them."""
 
     verdict: Annotated[
-        Verdict, Shown("History", VERDICT_WORDS.__getitem__, width=152, help="Formats that the stored values have provably passed through.")
+        Verdict, Shown("History", VERDICT_WORDS.__getitem__, help="Formats that the stored values have provably passed through.")
     ]
     passed_through: tuple[str, ...]
     evidence: tuple[Evidence, ...]
@@ -398,9 +398,9 @@ class TensorRow(Record):
     format although the tensor's are not (in quick mode: among the rows read).
     """
 
-    name: Annotated[str, Shown("Name", width=318)]
+    name: Annotated[str, Shown("Name")]
     dtype: Annotated[str, Shown("Stored", "dtype")]
-    shape: Annotated[tuple[int, ...], Shown("Shape", "shape", width=128)]
+    shape: Annotated[tuple[int, ...], Shown("Shape", "shape")]
     role: Annotated[str, Shown("Role")]
     layer: int | None
     parameters: int

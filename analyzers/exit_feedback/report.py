@@ -37,7 +37,7 @@ class ExitProgress(Progress):
     cosines: dict[str, float | None] = Field(default_factory=dict)
 
 
-_SIGNAL = Column("method", "Signal", cell=lambda row: signal_name(row["method"]), width=170)
+_SIGNAL = Column("method", "Signal", cell=lambda row: signal_name(row["method"]))
 
 
 def _methods(report: "ExitReport") -> Iterator[dict[str, Any]]:

@@ -158,7 +158,7 @@ class ConflictReport(Measurement, Report):
                 *columns(SampleDominance),
                 Column("tokens", "Tokens", count),
                 *(column for column in columns(Sample) if column.key != "token_ids"),
-                Column("excerpt", "Text", only="people", width=420, longest=_EXCERPT),
+                Column("excerpt", "Text", only="people", longest=_EXCERPT),
             ),
             title="Samples",
         ),

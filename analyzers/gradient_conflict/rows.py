@@ -20,7 +20,7 @@ _OfFFN = Annotated[Variant, Shown("FFN")]
 _Share = Annotated[
     float | None, Shown("Conflict", "share", "Share of pairs of samples whose gradients in a unit have a cosine below gamma.")
 ]
-_Ends = Annotated[Interval | None, Shown("95% interval", "between", width=150)]
+_Ends = Annotated[Interval | None, Shown("95% interval", "between")]
 _Cosine = Annotated[float | None, Shown("Mean cosine", "magnitude")]
 _Similarity = Annotated[float | None, Shown("Norm similarity", "magnitude", "2|g||h| / (|g|² + |h|²), mean over pairs: 1 for equal norms.")]
 
@@ -291,7 +291,7 @@ class Difference(Record):
 
     layer: Annotated[int | None, Shown("Layer", layer_name)]
     conflict_rate: Annotated[float | None, Shown("Conflict", points)]
-    interval: Annotated[Interval | None, Shown("95% interval", points_between, width=150)]
+    interval: Annotated[Interval | None, Shown("95% interval", points_between)]
     magnitude_similarity: Annotated[float | None, Shown("Norm similarity", signed)]
     neuron_top_share: Annotated[float | None, Shown("Top sample's share", points, "Share of a unit's squared norm, mean over units.")]
     neuron_effective_samples: Annotated[

@@ -283,14 +283,14 @@ class Conversion(Record):
     sixteen typical ones, if these carry most of the squared distance; note: what is special about it.
     """
 
-    name: Annotated[str, Shown("Tensor", width=318)]
-    relation: Annotated[Relation, Shown("Relation", _relation, width=170, help="How its values relate to those of the source.")]
+    name: Annotated[str, Shown("Tensor")]
+    relation: Annotated[Relation, Shown("Relation", _relation, help="How its values relate to those of the source.")]
     to: Annotated[str | None, Shown("To", help="The format to which the source was rounded.")] = None
     factor: Annotated[float | None, Shown("Factor", "magnitude", help="The source times this factor gives its values.")] = None
     exceptions: Annotated[int, Shown("Exceptions", "count", help="Values that deviate from the relation.")]
-    note: Annotated[Note | None, Shown("Note", _note, width=200)] = None
-    sources: Annotated[tuple[str, ...], Shown("Source", _names, width=290)]
-    form: Annotated[str, Shown("Form", width=130, help="The layout in which it matches the source.")]
+    note: Annotated[Note | None, Shown("Note", _note)] = None
+    sources: Annotated[tuple[str, ...], Shown("Source", _names)]
+    form: Annotated[str, Shown("Form", help="The layout in which it matches the source.")]
     values: Annotated[int, Shown("Values", "count")]
     cosine: float | None = None
     outliers: int = 0

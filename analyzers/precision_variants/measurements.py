@@ -50,8 +50,8 @@ class TensorError(Record):
     in x; ref_rms = rms(ref).
     """
 
-    name: Annotated[str, Shown("Tensor", width=310)]
-    kind: Annotated[Kind, Shown("Kind", _KINDS.__getitem__, width=156)]
+    name: Annotated[str, Shown("Tensor")]
+    kind: Annotated[Kind, Shown("Kind", _KINDS.__getitem__)]
     layer: Annotated[int | None, Shown("Layer", short_layer)]
     rms_rel: Annotated[
         float | None, Shown("Error", "share", help="Root mean square of the difference from fp32, relative to that of the fp32 value.")
@@ -59,7 +59,7 @@ class TensorError(Record):
     max: Annotated[float | None, Shown("Max |x - ref|", "magnitude", help="Largest difference from the fp32 reference.")]
     nonfinite: Annotated[int, Shown("Not finite", "count")]
     bias: Annotated[float | None, Shown("Bias", "magnitude", help="Mean difference from the fp32 reference.")]
-    correlation: Annotated[float | None, Shown("Correlation", _seven_digits, width=110)]
+    correlation: Annotated[float | None, Shown("Correlation", _seven_digits)]
     rms: Annotated[float | None, Shown("rms", "magnitude", help="Root mean square of the difference.")]
     ref_rms: Annotated[float | None, Shown("rms of reference", "magnitude", help="Root mean square of the fp32 reference.")]
 

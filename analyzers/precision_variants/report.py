@@ -27,7 +27,7 @@ from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import described
 from analyzers.precision_variants.words import cause_text
 
-_VARIANT = Column("variant", "Variant", width=158)
+_VARIANT = Column("variant", "Variant")
 _LAYER = Column("layer", "Layer", cell=lambda row: "head" if row["head"] else short_layer(row["layer"]))
 
 

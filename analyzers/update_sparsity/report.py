@@ -144,7 +144,7 @@ class TensorRow(Record):
     of finite values, in quick mode over those read. Numbers beyond float64 are null, and relative_norm is null with update_norm.
     """
 
-    name: Annotated[str, Shown("Name", width=318)]
+    name: Annotated[str, Shown("Name")]
     role: Annotated[str, Shown("Role")]
     sparsity: float | None
     probe_sparsity: float | None
@@ -158,11 +158,11 @@ class TensorRow(Record):
     swallowed: Annotated[int, Shown("Lost to rounding", "count", help="Weights that differ as stored and not in bf16.")]
     dtype: Annotated[str, Shown("Dtype")]
     tuned_dtype: Annotated[str, Shown("Tuned dtype")]
-    shape: Annotated[tuple[int, ...], Shown("Shape", "shape", width=128)]
+    shape: Annotated[tuple[int, ...], Shown("Shape", "shape")]
     parameters: int
     layer: int | None
     probe_num_changed: int
-    tuned_name: Annotated[str, Shown("In the tuned checkpoint", width=318)]
+    tuned_name: Annotated[str, Shown("In the tuned checkpoint")]
 
 
 class NamedTensor(Record):
@@ -291,8 +291,8 @@ class Spectrum(Record):
     the elements, which is the overlap expected by chance.
     """
 
-    name: Annotated[str, Shown("Matrix", width=318)]
-    shape: Annotated[tuple[int, ...], Shown("Shape", "shape", width=128)]
+    name: Annotated[str, Shown("Matrix")]
+    shape: Annotated[tuple[int, ...], Shown("Shape", "shape")]
     k: Annotated[int, Shown("k", "count", help="Number of leading singular vectors that are compared.")]
     stable_rank: Annotated[
         float | None, Shown("Stable rank", "magnitude", help="Squared Frobenius norm of the update, divided by its squared spectral norm.")
@@ -335,8 +335,8 @@ class AdapterModule(Record):
     in bf16; empty: whether D is 0, null where a sample shows no change. All are null for a tensor that was not read or not compared.
     """
 
-    name: Annotated[str, Shown("Module", width=318)]
-    role: Annotated[str, Shown("Role", width=104)]
+    name: Annotated[str, Shown("Module")]
+    role: Annotated[str, Shown("Role")]
     relative_norm: Annotated[float | None, _NORM]
     lost_norm: Annotated[
         float | None, Shown("Norm lost in bf16", "share", help="Rounding errors of the merged weights, relative to the norm of the update.")
@@ -569,8 +569,8 @@ class SparsityReport(Report):
             _unmatched,
             (
                 Column("kind", "What", cell=lambda row: _KINDS[row["kind"]]),
-                Column("name", "Tensor", width=318),
-                Column("tuned_name", "In the tuned checkpoint", width=318),
+                Column("name", "Tensor"),
+                Column("tuned_name", "In the tuned checkpoint"),
                 _shape("shape", "Shape"),
                 _shape("tuned_shape", "Tuned shape"),
                 Column("dtype", "Dtype"),

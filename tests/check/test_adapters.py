@@ -214,16 +214,6 @@ def test_a_file_in_the_names_of_kohya_needs_no_configuration(tmp_path: Path) -> 
     assert not report.findings and report.loading_judged
 
 
-def test_adapters_in_several_folders_are_not_taken_for_one(tmp_path: Path) -> None:
-    model, adapter = built(tmp_path)
-    (tmp_path / "both").mkdir()
-    for name in ("one", "two"):
-        shutil.copytree(adapter, tmp_path / "both" / name)
-    report = check(tmp_path / "both", model)
-    assert not [each for each in report.findings if each.rule.startswith("adapter")] and not report.loading_judged
-    assert '2 adapters, in the folders "one" and "two"' in unjudged(report)
-
-
 def test_rules_about_models_are_not_applied_to_adapters(tmp_path: Path) -> None:
     """Equal A, and whole tensors that repeat each other, are normal in an adapter."""
 

@@ -34,7 +34,6 @@ WORDS = Words(
             "merge_and_unload of peft to describe what runs."
         ),
         "merged": "{tensors:#tensor} computed in fp32: {base:name} plus {weight:magnitude} times the {kind} adapter {adapter:name}.",
-        "unstated-scales": "No configuration states the adapter's scales: alpha / rank is taken where the file has alphas, else 1.",
         "decoded-base": "Changes of the adapter were added to decoded weights of {tensors:#quantized tensor} of the base.",
         "replaced-whole": "The adapter replaces {tensors:#whole tensor}: {names:names}.",
         "not-merged": "Not merged: {modules:#module}, such as {name:name}: {why}.",

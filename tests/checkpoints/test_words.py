@@ -113,9 +113,9 @@ def _merged(root: Path) -> Iterator[str]:
     yield f"{root}/bert/base+{root}/bert/adapter"
     base = {"m.q.weight": torch.ones(4, 4).to(torch.float8_e4m3fn), "m.q.weight_scale_inv": torch.ones(1, 1)}
     _save(root / "fp8base", model__safetensors=base)
-    matrices = {"lora_unet_m_q.lora_down.weight": torch.ones(2, 4), "lora_unet_m_q.lora_up.weight": torch.ones(4, 2)}
-    _save(root / "kohya", lora__safetensors=matrices)
-    yield f"{root}/fp8base+{root}/kohya"
+    matrices = {"base_model.model.m.q.lora_A.weight": torch.ones(2, 4), "base_model.model.m.q.lora_B.weight": torch.ones(4, 2)}
+    _save(root / "q", adapter_model__safetensors=matrices, adapter_config__json="{}")
+    yield f"{root}/fp8base+{root}/q"
 
 
 def _layouts() -> Iterator[Note]:

@@ -42,7 +42,6 @@ _CASES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     ),
     "embedding": (llama, {"r": 8, "target_modules": ["embed_tokens", "q_proj"]}),
     "saved": (llama, {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}),
-    "bias": (lambda: llama(attention_bias=True), {"r": 8, "lora_bias": True, "target_modules": ["q_proj", "o_proj"]}),
     "DoRA": (llama, {"r": 4, "use_dora": True, "target_modules": ["q_proj", "up_proj"]}),
     "Conv1D": (gpt2, {"r": 8, "target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}),
 }
@@ -123,15 +122,6 @@ def test_what_peft_does_not_load(targets: list[str], change: Callable[[Path], No
     with pytest.raises(UnsupportedWeights, match=said) as raised:
         _beside(f"{tmp_path}/base+{tmp_path}/adapter")
     assert str(raised.value).endswith("run it merged (--adapter merged).")
-
-
-@pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed but the targeted layer")  # peft's own warnings of what is tested
-@pytest.mark.filterwarnings("ignore:Adapter 'default'. 2 LoRA tensor")
-def test_biases_that_a_merge_leaves_out(tmp_path: Path) -> None:
-    """Merged and unmerged are then different models, whose difference is no rounding error."""
-    write(llama(), LoraConfig(r=4, lora_bias=True, target_modules=["q_proj"]), tmp_path)
-    with pytest.raises(UnsupportedWeights, match="would be different models"):
-        _beside(f"{tmp_path}/base+{tmp_path}/adapter")
 
 
 def test_stacked_experts(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_what_is_not_public_leaves_no_trace(library: Library, hub: LocalHub, kin
 
 
 def test_an_unreachable_hub_is_not_waited_for_twice(library: Library, hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.checkpoints.hub.transfers.HUB_ATTEMPTS", 1)
+    monkeypatch.setattr("analyzers.checkpoints.hub.replies.HUB_ATTEMPTS", 1)
     hub.add("org/name", _files("tiny-bf16"))
     fault = hub.fault(Fault("/api/models/org/name", times=None, status=500))
     with pytest.raises(HubError):

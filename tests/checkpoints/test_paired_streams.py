@@ -323,7 +323,7 @@ def hub_sides(hub: LocalHub, tmp_path: Path, state: State, tuned: int) -> list[C
 FAILURES: dict[str, tuple[dict[str, Any], type[MantissaError], str]] = {
     "gone": ({"status": 404}, CheckpointNotFound, "not found"),
     "gated": ({"status": 403, "headers": {"X-Error-Code": "GatedRepo"}}, AccessDenied, "gated"),
-    "truncated": ({"status": 416}, HubError, "shorter"),
+    "truncated": ({"status": 416}, HubError, "unexpected status 416"),
     "no range": ({"ignore_range": True}, HubError, "part was asked"),
 }
 

@@ -109,8 +109,6 @@ def _pickled(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("targets", "change", "said"),
     [
-        (["q_proj"], _renamed(".lora.down", ".lora.up"), "peft loads no matrix of the name"),
-        (["q_proj"], _renamed(".lora_down", ".lora_up"), "peft loads no matrix of the name"),
         (["q_proj"], _renamed(".lora_A", ".lora_B"), "peft loads no matrix of the name"),
         (["q_proj", "lm_head"], lambda folder: None, 'it changes the head, "lm_head"'),
         (["q_proj"], _pickled, "not in one safetensors file"),
@@ -125,7 +123,7 @@ def test_what_peft_does_not_load(targets: list[str], change: Callable[[Path], No
 
 
 def test_stacked_experts(tmp_path: Path) -> None:
-    make, settings = PEFT_CASES["split experts"]
+    make, settings = PEFT_CASES["turned experts"]
     write(make(), LoraConfig(**settings), tmp_path)
     with pytest.raises(UnsupportedWeights, match="it changes stacked experts"):
         _beside(f"{tmp_path}/base+{tmp_path}/adapter")

@@ -18,6 +18,17 @@ from tests.checkpoints.counting_file import MemoryFile
 
 ROOT = Path(__file__).parents[3]
 
+# Archives that two readers may see differently, and calls of known functions in an odd way: nothing runs, and what is read is in the file.
+HARMLESS = {
+    "newobj_ex_known", "obj_known", "inst_known", "persistent_module", "shared_names", "old_module_of_known_class",
+    *(f"zip_{name}" for name in (
+        "appended", "comment", "polyglot", "count_less", "count_more", "count_lying", "local_name_differs", "local_size_differs",
+        "wide_end_elsewhere", "wide_end_lying_count", "wide_end_lying_size", "name_upwards", "name_absolute", "name_control", "name_long",
+        "two_archives", "script_code_overlaps",
+    )),
+}  # fmt: skip
+
+
 # Reads every attack in a process that notes whatever Python tells of while it does so, and how much memory it took.
 _WITNESS = """
 import json, resource, sys
@@ -110,6 +121,9 @@ def test_every_other_attack_is_refused_in_one_sentence_that_names_the_file(witne
         if attack.opaque or attack.names:
             continue
         said = witnessed["found"][attack.name]["said"]
+        if said is None and attack.name in HARMLESS:
+            assert witnessed["found"][attack.name]["tensors"] == [["weight", "F32", [4], bytes(16).hex()]] * attack.name.startswith("zip_")
+            continue
         assert said is not None and said[0] in allowed, (attack.name, said)
         assert said[1].startswith('"pytorch_model.bin" ') and len(said[1]) < 400 and said[1].isprintable(), (attack.name, said)
 

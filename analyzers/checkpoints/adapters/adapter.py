@@ -110,10 +110,10 @@ def read_adapter(checkpoint: Checkpoint) -> Adapter:
     peft; InvalidCheckpoint, also if no configuration states the scale.
     """
     paths = [file.path for file in checkpoint.files]
+    own = read_configuration(checkpoint.repository, paths[0].rpartition("/")[0])
     matrices, saved = _sorted(checkpoint.tensors)
     if not matrices and not is_adapter(paths, checkpoint.tensors):
         raise UnsupportedWeights("It holds whole weights and no adapter.")
-    own = read_configuration(checkpoint.repository, paths[0].rpartition("/")[0])
     if own is None:
         raise InvalidCheckpoint(f"It has no {FILE}, which states the scale (lora_alpha).")
     parameters = {path: _parameter(module, own) for path, module in matrices.items()}

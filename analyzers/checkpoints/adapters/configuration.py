@@ -181,7 +181,9 @@ def _refuse_methods(content: Mapping[str, Any]) -> None:
     method = content.get("peft_type") or "LORA"
     unknown = method if method != "LORA" else next((key for key in _VARIANTS if content.get(key)), None)
     if unknown:
-        raise UnsupportedWeights(f"This adapter uses {quoted(unknown)}, which is not supported: LoRA, rsLoRA and DoRA are.")
+        raise UnsupportedWeights(
+            f"This adapter uses {quoted(unknown)}, and not LoRA, rsLoRA or DoRA: merge it with merge_and_unload of peft."
+        )
     start = content.get("init_lora_weights")
     if isinstance(start, str) and start.lower().startswith(_CHANGED_BASES):
         raise UnsupportedWeights(

@@ -111,5 +111,5 @@ def against_base(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterat
     yield from found("adapter-unmatched", "warning", "modules-not-merged", left_out)
     ignored = [module for module in adapter.modules if not _OF_PEFT.fullmatch(module.a.name)]
     if ignored:
-        values = {"lost": len(ignored), "modules": len(adapter.modules), "name": ignored[0].a.name}
-        yield finding("adapter-unmatched", "error", "modules-that-peft-ignores", [module.name for module in ignored], **values)
+        names, counts = [module.name for module in ignored], {"lost": len(ignored), "modules": len(adapter.modules)}
+        yield finding("adapter-unmatched", "error", "modules-that-peft-ignores", names, **counts, name=ignored[0].a.name)

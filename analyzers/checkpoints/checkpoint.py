@@ -17,7 +17,7 @@ from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.quantization.description import quantization
 from analyzers.checkpoints.quantization.scales import pair_scales
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
+from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_file
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.file_names import ENDINGS
@@ -155,7 +155,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     else:
         own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
         try:
-            weights = select_weights(own or repository.files, lambda path: _read_small(repository, path), subfolder)
+            weights = select_weights(own or repository.files, lambda path: read_file(repository, path), subfolder)
         except NoWeights as error:
             if needed or "config.json" not in repository.files:
                 raise NoWeights(f"No weights can be read: {some_files(unreadable)}." if unreadable else str(error)) from None
@@ -245,7 +245,7 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
     if not path:
         return None
     try:
-        config = parse_json(_read_small(repository, path), lenient=True) if repository.files[path] <= limits.CONFIG_BYTES else None
+        config = parse_json(read_file(repository, path), lenient=True) if repository.files[path] <= limits.CONFIG_BYTES else None
         text = json.dumps(config, ensure_ascii=False)
         if not text.isascii():  # JSON can express lone surrogates, which cannot be encoded
             config = parse_json(text.encode(errors="replace"), lenient=True)
@@ -255,11 +255,3 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
         notes.append(WORDS.note("unreadable-json", file=path))
         return None
     return config
-
-
-def _read_small(repository: Repository, path: str) -> bytes:
-    file = repository.open(path)
-    try:
-        return read_range(file, 0, file.size)
-    finally:
-        file.close()

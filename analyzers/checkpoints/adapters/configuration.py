@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from analyzers.checkpoints.reference import parse_reference, quoted
-from analyzers.checkpoints.repository import Repository, read_range
+from analyzers.checkpoints.repository import Repository, read_file
 from analyzers.checkpoints.tensor_names.filters import compile_filter
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, InvalidFilter, InvalidReference, UnsupportedWeights
@@ -87,13 +87,10 @@ def read_object(repository: Repository, path: str) -> dict[str, Any] | None:
         return None
     if repository.files[path] > limits.CONFIG_BYTES:
         raise InvalidCheckpoint(f"{quoted(path, 200)} has more than {limits.CONFIG_BYTES:,} bytes, which no configuration needs.")
-    file = repository.open(path)
     try:
-        content = parse_json(read_range(file, 0, file.size), lenient=True)
+        content = parse_json(read_file(repository, path), lenient=True)
     except InvalidJson as error:
         raise InvalidCheckpoint(f"{quoted(path, 200)} {error}.") from None
-    finally:
-        file.close()
     if not isinstance(content, dict):
         raise InvalidCheckpoint(f"{quoted(path, 200)} is not a JSON object.")
     return content

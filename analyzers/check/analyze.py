@@ -65,7 +65,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
                 opened.enter_context(base)
         else:
             loading, unfit = judge(checkpoint, oracle, notes)
-            unfit += adapter_rules.merged(checkpoint, notes)
+            unfit += adapter_rules.merged(checkpoint)
         found += unfit
         notes += training_state(checkpoint)
         if base is not None and not lone and not reach.covered:

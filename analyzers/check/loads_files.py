@@ -5,7 +5,8 @@ from typing import Any
 
 from analyzers.check.report import Finding
 from analyzers.check.words import WORDS, finding
-from analyzers.checkpoints import Checkpoint, LocalRepository, MergedCheckpoint, read_range
+from analyzers.checkpoints import Checkpoint, LocalRepository, MergedCheckpoint
+from analyzers.checkpoints.repository import read_file
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, file_name, folder, holds_no_weights, stem
 from analyzers.core import limits
@@ -58,7 +59,7 @@ def find_missing_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     if files[path] > limits.CONFIG_BYTES:
         return [], f"{path} has more than {limits.CONFIG_BYTES:,} bytes."
     try:
-        readable = _is_readable(_read(checkpoint, path))
+        readable = _is_readable(read_file(checkpoint.repository, path))
     except JsonTooLarge as error:
         return [], f"{path} {error}."
     if not readable:
@@ -106,7 +107,7 @@ def generation_settings(checkpoint: Checkpoint) -> Any:
     if not path or checkpoint.repository.files[path] > limits.CONFIG_BYTES:
         return None
     try:
-        return parse_json(_read(checkpoint, path).decode(), lenient=True)
+        return parse_json(read_file(checkpoint.repository, path).decode(), lenient=True)
     except ValueError:
         return None
 
@@ -116,7 +117,7 @@ def _has_metadata(checkpoint: Checkpoint, path: str) -> bool:
     if checkpoint.repository.files[path] > limits.INDEX_BYTES:
         return True
     try:
-        index = parse_json(_read(checkpoint, path), lenient=True)
+        index = parse_json(read_file(checkpoint.repository, path), lenient=True)
     except InvalidJson:
         return True
     return not isinstance(index, dict) or isinstance(index.get("metadata"), dict)
@@ -128,7 +129,7 @@ def _adapter_fails(checkpoint: Checkpoint, place: str) -> bool:
     if path not in files or files[path] > limits.CONFIG_BYTES:
         return False
     try:
-        return not _is_readable(_read(checkpoint, path)) or not any(_in(place, name) in files for name in _ADAPTER_WEIGHTS)
+        return not _is_readable(read_file(checkpoint.repository, path)) or not any(_in(place, name) in files for name in _ADAPTER_WEIGHTS)
     except JsonTooLarge:
         return False
 
@@ -146,11 +147,3 @@ def _is_readable(raw: bytes) -> bool:
 
 def _in(place: str, name: str) -> str:
     return f"{place}/{name}" if place else name
-
-
-def _read(checkpoint: Checkpoint, path: str) -> bytes:
-    file = checkpoint.repository.open(path)
-    try:
-        return read_range(file, 0, file.size)
-    finally:
-        file.close()

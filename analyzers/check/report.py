@@ -44,12 +44,10 @@ RULES = {
     "base-mismatch": "A model card whose base_model is not among the models that the weights come from.",
     "adapter-upload": "Whole weights stored as an adapter, an adapter stored as a model, or both in one file.",
     "adapter-config": "An adapter without an adapter_config.json that can be used, or with matrices of another rank than it states.",
-    "adapter-dtype": "An adapter whose matrices A and B have different dtypes.",
     "adapter-empty": "Modules of an adapter that change nothing, because A or B is 0 throughout: an error if that is all of them.",
     "adapter-base": "An adapter of which nothing fits its base.",
-    "adapter-unmatched": "Modules of an adapter that match nothing in its base, or that peft does not find; as a warning, those that work "
-    "only unmerged.",
-    "adapter-tokens": "Tokens of an adapter's tokenizer for which neither the base nor the adapter has an embedding.",
+    "adapter-unmatched": "Modules of an adapter that match nothing in its base, or have names that peft does not load; as a warning, those "
+    "that work only unmerged.",
 }
 """What each rule looks for."""
 WITH_BASE = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"})

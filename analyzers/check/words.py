@@ -92,19 +92,17 @@ FINDINGS = {
     "adapter-stored-as-model": "transformers initialises its model at random: upload adapter_model.safetensors without config.json.",
     "adapter-configuration-unusable": "{why} Save the adapter again.",
     "modules-unusable": "{modules:#module} that cannot be applied, such as {name:name}: {why}. Save the adapter again.",
-    "dtypes-differ": "A and B of {modules:#module}, such as {name:name}, are {a:dtype} and {b:dtype}: save both as they were trained.",
     "modules-without-effect": "A, B or the scale is 0 in {empty:count} of {modules:#module}: not trained, or not gathered when saved.",
     "base-does-not-fit": _MODULES + "It was trained on another model: correct base_model_name_or_path.",
     "modules-not-applied": _MODULES + "What was trained there has no effect: correct the names, or the base.",
     "modules-not-merged": _MODULES + "They take effect only unmerged, in a model that has them.",
     "modules-that-peft-ignores": (
-        "{lost:count} of {modules:#module}, such as {name:name}: neither in the model nor in target_modules by that name, so peft warns. "
+        "{lost:count} of {modules:#module}, such as {name:name}: peft does not load these names, and only warns. "
         "Matrices are called base_model.model.MODULE.lora_A.weight."
     ),
-    "tokens-without-embeddings": "The last token is {last:count}, and the embedding has {rows:#row}: save with save_embedding_layers=True.",
 }
 """Template of each finding, by its code, which as words is the title: what was found, in numbers, then the remedy."""
-UNJUDGED = frozenset({"loading-not-judged", "attention-not-tried", "fit-not-judged", "names-not-judged"})
+UNJUDGED = frozenset({"loading-not-judged", "attention-not-tried", "fit-not-judged"})
 """Codes of notes on what was not judged of loading, or of how an adapter fits its base."""
 STATES = Words(
     {
@@ -147,7 +145,6 @@ WORDS = Words(
         ),
         "attention-not-tried": "config.json asks for the attention {named:name}, which was not tried: it may take another library.",
         "fit-not-judged": "Whether the adapter fits its base was not judged: {why}",
-        "names-not-judged": "Whether peft finds {modules:#module} under other names than the base's was not judged: {why}",
         "no-values-judged": "No values were judged: {why}",
         "not-compared": "Not compared with {base}: none of the weights could be decoded.",
         "shrinking-not-judged": "Whether it could be stored in fewer bytes was not judged: {why}",

@@ -23,7 +23,7 @@ from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
 from analyzers.checkpoints.tensor_names.adapters import adapter_rank
 from analyzers.checkpoints.tensor_names.filters import select
 from analyzers.checkpoints.tensor_names.roles import ROLES
-from analyzers.checkpoints.weight_files.selection import is_index, is_weights
+from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor", "Kept",

@@ -10,21 +10,22 @@ from types import TracebackType
 from typing import Any, Self
 
 from analyzers.checkpoints.file_tensors import count_once, file_tensors
-from analyzers.checkpoints.formats.recognition import is_recognized, read_any_header
+from analyzers.checkpoints.formats.recognition import read_any_header
 from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
 from analyzers.checkpoints.local import ADAPTER_CONFIG, LocalFile, LocalRepository
 from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.quantization.description import quantization
 from analyzers.checkpoints.quantization.scales import pair_scales
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
+from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_file
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
-from analyzers.checkpoints.weight_files.selection import WeightFiles, is_weights, select_weights, single_file
+from analyzers.checkpoints.weight_files.file_names import ENDINGS
+from analyzers.checkpoints.weight_files.selection import WeightFiles, select_weights, single_file
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
-from analyzers.core.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointError, InvalidReference, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
 from analyzers.core.report import CheckpointFacts
 from analyzers.core.terminal import some_files
@@ -148,27 +149,23 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     local = repository if isinstance(repository, LocalRepository) else None
-    unopened = local.unreadable_in(subfolder) if local else {}
-    notes = [WORDS.note("unreadable", files=tuple(unopened))] if unopened else []
-    cause = " ".join(note.text for note in notes)
-    if local and local.single_file and _holds_weights(local):
+    unreadable = local.unreadable if local else []
+    if local and local.single_file and local.ref.endswith(ENDINGS):
         weights = single_file(path for path in local.files if path != ADAPTER_CONFIG)
     else:
+        own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
         try:
-            own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
-            weights = select_weights(own or repository.files, lambda path: _read_small(repository, path), subfolder)
+            weights = select_weights(own or repository.files, lambda path: read_file(repository, path), subfolder)
         except NoWeights as error:
             if needed or "config.json" not in repository.files:
-                raise NoWeights(f"No weights can be read. {cause}" if cause else str(error)) from None
+                raise NoWeights(f"No weights can be read: {some_files(unreadable)}." if unreadable else str(error)) from None
             weights = WeightFiles(())
-        except InvalidCheckpoint as error:
-            raise InvalidCheckpoint(f"{error} {cause}".rstrip()) from None
     files, headers = _read_headers(repository, weights.paths)
     try:
-        notes = [*weights.notes, *notes]
+        notes = [*weights.notes]
         every, replaced = file_tensors(weights, headers, notes)
         stored, aliases = count_once(every)
-        not_read = (*weights.not_read, *(NotRead(path=path, code="outside") for path, weights in unopened.items() if weights))
+        not_read = (*weights.not_read, *(NotRead(path=path, code="outside") for path in unreadable))
         if not stored and weights.paths:
             others = f" Not read: {some_files([each.path for each in not_read])}." if not_read else ""
             raise NoWeights(f"The weight files of this checkpoint hold no tensors.{others}")
@@ -198,17 +195,6 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
         for file in files:
             file.close()
         raise
-
-
-def _holds_weights(repository: LocalRepository) -> bool:
-    """Return whether the single file of ``repository`` may hold weights, by its name or by its content."""
-    if is_weights(repository.ref):
-        return True
-    file = repository.open(next(iter(repository.files)))
-    try:
-        return is_recognized(file)
-    finally:
-        file.close()
 
 
 def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple[RangeFile, ...], tuple[Header, ...]]:
@@ -259,7 +245,7 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
     if not path:
         return None
     try:
-        config = parse_json(_read_small(repository, path), lenient=True) if repository.files[path] <= limits.CONFIG_BYTES else None
+        config = parse_json(read_file(repository, path), lenient=True) if repository.files[path] <= limits.CONFIG_BYTES else None
         text = json.dumps(config, ensure_ascii=False)
         if not text.isascii():  # JSON can express lone surrogates, which cannot be encoded
             config = parse_json(text.encode(errors="replace"), lenient=True)
@@ -269,11 +255,3 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
         notes.append(WORDS.note("unreadable-json", file=path))
         return None
     return config
-
-
-def _read_small(repository: Repository, path: str) -> bytes:
-    file = repository.open(path)
-    try:
-        return read_range(file, 0, file.size)
-    finally:
-        file.close()

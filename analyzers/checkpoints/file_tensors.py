@@ -8,8 +8,8 @@ from math import prod
 from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
-from analyzers.checkpoints.weight_files.file_names import file_name, stem
-from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, WeightFiles, WeightSet
+from analyzers.checkpoints.weight_files.file_names import GGUF, SAFETENSORS, file_name, stem
+from analyzers.checkpoints.weight_files.selection import WeightFiles, WeightSet
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.errors import InvalidCheckpoint
 from analyzers.core.notes import Note

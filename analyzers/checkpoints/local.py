@@ -6,17 +6,15 @@ Files are read by offset into the caller's buffer, not memory-mapped: mapped pag
 import errno
 import hashlib
 import os
-import re
 import stat
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, Repository, read_range
-from analyzers.checkpoints.weight_files.component_folders import MODULES, PIPELINE
-from analyzers.checkpoints.weight_files.gguf_choice import numbered_parts
-from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, is_index, is_weights
+from analyzers.checkpoints.weight_files.components import MODULES, PIPELINE
+from analyzers.checkpoints.weight_files.file_names import GGUF, SAFETENSORS, is_index, is_weights
+from analyzers.checkpoints.weight_files.selection import parts_of
 from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
 from analyzers.core.terminal import printable
@@ -26,9 +24,6 @@ _HEADER_LENGTH = 8
 ADAPTER_CONFIG = "adapter_config.json"
 _HASHED = ("config.json", MODULES, PIPELINE)
 _TAIL_BYTES = 64 << 10
-_LOOKED_AT = 1000
-# Files that an answer may depend on: configurations, indexes, tokenizers.
-_DESCRIPTIONS = re.compile(r"\.(json|model|jinja)$|(^|/)(merges\.txt|README\.md)$")
 
 SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
 
@@ -111,9 +106,8 @@ class LocalRepository:
     followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A path to one part of a GGUF file
     includes the other parts next to it, and a path to an adapter its configuration.
 
-    ``folder``: the folder of the files; ``single_file``: whether the path is a file; ``unreadable``: entries that are not regular files,
-    such as dangling links, or whose name is not UTF-8 and cannot be reported, and links to folders outside that hold weights -> whether
-    they may hold weights. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    ``folder``: the folder of the files; ``single_file``: whether the path is a file; ``unreadable``: names of weight files that are no
+    regular files, such as dangling links, or not UTF-8. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
     range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
@@ -124,7 +118,7 @@ class LocalRepository:
         self.ref = ref or str(self._location).encode(errors="backslashreplace").decode()  # file names may hold any bytes
         self.public = ref is not None
         self.parallel_reads = max(2, min(8, limits.cores()))  # reads from the page cache are copies: one per core
-        self.unreadable: dict[str, bool] = {}
+        self.unreadable: list[str] = []
         try:
             mode = self._location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
@@ -168,19 +162,12 @@ class LocalRepository:
             raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
         return LocalFile(self.folder / path, path, self.files[path], self._states[path])
 
-    def unreadable_in(self, subfolder: str | None = None) -> dict[str, bool]:
-        """Return those of ``unreadable`` in ``subfolder`` that an answer may depend on, by their printable paths."""
-        inside = f"{subfolder.strip('/')}/" if subfolder else ""
-        found = {path: weights for path, weights in sorted(self.unreadable.items()) if path.startswith(inside)}
-        shown = {path: printable(os.fsencode(path).decode(errors="backslashreplace")) for path in found}
-        return {shown[path]: weights for path, weights in found.items() if weights or _DESCRIPTIONS.search(path)}
-
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""
 
     def _with_parts(self, name: str) -> dict[str, os.stat_result]:
         """Return the named file and what belongs to it and is next to it: parts of a GGUF file, in order; an adapter's configuration."""
-        names = numbered_parts(name)[1] if name.endswith(GGUF) else [name, *[ADAPTER_CONFIG] * name.startswith("adapter_model.")]
+        names = parts_of(name) if name.endswith(GGUF) else [name, *[ADAPTER_CONFIG] * name.startswith("adapter_model.")]
         return {each: (self.folder / each).stat() for each in names if each == name or (self.folder / each).is_file()}
 
     def _scan(self) -> dict[str, os.stat_result]:
@@ -205,15 +192,13 @@ class LocalRepository:
                         continue
                     try:
                         found = entry.stat()
-                    except OSError:
-                        self.unreadable[path] = is_weights(path)
-                        continue
-                    if stat.S_ISREG(found.st_mode) and _is_text(path):
+                    except OSError:  # a link to nothing, or to itself
+                        found = None
+                    if found is not None and stat.S_ISREG(found.st_mode) and _is_text(path):
                         files[path] = found
-                    elif not stat.S_ISDIR(found.st_mode):
-                        self.unreadable[path] = is_weights(path)
-                    elif _holds_weights_elsewhere(Path(entry.path), self._location):
-                        self.unreadable[path] = True
+                    elif is_weights(path) and not (found is not None and stat.S_ISDIR(found.st_mode)):
+                        self.unreadable.append(printable(os.fsencode(path).decode(errors="backslashreplace")))
+        self.unreadable.sort()
         return dict(sorted(files.items()))
 
 
@@ -233,17 +218,6 @@ def sample_folder(name: str) -> Path:
     if name not in known:
         raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(known)}.")
     return SAMPLES / name
-
-
-def _holds_weights_elsewhere(link: Path, folder: Path) -> bool:
-    """Return whether a link leads to a folder outside ``folder`` that holds weights, searching only its first entries."""
-    try:
-        if link.resolve().is_relative_to(folder.resolve()):
-            return False
-        with os.scandir(link) as entries:
-            return any(is_weights(entry.name) for entry in islice(entries, _LOOKED_AT))
-    except OSError:
-        return False
 
 
 def _is_description(path: str) -> bool:

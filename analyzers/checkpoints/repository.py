@@ -94,3 +94,12 @@ def read_range(file: RangeFile, offset: int, length: int) -> bytes:
     buffer = bytearray(length)
     file.read_into(offset, memoryview(buffer))
     return bytes(buffer)
+
+
+def read_file(repository: Repository, path: str) -> bytes:
+    """Return the content of a small file of a repository."""
+    file = repository.open(path)
+    try:
+        return read_range(file, 0, file.size)
+    finally:
+        file.close()

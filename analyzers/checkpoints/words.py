@@ -7,18 +7,11 @@ WORDS = Words(
         # which files were read
         "local-path": "{path:name} was read on this machine, not on the Hub.",
         "cached": "{model:name} was read from this machine's Hub cache, which has only what was downloaded: the Hub was not reached.",
-        "unreadable": "Not read, because they are links to nothing or to the outside, special files, or not named in UTF-8: {files:names}.",
         "unreadable-json": "{file:name} is too large or no valid JSON and was ignored.",
         "components": "{file:name} does not list folders of this checkpoint and was ignored.",
         "folders": "Weights of {folders:names} were read together: name one folder to read it alone.",
-        "last-step": "Of {steps:#checkpoint} of a training the last was read, {folder:name}: name another folder to read that one.",
         "widest-gguf": "Of {files:#GGUF file} the widest was read, {path:name}.",
-        "one-shard": "{path:name} is shard {number:count} of {shards:count}, and was read alone.",
-        "missing-parts": "A GGUF file of {parts:#part} lacks {missing:#part}, the first {path:name}: the others were read.",
-        "other-loaders": "{path:name} was read, as transformers does; vLLM also takes the {shards:#shard} next to it.",
-        "stale-index": "{path:name} was read, as transformers does; loaders that prefer {index:name} fail.",
         "same-names": "{files:names} hold tensors of the same names, as several models do: all count, under names with the file.",
-        "misnamed": "{path:name} is {format}, which its name does not say: other programs may not open it.",
         # what the index says
         "index-wrong-files": "The index and the files disagree on {tensors:#tensor}, such as {name:name}: the files were read.",
         "index-missing-names": "The index leaves out {tensors:#tensor}, such as {name:name}: the files were read.",
@@ -41,7 +34,6 @@ WORDS = Words(
             "merge_and_unload of peft to describe what runs."
         ),
         "merged": "{tensors:#tensor} computed in fp32: {base:name} plus {weight:magnitude} times the {kind} adapter {adapter:name}.",
-        "unstated-scales": "No configuration states the adapter's scales: alpha / rank is taken where the file has alphas, else 1.",
         "decoded-base": "Changes of the adapter were added to decoded weights of {tensors:#quantized tensor} of the base.",
         "replaced-whole": "The adapter replaces {tensors:#whole tensor}: {names:names}.",
         "not-merged": "Not merged: {modules:#module}, such as {name:name}: {why}.",

@@ -82,7 +82,7 @@ def attach(model: nn.Module, checkpoint: MergedCheckpoint, folder: Path) -> None
 
 def _modules(adapter: Adapter, changes: Changes) -> list[AdaptedModule]:
     """Return the modules that change something."""
-    used = {update.module for update in changes.updates}
+    used = {update.module.name for update in changes.updates}
     return [module for module in adapter.modules if module.name in used]
 
 
@@ -90,20 +90,17 @@ def _obstacle(adapter: Adapter, changes: Changes, outline: nn.Module) -> str:
     """Return why an adapter cannot run unmerged, as a clause; "" if it can."""
     known, head = dict(outline.named_modules()), cast(Any, outline).get_output_embeddings()
     files, stated = adapter.checkpoint.files, adapter.checkpoint.ref
-    left_out = {each.name for each in changes.unmatched}
     if len(files) > 1 or not files[0].path.endswith(".safetensors"):
         return "its matrices are not in one safetensors file"
     for module in _modules(adapter, changes):
         path = module.name.removesuffix(".weight")
         named = re.fullmatch(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)", module.a.name)
         if named is None:
-            return f"peft loads no matrix of the name {quoted(module.a.name, 200)}, such as other programs write"
+            return f"peft loads no matrix of the name {quoted(module.a.name, 200)}"
         if module.experts > 1 or adapter.configuration.parameters:
             return "it changes stacked experts, which peft computes by merging them at each pass"
         if named[1] != path or path not in known:
             return f"the model that transformers runs has no module {quoted(named[1], 200)}"
-        if module.bias is not None and module.bias.name in left_out:
-            return f"a merge leaves out {quoted(module.bias.name, 200)}, and merged and unmerged would be different models"
         if known[path] is head:
             return f"it changes the head, {quoted(path, 200)}"
     return "" if changes.updates else f"{quoted(stated, 200)} only replaces whole tensors"
@@ -124,7 +121,6 @@ def _write(adapter: Adapter, changes: Changes, folder: Path) -> None:
         "alpha_pattern": {re.escape(name): value for name, value in alphas.items() if value != alpha},
         "use_rslora": own.rslora,
         "use_dora": own.dora,
-        "lora_bias": any(module.bias is not None for module in modules),
         "fan_in_fan_out": own.fan_in_fan_out,
     }
     folder.mkdir()

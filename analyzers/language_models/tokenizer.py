@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers.checkpoints import LocalRepository, MemoryRepository, Repository, quoted, read_range
+from analyzers.checkpoints import MemoryRepository, Repository, quoted, read_range
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
 from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
@@ -104,8 +104,6 @@ def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: P
     if "tokenizer.json" not in repository.files and not {"vocab.json", "merges.txt"} <= set(repository.files):
         if isinstance(repository, MemoryRepository):
             raise InvalidRequest("The model in memory came without a tokenizer: pass tokenizer=, or the samples as token_ids=.")
-        if isinstance(repository, LocalRepository) and (why := repository.unreadable.get("tokenizer.json")):
-            raise InvalidCheckpoint(f"The checkpoint's tokenizer.json cannot be read: it is {why}.")
         found = "" if "tokenizer.model" not in repository.files else ", only a tokenizer.model, which is not read"
         raise InvalidCheckpoint(f"The checkpoint has no tokenizer (tokenizer.json){found}: name a model that has one.")
     for path in _FILES:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Access, Chunk, MergedCheckpoint, Span, open_whole, quoted, quoted_names, stream, whole_spans
 from analyzers.checkpoints.adapters.configuration import FILE as ADAPTER_CONFIG
+from analyzers.checkpoints.repository import read_file
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, UnsupportedWeights
@@ -23,7 +24,6 @@ from analyzers.merge.words import WORDS
 from analyzers.numerics.conversions import values_of
 from analyzers.numerics.narrowing import Narrow, rounded
 from analyzers.shrink.config_dtype import stated_config
-from analyzers.shrink.output_files import read_whole
 from analyzers.shrink.output_folder import Folder
 from analyzers.shrink.plan import Planned, check_supported, names_in_files
 from analyzers.shrink.run import check_outside, new_folder
@@ -141,7 +141,7 @@ class _MergedFolder(Folder):
             {"vocab_size": grown.pop()} if len(grown) == 1 else {}
         )
         dtype = TORCH_NAMES[_STORED[self._to]]
-        written = stated_config(read_whole(base, path), dtype, changes)
+        written = stated_config(read_file(base.repository, path), dtype, changes)
         self.config_dtype = dtype if written else None
         return {path: written} if written else {}
 

@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers.checkpoints import DTYPE_BITS, Checkpoint, read_header, read_range
+from analyzers.checkpoints import DTYPE_BITS, Checkpoint, read_header
+from analyzers.checkpoints.repository import read_file
 from analyzers.core import limits
 from analyzers.core.untrusted_json import InvalidJson, parse_json
 from analyzers.shrink.plan import Planned
@@ -95,18 +95,12 @@ def indexed(checkpoint: Checkpoint, path: str) -> set[str]:
     return {f"{folder}{slash}{name}" for name in named.values()} if isinstance(named, dict) else set()
 
 
-def read_whole(checkpoint: Checkpoint, path: str) -> bytes:
-    """Read a small file of the checkpoint."""
-    with closing(checkpoint.repository.open(path)) as file:
-        return read_range(file, 0, file.size)
-
-
 def _read_json(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
     """Read a stored index; empty if it is missing or unreadable."""
     if not 0 < checkpoint.repository.files.get(path, 0) <= limits.INDEX_BYTES:
         return {}
     try:
-        found = parse_json(read_whole(checkpoint, path), lenient=True)
+        found = parse_json(read_file(checkpoint.repository, path), lenient=True)
     except InvalidJson:
         return {}
     return found if isinstance(found, dict) else {}

@@ -25,6 +25,7 @@ from analyzers.checkpoints import (
     read_range,
     stream,
 )
+from analyzers.checkpoints.repository import read_file
 from analyzers.core import limits
 from analyzers.core.atomic_files import replacing
 from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge, UnsupportedWeights
@@ -32,7 +33,7 @@ from analyzers.core.formatting import size
 from analyzers.core.request import Progress
 from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed
 from analyzers.shrink.config_dtype import holding_dtype, narrowed_config
-from analyzers.shrink.output_files import indexed, indexes, lay_out, read_whole
+from analyzers.shrink.output_files import indexed, indexes, lay_out
 from analyzers.shrink.plan import Planned, names_in_files
 
 
@@ -195,7 +196,7 @@ class Folder:
             below = [planned for file in self._files if file.path.startswith(folder) for planned in file.tensors]
             dtype = holding_dtype(planned.to or "" for planned in below if not planned.tensor.buffer)
             if dtype and any(planned.narrows for planned in below) and 0 < sizes[path] <= limits.CONFIG_BYTES:
-                written = narrowed_config(read_whole(self._checkpoint, path), dtype)
+                written = narrowed_config(read_file(self._checkpoint.repository, path), dtype)
                 if written is not None:
                     found[path] = written[0]
                     self.config_dtype = self.config_dtype or written[1]

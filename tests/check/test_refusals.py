@@ -46,13 +46,6 @@ def test_it_is_an_error_where_transformers_refuses_a_pickle(change: str, tmp_pat
     assert_agrees(path)
 
 
-@pytest.mark.parametrize(("change", "pickled"), [("named-safetensors", True), ("safetensors-named-bin", False)])
-def test_the_content_tells_whether_a_file_can_run_code(change: str, pickled: bool, tmp_path: Path) -> None:
-    path = build(tmp_path, "llama", "unchanged")
-    assert path is not None and PICKLES[change](path)
-    assert any(each.rule == "pickled" for each in report_on(path).findings) == pickled
-
-
 def _file(name: str, text: str) -> Change:
     def change(folder: Path) -> bool:
         (folder / name).write_text(text)

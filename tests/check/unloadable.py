@@ -159,18 +159,6 @@ class _Opaque:
     """A class that no library has."""
 
 
-def _named(name: str, change: Change | None = None) -> Change:
-    """Rename the saved file, or the pickle that ``change`` makes from it, to the name of another format."""
-
-    def rename(folder: Path) -> bool:
-        if change is not None:
-            change(folder)
-        (folder / ("pytorch_model.bin" if change else _MAIN)).rename(folder / name)
-        return True
-
-    return rename
-
-
 def _beside(value: Any) -> Change:
     return _saved(lambda values: {**values, "beside": value})
 
@@ -189,5 +177,4 @@ PICKLES: dict[str, Change] = {
     "tuple-key": _saved(lambda values: {**values, (1, 2): torch.ones(2)}),
     "pairs": _saved(lambda values: list(values.items())), "tensors": _saved(lambda values: list(values.values())),
     "parameters": _saved(lambda values: {name: torch.nn.Parameter(value) for name, value in values.items()}),
-    "named-safetensors": _named(_MAIN, _saved(dict)), "safetensors-named-bin": _named("pytorch_model.bin"),
 }  # fmt: skip

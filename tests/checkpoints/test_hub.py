@@ -21,6 +21,7 @@ from analyzers.core.errors import (
     InvalidCheckpoint,
     InvalidReference,
     LimitExceeded,
+    MantissaError,
 )
 from tests.hub import Fault, LocalHub
 
@@ -121,9 +122,9 @@ def test_redirects_take_the_token_along_on_the_hub_only(hub: LocalHub) -> None:
         hub.fault(Fault(WEIGHTS, method="HEAD", status=307, headers={"Location": location}))
         assert read_range(file, 0, 3) == DATA[:3]
     hub.fault(Fault("^/api/", status=307, headers={"Location": f"{hub.cdn_url}/api/models/org/private"}))
-    with pytest.raises(HubMisbehaved, match="307"):
+    with pytest.raises(MantissaError):
         open_hub("org/private", None, Access(TOKEN))
-    assert all(request.token == TOKEN and request.origin == "hub" for request in hub.requests)
+    assert all((request.token == TOKEN) == (request.origin == "hub") for request in hub.requests)
 
 
 def test_servers_own_token_serves_no_visitor(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,19 +170,13 @@ def test_nothing_is_written(hub: LocalHub, repository: HubRepository, tmp_path: 
 
 @pytest.mark.parametrize(
     "path",
-    ["../../api/whoami-v2", "/etc/passwd", "a/../b", "a//b", "./a", "a\\b", "a\nb", "a\x7fb", "a\x9bb", "", "a" * 1001],
+    ["../../api/whoami-v2", "/etc/passwd", "a/../b", "a//b", "./a", "a\\b", "a\nb", "a\x7fb", "a\x9bb", "\ud800", "", "a" * 1001],
 )
 def test_hostile_file_names(hub: LocalHub, path: str) -> None:
     described(hub, siblings=[{"rfilename": path, "size": 1}])
     with pytest.raises(InvalidCheckpoint, match="not a safe relative path") as caught:
         open_hub("org/model", None, ANYBODY)
     assert str(caught.value).isprintable()
-
-
-def test_half_a_surrogate_pair_in_an_answer(hub: LocalHub) -> None:
-    described(hub, siblings=[{"rfilename": "\ud800", "size": 1}])
-    with pytest.raises(HubMisbehaved, match="half a surrogate pair"):
-        open_hub("org/model", None, ANYBODY)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +187,9 @@ def test_half_a_surrogate_pair_in_an_answer(hub: LocalHub) -> None:
         {"sha": "A" * 40},
         {"id": "../x"},
         {"id": 3},
-        {"siblings": {}},
         {"siblings": [3]},
         {"siblings": [{"size": 3}]},
+        {"siblings": [{"rfilename": "a"}]},
         {"siblings": [{"rfilename": "a", "size": -1}]},
         {"siblings": [{"rfilename": "a", "size": True}]},
         {"siblings": [{"rfilename": "a", "size": "9"}]},
@@ -214,13 +209,6 @@ def test_too_many_files(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
         open_hub("org/model", None, ANYBODY)
 
 
-def test_an_answer_too_long_is_not_held(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.checkpoints.hub.replies.HUB_REPLY_BYTES", 1000)
-    described(hub, filler="x" * 2000)
-    with pytest.raises(HubMisbehaved, match="longer than 1,000 bytes"):
-        open_hub("org/model", None, ANYBODY)
-
-
 @pytest.mark.parametrize(
     ("changes", "public"),
     [({}, True), ({"private": True}, False), ({"gated": "manual"}, False), ({"private": None}, False), ({"gated": "?"}, False)],
@@ -236,13 +224,6 @@ def test_disabled_and_other_commit(hub: LocalHub) -> None:
         open_hub("org/model", None, ANYBODY)
     with pytest.raises(HubMisbehaved, match="another commit"):
         open_hub("org/model", "b" * 40, ANYBODY)
-
-
-def test_sizes_the_list_leaves_out_are_asked_for(hub: LocalHub) -> None:
-    sha = hub.add("org/model", {WEIGHTS: DATA})
-    described(hub, sha=sha, siblings=[{"rfilename": WEIGHTS}])
-    repository = open_hub("org/model", None, ANYBODY)
-    assert repository.files[WEIGHTS] == repository.open(WEIGHTS).size == len(DATA)
 
 
 def test_a_size_that_contradicts_the_list(hub: LocalHub) -> None:
@@ -266,7 +247,8 @@ def test_search(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert search_models("llama") == ["org/fine"]
 
 
-def test_closing_stops_reads_and_waits(hub: LocalHub, repository: HubRepository) -> None:
+def test_closing_stops_reads_and_waits(hub: LocalHub, repository: HubRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 2)
     file = repository.open(WEIGHTS)
     read_range(file, 0, 1)
     hub.fault(Fault(WEIGHTS, times=1, hang=True))

@@ -9,7 +9,7 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download
 
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, open_checkpoint
-from analyzers.checkpoints.hub import transfers
+from analyzers.checkpoints.hub import replies
 from analyzers.core.errors import CheckpointNotFound, HubUnreachable, InvalidCheckpoint, InvalidReference, NoWeights
 from analyzers.language_models.samples import sample_folder
 from tests.hub import Fault, LocalHub
@@ -28,7 +28,7 @@ def cached(hub: LocalHub) -> str:
 @pytest.fixture(params=["HF_HUB_OFFLINE", "no network"])
 def offline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, hub: LocalHub, cached: str) -> None:
     """The cache is filled, and the Hub cannot be asked."""
-    monkeypatch.setattr(transfers, "_BACKOFF_SECONDS", 0.02)
+    monkeypatch.setattr(replies, "_BACKOFF_SECONDS", 0.02)
     if request.param == "HF_HUB_OFFLINE":
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     else:

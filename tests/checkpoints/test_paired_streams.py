@@ -323,7 +323,7 @@ def hub_sides(hub: LocalHub, tmp_path: Path, state: State, tuned: int) -> list[C
 FAILURES: dict[str, tuple[dict[str, Any], type[MantissaError], str]] = {
     "gone": ({"status": 404}, CheckpointNotFound, "not found"),
     "gated": ({"status": 403, "headers": {"X-Error-Code": "GatedRepo"}}, AccessDenied, "gated"),
-    "truncated": ({"status": 416}, HubError, "shorter"),
+    "truncated": ({"status": 416}, HubError, "unexpected status 416"),
     "no range": ({"ignore_range": True}, HubError, "part was asked"),
 }
 
@@ -333,7 +333,7 @@ def test_a_side_that_fails_halfway_ends_it_all(
     failure: str, hub: LocalHub, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     what, error, said = FAILURES[failure]
-    monkeypatch.setattr("analyzers.checkpoints.hub.transfers.HUB_ATTEMPTS", 1)
+    monkeypatch.setattr("analyzers.checkpoints.hub.replies.HUB_ATTEMPTS", 1)
     checkpoints = hub_sides(hub, tmp_path, {"a.weight": normal(400, 64), "b.weight": normal(400, 64)}, 2)
     alignment = align(checkpoints[0], checkpoints[1:])
     names = ["Base", "Tuned 1 of 2", "Tuned 2 of 2"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from safetensors.torch import save_file as save_torch
 from torch import nn
 
@@ -52,22 +52,11 @@ def _save(folder: Path, **files: dict[str, Any] | bytes | str) -> Path:
 def _folders(root: Path) -> Iterator[Path]:
     """Yield folders, and files, whose checkpoints are remarked on."""
     ones, other = torch.ones(2, 3), torch.zeros(4)
-    for name in ("several", "steps"):
-        for part in ("checkpoint-1", "checkpoint-2") if name == "steps" else ("a", "b"):
-            _save(root / name / part, model__safetensors={"w": ones})
-        yield root / name
+    for part in ("a", "b"):
+        _save(root / "several" / part, model__safetensors={"w": ones})
+    yield _save(root / "several", model_index__json=json.dumps({part: ["diffusers", "Model"] for part in "ab"}))
     yield _save(root / "config", model__safetensors={"w": ones}, config__json="{", modules__json="{")
-    (_save(root / "links", model__safetensors={"w": ones}) / "model.bin").symlink_to("/nowhere")
-    yield root / "links"
     yield _save(root / "same", x__safetensors={"w": ones}, y__safetensors={"w": ones})
-    yield _save(root / "named", pytorch_model__bin=save({"w": ones}))
-    pair = _save(root / "pair", model__safetensors={"a": ones, "b": other})
-    for name, tensor in zip(_PAIR, ({"a": ones}, {"b": other}), strict=True):
-        save_torch(tensor, pair / name)
-    yield pair
-    (pair / _INDEX).write_text(json.dumps({"weight_map": {"a": "model-00001-of-00009.safetensors"}}))
-    yield pair
-    yield pair / _PAIR[0]
     index = _save(root / "index")
     for name, tensor in zip(_PAIR, ({"a": ones, "c": torch.ones(3)}, {"b": other, "c": torch.ones(3)}), strict=True):
         save_torch(tensor, index / name)
@@ -84,10 +73,9 @@ def _folders(root: Path) -> Iterator[Path]:
 
 def _gguf(folder: Path) -> Iterator[Path]:
     folder.mkdir()
-    for name in ("m-F16", "m-Q8_0", "n-00001-of-00002"):
+    for name in ("m-F16", "m-Q8_0"):
         written(folder / f"{name}.gguf", {"w": (np.ones(4, np.float32), None)})
     yield folder
-    yield folder / "n-00001-of-00002.gguf"
 
 
 class _Program(nn.Module):
@@ -125,9 +113,9 @@ def _merged(root: Path) -> Iterator[str]:
     yield f"{root}/bert/base+{root}/bert/adapter"
     base = {"m.q.weight": torch.ones(4, 4).to(torch.float8_e4m3fn), "m.q.weight_scale_inv": torch.ones(1, 1)}
     _save(root / "fp8base", model__safetensors=base)
-    matrices = {"lora_unet_m_q.lora_down.weight": torch.ones(2, 4), "lora_unet_m_q.lora_up.weight": torch.ones(4, 2)}
-    _save(root / "kohya", lora__safetensors=matrices)
-    yield f"{root}/fp8base+{root}/kohya"
+    matrices = {"base_model.model.m.q.lora_A.weight": torch.ones(2, 4), "base_model.model.m.q.lora_B.weight": torch.ones(4, 2)}
+    _save(root / "q", adapter_model__safetensors=matrices, adapter_config__json="{}")
+    yield f"{root}/fp8base+{root}/q"
 
 
 def _layouts() -> Iterator[Note]:

@@ -132,7 +132,6 @@ def test_what_the_hub_finds(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault("^/api/models$", times=None, body=b'{"a": 1}'),
         Fault("^/api/models$", times=None, body=b"<html>"),
         Fault("^/api/models$", times=None, status=404),
     ],

@@ -198,6 +198,7 @@ def test_names_that_several_files_share(tmp_path: Path, capsys: pytest.CaptureFi
         (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
         save_file(sources[path], tmp_path / "in" / path)
     (tmp_path / "in" / "vae" / "config.json").write_text('{"torch_dtype": "torch.float32"}')
+    (tmp_path / "in" / "model_index.json").write_text(json.dumps({part: ["diffusers", "Model"] for part in ("unet", "vae")}))
     shrink(capsys, tmp_path / "in", tmp_path / "out")
     for path, source in sources.items():
         assert_same_values(source, load_file(tmp_path / "out" / path))

@@ -42,10 +42,3 @@ def test_survival_is_that_of_peft(settings: dict[str, Any], tmp_path: Path) -> N
         assert survival.touched == pytest.approx(sums[0], rel=0 if exact else 1e-3)
         assert survival.changed_share == pytest.approx(sums[1] / sums[0], rel=0 if exact else 1e-3)
         assert survival.lost_norm == pytest.approx((sums[3] / sums[4]) ** 0.5, rel=1e-9 if exact else 1e-3)
-
-
-@pytest.mark.filterwarnings("ignore:Adapter 'default'. 2 LoRA tensor")  # peft takes biases for shards
-def test_a_bias_is_a_module(tmp_path: Path) -> None:
-    write(llama(attention_bias=True), LoraConfig(r=8, target_modules=["q_proj"], lora_bias=True), tmp_path)
-    found = described(tmp_path / "base", tmp_path / "adapter")
-    assert {row.name.rpartition(".")[2] for row in found.modules} == {"weight", "bias"}

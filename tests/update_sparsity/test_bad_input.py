@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from safetensors.torch import save
 
 from analyzers.checkpoints import Access
-from analyzers.checkpoints.hub import transfers
+from analyzers.checkpoints.hub import replies
 from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, LimitExceeded
 from analyzers.core.request import request_error
@@ -115,8 +115,8 @@ def test_more_than_the_page_reads(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sides(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
-    monkeypatch.setattr("analyzers.checkpoints.hub.transfers.HUB_ATTEMPTS", 2)
-    monkeypatch.setattr(transfers, "_BACKOFF_SECONDS", 0.02)
+    monkeypatch.setattr("analyzers.checkpoints.hub.replies.HUB_ATTEMPTS", 2)
+    monkeypatch.setattr(replies, "_BACKOFF_SECONDS", 0.02)
     base = model()
     hub.add("org/base", {"model.safetensors": save(base)})
     hub.add("org/tuned", {"model.safetensors": save(updated(base))})

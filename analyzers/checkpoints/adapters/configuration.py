@@ -2,14 +2,13 @@
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
 
 from analyzers.checkpoints.reference import parse_reference, quoted
-from analyzers.checkpoints.repository import Repository, read_range
+from analyzers.checkpoints.repository import Repository, read_file
 from analyzers.checkpoints.tensor_names.filters import compile_filter
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, InvalidFilter, InvalidReference, UnsupportedWeights
@@ -24,13 +23,12 @@ _PATTERN_SECONDS = 2  # Longest time that the patterns of one configuration may 
 # Settings with which the merged weights are not W + s B A.
 _VARIANTS = (
     "alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config", "kasa_config", "velora_config", "monteclora_config",
-    "layer_replication", "trainable_token_indices", "megatron_config",
+    "layer_replication", "trainable_token_indices", "megatron_config", "lora_bias",
 )  # fmt: skip
 # Settings that decide how weights change; null is the default of each.
 _FLAGS = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias", "use_qalora")
 _TEXTS = ("peft_type", "bias", "revision")
 _LISTS = ("target_parameters", "modules_to_save")
-_CHOICES = ("exclude_modules", "layers_to_transform", "target_parameters")  # which of the target modules have matrices
 # Initializations that also change the weights of the base: the adapter is a change of weights that are stored nowhere.
 _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga", "mica")
 
@@ -41,8 +39,7 @@ class AdapterConfiguration:
 
     rank, alpha: defaults, None if the file states none; ranks, alphas: patterns of module names -> values that replace them;
     fan_in_fan_out: whether layers hold (in, out) matrices; parameters: names of stacked parameters (``target_parameters``); saved: names of
-    modules that are stored whole (``modules_to_save``); targets: ends of the names of all modules with matrices, empty if the configuration
-    tells otherwise which they are; base: the id of the base, None unless it is one on the Hub; revision: of the base;
+    modules that are stored whole (``modules_to_save``); base: the id of the base, None unless it is one on the Hub; revision: of the base;
     stated_base: the text of the configuration.
     """
 
@@ -55,7 +52,6 @@ class AdapterConfiguration:
     alphas: Mapping[str, float] | None = None
     parameters: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
     base: str | None = None
     revision: str | None = None
     stated_base: str | None = None
@@ -91,13 +87,10 @@ def read_object(repository: Repository, path: str) -> dict[str, Any] | None:
         return None
     if repository.files[path] > limits.CONFIG_BYTES:
         raise InvalidCheckpoint(f"{quoted(path, 200)} has more than {limits.CONFIG_BYTES:,} bytes, which no configuration needs.")
-    file = repository.open(path)
     try:
-        content = parse_json(read_range(file, 0, file.size), lenient=True)
+        content = parse_json(read_file(repository, path), lenient=True)
     except InvalidJson as error:
         raise InvalidCheckpoint(f"{quoted(path, 200)} {error}.") from None
-    finally:
-        file.close()
     if not isinstance(content, dict):
         raise InvalidCheckpoint(f"{quoted(path, 200)} is not a JSON object.")
     return content
@@ -110,7 +103,7 @@ def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:
     """
     _check_types(content)
     _refuse_methods(content)
-    stated, targets = content.get("base_model_name_or_path"), content.get("target_modules")
+    stated = content.get("base_model_name_or_path")
     base = _on_hub(stated) if isinstance(stated, str) else None
     revision = content.get("revision")
     at = revision if base and revision and _on_hub(f"{base}@{revision}") else None
@@ -124,34 +117,10 @@ def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:
         alphas={name: _checked(value, f"alpha_pattern of {quoted(name)}", False) for name, value in _patterns(content, "alpha_pattern")},
         parameters=tuple(content.get("target_parameters") or ()),
         saved=tuple(content.get("modules_to_save") or ()),
-        targets=() if any(content.get(key) for key in _CHOICES) or not _are_names(targets) else tuple(targets or ()),
         base=base,
         revision=at if at != "main" else None,
         stated_base=stated if isinstance(stated, str) and stated else None,
     )
-
-
-def from_metadata(text: str) -> AdapterConfiguration:
-    """Validate the settings that diffusers stores in a weight file, ``{"unet.r": 4, "unet.lora_alpha": 8}``. Raises as `configuration`."""
-    try:
-        content = parse_json(text.encode(), lenient=True)
-    except InvalidJson as error:
-        raise InvalidCheckpoint(f"Its lora_adapter_metadata {error}.") from None
-    parts: dict[str, dict[str, Any]] = {}
-    for name, value in content.items() if isinstance(content, dict) else ():
-        part, _, key = name.partition(".")
-        parts.setdefault(part, {})[key] = value
-    patterns: dict[str, dict[str, Any]] = {"rank_pattern": {}, "alpha_pattern": {}}
-    for part, own in parts.items():
-        for kind, default in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha")):
-            before = rf"{re.escape(part)}\."
-            patterns[kind] |= {rf"{before}(.*\.)?({pattern})": value for pattern, value in _patterns(own, kind)}
-            patterns[kind] |= {f"{before}.*": own[default]} if own.get(default) is not None else {}
-    rest = [{key: value for key, value in own.items() if key not in (*patterns, "r", "lora_alpha")} for own in parts.values()]
-    found = [configuration({**own, **patterns}) for own in rest]
-    if not found or any(each != found[0] for each in found):
-        raise UnsupportedWeights("Its lora_adapter_metadata states different methods for its parts, which are not merged together here.")
-    return found[0]
 
 
 def by_pattern(patterns: Mapping[str, Any] | None, modules: Iterable[str]) -> dict[str, Any]:
@@ -209,7 +178,9 @@ def _refuse_methods(content: Mapping[str, Any]) -> None:
     method = content.get("peft_type") or "LORA"
     unknown = method if method != "LORA" else next((key for key in _VARIANTS if content.get(key)), None)
     if unknown:
-        raise UnsupportedWeights(f"This adapter uses {quoted(unknown)}, which is not supported: LoRA, rsLoRA and DoRA are.")
+        raise UnsupportedWeights(
+            f"This adapter uses {quoted(unknown)}, and not LoRA, rsLoRA or DoRA: merge it with merge_and_unload of peft."
+        )
     start = content.get("init_lora_weights")
     if isinstance(start, str) and start.lower().startswith(_CHANGED_BASES):
         raise UnsupportedWeights(

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
+from analyzers.checkpoints.adapters.adapter import Adapter, plain_name, read_adapter
 from analyzers.checkpoints.adapters.configuration import FILE
 from analyzers.checkpoints.adapters.merged_file import MergedFile, MergedTensor
-from analyzers.checkpoints.adapters.names import plain_name
 from analyzers.checkpoints.adapters.ties import untie
 from analyzers.checkpoints.adapters.updates import Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
@@ -26,18 +25,18 @@ from analyzers.core.notes import Note
 class MergedRepository:
     """The repository of the base under the name of the merged checkpoint; closing it closes the adapters' too.
 
-    matrix: mean bytes of a matrix A, which a block of a sample takes with it: over a network, as many blocks are read as their matrices
+    matrices: mean bytes of A and B, which a block of a sample takes with it: over a network, as many blocks are read as their matrices
     fit into half of what a quick run reads.
     """
 
-    def __init__(self, base: Repository, adapters: Sequence[Repository], ref: str, commit: str, public: bool, matrix: int) -> None:
+    def __init__(self, base: Repository, adapters: Sequence[Repository], ref: str, commit: str, public: bool, matrices: int) -> None:
         self.base, self._adapters = base, adapters
         self.ref, self.commit, self.public = ref, commit, public
         self.files: Mapping[str, int] = base.files
         # Each thread holds a matrix and what it computes with it.
         self.parallel_reads = base.parallel_reads if is_local(base) else max(1, base.parallel_reads // 5)
-        fit = base.range_requests if is_local(base) else limits.DEFAULT_BUDGET_BYTES // 2 // max(1, matrix)
-        self.range_requests = max(1, min(base.range_requests // 2, fit))  # a block is read from the base and from B
+        fit = base.range_requests if is_local(base) else limits.DEFAULT_BUDGET_BYTES // 2 // max(1, matrices)
+        self.range_requests = max(1, min(base.range_requests // 2, fit))  # a block is read from the base, and its matrices
 
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``."""
@@ -207,7 +206,7 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         refs, commits = refs[:1], commits[:1]
     repositories = [adapter.checkpoint.repository for adapter in opened]
     public = base.public and all(adapter.checkpoint.public for adapter in opened)
-    repository = MergedRepository(base.repository, repositories, joined(refs), "+".join(commits), public, _mean_matrix(changes))
+    repository = MergedRepository(base.repository, repositories, joined(refs), "+".join(commits), public, _mean_matrices(changes))
     return MergedCheckpoint(
         ref=repository.ref,
         commit=repository.commit,
@@ -241,7 +240,7 @@ def _check(adapter: Adapter, found: Changes, base: Checkpoint, weight: float, ad
     if not found.updates and not found.saved:
         example = f": {quoted(found.unmatched[0].name, 200)}, for one, since {found.unmatched[0].why}" if found.unmatched else ""
         raise UnsupportedWeights(f"Nothing of it fits {quoted(base.ref, 200)}{example}.")
-    if any(update.magnitude is not None for update in found.updates) and (adapters > 1 or weight != 1):
+    if any(update.module.magnitude is not None for update in found.updates) and (adapters > 1 or weight != 1):
         raise UnsupportedWeights("It is DoRA, whose change depends on the norm of the weights: it is merged alone, with weight 1.")
     if found.saved and weight != 1:
         one = quoted(next(iter(found.saved)), 200)
@@ -259,9 +258,9 @@ def _divided(checkpoint: Checkpoint) -> tuple[Checkpoint, Checkpoint] | None:
     return (replace(checkpoint, tensors=tuple(by_name(rest))), replace(checkpoint, tensors=tuple(own))) if own else None
 
 
-def _mean_matrix(changes: Sequence[Changes]) -> int:
-    """Return the mean bytes of the factors that are read whole for a part of their tensor."""
-    whole = [each.nbytes for found in changes for update in found.updates if update.right for each in (update.right.tensor,)]
+def _mean_matrices(changes: Sequence[Changes]) -> int:
+    """Return the mean bytes of the matrices that are read whole for a part of their tensor."""
+    whole = [update.module.a.nbytes + update.module.b.nbytes for found in changes for update in found.updates]
     return sum(whole) // max(1, len(whole))
 
 
@@ -271,8 +270,6 @@ def _notes(how: Merge) -> Iterator[Note]:
         targets = {update.target for update in changes.updates}
         kind = adapter.configuration.kind
         yield WORDS.note("merged", tensors=len(targets), base=how.base.ref, weight=weight, kind=kind, adapter=adapter.ref)
-        if not adapter.configured:
-            yield WORDS.note("unstated-scales")
         if decoded := sum(update.source.scale is not None for update in changes.updates):
             yield WORDS.note("decoded-base", tensors=decoded)
         if changes.saved:

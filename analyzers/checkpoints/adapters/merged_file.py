@@ -1,21 +1,20 @@
 """Computes the weights of a base with adapters merged in, W + s B A in fp32, as a file that is read by range and stored nowhere.
 
 Operations and their order are those of peft's ``merge_and_unload`` on weights in fp32: the product of the matrices, times the scale, added
-to the weight; with DoRA, the sum times magnitude / norm. A read takes the rows it needs of the base and of B, and A as a whole.
+to the weight; with DoRA, the sum times magnitude / norm. A read takes whole rows of the base, and the matrices of its tensors.
 """
 
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints.adapters.updates import Factor, Indices, Update
+from analyzers.checkpoints.adapters.updates import Update
 from analyzers.checkpoints.quantization.decode import ScaledCodes
 from analyzers.checkpoints.reading.elements import read_elements
 from analyzers.checkpoints.repository import RangeFile
@@ -26,15 +25,11 @@ from analyzers.numerics.conversions import fp32_of
 Floats = NDArray[np.float32]
 
 _HELD_BYTES = 12 << 20  # Matrices held in fp32, the last ones used.
-_PIECE = 1 << 17  # Elements that are computed at a time.
 # Threads that read wait for the network; only as many as there are cores compute, so that their intermediate results are few.
 _COMPUTING = threading.BoundedSemaphore(limits.cores())
-_FEW = 8  # Up to this fraction of the rows of B is read alone.
-_ALL = slice(None)
-# Rows of a matrix product: those of fewer are computed by other loops, which round differently.
+# Rows of a tile of a matrix product. BLAS may round the rows of a tile differently, so each row has the same place in its tile whichever
+# rows are computed with it.
 _ROWS = 16
-# Multiplications of a matrix product: BLAS computes larger ones with threads of its own, which would compete with those that read.
-_ALONE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +41,9 @@ class MergedTensor:
 
     @property
     def width(self) -> int:
-        """The columns of the tensor, taken as a matrix."""
-        return self.updates[0][1].width
+        """The columns of the tensor, taken as a matrix: of a stack of experts, one below the other."""
+        stacked = self.updates[0][1].module.experts > 1
+        return self.source.shape[-1] if stacked else self.source.elements // self.source.shape[0]
 
 
 class MergedFile:
@@ -62,10 +58,7 @@ class MergedFile:
         self.size = self._ends[-1] if self._ends else 0
         self._files, self._adapters = files, adapters
         self._held: OrderedDict[tuple[int, str], Floats] = OrderedDict()
-        self._held_bytes = 0
-        self._norms: dict[int, Floats] = {}
         self._lock = threading.Lock()
-        self._locks: dict[object, threading.Lock] = {}
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on."""
@@ -74,10 +67,10 @@ class MergedFile:
             nbytes = 4 * self._tensors[number].source.elements
             within = offset - (self._ends[number] - nbytes)
             count = min(len(buffer), nbytes - within)
-            start, stop = within // 4, -(-(within + count) // 4)
+            first, last = within // (row := 4 * self._tensors[number].width), -(-(within + count) // row)
             with np.errstate(all="ignore"):  # matrices may hold NaN and infinite values
-                values = self._values(number, start, stop).view(np.uint8)
-            buffer[:count] = values[within - 4 * start : within - 4 * start + count].data
+                values = self._rows(self._tensors[number], first, last).reshape(-1).view(np.uint8)
+            buffer[:count] = values[within - first * row : within - first * row + count].data
             offset, buffer = offset + count, buffer[count:]
 
     def close(self) -> None:
@@ -86,160 +79,54 @@ class MergedFile:
             for file in files:
                 file.close()
 
-    def _values(self, number: int, start: int, stop: int) -> Floats:
-        """Return elements ``start`` to ``stop`` of tensor ``number``."""
-        tensor = self._tensors[number]
+    def _rows(self, tensor: MergedTensor, first: int, last: int) -> Floats:
+        """Return rows ``first`` to ``last`` of a tensor, (rows, width)."""
         width = tensor.width
-        first, last = start // width, -(-stop // width)
-        whole = any(update.magnitude is not None and not update.by_column for _, update in tensor.updates)
-        if whole or (last - first) * width == stop - start:  # DoRA's norms need whole rows
-            rows = read_values(self._files, tensor.source, first * width, last * width).reshape(-1, width)
-        else:
-            rows = np.zeros((last - first, width), np.float32)
-            rows.reshape(-1)[start - first * width : stop - first * width] = read_values(self._files, tensor.source, start, stop)
-        self._change_all(number, rows, first)
-        return rows.reshape(-1)[start - first * width : stop - first * width]
+        rows = read_values(self._files, tensor.source, first * width, last * width).reshape(-1, width)
+        for adapter, update in tensor.updates:
+            for left, right, top in self._factors(adapter, update, first, last):
+                start, stop = max(first, top), min(last, top + len(left))
+                part = rows[start - first : stop - first]
+                with _COMPUTING:
+                    part += product(left, right, start - top, stop - top) * np.float32(update.scale)
+                if update.module.magnitude is not None:
+                    magnitude = self._whole(adapter, update.module.magnitude).reshape(-1, 1)[start:stop]
+                    norms = np.sqrt(np.square(part, dtype=np.float64).sum(axis=1, keepdims=True)).astype(np.float32)
+                    part[:] = magnitude / norms * part
+        return rows
 
-    def _change_all(self, number: int, rows: Floats, first: int, scaled: bool = True) -> None:
-        """Change ``rows``, rows ``first`` on of tensor ``number``, in place. scaled: whether DoRA's norms are applied."""
-        step = max(_ROWS, _PIECE // rows.shape[1])
-        for at in range(0, len(rows), step):
-            piece = rows[at : at + step]
-            for adapter, update in self._tensors[number].updates:
-                places, chosen = _within(update.rows, first + at, first + at + len(piece))
-                left = self.vectors(adapter, update.left, chosen)
-                if not len(left):
-                    continue
-                part = _part(places, update.columns)
-                piece[part] += self._product(adapter, left, chosen, update)
-                if update.magnitude is not None and scaled:
-                    piece[part] = self._renormalized(number, adapter, update, chosen, piece[part])
-
-    def _product(self, adapter: int, left: Floats, chosen: Indices, update: Update) -> Floats:
-        """Return the change of some rows: s L R. chosen: the rows of L that ``left`` has."""
-        scale = np.float32(update.scale)
-        if update.right is None:
-            return left * scale
-        right = self.vectors(adapter, update.right, _ALL).T
-        with _COMPUTING:
-            product = _multiplied(left, chosen, right)
-            product *= scale
-        return product
-
-    def _renormalized(self, number: int, adapter: int, update: Update, chosen: Indices, changed: Floats) -> Floats:
-        """Apply DoRA: give each row, or each column, of the sum the norm of its magnitude."""
-        assert update.magnitude is not None
-        magnitude = self._whole(adapter, update.magnitude).reshape(-1)
-        with np.errstate(all="ignore"):
-            if not update.by_column:
-                norms = np.sqrt(np.square(changed, dtype=np.float64).sum(axis=1)).astype(np.float32)
-                factors: Floats = magnitude[_index(update.left.chosen, chosen)] / norms
-                return factors[:, None] * changed
-            assert update.right is not None
-            norms = self._column_norms(number)[update.columns]
-            factors = magnitude[update.right.chosen] / norms
-            return factors[None, :] * changed
-
-    def _column_norms(self, number: int) -> Floats:
-        """Return the norms of the columns of a changed tensor before DoRA: it is read once, as a whole."""
-        with self._lock:
-            lock = self._locks.setdefault(number, threading.Lock())
-        with lock:
-            if number not in self._norms:
-                tensor = self._tensors[number]
-                sums = np.zeros(tensor.width)
-                step = max(_ROWS, 4 * _PIECE // tensor.width)
-                count = tensor.source.elements // tensor.width
-                for first in range(0, count, step):
-                    last = min(first + step, count)
-                    rows = read_values(self._files, tensor.source, first * tensor.width, last * tensor.width).reshape(-1, tensor.width)
-                    self._change_all(number, rows, first, scaled=False)
-                    sums += np.square(rows, dtype=np.float64).sum(axis=0)
-                self._norms[number] = np.sqrt(sums).astype(np.float32)
-            return self._norms[number]
-
-    def vectors(self, adapter: int, factor: Factor, part: Indices) -> Floats:
-        """Return vectors ``part`` of a factor, (n, r). Of B, a few rows are read alone."""
-        tensor, chosen = factor.tensor, _index(factor.chosen, part)
-        if not factor.of_a and factor.ranks == _ALL and isinstance(chosen, slice) and tensor.strides is None and tensor.scale is None:
-            wanted = range(tensor.shape[0])[chosen]
-            if wanted.step == 1 and len(wanted) * _FEW < tensor.shape[0] and (adapter, tensor.name) not in self._held:
-                rank = tensor.elements // tensor.shape[0]
-                return read_values(self._adapters[adapter], tensor, wanted.start * rank, wanted.stop * rank).reshape(len(wanted), rank)
-        whole = self._whole(adapter, tensor)
-        whole = whole.reshape(tensor.shape[0], -1)
-        return whole[factor.ranks][:, chosen].T if factor.of_a else whole[chosen][:, factor.ranks]
+    def _factors(self, adapter: int, update: Update, first: int, last: int) -> Iterator[tuple[Floats, Floats, int]]:
+        """Yield L, R and a row of the tensor, from which on it changes by s L R: once, or for each expert in rows ``first`` to ``last``."""
+        module = update.module
+        a, b = (self._whole(adapter, each) for each in (module.a, module.b))
+        a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+        height = update.source.shape[-2] if module.experts > 1 else last
+        for expert in range(first // height, -(-last // height)) if module.experts > 1 else (0,):
+            own, theirs = a[expert * module.rank : (expert + 1) * module.rank], b[:, expert :: module.experts]
+            yield (*((own.T, theirs.T) if update.transposed else (theirs, own)), expert * height)
 
     def _whole(self, adapter: int, tensor: Tensor) -> Floats:
-        """Return all values of an adapter's tensor; the last ones used are held in memory."""
+        """Return all values of an adapter's tensor in its shape; the last ones used are held in memory."""
         key = (adapter, tensor.name)
         with self._lock:
-            lock = self._locks.setdefault(key, threading.Lock())
-        with lock:
-            values = self._held.get(key)
-            if values is None:
-                values = read_values(self._adapters[adapter], tensor, 0, tensor.elements)
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key]
+        values = read_values(self._adapters[adapter], tensor, 0, tensor.elements).reshape(tensor.shape)
         with self._lock:
-            self._held_bytes += values.nbytes if key not in self._held else 0
             self._held[key] = values
-            self._held.move_to_end(key)
-            while len(self._held) > 1 and self._held_bytes > _HELD_BYTES:
-                self._held_bytes -= self._held.popitem(last=False)[1].nbytes
+            while len(self._held) > 1 and sum(each.nbytes for each in self._held.values()) > _HELD_BYTES:
+                self._held.popitem(last=False)
         return values
 
 
-def _multiplied(left: Floats, chosen: Indices, right: Floats) -> Floats:
-    """Return the product of rows of a matrix and another matrix, computed in tiles of `_ROWS` rows of the whole matrix.
-
-    BLAS may round the rows of a tile differently, so each row has the same place in its tile whichever rows are computed with it.
-    chosen: the rows of the whole matrix that ``left`` has.
-    """
-    count, rank = left.shape
-    width = right.shape[1]
-    tile = max(_ALONE // (_ROWS * rank) // _ROWS, 1) * _ROWS
-    at: Indices
-    if isinstance(chosen, np.ndarray):
-        tiles, which = np.unique(chosen // _ROWS, return_inverse=True)
-        tiled, at = len(tiles), which * _ROWS + chosen % _ROWS
-    else:
-        first = (chosen.start or 0) % _ROWS
-        tiled, at = -(-(first + count) // _ROWS), slice(first, first + count)
-    rows = np.zeros((tiled, _ROWS, rank), np.float32)
-    rows.reshape(-1, rank)[at] = left
-    product = np.empty((len(rows), _ROWS, width), np.float32)
-    for first in range(0, width, tile):
-        np.matmul(rows, right[:, first : first + tile], out=product[:, :, first : first + tile])
-    found: Floats = product.reshape(-1, width)[at]
-    return found
-
-
-def _within(indices: Indices, first: int, last: int) -> tuple[Indices, Indices]:
-    """Return which of rows ``first`` to ``last`` are among ``indices``, counted from ``first``, and their positions in ``indices``."""
-    if isinstance(indices, np.ndarray):
-        at = np.flatnonzero((indices >= first) & (indices < last))
-        return indices[at] - first, at
-    start, step = indices.start or 0, indices.step or 1
-    stop = last if indices.stop is None else min(last, indices.stop)
-    begin = max(0, -(-(first - start) // step))
-    end = max(begin, -(-(stop - start) // step))
-    return slice(start + begin * step - first, max(0, start + end * step - first), step), slice(begin, end)
-
-
-def _part(rows: Indices, columns: Indices) -> Any:
-    """Return the index of a part of a matrix."""
-    return np.ix_(rows, columns) if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray) else (rows, columns)
-
-
-def _index(indices: Indices, part: Indices) -> Indices:
-    """Return ``indices[part]``."""
-    if isinstance(indices, np.ndarray):
-        return indices[part]
-    start, step = indices.start or 0, indices.step or 1
-    if isinstance(part, np.ndarray):
-        return start + step * part
-    if part == _ALL:
-        return indices
-    return slice(start + step * part.start, start + step * part.stop, step)
+def product(left: Floats, right: Floats, first: int, last: int) -> Floats:
+    """Return rows ``first`` to ``last`` of the product of two matrices, computed in tiles of `_ROWS` rows of the whole."""
+    start, stop = first // _ROWS * _ROWS, -(-last // _ROWS) * _ROWS
+    rows = np.zeros((stop - start, left.shape[1]), np.float32)
+    rows[: len(left[start:stop])] = left[start:stop]
+    tiles: Floats = np.matmul(rows.reshape(-1, _ROWS, rows.shape[1]), right)
+    return tiles.reshape(stop - start, -1)[first - start : last - start]
 
 
 def read_values(files: Sequence[RangeFile], tensor: Tensor, start: int, stop: int) -> Floats:

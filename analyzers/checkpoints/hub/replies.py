@@ -1,22 +1,23 @@
-"""Interprets the Hub's replies: refusals become our errors, redirects are followed explicitly, JSON is limited in size."""
+"""Asks the Hub through huggingface_hub: its failures become our errors, and what may pass is tried again, within limits."""
 
-import ipaddress
 import re
-import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Literal, TypeVar
 
 import httpx2
-from huggingface_hub import __version__, constants, get_token
+from huggingface_hub import constants, get_token
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 from analyzers.core import limits
 from analyzers.core.errors import (
     AccessDenied,
     CheckpointNotFound,
     HiddenRepository,
+    HubError,
     HubMisbehaved,
     HubThrottled,
     HubUnreachable,
@@ -24,144 +25,80 @@ from analyzers.core.errors import (
     TokenRefused,
 )
 from analyzers.core.terminal import plural
-from analyzers.core.untrusted_json import InvalidJson, parse_json
 
-from .transfers import FailedAttempt, Patience, Transfers
-
-HUB_REPLY_BYTES = 50_000_000  # A reply of the Hub's API (a file list) is parsed in memory.
-REDIRECTS = 5  # most redirects followed for one reply
+HUB_ATTEMPTS = 5  # Attempts at one read.
+_BACKOFF_SECONDS = 0.25  # before the second try; doubles before each further one
 _RESET = re.compile(r";\s*t\s*=\s*([0-9]{1,9})(?![0-9])")  # for example: "api";r=0;t=55
-_NEXT = re.compile(r'<([^<>\s]{1,2000})>\s*;\s*rel="?next"?')  # for example: <https://.../api/models?cursor=...>; rel="next"
 _TOKEN = re.compile(r"[\x21-\x7e]{1,1000}")
 
+# Raised by huggingface_hub for a reply in an unknown form
+_MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
-class Hub:
-    """The address of the Hub and the caller's token. Decides which requests may carry the token.
+T = TypeVar("T")
+Token = str | Literal[False]
 
-    token: as in `repository.Access`: None for anonymous requests, True for the token that huggingface_hub finds, or the token itself.
-    Raises TokenRefused for an invalid token.
+
+class FailedAttempt(Exception):
+    """A failure that a retry may fix. error: raised if there is no retry; wait: seconds requested by the Hub."""
+
+    def __init__(self, error: MantissaError, wait: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error, self.wait = error, wait
+
+
+def usable_token(token: str | bool | None) -> Token:
+    """Return the token to send, False for none. token: as in `repository.Access`. Raises TokenRefused, AccessDenied."""
+    if token is True:
+        try:
+            token = get_token() or False
+        except Exception:  # the library may exchange or refresh tokens over the network, and does not document the errors
+            raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None
+    if isinstance(token, str) and not _TOKEN.fullmatch(token):
+        raise TokenRefused("The Hub token is not valid; check it and try again.")
+    return token if isinstance(token, str) else False
+
+
+def ask(call: Callable[[], T], refusal: Mapping[str, str], token: Token, stopped: threading.Event | None = None, tries: int = 0) -> T:
+    """Return the result of ``call``, made again after failures that may pass: at most ``tries`` times, by default HUB_ATTEMPTS.
+
+    refusal: see `refused`; stopped: ends waits with HubError once it is set. Waits are at most HUB_WAIT_SECONDS in all.
+    Raises MantissaError.
     """
-
-    def __init__(self, token: str | bool | None) -> None:
-        self.url = str(constants.ENDPOINT).rstrip("/")
-        self._origin = _origin(httpx2.URL(self.url))
-        self._anonymous = {"user-agent": f"mantissa; hf_hub/{__version__}", "accept-encoding": "identity"}
-        self._authorized = self._anonymous
-        found = _logged_in() if token is True else token
-        if isinstance(found, str):
-            if not _TOKEN.fullmatch(found):
-                raise TokenRefused("The Hub token is not valid; check it and try again.")
-            self._authorized = {**self._anonymous, "authorization": f"Bearer {found}"}
-
-    @property
-    def has_token(self) -> bool:
-        """Return whether requests to the Hub carry a token."""
-        return "authorization" in self._authorized
-
-    def owns(self, url: httpx2.URL) -> bool:
-        """Return whether an address has the Hub's own scheme, host and port."""
-        return _origin(url) == self._origin
-
-    def headers(self, url: httpx2.URL) -> Mapping[str, str]:
-        """Return the headers for a request to ``url``; they carry the token only if the Hub itself is addressed."""
-        return self._authorized if self.owns(url) else self._anonymous
-
-    def target(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
-        """Return the target of a redirect; None if the reply is not a redirect.
-
-        Raises HubMisbehaved for an address that is not plain HTTP or HTTPS, or in a private network that the Hub itself is not in.
-        """
-        if response.status_code not in (301, 302, 303, 307, 308):
-            return None
+    stopped, waited = stopped or threading.Event(), 0.0
+    for attempt in range(1, (tries or HUB_ATTEMPTS) + 1):
+        if stopped.is_set():
+            break
         try:
-            found = url.join(response.headers.get("location", ""))
-        except (httpx2.InvalidURL, ValueError):
-            raise HubMisbehaved("The Hub points to an address that cannot be used.") from None
-        secure = found.scheme == "https" or (found.scheme == "http" and url.scheme == "http")
-        if not (secure and found.host and "location" in response.headers) or found.userinfo:
-            raise HubMisbehaved("The Hub points to an address that cannot be used.")
-        if not self.owns(found) and _networks(found) - _networks(httpx2.URL(self.url)) - {"public"}:
-            raise HubMisbehaved("The Hub redirects into a private network; nothing was read from there.")
-        return found
-
-    def get(
-        self, transfers: Transfers, url: str, refusal: Mapping[str, str], *, seconds: float | None = None, tries: bool = True
-    ) -> tuple[Any, str | None]:
-        """GET a JSON reply of at most HUB_REPLY_BYTES, in at most ``seconds`` (default HUB_WAIT_SECONDS) per try.
-
-        Returns the reply and the address of the next page, None unless it is a page of a list and not the last. refusal: see `refused`.
-        Raises MantissaError.
-        """
-        patience = Patience(transfers)
-        while True:
-            try:
-                return self._json(transfers, httpx2.URL(url), refusal, seconds)
-            except FailedAttempt as failure:
-                if not tries:
-                    raise failure.error from None
-                patience.after(failure)
-
-    def _json(self, transfers: Transfers, url: httpx2.URL, refusal: Mapping[str, str], seconds: float | None) -> tuple[Any, str | None]:
-        whole = limits.HUB_WAIT_SECONDS if seconds is None else seconds
-        for _ in range(REDIRECTS):
-            with transfers.send("GET", url, self.headers(url), seconds=seconds, whole=whole) as response:
-                target = self.target(url, response)
-                if target is not None and self.owns(target):
-                    url = target
-                    continue
-                if response.status_code != 200:
-                    raise refused(response, refusal, has_token=self.has_token)
-                content = bytearray()
-                for piece in transfers.body(response):
-                    content += piece
-                    if len(content) > HUB_REPLY_BYTES:
-                        raise HubMisbehaved(f"The Hub's answer is longer than {HUB_REPLY_BYTES:,} bytes.")
-                try:
-                    return parse_json(content), self._next(url, response)
-                except InvalidJson as error:
-                    raise HubMisbehaved(f"The Hub's answer {error}; try again later.") from None
-        raise HubMisbehaved("The Hub redirects in circles.")
-
-    def _next(self, url: httpx2.URL, response: httpx2.Response) -> str | None:
-        """Return the address of the next page in a reply's Link header, if it is on the Hub itself."""
-        match = _NEXT.search(response.headers.get("link", "")[:4000])
-        try:
-            found = url.join(match[1]) if match else None
-        except (httpx2.InvalidURL, ValueError):
-            return None
-        return str(found) if found is not None and self.owns(found) and not found.userinfo else None
+            return call()
+        except (FailedAttempt, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, *_MALFORMED) as error:
+            failure = _meaning(error, refusal, token)
+        wait = min(_BACKOFF_SECONDS * 2 ** (attempt - 1), 4.0) if failure.wait is None else failure.wait
+        if attempt == (tries or HUB_ATTEMPTS) or waited + wait > limits.HUB_WAIT_SECONDS:
+            raise failure.error
+        waited += wait
+        stopped.wait(wait)
+    raise HubError("Reading from the Hub was stopped.")
 
 
-def _logged_in() -> str | None:
-    """Return the token of this machine, by huggingface_hub's own rules; None without a login."""
-    try:
-        found = get_token()
-    except Exception:  # the library may exchange or refresh tokens over the network, and does not document the errors
-        raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None
-    return str(found) if found else None
+def _meaning(error: Exception, refusal: Mapping[str, str], token: Token) -> FailedAttempt:
+    """Return a failure that may pass. Raises the MantissaError of one that may not."""
+    if isinstance(error, FailedAttempt):
+        return error
+    if isinstance(error, OfflineModeIsEnabled):
+        raise HubUnreachable("Offline mode is on, so the Hub is not asked: unset HF_HUB_OFFLINE to read from it.") from None
+    if isinstance(error, HfHubHTTPError):
+        return refused(error.response, refusal, has_token=bool(token))
+    if isinstance(error, httpx2.TimeoutException):
+        return FailedAttempt(HubUnreachable("The Hub answers too slowly; try again later."))
+    if isinstance(error, httpx2.ConnectError):
+        return FailedAttempt(HubUnreachable("The Hub cannot be reached; check the connection or try again later."))
+    if isinstance(error, (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError)):
+        return FailedAttempt(HubUnreachable("The Hub breaks off its answers, or does not answer in HTTP; try again later."))
+    raise HubMisbehaved("The Hub's answer has an unknown form; try again later.") from None
 
 
-def _networks(url: httpx2.URL) -> set[str]:
-    """Return the kinds of network that a host name resolves to; empty if it does not resolve on this machine, as behind a proxy."""
-    try:
-        found = socket.getaddrinfo(url.host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return set()
-    networks = set()
-    for *_, address in found:
-        ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
-        ip = getattr(ip, "ipv4_mapped", None) or ip
-        kind = "loopback" if ip.is_loopback else "link-local" if ip.is_link_local else "public" if ip.is_global else "private"
-        networks.add(kind)
-    return networks
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
-
-
-def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> MantissaError | FailedAttempt:
-    """Interpret an unexpected status: return an error to raise, or a FailedAttempt if another try may succeed.
+def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> FailedAttempt:
+    """Interpret an unexpected status: return a failure that may pass, or raise the error of one that may not.
 
     refusal: sentences for a ``missing`` (or private) repository or file, a missing ``revision``, a repository that is ``gated``, or that
     is also ``closed`` to the login whose token was sent, and one that is ``disabled``.
@@ -172,25 +109,35 @@ def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token:
     if status == 429 or (status == 503 and "retry-after" in response.headers):
         wait = retry_after(response.headers)
         asked = "" if wait is None else f" for {plural(round(wait), 'second')}"
-        throttled = HubThrottled(f"The Hub receives too many requests and asks to wait{asked}; try again then.")
-        return FailedAttempt(throttled, wait=wait)
+        return FailedAttempt(HubThrottled(f"The Hub receives too many requests and asks to wait{asked}; try again then."), wait)
     if status >= 500 or status == 408:
         return FailedAttempt(HubUnreachable(f"The Hub is failing (status {status}); try again later."))
     if code == "GatedRepo":
-        return AccessDenied(refusal["closed" if has_token else "gated"])
+        raise AccessDenied(refusal["closed" if has_token else "gated"])
     if code == "RevisionNotFound":
-        return CheckpointNotFound(refusal["revision"])
+        raise CheckpointNotFound(refusal["revision"])
     if "Invalid credentials" in message or (status == 401 and has_token and not code):
-        return TokenRefused("The Hub refuses your login or token, which has expired or was revoked: log in again, or use another token.")
+        raise TokenRefused("The Hub refuses your login or token, which has expired or was revoked: log in again, or use another token.")
     if status == 403 or message == "Access to this resource is disabled.":
-        return AccessDenied(refusal["disabled"])
+        raise AccessDenied(refusal["disabled"])
     if code == "RepoNotFound" or status == 401:
-        return HiddenRepository(refusal["missing"])
+        raise HiddenRepository(refusal["missing"])
     if status in (404, 410):
-        return CheckpointNotFound(refusal["missing"])
-    if status == 416:
-        return HubMisbehaved("The Hub says that the file is shorter than before; try again later.")
-    return HubMisbehaved(f"The Hub answers with an unexpected status {status}; try again later.")
+        raise CheckpointNotFound(refusal["missing"])
+    raise HubMisbehaved(f"The Hub answers with an unexpected status {status}; try again later.")
+
+
+def refusals(name: str, revision: str | None, repository: str = "", licence: str = "") -> dict[str, str]:
+    """Return the sentences for `refused`. name: of the repository or file; repository: the one that holds the file."""
+    repository = repository or name
+    accept = f"accept its licence{f' ({licence})' if licence else ''} at {str(constants.ENDPOINT).rstrip('/')}/{repository}"
+    return {
+        "missing": f"{name} was not found on the Hub, or is private: check the name, or read it with your own login or token.",
+        "revision": f"{name} has no revision {(revision or 'main')[:100]!r} on the Hub; give a branch, a tag or a commit.",
+        "gated": f"{repository} is gated: {accept}, then read it with your own login or token.",
+        "closed": f"{repository} is gated, and your login or token may not read it: {accept}, or wait for its authors to let you in.",
+        "disabled": f"{name} is disabled on the Hub, or not open to you.",
+    }
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -205,8 +152,3 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         pass
     reset = _RESET.search(headers.get("ratelimit", ""))
     return None if reset is None else float(reset[1])
-
-
-def as_unreachable(error: MantissaError) -> HubUnreachable:
-    """Convert an error to HubUnreachable with the same message, for callers that treat all failures of the Hub alike."""
-    return error if isinstance(error, HubUnreachable) else HubUnreachable(str(error))

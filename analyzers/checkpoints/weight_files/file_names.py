@@ -7,43 +7,32 @@ SAFETENSORS: tuple[str, ...] = (".safetensors", ".sft")
 GGUF = ".gguf"
 PICKLED: tuple[str, ...] = (".bin", ".pt", ".pth", ".ckpt")
 INDEX = ".index.json"
-_WEIGHTS = (*SAFETENSORS, GGUF, *PICKLED)
-_INDEXES = tuple(ending + INDEX for ending in (*SAFETENSORS, *PICKLED))
+ENDINGS = (*SAFETENSORS, GGUF, *PICKLED)
 
 # Files that trainers store next to the weights, and files of other programs with the same extensions.
 _NO_WEIGHTS = re.compile(
     r"training_args|(optimizer|optim|scheduler|lr_scheduler|scaler|grad_scaler|rng_state|random_states|sampler|dl_state_dict|custom_checkpoint)"
     r"([_-]?\d+)*|.*_optim_states|(.*_)?zero_pp_rank_\d+_mp_rank_\d+_model_states|(openvino|ggml)[_-].*|.*[._-]imatrix|imatrix([._-].*)?"
 )
-_PACKAGE = re.compile(r"\.(mlpackage|mlmodelc)/")  # Core ML keeps a weight.bin inside its packages
 SHARD = re.compile(r"(.*?)-?([0-9]{1,6})-of-([0-9]{1,6})((?:\.[A-Za-z0-9_-]+)?)\.(safetensors|sft|bin|pt|pth|ckpt|gguf)")
 VARIANT = re.compile(r"(.+?)(?:\.(?:non_ema|ema)|[._-](?:fp16|bf16|fp32|fp8(?:_e4m3fn|_e5m2)?))(?:-[0-9]+-of-[0-9]+)?")
-CONVENTIONAL = re.compile(r".*pytorch_model.*\.bin(\.index\.json)?")
 ADAPTER = re.compile(r"adapter_|(.*[._-])?lora([._-]|$)", re.IGNORECASE)
 CONSOLIDATED = "consolidated"
-_STEP = re.compile(r"((?:checkpoint|ckpt|global_?step|step|epoch|iter|iteration)[-_]?)([0-9]{1,12})", re.IGNORECASE)
 
 
 def is_weights(path: str) -> bool:
     """Return whether a file may hold weights, judged by its name: excludes training state."""
-    name = path.rpartition("/")[2]
-    return name.endswith(_WEIGHTS) and not _NO_WEIGHTS.fullmatch(name.rpartition(".")[0]) and not _PACKAGE.search(path)
+    return path.endswith(ENDINGS) and not holds_no_weights(path)
 
 
 def holds_no_weights(path: str) -> bool:
     """Return whether a file has the extension of weights and the name of something else, such as the optimizer's state."""
-    name = path.rpartition("/")[2]
-    return name.endswith(_WEIGHTS) and bool(_NO_WEIGHTS.fullmatch(name.rpartition(".")[0]))
+    return path.endswith(ENDINGS) and bool(_NO_WEIGHTS.fullmatch(file_name(path).rpartition(".")[0]))
 
 
 def is_index(path: str) -> bool:
     """Return whether a file is an index of shards, judged by its name."""
-    return path.endswith(_INDEXES)
-
-
-def is_conventional(path: str) -> bool:
-    """Return whether a file is safetensors, a pickle under a name that transformers uses, or an index of either."""
-    return any(ending in path for ending in SAFETENSORS) or bool(CONVENTIONAL.fullmatch(file_name(path)))
+    return path.endswith(INDEX) and path.removesuffix(INDEX).endswith((*SAFETENSORS, *PICKLED))
 
 
 def folder(path: str) -> str:
@@ -56,27 +45,20 @@ def file_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def step(folder: str) -> tuple[str, int, str] | None:
-    """Find the folder of a training step in a path; None if there is none.
-
-    Returns the path up to the step's number, the number, and the path of the folder.
-    """
-    parts = folder.split("/")
-    for at, part in enumerate(parts):
-        if match := _STEP.fullmatch(part):
-            return "/".join([*parts[:at], match[1]]), int(match[2]), "/".join(parts[: at + 1])
-    return None
-
-
 def stem(name: str) -> str:
     """Return the name of a weight file, or of an index, without its extension."""
     return name.removesuffix(INDEX).rpartition(".")[0]
 
 
+def unnumbered(name: str) -> str:
+    """Return the name of a weight file without its extension and "part k of n"."""
+    match = SHARD.fullmatch(name)
+    return match[1] + match[4] if match else stem(name)
+
+
 def without_variants(names: list[str]) -> list[str]:
     """Return ``names`` without variants of other names in the list, and without consolidated copies if there are other files."""
-    stems = {stem(name) for name in names}
-    stems |= {match[1] for name in names if (match := SHARD.fullmatch(name))}
+    stems = {stem(name) for name in names} | {unnumbered(name) for name in names}
     kept = [name for name in names if (match := VARIANT.fullmatch(stem(name))) is None or match[1] not in stems]
     return [name for name in kept if not name.startswith(CONSOLIDATED)] or kept
 

@@ -1,49 +1,70 @@
-"""Selects the weight files of a repository.
+"""Selects the weight files of a repository, with the precedence of transformers where it knows the names. In one folder, the first of
 
-In one folder, the first of these that exists, which is the precedence of transformers where it knows the names:
+    model.safetensors                  or the shards of its index
+    pytorch_model.bin                  or the shards of its index
+    adapter_model.safetensors, .bin    of peft
+    diffusion_pytorch_model.*          of diffusers, or the shards of its index
+    every other *.safetensors          or the shards of another index
+    every other *.bin, *.pt, *.pth, *.ckpt with weights, or the shards of another index
+    the widest GGUF file, with all its parts
 
-    model.safetensors                               pytorch_model.bin                               the widest GGUF file,
-    model.safetensors.index.json and its shards     pytorch_model.bin.index.json and its shards     all its parts
-    another *.safetensors.index.json                another *.bin.index.json
-    every *.safetensors                             every *.bin, *.pt, *.pth, *.ckpt with weights
-
-safetensors take precedence over pickles, pickles over GGUF. If modules.json (sentence encoders) or model_index.json (pipelines) names
-folders with weights, these are the model. Else, if the top folder has no weights, the same rules apply to each of the topmost folders
-that do; of folders that are several steps of a training (checkpoint-100, checkpoint-200), the last is read, as transformers' trainer
-does; folders with only GGUF files, or pickles under unconventional names, count only if no other folder has weights. Plain files
-take precedence over variants (``model.fp16.safetensors``) and ``consolidated`` copies. Every other file that may hold weights is listed
-as not read.
+Files in precision variants (``model.fp16.safetensors``) and ``consolidated`` ones are read only if there are no others. The folder is the
+top one, else the only topmost one with weights; GGUF files may be in several. A model consists of several folders only if modules.json
+(sentence encoders) or model_index.json (pipelines) says so. Every other file that may hold weights is listed as not read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzers.checkpoints.weight_files.component_folders import PIPELINE, Components, find_components
+from analyzers.checkpoints.weight_files.components import Components, find_components
 from analyzers.checkpoints.weight_files.file_names import (
+    ADAPTER,
+    CONSOLIDATED,
     GGUF,
+    INDEX,
     PICKLED,
     SAFETENSORS,
+    SHARD,
     file_name,
     folder,
-    is_conventional,
     is_index,
     is_weights,
-    step,
+    numbered_shards,
+    renumbered,
+    without_variants,
 )
-from analyzers.checkpoints.weight_files.gguf_choice import numbered_parts, widest_files
-from analyzers.checkpoints.weight_files.not_read import Read, files_not_read
-from analyzers.checkpoints.weight_files.one_folder import WeightSet, select_folder
-from analyzers.checkpoints.weight_files.other_formats import megatron_ranks, only_other_formats
+from analyzers.checkpoints.weight_files.not_read import files_not_read, format_of, is_projector
+from analyzers.checkpoints.weight_files.shards import complete_groups, complete_sets, read_index
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
 from analyzers.core.errors import CheckpointNotFound, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
-from analyzers.core.terminal import printable, quoted
-
-__all__ = ["GGUF", "SAFETENSORS", "WeightFiles", "WeightSet", "is_index", "is_weights", "select_weights", "single_file"]
+from analyzers.core.terminal import printable, quoted, some_files
 
 _NAMED_PARTS = 100  # missing parts of a GGUF file that are listed
+_MAINS = ("model.safetensors", "pytorch_model.bin", *("adapter_model" + end for end in (".safetensors", ".bin")),
+          *("diffusion_pytorch_model" + end for end in (".safetensors", ".bin")))  # fmt: skip
+# Storage widths in the names of GGUF files, widest first; names without any of these rank last.
+_WIDTHS = [re.compile(rf"(^|[-._])({names})([-._]|$)", re.IGNORECASE) for names in ("f32|fp32", "bf16", "f16|fp16")]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSet:
+    """Weight files that make up one model or one component of it.
+
+    folder: contains its configuration, "" for the top folder; groups: files that belong together (the shards of one index or
+    numbering), in which a name must be unique; if a name occurs in several groups, the file is added to it;
+    weight_map: tensor name -> path, from the index if there is one; total_size: bytes of all tensors according to the index;
+    prefix: begins the names of its tensors.
+    """
+
+    folder: str
+    groups: tuple[tuple[str, ...], ...]
+    weight_map: Mapping[str, str] | None = None
+    total_size: float | None = None
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,131 +95,129 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     CheckpointNotFound for a missing subfolder, LimitExceeded.
     """
     start = (subfolder or "").strip("/")
-    inside = f"{start}/" if start else ""
-    listed = [path for path in files if path.startswith(inside)]
+    listed = [path for path in files if not start or path.startswith(f"{start}/")]
     if start and not listed:
         raise CheckpointNotFound(f"This checkpoint has no folder {quoted(start)}.")
-    weights = _weights(listed)
+    weights = [path for path in listed if is_weights(path) or is_index(path)]
     if not weights:
-        raise NoWeights(only_other_formats(listed) or f"{_instead(listed)}: safetensors, PyTorch or GGUF files are needed.")
-    top, start, notes = start, *_last_step(weights, start)
-    if start != top:
-        weights = [path for path in weights if path.startswith(f"{start}/")]
-    by_folder: dict[str, list[str]] = {}
-    for path in sorted(listed):
-        by_folder.setdefault(folder(path), []).append(file_name(path))
+        raise NoWeights(_instead(listed))
     components = find_components(start, files, {folder(path) for path in weights}, read_small)
-    folders = list(components.folders) or _folders(weights, start)
+    folders = components.folders or _folders(weights, start)
     if len(folders) > limits.SHARDS:
         raise LimitExceeded(f"The checkpoint has weights in {len(folders):,} folders, more than {limits.SHARDS:,}.")
-    notes += components.notes
+    notes = [*components.notes]
+    inside = dict[str, list[str]]()
+    for path in sorted(weights):
+        inside.setdefault(folder(path), []).append(file_name(path))
     chosen = set(folders)
-    gguf = all(path.endswith(GGUF) for path in weights if folder(path) in chosen)
-    if gguf:
-        every = [path for path in weights if folder(path) in chosen]
-        group = widest_files(every, files)
-        notes += [WORDS.note("widest-gguf", files=len(every), path=group[0])] * (len(every) > len(group))
-        sets: tuple[WeightSet, ...] = (WeightSet(folder(group[0]), (group,)),)
+    every = [path for path in weights if folder(path) in chosen]
+    if not all(path.endswith(GGUF) for path in every):
+        sets = [_select(each, inside[each], files, read_small, _prefix(each, components)) for each in folders]
     else:
-        sets = tuple(_select(each, components, len(folders) > 1, by_folder, files, read_small, notes) for each in folders)
-    config_folder = components.main if components.main is not None else sets[0].folder if len(sets) == 1 else ""
-    found = WeightFiles(sets, config_folder=config_folder)
-    if len(found.paths) > limits.SHARDS:
-        raise LimitExceeded(f"The checkpoint has {len(found.paths):,} weight files, more than {limits.SHARDS:,}.")
-    pipeline = components.file.endswith(PIPELINE)
-    read = Read(found.paths, start, frozenset(each.folder for each in sets), pipeline, components.complete, files)
-    empty = [NotRead(path=printable(each), code="outside") for each in components.empty]
-    not_read = tuple(sorted((*files_not_read(listed, read), *empty), key=lambda each: each.path))
+        group = _widest(every, files)
+        sets = [WeightSet(folder(group[0]), (group,))]
+        notes += [WORDS.note("widest-gguf", files=len(every), path=group[0])] * (len(every) > len(group))
     if len(sets) > 1:
         notes.append(WORDS.note("folders", folders=tuple(each.folder or "." for each in sets)))
-    return WeightFiles(sets, tuple(notes), not_read, config_folder)
+    config_folder = components.main if components.main is not None else sets[0].folder if len(sets) == 1 else ""
+    paths = WeightFiles(tuple(sets)).paths
+    if len(paths) > limits.SHARDS:
+        raise LimitExceeded(f"The checkpoint has {len(paths):,} weight files, more than {limits.SHARDS:,}.")
+    empty = [NotRead(path=printable(each), code="outside") for each in components.empty]
+    not_read = tuple(sorted((*files_not_read(listed, paths, start), *empty), key=lambda each: each.path))
+    return WeightFiles(tuple(sets), tuple(notes), not_read, config_folder)
+
+
+def parts_of(path: str) -> list[str]:
+    """Return the names of all parts of a numbered file; only ``path`` for a file in one part, or in more parts than may be read."""
+    match = SHARD.fullmatch(path)
+    if match is None or int(match[3]) > limits.SHARDS:
+        return [path]
+    return [renumbered(path, number) for number in range(1, int(match[3]) + 1)]
 
 
 def single_file(files: Iterable[str]) -> WeightFiles:
     """Return the weight file that a path names, with the other parts of a GGUF file: a single part cannot be interpreted.
 
-    files: that file, and the parts next to it. A missing part is listed as not read; a shard of another format is read alone.
+    files: that file, and the parts next to it. Other parts are listed as not read.
     """
     paths = tuple(files)
-    number, names = numbered_parts(paths[0])
-    if len(names) == 1:
-        return WeightFiles((WeightSet("", (paths,)),))
-    missing = [name for name in names if name not in set(paths)]
-    skipped = tuple(NotRead(path=printable(name), code="outside") for name in missing[:_NAMED_PARTS])
-    if not paths[0].endswith(GGUF):
-        note = WORDS.note("one-shard", path=paths[0], number=number, shards=len(names))
-        return WeightFiles((WeightSet("", (paths,)),), (note,))
-    notes = [WORDS.note("missing-parts", parts=len(names), missing=len(missing), path=missing[0])] if missing else []
-    return WeightFiles((WeightSet("", (paths,)),), tuple(notes), skipped)
+    missing = [name for name in parts_of(paths[0]) if name not in set(paths)]
+    return WeightFiles(
+        (WeightSet("", (paths,)),), (), tuple(NotRead(path=printable(name), code="outside") for name in missing[:_NAMED_PARTS])
+    )
 
 
-def _weights(listed: list[str]) -> list[str]:
-    """Return weight files and indexes, without the files of a checkpoint in another format."""
-    unusable = set(megatron_ranks(listed))
-    distributed = {folder(path) for path in listed if path.endswith(".distcp")}
-    if distributed:
-        unusable |= {path for path in listed if file_name(path) == "common.pt" and folder(path) in distributed}
-    return [path for path in listed if (is_weights(path) or is_index(path)) and path not in unusable]
-
-
-def _folders(weights: list[str], start: str) -> list[str]:
-    """Return the topmost folders with weights of the most specific kind, without folders of training steps unless there are no others."""
-    folders = _topmost({folder(path) for path in _known(weights)}, start)
-    return [each for each in folders if step(each.removeprefix(start)) is None] or folders
-
-
-def _known(weights: list[str]) -> list[str]:
-    """Return the weights of the most specific kind: conventional names, then any pickle, then GGUF."""
-    return [path for path in weights if is_conventional(path)] or [path for path in weights if not path.endswith(GGUF)] or weights
-
-
-def _last_step(weights: list[str], start: str) -> tuple[str, list[Note]]:
-    """Return the folder of the last training step and a note if ``start`` holds nothing but several steps of one run; else ``start``.
-
-    get_last_checkpoint of transformers takes the same folder.
-    """
-    inside = f"{start}/" if start else ""
-    steps = {step(folder(path).removeprefix(inside)) for path in _known(weights)}
-    found = sorted((each for each in steps if each is not None), key=lambda each: (each[1], each[2]))
-    if len(found) < max(2, len(steps)) or len({each[0] for each in found}) > 1:
-        return start, []
-    last = inside + found[-1][2]
-    return last, [WORDS.note("last-step", steps=len(found), folder=last)]
-
-
-def _topmost(folders: set[str], start: str) -> list[str]:
+def _folders(weights: list[str], start: str) -> tuple[str, ...]:
+    """Return the folder to read, or several with GGUF files only. Raises NoWeights for several with other weights."""
+    others = [path for path in weights if not path.endswith(GGUF)]
+    folders = {folder(path) for path in weights}
     if start in folders:
-        return [start]
-    chosen: set[str] = set()
-    for each in sorted(folders, key=lambda folder: (folder.count("/"), folder)):
-        names = each.split("/")
-        if not any("/".join(names[:depth]) in chosen for depth in range(1, len(names))):
-            chosen.add(each)
-    return sorted(chosen)
+        return (start,)
+    if not others:
+        return tuple(sorted(folders))
+    depth = min(path.count("/") for path in others)
+    topmost = sorted({folder(path) for path in others if path.count("/") == depth})
+    if len(topmost) > 1:
+        raise NoWeights(f"The checkpoint has weights in several folders: name one of {some_files(topmost)}.")
+    return (topmost[0],)
 
 
-def _select(
-    where: str,
-    components: Components,
-    several: bool,
-    by_folder: Mapping[str, list[str]],
-    files: Mapping[str, int],
-    read_small: Callable[[str], bytes],
-    notes: list[Note],
-) -> WeightSet:
-    prefix = f"{where}/" if several and where and where != components.main else ""
-    names = by_folder.get(where, [])
-    if any(is_conventional(name) or name.endswith(PICKLED) for name in names if is_weights(name) or is_index(name)):
-        return select_folder(where, names, files, read_small, prefix, notes)
-    group = widest_files([f"{where}/{name}" if where else name for name in names if is_weights(name)], files)
-    return WeightSet(where, (group,), prefix=prefix)
+def _prefix(where: str, components: Components) -> str:
+    return f"{where}/" if len(components.folders) > 1 and where and where != components.main else ""
+
+
+def _select(where: str, names: list[str], files: Mapping[str, int], read_small: Callable[[str], bytes], prefix: str) -> WeightSet:
+    """Select the weight files of one folder. names: of its weight files and indexes. Raises InvalidCheckpoint, LimitExceeded."""
+    before = f"{where}/" if where else ""
+
+    def of_index(name: str) -> WeightSet:
+        endings = SAFETENSORS if name.removesuffix(INDEX).endswith(SAFETENSORS) else PICKLED
+        index = read_index(before + name, endings, files, read_small)
+        return WeightSet(where, (index.shards,), index.weight_map, index.total_size, prefix)
+
+    for main in _MAINS:
+        if main in names:
+            return WeightSet(where, ((before + main,),), prefix=prefix)
+        if main + INDEX in names:
+            return of_index(main + INDEX)
+    for endings in (SAFETENSORS, PICKLED):
+        weights = without_variants([name for name in names if name.endswith(endings)])
+        indexes = without_variants([name for name in names if is_index(name) and name.removesuffix(INDEX).endswith(endings)])
+        if indexes and (not indexes[0].startswith(CONSOLIDATED) or all(name.startswith(CONSOLIDATED) for name in weights)):
+            return of_index(indexes[0])
+        if weights:
+            groups = (tuple(before + name for name in group) for group in complete_groups(weights))
+            return WeightSet(where, tuple(groups), prefix=prefix)
+    return WeightSet(where, (_widest([before + name for name in names], files),), prefix=prefix)
+
+
+def _widest(paths: Sequence[str], files: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the widest complete GGUF file with all its parts. Raises InvalidCheckpoint if every file lacks parts, LimitExceeded.
+
+    Projectors of images or sound, which are another part of the model, and adapters are read only if there is nothing else.
+    """
+    models = [path for path in paths if not is_projector(path) and not ADAPTER.match(file_name(path))] or list(paths)
+    single, _ = numbered_shards(models)
+    # If every file lacks parts, complete_groups raises an error that names them.
+    groups = [*((path,) for path in single), *complete_sets(models)] or complete_groups(models)
+    return min(groups, key=lambda group: (_rank(group[0]), -sum(files[path] for path in group), group))
+
+
+def _rank(path: str) -> int:
+    name = file_name(path).removesuffix(GGUF)
+    return next((number for number, width in enumerate(_WIDTHS) if width.search(name)), len(_WIDTHS))
 
 
 def _instead(paths: list[str]) -> str:
+    """Write a sentence on what a checkpoint without weight files holds instead."""
+    needed = "safetensors, PyTorch or GGUF files are needed"
+    others = [path for path in paths if format_of(path)]
+    if others:
+        return f"The checkpoint holds weights in formats that are not read, such as {quoted(others[0], 200)}: see docs/conversions.md."
     if not paths:
-        return "The checkpoint is empty"
-    if any(file_name(path) == "config.json" for path in paths):
-        return "The checkpoint holds a configuration and no weights"
+        return f"The checkpoint is empty: {needed}."
     if any(path.endswith(PICKLED) for path in paths):
-        return "The checkpoint holds training state and no weights"
-    return "The checkpoint holds no weights"
+        return f"The checkpoint holds training state and no weights: {needed}."
+    configured = any(file_name(path) == "config.json" for path in paths)
+    return f"The checkpoint holds {'a configuration and ' if configured else ''}no weights: {needed}."

@@ -1,6 +1,7 @@
-"""An adapter changes the same weights however the base stores them, and whatever names its own matrices have."""
+"""Where an adapter may be stored, and which spellings are refused by name."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,82 +13,57 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from analyzers.checkpoints import open_checkpoint
-from analyzers.core.errors import InvalidCheckpoint
+from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
 from tests.checkpoints.adapters import LOCAL, assert_same, llama, merged_by_peft, merged_here, values, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated", "ignore:Could not find a config file in")
 
-State = dict[str, torch.Tensor]
 
-
-def _written(folder: Path, targets: list[str]) -> State:
+def _written(folder: Path, targets: list[str]) -> dict[str, torch.Tensor]:
     write(llama(), LoraConfig(r=4, lora_alpha=6, target_modules=targets), folder)
     return merged_by_peft(folder)
-
-
-def _fused(state: State) -> State:
-    """Fuse q, k and v, and gate and up, as Phi-3 stores them."""
-    fused = {
-        name: tensor
-        for name, tensor in state.items()
-        if not any(part in name for part in ("q_proj", "k_proj", "v_proj", "gate", "up_proj"))
-    }
-    for layer in ("model.layers.0.", "model.layers.1."):
-        for target, module, parts in (("qkv_proj", "self_attn.", ("q", "k", "v")), ("gate_up_proj", "mlp.", ("gate", "up"))):
-            fused[f"{layer}{module}{target}.weight"] = torch.cat([state[f"{layer}{module}{part}_proj.weight"] for part in parts])
-    return fused
-
-
-@pytest.mark.parametrize("targets", [["q_proj", "v_proj", "up_proj"], ["q_proj", "k_proj", "v_proj", "gate_proj", "down_proj"], ["k_proj"]])
-def test_split_adapter_of_fused_base(targets: list[str], tmp_path: Path) -> None:
-    merged = _written(tmp_path, targets)
-    path = tmp_path / "base" / "model.safetensors"
-    save_file(_fused(load_file(path)), path)
-    assert_same(merged_here(tmp_path), _fused(merged))
-
-
-def test_fused_adapter_of_split_base(tmp_path: Path) -> None:
-    """The halves of the fused change are those of q, k and v: B is divided, A is shared."""
-    merged = _written(tmp_path, ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"])
-    path = tmp_path / "adapter" / "adapter_model.safetensors"
-    tensors, joined = load_file(path), {}
-    torch.manual_seed(3)
-    for layer in ("0", "1"):
-        for module, target, parts in (("self_attn", "qkv_proj", ("q", "k", "v")), ("mlp", "gate_up_proj", ("gate", "up"))):
-            start = f"base_model.model.model.layers.{layer}.{module}."
-            joined[f"{start}{target}.lora_A.weight"] = tensors[f"{start}{parts[0]}_proj.lora_A.weight"]
-            joined[f"{start}{target}.lora_B.weight"] = torch.cat([tensors[f"{start}{part}_proj.lora_B.weight"] for part in parts])
-            for part in parts[1:]:  # the oracle: the same A for all parts
-                tensors[f"{start}{part}_proj.lora_A.weight"] = joined[f"{start}{target}.lora_A.weight"].clone()
-    save_file(tensors, path)
-    merged = merged_by_peft(tmp_path)
-    save_file(joined, path)
-    assert_same(merged_here(tmp_path), merged)
-
-
-def _kohya(name: str) -> str:
-    module, side, leaf = name.removeprefix("base_model.model.").rsplit(".", 2)
-    return f"lora_te_{module.replace('.', '_')}.{'lora_down' if side == 'lora_A' else 'lora_up'}.{leaf}"
-
-
-def _diffusers(name: str) -> str:
-    return name.removeprefix("base_model.model.").replace("lora_A", "lora.down").replace("lora_B", "lora.up")
 
 
 def _named(name: str) -> str:
     return name.replace("lora_A", "lora_A.default").replace("lora_B", "lora_B.default")
 
 
-@pytest.mark.parametrize("rename", [_kohya, _diffusers, _named, lambda name: name.removeprefix("base_model.model.model.")])
+@pytest.mark.parametrize("rename", [_named, lambda name: name.removeprefix("base_model.model.model.")])
 def test_names(rename: Callable[[str], str], tmp_path: Path) -> None:
     merged = _written(tmp_path, ["q_proj", "down_proj"])
     path = tmp_path / "adapter" / "adapter_model.safetensors"
-    tensors = {rename(name): tensor for name, tensor in load_file(path).items()}
-    if rename in (_kohya, _diffusers):  # their scale is in the file
-        (tmp_path / "adapter" / "adapter_config.json").unlink()
-        tensors |= {f"{name.split('.lora')[0]}.alpha": torch.tensor(6.0) for name in tensors}
-    save_file(tensors, path)
+    save_file({rename(name): tensor for name, tensor in load_file(path).items()}, path)
     assert_same(merged_here(tmp_path), merged)
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "how"),
+    [
+        ("lora_te_text_model_q_proj.lora_down.weight", "kohya's scripts", "fuse_lora of diffusers"),
+        ("unet.attn1.to_q.lora.down.weight", "diffusers", "fuse_lora of diffusers"),
+        ("unet.attn1.processor.to_q_lora.down.weight", "diffusers", "fuse_lora of diffusers"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.lora_A", "loralib", "eval"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias", "lora_bias", "merge_and_unload of peft"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.hada_w1_a", "LoHa", "merge_and_unload of peft"),
+        ("base_model.model.model.layers.0.self_attn.k_proj.ia3_l", "IA3", "merge_and_unload of peft"),
+        ("blk.0.attn_q.weight.lora_a", "GGUF", "llama-export-lora"),
+    ],
+)
+def test_other_spellings_are_refused_with_what_merges_them(name: str, what: str, how: str, tmp_path: Path) -> None:
+    _written(tmp_path, ["q_proj"])
+    save_file({name: torch.ones(4, 4)}, tmp_path / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(UnsupportedWeights, match=f"{re.escape(what)}.*as peft saves them: it is merged by .*{re.escape(how)}"):
+        merged_here(tmp_path)
+
+
+def test_a_base_that_stores_the_modules_in_another_form_is_not_merged(tmp_path: Path) -> None:
+    _written(tmp_path, ["q_proj"])
+    path = tmp_path / "base" / "model.safetensors"
+    stored = load_file(path)
+    fused = {name.replace("q_proj", "qkv_proj"): tensor.repeat(3, 1) if "q_proj" in name else tensor for name, tensor in stored.items()}
+    save_file(fused, path)
+    with pytest.raises(UnsupportedWeights, match="the base has no such module"):
+        merged_here(tmp_path)
 
 
 def test_pickled_adapter(tmp_path: Path) -> None:

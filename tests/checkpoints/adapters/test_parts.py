@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 
 @pytest.mark.parametrize(("rank", "dora"), [(8, False), (8, True), (400, False)])
 def test_parts(rank: int, dora: bool, tmp_path: Path) -> None:
-    write(llama(), LoraConfig(r=rank, use_dora=dora, target_modules=["q_proj", "down_proj", "embed_tokens"]), tmp_path)
+    write(llama(), LoraConfig(r=rank, use_dora=dora, target_modules=["q_proj", "down_proj", *(() if dora else ["embed_tokens"])]), tmp_path)
     with open_checkpoint(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL) as checkpoint:
         file = checkpoint.files[-1]
         whole = bytearray(file.size)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.pickles.makers import MAKERS
 from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.checkpoints.reference import quoted
 from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnsupportedWeights
@@ -17,6 +18,17 @@ from tests.attacks.pickles import ATTACKS, CANARY, FLOOD, FLOODS, GADGETS, SOUND
 from tests.checkpoints.counting_file import MemoryFile
 
 ROOT = Path(__file__).parents[3]
+
+# Archives that two readers may see differently, and calls of known functions in an odd way: nothing runs, and what is read is in the file.
+HARMLESS = {
+    "newobj_ex_known", "obj_known", "inst_known", "persistent_module", "shared_names", "old_module_of_known_class",
+    *(f"zip_{name}" for name in (
+        "appended", "comment", "polyglot", "count_less", "count_more", "count_lying", "local_name_differs", "local_size_differs",
+        "wide_end_elsewhere", "wide_end_lying_count", "wide_end_lying_size", "name_upwards", "name_absolute", "name_control", "name_long",
+        "two_archives", "script_code_overlaps",
+    )),
+}  # fmt: skip
+
 
 # Reads every attack in a process that notes whatever Python tells of while it does so, and how much memory it took.
 _WITNESS = """
@@ -110,6 +122,9 @@ def test_every_other_attack_is_refused_in_one_sentence_that_names_the_file(witne
         if attack.opaque or attack.names:
             continue
         said = witnessed["found"][attack.name]["said"]
+        if said is None and attack.name in HARMLESS:
+            assert witnessed["found"][attack.name]["tensors"] == [["weight", "F32", [4], bytes(16).hex()]] * attack.name.startswith("zip_")
+            continue
         assert said is not None and said[0] in allowed, (attack.name, said)
         assert said[1].startswith('"pytorch_model.bin" ') and len(said[1]) < 400 and said[1].isprintable(), (attack.name, said)
 
@@ -138,7 +153,7 @@ def test_floods_of_objects_end_at_the_limit(tmp_path: Path) -> None:
     opcodes = FLOOD // 2
     found = _witnessed(tmp_path, "floods", opcodes=opcodes)
     said = {name: found["found"][name]["said"] for name in FLOODS}
-    read = {"long_texts", "nested_lists", "numbers"}  # as large as they are, they hold no tensors
+    read = {"long_texts", "numbers"}  # as large as they are, they hold no tensors
     assert {name for name, words in said.items() if words is None} == read
     assert {name for name, words in said.items() if words and words[0] == "LimitExceeded"} == FLOODS.keys() - read
     assert found["kib"] * 1024 < 400 * opcodes
@@ -146,7 +161,7 @@ def test_floods_of_objects_end_at_the_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [gadget for gadget in GADGETS if len(text := ".".join(gadget)) < 60 and text.isascii() and " " not in text],
+    [gadget for gadget in GADGETS if len(text := ".".join(gadget)) < 60 and text.isascii() and " " not in text and text not in MAKERS],
 )
 def test_what_is_asked_for_is_named(module: str, name: str) -> None:
     attack = next(attack for attack in ATTACKS if attack.name == f"global {f'{module[:40]}.{name[:40]}'!a}")

@@ -6,7 +6,6 @@ import datetime
 import enum
 import io
 import pathlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -233,40 +232,36 @@ def test_weights_built_by_something_unknown_are_refused_by_name() -> None:
     for beside in ("optimizer", "extra"):
         data = saved({"state_dict": WEIGHTS, beside: {"a": torch.ones(3).to_sparse()}})
         _assert_weights(data, WEIGHTS)
-        assert read_pickled(MemoryFile(data)).omitted == (Omitted(beside, 1, 3, weights=False),)
+        assert read_pickled(MemoryFile(data)).omitted == (Omitted(beside, 1, None, weights=False),)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("zipped", LAYOUTS)
 def test_plain_tensors_next_to_others_are_read(zipped: bool, tmp_path: Path) -> None:
     others = {
-        "sparse tensor": (torch.eye(3).to_sparse(), 9),
-        "sparse tensor (torch": (torch.eye(4).to_sparse_csr(), 16),
-        "tensor without data": (torch.empty(2, 5, device="meta"), 10),
-        "quantized tensor": (torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.qint8), 6),
-        "quantized tensor (": (torch.quantize_per_channel(torch.ones(2, 3), torch.ones(2), torch.zeros(2), 0, torch.quint8), 6),
-        "tensor of dtype complex128": (torch.ones(7, dtype=torch.complex128), 7),
-        "tensor to be conjugated": (torch.ones(3, dtype=torch.complex64).conj(), 3),
-        "tensor without data (": (torch.nn.Parameter(torch.empty(8, device="meta")), 8),
-        "tensor built by": (Range(torch.ones(2), torch.ones(3)), None),
+        "built by": torch.eye(3).to_sparse(),
+        "built by (": torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.qint8),
+        "built by ((": torch.empty(2, 5, device="meta"),
+        "of dtype complex128": torch.ones(7, dtype=torch.complex128),
+        "to be conjugated": torch.ones(3, dtype=torch.complex64).conj(),
+        "built by (((": torch.nn.Parameter(torch.empty(8, device="meta")),
+        "built by ((((": Range(torch.ones(2), torch.ones(3)),
     }
     if zipped:
-        others["nested tensor"] = (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), 5)
-    for why, (other, elements) in others.items():
+        others["built by ((((("] = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for why, other in others.items():
         for value in ({**WEIGHTS, "x": other, "y": [other]}, {"model": {**WEIGHTS, "x": [other, other]}, "epoch": 3}):
             data = saved(value, zipped=zipped)
             _assert_weights(data, WEIGHTS)
             (row,) = read_pickled(MemoryFile(data)).omitted
-            assert (row.tensors, row.parameters) == (2, None if elements is None else 2 * elements)
-            assert row.weights
-            with pytest.raises(UnsupportedWeights, match=re.escape(f"holds a {why}")):
+            assert row.tensors == 2 and row.weights
+            with pytest.raises(UnsupportedWeights, match=f"holds a tensor {why.rstrip(' (')}"):
                 read_pickled(MemoryFile(saved({"x": other}, zipped=zipped)))
     torch.save({**WEIGHTS, "x": torch.eye(3).to_sparse()}, tmp_path / "pytorch_model.bin")
     with open_checkpoint(str(tmp_path), Access(local=True)) as checkpoint:
         account = read_coverage(checkpoint, checkpoint.tensors, checkpoint.tensors, ())
-    assert (account.parameters, account.covered, account.whole) == (17, 8, False)
-    assert account.classes["undecoded"].parameters == 9 and [part.what for part in account.left_out] == ["x"]
-    assert account.suffix() == "Covers 47.1% of the weights; left out: x (1 tensor, not decoded)."
+    assert (account.covered, account.whole) == (8, False)
+    assert account.classes["undecoded"].tensors == 1 and [part.what for part in account.left_out] == ["x"]
 
 
 def _refused(name: str) -> None:
@@ -274,24 +269,3 @@ def _refused(name: str) -> None:
 
     storage = b"(" + text("storage") + named("torch", "FloatStorage") + text("0") + text("cpu") + number(4) + b"tQ"
     read_pickled(MemoryFile(zipped(pickled(mapping(w=called(named("torch._utils", name), storage))))))
-
-
-def test_distributed_tensors_are_named_with_the_way_out() -> None:
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    try:
-        sharded = distribute_tensor(torch.ones(4, 2), DeviceMesh("cpu", [0]), [Shard(0)])
-        files = [saved({"model": {"w": each, "b": torch.ones(2)}}) for each in (sharded, torch.nn.Parameter(sharded))]
-        beside = saved({"model": WEIGHTS, "optimizer": {"m": sharded}})
-        alone = saved({"model": {"w": sharded}, "optimizer": {"m": torch.ones(1)}})
-    finally:
-        dist.destroy_process_group()
-    for data in files:
-        (row,) = read_pickled(MemoryFile(data)).omitted
-        assert row == ("w", 1, 8, True)
-    with pytest.raises(UnsupportedWeights, match=r'holds a DTensor \("torch\.distributed\.tensor\.DTensor"\).*full_tensor\(\)'):
-        read_pickled(MemoryFile(alone))
-    _assert_weights(beside, WEIGHTS)

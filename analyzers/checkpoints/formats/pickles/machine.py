@@ -1,8 +1,8 @@
-"""Interprets pickles without running anything: opcodes act on a stack, and known names become plain descriptions (`objects`).
+"""Interprets pickles without running anything: opcodes act on a stack, and names become plain descriptions (`objects`).
 
-The standard library decodes the opcodes of protocols 0 to 5. They produce numbers, strings, bytes, tuples, lists, mappings (as `Entries`)
-and the values of `GLOBALS`. A call of any other class or function becomes a `Foreign` value, which only has a name; other values become
-`OPAQUE`. An opcode creates at most one object, and the length of every string and number is known before it is created.
+The standard library decodes the opcodes of protocols 0 to 5. They produce numbers, strings, bytes, tuples, lists, mappings (as `Pairs`)
+and what `MAKERS` describe. A call of any other class or function becomes an `Opaque` value, which only has a name. An opcode creates at
+most one object, and the length of every string and number is known before it is created.
 """
 
 from collections import Counter
@@ -10,20 +10,8 @@ from collections.abc import Callable
 from pickletools import genops
 from typing import IO, Any, cast
 
-from analyzers.checkpoints.formats.pickles.constructors import GLOBALS, made_by
-from analyzers.checkpoints.formats.pickles.faults import Damaged, Excess
-from analyzers.checkpoints.formats.pickles.objects import (
-    OPAQUE,
-    Constructor,
-    Entries,
-    Foreign,
-    Members,
-    Storage,
-    StorageType,
-    Stored,
-    TensorType,
-    Unknown,
-)
+from analyzers.checkpoints.formats.pickles.makers import KNOWN, MAKERS, made_by
+from analyzers.checkpoints.formats.pickles.objects import STORAGES, Damaged, Excess, Global, Opaque, Pairs, Storage, Stored
 from analyzers.checkpoints.reference import quoted
 from analyzers.core import limits
 from analyzers.core.terminal import plural
@@ -86,15 +74,16 @@ class Machine:
     """Interprets the pickle in ``stream``.
 
     opcodes: most opcodes allowed, plus those that its bytes and storages account for, so that long pickles of large models are accepted.
-    storages: the storages that it names, by key; foreign: how many values each unknown class or function would have created; seen: its
-    opcodes; names: its globals.
+    storages: the storages that it names, by key; opaque: how many values each unknown class or function would have created; seen: its
+    opcodes; names: its globals; executed: the number of opcodes.
     """
 
     def __init__(self, stream: Stream, opcodes: int = limits.PICKLE_OPCODES) -> None:
         self.storages: dict[str, Storage] = {}
-        self.foreign: Counter[str] = Counter()
+        self.opaque: Counter[str] = Counter()
         self.seen: set[str] = set()
-        self.names: set[tuple[str, str]] = set()
+        self.names: set[str] = set()
+        self.executed = 0
         self._stream = stream
         self._opcodes, self._spare, self._most = opcodes, _SPARE * opcodes, _MOST * opcodes
         self._made = 0
@@ -104,13 +93,14 @@ class Machine:
 
     def run(self) -> Any:
         """Return the object that the pickle describes. Raises Damaged, Refused, Excess."""
-        executed = 0
         while True:
             try:
                 for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
-                    executed += 1
-                    if executed > self._opcodes and executed > self._opcodes + min(self._stream.at // _BYTES, self._spare):
-                        raise Excess(f"has a pickle of more than {executed - 1:,} opcodes for {plural(len(self.storages), 'storage')}.")
+                    self.executed += 1
+                    if self.executed > self._opcodes and self.executed > self._opcodes + min(self._stream.at // _BYTES, self._spare):
+                        raise Excess(
+                            f"has a pickle of more than {self.executed - 1:,} opcodes for {plural(len(self.storages), 'storage')}."
+                        )
                     self.seen.add(opcode.name)
                     step = _STEPS.get(opcode.name)
                     if step is None:
@@ -118,8 +108,8 @@ class Machine:
                     step(self, argument)
                 return self._stack.pop()
             except _Skipped:
-                executed += 1
-                self.push(OPAQUE)
+                self.executed += 1
+                self.push(Opaque("?"))
             except IndexError:
                 raise Damaged("its pickle pops more than its stack holds") from None
             except KeyError:
@@ -159,7 +149,7 @@ class Machine:
         self.push(self._memo[index])
 
     def _text(self, text: str) -> None:
-        self.push(text if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text) else OPAQUE)
+        self.push(text if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text) else Opaque("?"))
 
     def _bytes_text(self, text: str) -> None:
         """Push a string of Python 2, which `pickletools` decodes as Latin-1."""
@@ -177,33 +167,24 @@ class Machine:
 
     def _extend(self, values: list[Any]) -> None:
         target = self._stack[-1]
-        if type(target) is Foreign:
-            return  # items of a subclass of list, or of a deque
+        if type(target) is Opaque:
+            return  # items of a subclass of list or set, or of a deque
         if type(target) is not list:
             raise Damaged("its pickle appends to something that is not a list")
         target.extend(values)
 
     def _set(self, items: list[Any]) -> None:
         target = self._stack[-1]
-        if type(target) is Foreign:
-            if target.entries is None:
-                target.entries = Entries()
+        if type(target) is Opaque:
+            target.entries = target.entries if target.entries is not None else Pairs()
             target = target.entries
-        if type(target) is not Entries:
+        if type(target) is not Pairs:
             raise Damaged("its pickle sets an item of something that is not a mapping")
         target.extend(_pairs(items))
 
     def _set_item(self, _: None) -> None:
         value, key = self._stack.pop(), self._stack.pop()
         self._set([key, value])
-
-    def _add_items(self, _: None) -> None:
-        members = self._pop_mark()
-        target = self._stack[-1]
-        if type(target) is Members:
-            target.extend(members)
-        elif type(target) is not Foreign:
-            raise Damaged("its pickle adds to something that is not a set")
 
     def _global(self, argument: str) -> None:
         self._name(*argument.split(" ", 1))
@@ -215,58 +196,54 @@ class Machine:
         self._name(module, name)
 
     def _name(self, module: str, name: str) -> None:
-        self.names.add((module, name))
-        known = GLOBALS.get((module, name))
-        self.push(Unknown(f"{module}.{name}") if known is None else known)
+        self.names.add(f"{module}.{name}")
+        self.push(Global(f"{module}.{name}"))
 
     def _extension(self, code: int) -> None:
         """Push an object that is named by its number in Python's extension registry."""
-        found = Unknown(f"copyreg extension {code}")
-        self.foreign[found.name] += 1
-        self.push(found)
+        self.opaque[f"copyreg extension {code}"] += 1
+        self.push(Global(f"copyreg extension {code}"))
 
     def _instance(self, argument: str) -> None:
         """Interpret a call of protocol 0: the name of the class, and arguments down to a mark."""
         arguments = tuple(self._pop_mark())
         self._name(*argument.split(" ", 1))
-        self._call_unknown(self._stack.pop(), arguments)
+        self._call(self._stack.pop(), arguments)
 
     def _object(self, _: None) -> None:
         """Interpret a call of protocol 1: the class and arguments down to a mark."""
         function, *arguments = self._pop_mark() or [None]
-        self._call_unknown(function, tuple(arguments))
+        self._call(function, tuple(arguments))
 
     def _new_object(self, _: None) -> None:
         """Interpret a call with named arguments."""
         self._stack.pop()
-        arguments, function = self._stack.pop(), self._stack.pop()
-        self._call_unknown(function, arguments)
+        self._reduce(None)
 
     def _reduce(self, _: None) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
-        if type(function) is not Constructor:
-            self._call_unknown(function, arguments)
-            return
-        if type(arguments) is not tuple:
-            raise Damaged("its pickle calls a function without a tuple of arguments")
-        made = function.make(arguments)
-        # Results are counted, since arguments can be reused: a short pickle could otherwise copy them without end.
-        self._count(len(made.shape) if type(made) is Stored else len(made) if type(made) in (tuple, Entries, Members) else 1)
-        if type(made) is Foreign:
-            if not any(made is each for each in arguments[:1]):  # a parameter is described by its own tensor
-                self.foreign[made.name] += 1
-        elif len(arguments) > 1 and type(arguments[1]) is Unknown:  # the class of a tensor that can be read
-            self.foreign[arguments[1].name] += 1
-        self.push(made)
+        self._call(function, arguments)
 
-    def _call_unknown(self, function: Any, arguments: Any) -> None:
-        if not isinstance(function, Unknown | Foreign | Constructor | TensorType):
+    def _call(self, function: Any, arguments: Any) -> None:
+        """Push the description of a call."""
+        if type(function) not in (Global, Opaque):
             raise Damaged("its pickle calls something that is not callable")
         if type(arguments) is not tuple:
             raise Damaged("its pickle calls a function without a tuple of arguments")
-        made = made_by(function, arguments)
-        self._count(1)
-        self.foreign[made.name] += 1
+        maker = MAKERS.get(function.name) if type(function) is Global else None
+        try:
+            made = made_by(function, arguments) if maker is None else maker(*arguments)
+        except TypeError:  # a maker with other arguments than it takes
+            raise Damaged(f"its pickle calls {quoted(function.name)} with other arguments than torch does") from None
+        # Results are counted, since arguments can be reused: a short pickle could otherwise copy them without end.
+        self._count(len(made.shape) if type(made) is Stored else len(made) if isinstance(made, tuple | list) else 1)
+        if type(made) is Opaque:
+            if not any(made is each for each in arguments[:1]):  # a parameter is described by its own tensor
+                self.opaque[made.name] += 1
+        elif (
+            len(arguments) > 1 and type(arguments[1]) is Global and arguments[1].name not in KNOWN
+        ):  # the class of a tensor that can be read
+            self.opaque[arguments[1].name] += 1
         self.push(made)
 
     def _count(self, values: int) -> None:
@@ -277,11 +254,10 @@ class Machine:
     def _build(self, _: None) -> None:
         state = self._stack.pop()
         target = self._stack[-1]
-        if type(target) is Foreign:
+        if type(target) is Opaque:
             target.state = state
-            return
         # Attributes of a mapping, such as the versions of modules in a state dict, are discarded.
-        if type(target) is not Entries and target is not OPAQUE:
+        elif type(target) is not Pairs and target is not None:
             raise Damaged("its pickle sets attributes of something that has none")
 
     def _persistent_text(self, _: str) -> None:
@@ -289,50 +265,31 @@ class Machine:
 
     def _persistent(self, _: None) -> None:
         identity = self._stack.pop()
-        if type(identity) is tuple and identity and type(identity[0]) is str and identity[0] == "module":
-            self.push(_module(identity))
+        if type(identity) is tuple and len(identity) == 4 and identity[0] == "module" and type(identity[1]) is Global:
+            self.push(identity[1])  # a class of modules, which old files name together with its source code
             return
         storage = _storage(identity)
         if storage.key not in self.storages:
             self._opcodes = min(self._opcodes + _PER_STORAGE, self._most)
-        known = self.storages.setdefault(storage.key, storage)
-        if known.whole * known.dtype.itemsize != storage.whole * storage.dtype.itemsize:
+        if self.storages.setdefault(storage.key, storage).nbytes != storage.nbytes:
             raise Damaged(f"the storage {quoted(storage.key)} has two lengths")
         self.push(storage)
 
 
-def _pairs(items: list[Any]) -> list[Any]:
+def _pairs(items: list[Any]) -> Pairs:
     if len(items) % 2:
         raise Damaged("its pickle has a key without a value")
-    return items
-
-
-def _module(identity: tuple[Any, ...]) -> Unknown:
-    """Return a module class, which old files name together with its source code."""
-    if len(identity) != 4 or type(identity[1]) is not Unknown:
-        raise Damaged("its pickle names a class of modules in an unknown way")
-    return identity[1]
+    return Pairs(zip(items[::2], items[1::2], strict=True))
 
 
 def _storage(identity: Any) -> Storage:
-    """Parse a storage's persistent id: "storage", its class, key, device, length, and in old files also a view of it."""
-    if type(identity) is not tuple or not identity or type(identity[0]) is not str:
+    """Parse a storage's persistent id: "storage", its class, key, device, length, and in old files None in place of a view."""
+    if type(identity) is not tuple or len(identity) not in (5, 6) or identity[0] != "storage" or identity[5:] not in ((), (None,)):
         raise Damaged("its pickle names a storage in an unknown way")
-    if identity[0] != "storage" or len(identity) not in (5, 6):
-        raise Damaged(f"its pickle names {quoted(identity[0])} where a storage should be")
     kind, key, _, numel = identity[1:5]
-    if type(kind) is not StorageType or type(key) is not str or not _is_count(numel):
+    if type(kind) is not Global or kind.name not in STORAGES or type(key) is not str or type(numel) is not int or not 0 <= numel < 1 << 62:
         raise Damaged("its pickle describes a storage by something other than type, key and length")
-    view = identity[5] if len(identity) == 6 else None
-    if view is None:
-        return Storage(key, kind.dtype, 0, numel, numel)
-    if type(view) is not tuple or len(view) != 3 or not _is_count(view[1]) or not _is_count(view[2]) or view[1] + view[2] > numel:
-        raise Damaged("its pickle describes a view that is not within its storage")
-    return Storage(key, kind.dtype, view[1], view[2], numel)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 62
+    return Storage(key, STORAGES[kind.name], numel)
 
 
 # The effect of each opcode, by its name in `pickletools`. torch.save writes no others, such as those for out-of-band buffers.
@@ -344,16 +301,17 @@ _STEPS: dict[str, Callable[[Machine, Any], object]] = {
     "NONE": Machine.push, "NEWTRUE": lambda m, _: m.push(True), "NEWFALSE": lambda m, _: m.push(False),
     **dict.fromkeys(("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4"), Machine.push),
     **dict.fromkeys(("FLOAT", "BINFLOAT", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"), Machine.push),
-    "BYTEARRAY8": lambda m, _: m.push(OPAQUE),
+    "BYTEARRAY8": lambda m, _: m.push(Opaque("?")),
     **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "STRING"), Machine._text),
     **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), Machine._bytes_text),
     "EMPTY_TUPLE": lambda m, _: m.push(()), "TUPLE": lambda m, _: m.push(tuple(m._pop_mark())),
     "TUPLE1": lambda m, _: m._tuple(1), "TUPLE2": lambda m, _: m._tuple(2), "TUPLE3": lambda m, _: m._tuple(3),
     "EMPTY_LIST": lambda m, _: m.push([]), "LIST": lambda m, _: m.push(m._pop_mark()),
     "APPEND": lambda m, _: m._extend([m._stack.pop()]), "APPENDS": lambda m, _: m._extend(m._pop_mark()),
-    "EMPTY_DICT": lambda m, _: m.push(Entries()), "DICT": lambda m, _: m.push(Entries(_pairs(m._pop_mark()))),
+    "EMPTY_DICT": lambda m, _: m.push(Pairs()), "DICT": lambda m, _: m.push(_pairs(m._pop_mark())),
     "SETITEM": Machine._set_item, "SETITEMS": lambda m, _: m._set(m._pop_mark()),
-    "EMPTY_SET": lambda m, _: m.push(Members()), "ADDITEMS": Machine._add_items, "FROZENSET": lambda m, _: m.push(Members(m._pop_mark())),
+    "EMPTY_SET": lambda m, _: m.push([]), "ADDITEMS": lambda m, _: m._extend(m._pop_mark()),
+    "FROZENSET": lambda m, _: m.push(m._pop_mark()),
     "GLOBAL": Machine._global, "STACK_GLOBAL": Machine._stack_global, "INST": Machine._instance,
     "OBJ": Machine._object, "NEWOBJ": Machine._reduce, "NEWOBJ_EX": Machine._new_object,
     **dict.fromkeys(("EXT1", "EXT2", "EXT4"), Machine._extension), "REDUCE": Machine._reduce, "BUILD": Machine._build,

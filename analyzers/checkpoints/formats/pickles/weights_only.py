@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from analyzers.checkpoints.formats.pickles.constructors import GLOBALS
-from analyzers.checkpoints.formats.pickles.objects import Entries
+from analyzers.checkpoints.formats.pickles.makers import KNOWN
+from analyzers.checkpoints.formats.pickles.objects import Pairs
 from analyzers.checkpoints.reference import quoted
 
 _OPCODES = frozenset({
@@ -21,16 +21,16 @@ _ALSO = re.compile(
 _NOT = re.compile(r"builtins\.frozenset|torch\._?tensor\._rebuild_from_type|torch\.jit\._pickle\.\w+|torch\.(sparse_coo|strided)")
 
 
-def why_refused(opcodes: Iterable[str], names: Iterable[tuple[str, str]]) -> str:
+def why_refused(opcodes: Iterable[str], names: Iterable[str]) -> str:
     """Explain what torch.load with weights_only refuses in a pickle of these opcodes and global names; empty if nothing.
 
     The explanation is a clause whose subject is the file.
     """
     if "FRAME" in opcodes or "MEMOIZE" in opcodes:
         return "its pickle is of protocol 4 or 5, whose opcodes torch.load refuses with weights_only"
-    for module, name in sorted(names):
-        full = f"{module.replace('__builtin__', 'builtins')}.{name}"
-        if _NOT.fullmatch(full) or ((module, name) not in GLOBALS and not _ALSO.fullmatch(full)):
+    for name in sorted(names):
+        full = name.replace("__builtin__", "builtins")
+        if _NOT.fullmatch(full) or (name not in KNOWN and not _ALSO.fullmatch(full)):
             return f"it holds {quoted(full, 100)}, which torch.load refuses with weights_only"
     other = min(set(opcodes) - _OPCODES, default=None)
     return f"its pickle has the opcode {other}, which torch.load refuses with weights_only" if other else ""
@@ -39,7 +39,7 @@ def why_refused(opcodes: Iterable[str], names: Iterable[tuple[str, str]]) -> str
 def as_state_dict(root: Any) -> Any:
     """Return the mapping that transformers makes of a list of (name, value) pairs; any other object is unchanged."""
     pairs = type(root) is list and bool(root) and all(type(pair) in (tuple, list) and len(pair) == 2 for pair in root)
-    return Entries(part for pair in root for part in pair) if pairs and all(type(pair[0]) is str for pair in root) else root
+    return Pairs((name, value) for name, value in root) if pairs and all(type(pair[0]) is str for pair in root) else root
 
 
 def why_no_state_dict(root: Any) -> str:
@@ -47,8 +47,8 @@ def why_no_state_dict(root: Any) -> str:
 
     Returns a clause, as `why_refused` does.
     """
-    if type(root) is not Entries:
+    if type(root) is not Pairs:
         return "it holds no mapping from names to tensors, which transformers expects"
-    if any(type(key) is not str for key in root[::2]):
+    if any(type(key) is not str for key, _ in root):
         return "some of its keys are not strings, and transformers expects names"
     return ""

@@ -32,6 +32,7 @@ class Analyzer:
     title: str
     short: str
     home: bool = False
+    components: str = ""
     runs_model: bool = False
     shown_by: str = ""
 
@@ -66,7 +67,7 @@ class Analyzer:
 
     def component(self, name: str) -> Any:
         """Import a module of what the product shows of it: "layout" or "plots"."""
-        return import_module(f"components.analyses.{self.name}.{name}")
+        return import_module(f"{self.components or f'components.analyses.{self.name}'}.{name}")
 
 
 ANALYZERS = {

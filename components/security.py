@@ -105,7 +105,7 @@ async def _checked(scope: Scope, receive: Receive) -> tuple[Scope, bytes | None]
     length = headers.get("content-length", "")
     if "transfer-encoding" in headers or not length.isdecimal() or int(length) > limits.REQUEST_BYTES:
         raise Refused(413, _TOO_LONG)
-    return passed, _bounded(path, await _read(receive))
+    return passed, bounded(path, await _read(receive))
 
 
 def _query(query: bytes, path: str) -> bytes:
@@ -121,7 +121,7 @@ def _query(query: bytes, path: str) -> bytes:
     return b"" if any(name == "deep_link" for name, _ in pairs) else query
 
 
-def _bounded(path: str, body: bytes) -> bytes:
+def bounded(path: str, body: bytes) -> bytes:
     """Return a body of bounded depth, whose identifiers are short. Raises Refused."""
     if not path.startswith(_API) or not body:
         return body

@@ -9,17 +9,14 @@ import pytest
 
 from analyzers import ANALYZERS
 from analyzers.core.columns import Column, Table
-from analyzers.core.formatting import count
 from analyzers.core.records import Interval
 from analyzers.core.report import Report
 from analyzers.core.rows import tables
 from analyzers.core.tables import write_csv
-from components.results.layout import Rows
-from components.results.tables import Sortable, listed
+from components.result.render import fragment
 from tests.components.conflict_reports import conflict_report
 from tests.components.exit_reports import exit_report
 from tests.toy import ENTRY, ToyReport, ToyRequest, analyze
-from tests.toy.result import RESULT
 
 
 def test_a_column_declared_in_one_place_is_on_the_page_in_a_terminal_in_files_and_in_documents(
@@ -28,8 +25,7 @@ def test_a_column_declared_in_one_place_is_on_the_page_in_a_terminal_in_files_an
     monkeypatch.setitem(ANALYZERS, "toy", ENTRY)
     (report,) = (item for item in analyze(ToyRequest(model="sample:tiny-bf16")) if isinstance(item, ToyReport))
     row = report.tensors[0]
-    (shown,) = (part for tab in RESULT.tabs for part in tab.parts if isinstance(part, Rows))
-    assert shown.table.value(report)["data"][0] == [row.name, row.elements] and shown.table.value(report)["headers"] == ["Name", "Elements"]
+    assert row.name in fragment(report) and ">Elements</button>" in fragment(report)
     assert any(line.endswith("Elements") for line in report.lines(full=True))
     assert "Elements" in report.to_html() and f"{row.elements:,}" in report.to_html()
     write_csv([report], tmp_path)
@@ -69,22 +65,12 @@ def test_a_column_says_what_is_unknown_and_where_it_is_shown() -> None:
     assert table.frame([{"interval": interval, "more": interval}]).iloc[0]["low"] == 0.25
     assert table.frame([{"interval": interval, "more": interval}]).iloc[0]["more"] == interval.model_dump()
     assert table.frame([]).empty and list(table.frame([])) == ["name", "low", "secret", "more"] and table.lines([]) == []
-    value = Sortable(table, "rates").value(rows)
-    assert value["headers"] == ["Name", "95% interval", "Long"]
-    name, low, long = value["data"][0]
-    assert (name, low, len(long)) == ("<U+001B>[31m", None, 160)
+    assert [column.title for column in table.shown(rows, "page")] == ["Name", "95% interval", "Long"]
 
 
 def test_a_key_may_have_a_point() -> None:
     row = {"0.15": 1, "interval": {"low": 2}}
     assert (Column("0.15", "Loss").value_of(row), Column("low", value="interval.low").value_of(row)) == (1, 2)
-
-
-def test_a_table_of_numbers_keeps_its_columns_on_a_phone_and_one_of_words_has_cards() -> None:
-    numbers, words = Column("layer", "Layer", count), Column("name", "Name")
-    for columns_of, stacked in (((numbers, words), False), ((words, replace(words, title="Where"), replace(words, title="Why")), True)):
-        page = listed(Table("", lambda report: [{"layer": 0, "name": "a"}], columns_of), None)
-        assert ("m-stacked" in page, "data-title" in page) == (stacked, stacked)
 
 
 def test_no_two_columns_of_a_table_have_the_same_title() -> None:

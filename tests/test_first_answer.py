@@ -4,7 +4,6 @@ import fcntl
 import os
 import pty
 import resource
-import signal
 import struct
 import subprocess
 import sys
@@ -81,34 +80,3 @@ def test_a_command_compiles_what_it_needs_and_says_so(words: str, loops: int, tm
     assert COMPILING in shown[0] and COMPILING not in shown[1]
     assert first < loops * one
     assert second < first / 3
-
-
-_FIRST_RUN_OF_AN_APP = """
-import threading
-from analyzers.core.request import Progress
-from analyzers.checkpoints import Access
-from analyzers.dtype_detection.report import DtypeRequest
-from components.running import analysis_process
-from components.running.progress import Meter
-
-threading.Thread(target=analysis_process.start, daemon=True).start()
-analysis_process._started.wait()
-for item in analysis_process.run(DtypeRequest(model="sample:tiny-bf16"), None, Access()):
-    if isinstance(item, Progress):
-        print(Meter().show(item).replace("\\n", " "), flush=True)
-"""
-
-
-def test_the_page_says_so_too(tmp_path: Path) -> None:
-    """Whoever comes while the app compiles, before its first analysis, reads it in place of the progress of the run."""
-    environ = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", _FIRST_RUN_OF_AN_APP]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environ, start_new_session=True) as process:
-        assert process.stdout is not None
-        notes = []
-        for line in process.stdout:
-            notes.append(line)
-            if "Compiling once" in line or "eading" in line:
-                break
-        os.killpg(process.pid, signal.SIGKILL)  # and the fork server, which would compile for another minute
-    assert "Starting" in notes[0] and "Compiling once" in notes[-1]

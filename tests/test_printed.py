@@ -20,9 +20,9 @@ from analyzers.check import CheckReport, CheckRequest, analyze
 from analyzers.check.markdown import markdown
 from analyzers.checkpoints import Access
 from analyzers.core.terminal import fitted, joined, printable, printable_json
-from components.check.result import RESULT
-from components.results.downloads import file_of
-from components.results.share import share_summary
+from components.result.files import file_of
+from components.result.markdown import markdown as result_markdown
+from components.result.render import fragment
 from mantissa.commands import COMMANDS
 from tests.dtype_detection.checkpoints import normal, write
 
@@ -218,11 +218,18 @@ def test_the_page_shows_and_writes_no_name_that_forges_or_hides(sources: Sources
     """The result above its tabs, its summary and Markdown to copy, and its downloads."""
     for paths in sources.values():
         report = checked(paths["model"])
-        text = file_of(report, "json").content.decode()
+        text = file_of(report, "json", "").content.decode()
         assert CheckReport.model_validate_json(text) == report
-        archive = ZipFile(BytesIO(file_of(report, "zip").content))
+        archive = ZipFile(BytesIO(file_of(report, "zip", "").content))
         written = [text, *(archive.read(name).decode() for name in archive.namelist())]
-        texts = [RESULT.headline(report, True), share_summary(report), report.summary, report.text(), joined(markdown(report)), *written]
+        texts = [
+            fragment(report),
+            result_markdown(report, "https://here/"),
+            report.summary,
+            report.text(),
+            joined(markdown(report)),
+            *written,
+        ]
         assert not any(odd(text) or list(commands(text)) for text in texts)
 
 

@@ -8,24 +8,23 @@ import pytest
 from analyzers import ANALYZERS
 from analyzers.core.command_line import Parser, request_of
 from analyzers.core.errors import InvalidRequest
-from components.forms.form import command, permalink
+from components.fields import filled, request_of
+from components.result.links import command, query
 from tests.toy import ENTRY, ToyRequest
 from tests.toy.command import add_options
-from tests.toy.form import filled, request
 
 ROOT = Path(__file__).parents[1]
 _SHARED = (
     *("app.py", "analyzers/__main__.py", "analyzers/core/command_line.py"),
-    *(f"components/{name}" for name in ("api", "forms", "appearance", "results", "running", "server", "site", "text")),
+    *(f"components/{name}" for name in ("result", "plots", "text")),
+    *(f"components/{name}.py" for name in ("api", "fields", "launch", "page", "routes", "run", "security", "worker", "zero_gpu")),
 )
 
 
 def _named(source: str) -> set[str]:
     """The analyzers that a module names: as text, or by importing their packages."""
     words = {name for name in ANALYZERS if name not in ("exit", "precision")}  # which are words of other meanings, too
-    packages = {
-        package: each.name for each in ANALYZERS.values() for package in (each.package, each.components or f"components.{each.name}")
-    }
+    packages = {package: each.name for each in ANALYZERS.values() for package in (each.package, f"components.analyses.{each.name}")}
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and node.value in words:
@@ -40,15 +39,15 @@ def _named(source: str) -> set[str]:
 def test_nothing_but_the_registry_names_an_analyzer() -> None:
     files = [path for name in _SHARED for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))]
     naming = {str(path.relative_to(ROOT)): found for path in files if (found := _named(path.read_text(encoding="utf-8")))}
-    # The facts of passports that lists are filtered by, the reports of scans, the badges, and the page of families.
+    # The badges, and the research questions that share an entry of the navigation.
     assert naming == {
-        "components/api/library_endpoints.py": {"dtype"},
-        "components/site/embed.py": {"dtype", "check"},
-        "components/site/scan_import.py": {"dtype"},
-        "components/site/badges.py": {"check", "dtype", "precision"},
-        "components/server/routes.py": {"check"},
+        "components/result/badge.py": {"check", "dtype", "precision"},
+        "components/result/render.py": {"dtype"},
+        "components/page.py": {"conflict"},
+        "components/routes.py": {"check"},
     }
-    assert _named("from components.conflict import form") == {"conflict"} and _named("import analyzers.exit_feedback.report") == {"exit"}
+    assert _named("from components.analyses.conflict import layout") == {"conflict"}
+    assert _named("import analyzers.exit_feedback.report") == {"exit"}
 
 
 def test_one_field_of_a_request_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +58,7 @@ def test_one_field_of_a_request_is_an_option_everywhere(monkeypatch: pytest.Monk
     assert "--least N" in parser.format_help() and "at least this many elements (default 0)" in " ".join(parser.format_help().split())
     asked = request_of(ToyRequest, parser.parse_args(["org/name", "--least", "5"]))
     assert asked == ToyRequest(model="org/name", least=5)
-    assert permalink(asked) == "?model=org%2Fname&mode=quick&least=5" and command(asked) == "mantissa toy org/name --least=5"
-    assert request(filled([("model", "org/name"), ("least", "5")])) == asked
+    assert query(asked) == "?model=org%2Fname&least=5" and command(asked) == "mantissa toy org/name --least=5"
+    assert request_of(ToyRequest, filled(ToyRequest, [("model", "org/name"), ("least", "5")])[0]) == asked
     with pytest.raises(InvalidRequest, match=r"^Least must be at least 0, not -1"):
-        request({"model": "org/name", "least": "-1"})
+        request_of(ToyRequest, {"model": "org/name", "least": "-1"})

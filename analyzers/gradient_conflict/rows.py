@@ -69,9 +69,7 @@ class Rates(Record):
     interval: _Ends
     undecided: Annotated[
         Undecided,
-        Shown(
-            "Range by rounding", "between", "The rate if all numerically undecided pairs counted as no conflict, or all as conflict.", 150
-        ),
+        Shown("Range by rounding", "between", "The rate if all numerically undecided pairs counted as no conflict, or all as conflict."),
     ]
     conflict_rate_historic: Annotated[
         float | None,

@@ -18,7 +18,7 @@ from tests.cases import few
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
 from tests.check.unloadable import WRONG_INDEXES
 from tests.dtype_detection.checkpoints import normal, write
-from tests.library.test_operator_messages import wait_until
+from tests.waiting import wait_until
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 5,

@@ -11,7 +11,6 @@ import pytest
 from analyzers.language_models.samples import sample_folder
 from tests.hub import LocalHub
 from tests.hub.server import client_environ
-from tests.library.test_publishing import published
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -39,6 +38,5 @@ def test_the_commands_fill_a_dataset(hub: LocalHub, tmp_path: Path) -> None:
         script = "\n".join(["set -e", *here])
         ran = subprocess.run(["bash", "-c", script], cwd=clean, env=environment, capture_output=True, text=True, timeout=280)
         assert ran.returncode == 0, ran.stderr[-3000:]
-        assert len(published(hub, "results", "you/mantissa-library")) == 2
     assert "0 imported, 2 known" in ran.stdout
     assert {"app.py", "README.md", "requirements.txt"} <= {each.name for each in (clean / "space").iterdir()}

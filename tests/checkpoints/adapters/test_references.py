@@ -1,7 +1,6 @@
 """BASE+ADAPTER as a reference: how it is split, resolved, written into links and keys, and read back from them."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -18,8 +17,9 @@ from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity import analyze as sparsity
-from components.forms import form
-from components.site import stored_results
+from components import store
+from components.fields import filled
+from components.result import links
 from tests.hub import LocalHub
 
 _NAME = "model.layers.0.self_attn.q_proj"
@@ -147,12 +147,11 @@ def test_links_and_keys(hub: LocalHub) -> None:
     _hub_models(hub)
     report = _report(dtype(DtypeRequest(model="org/base+org/ad")))
     assert report.checkpoint.ref == report.request.model == "org/base+org/ad"
-    link = form.permalink(form.as_read(report))
+    link = links.query(links.as_read(report))
     assert "+" not in link, "an unescaped plus is a space"
     assert dict(parse_qsl(link[1:]))["model"] == with_commits(report.checkpoint.ref, report.checkpoint.commit)
-    typed = form.queried(parse_qsl("model=org/base+0.5*org/ad"), DtypeRequest)
+    typed, _ = filled(DtypeRequest, parse_qsl("model=org/base+0.5*org/ad"))
     assert typed["model"] == "org/base+0.5*org/ad"
-    known: Callable[..., dict[str, str]] = stored_results._known
     request = DtypeRequest(model="org/base+org/ad")
-    assert stored_results._key(request, [known(request, ask=True)["org/base+org/ad"]]) == stored_results.key_of(report)
-    assert stored_results.names_commits(form.as_read(report))
+    assert store.resolve(request).key == store.key_of(report)
+    assert store.names_commits(links.as_read(report))

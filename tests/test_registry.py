@@ -8,7 +8,7 @@ import pytest
 from analyzers import ANALYZERS
 from analyzers.core.command_line import Parser, request_of
 from analyzers.core.errors import InvalidRequest
-from components.fields import filled, request_of
+from components import fields
 from components.result.links import command, query
 from tests.toy import ENTRY, ToyRequest
 from tests.toy.command import add_options
@@ -59,6 +59,6 @@ def test_one_field_of_a_request_is_an_option_everywhere(monkeypatch: pytest.Monk
     asked = request_of(ToyRequest, parser.parse_args(["org/name", "--least", "5"]))
     assert asked == ToyRequest(model="org/name", least=5)
     assert query(asked) == "?model=org%2Fname&least=5" and command(asked) == "mantissa toy org/name --least=5"
-    assert request_of(ToyRequest, filled(ToyRequest, [("model", "org/name"), ("least", "5")])[0]) == asked
+    assert fields.request_of(ToyRequest, fields.filled(ToyRequest, [("model", "org/name"), ("least", "5")])[0]) == asked
     with pytest.raises(InvalidRequest, match=r"^Least must be at least 0, not -1"):
-        request_of(ToyRequest, {"model": "org/name", "least": "-1"})
+        fields.request_of(ToyRequest, {"model": "org/name", "least": "-1"})

@@ -140,7 +140,7 @@ def test_the_sample_with_overflowed_values() -> None:
     assert row.outliers.distance is not None and row.outliers.distance < 0.2 and report.answer.code == "damaged"
     assert report.difference is None or not report.difference.low_rank
     assert report.fit is not None and report.fit.exact_share == pytest.approx(row.equal_share) and report.fit.exact_weights == (1.0,)
-    back = asked("sample:tiny-bf16", "sample:tiny-overflow")
+    asked("sample:tiny-bf16", "sample:tiny-overflow")
 
 
 def test_a_combination_is_proven_only_beyond_what_one_candidate_explains(folder: Folder) -> None:

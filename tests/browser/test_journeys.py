@@ -1,0 +1,163 @@
+"""One journey per page, as a visitor takes it."""
+
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Page, expect
+
+from analyzers import with_pages
+from tests.browser.conftest import OpenPage
+
+_PAGES = [analyzer.address for analyzer in with_pages()]
+# What shifts on a page after it was painted, and is not an answer to the visitor within half a second.
+_SHIFTS = (
+    "() => new Promise((done) => { let sum = 0; new PerformanceObserver((list) => { for (const each of list.getEntries()) "
+    "if (!each.hadRecentInput) sum += each.value }).observe({ type: 'layout-shift', buffered: true }); setTimeout(() => done(sum), 300) })"
+)
+
+
+def serious(page: Page) -> list[Any]:
+    """The serious and critical violations of WCAG that axe-core finds."""
+    found = Axe().run(page).response["violations"]
+    return [(each["id"], [node["target"] for node in each["nodes"]][:5]) for each in found if each["impact"] in ("serious", "critical")]
+
+
+def ask(page: Page, model: str) -> None:
+    """Type a model, and press Enter."""
+    field = page.locator(".reference input")
+    field.fill(model)
+    field.press("Enter")
+
+
+@pytest.mark.parametrize("address", _PAGES, ids=lambda address: address or "dtype")
+def test_a_page_opens_with_its_finished_example(open_page: OpenPage, app: str, address: str) -> None:
+    page = open_page(f"{app}/{address}")
+    result = page.locator("#result .result")
+    expect(result).to_be_visible()
+    expect(page.locator("#result .figure[data-drawn]").first if result.locator(".figure").count() else result).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert serious(page) == []
+    phone = open_page(f"{app}/{address}?__theme=dark", width=390, dark=True)
+    expect(phone.locator("#result .headline")).to_be_visible()
+    assert phone.locator("#result .headline").bounding_box()["y"] < 420  # type: ignore[index]
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    assert serious(phone) == []
+
+
+def test_a_model_is_inspected_shared_and_found_again(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    expect(page.locator("#result .result")).to_be_visible()
+    ask(page, "org/name")
+    expect(page.locator(".result h2")).to_have_text("org/name")
+    expect(page).to_have_url(re.compile(r"\?model=org%2Fname"))
+    drawn, figures = page.locator(".figure[data-drawn]"), page.locator(".figure")
+    expect(drawn.first).to_be_visible()
+    assert drawn.count() < figures.count(), "a figure in a closed tab is not drawn"
+    for label in page.locator(".tabs > label").all():
+        label.click()
+        section = page.locator(f"#{label.get_attribute('for')} ~ section").first
+        assert section is not None
+    page.locator(".tabs > label", has_text="Layers and tensors").click()
+    table = page.locator(".table", has=page.locator("b", has_text="Tensors")).last
+    head = table.locator("th button", has_text="Largest").first
+    head.click()
+    expect(table.locator("th[aria-sort=ascending]")).to_have_count(1)
+    values = [float(text) for text in table.locator("tbody tr td:nth-child(8)").all_inner_texts() if re.match(r"[\d.e-]+$", text)]
+    assert values == sorted(values)
+    table.locator("input[type=search]").fill("embed")
+    expect(table.locator("tbody tr:visible")).to_have_count(1)
+    page.locator("button.share").click()
+    link = page.locator("[data-url]").input_value()
+    assert re.fullmatch(rf"{app}/result/[0-9a-f]{{64}}", link)
+    page.keyboard.press("Escape")
+    stored = open_page(link, width=390)
+    expect(stored.locator(".result h2")).to_have_text("org/name")
+    expect(stored.locator(".figure[data-drawn]").first).to_be_visible()
+    assert serious(stored) == []
+    page.reload()
+    expect(page.locator(".result h2")).to_have_text("org/name")
+    expect(page.locator(".reference input")).to_have_value("org/name")
+
+
+def test_a_result_is_framed_by_another_page(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    ask(page, "sample:tiny-fp32")
+    expect(page.locator(".result h2")).to_have_text("sample:tiny-fp32")
+    page.locator("button.share").click()
+    frame = page.locator("[data-frame]").input_value()
+    assert frame.startswith("<iframe ")
+    other = open_page(app)
+    other.set_content(frame.replace("127.0.0.1", "localhost"))
+    expect(other.frame_locator("iframe").locator(".result h2")).to_have_text("sample:tiny-fp32")
+
+
+def test_stop_ends_a_run_and_nothing_replaces_what_it_says(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    ask(page, "org/large")
+    expect(page.locator("#result progress")).to_be_visible()
+    expect(page.locator("#result .status small")).to_contain_text(" s")
+    page.locator("#stop").click()
+    expect(page.locator("#result")).to_have_text("Stopped. No results were saved.")
+    expect(page.locator("#run")).to_be_visible()
+    page.wait_for_timeout(2_500)  # what arrives later would arrive now
+    expect(page.locator("#result")).to_have_text("Stopped. No results were saved.")
+    ask(page, "sample:tiny-fp32")
+    expect(page.locator(".result h2")).to_have_text("sample:tiny-fp32")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("<img src=x onerror=alert(1)>", "is not a model id"),
+        ("org/missing", "org/missing"),
+        ("", "Type or paste a model id"),
+    ],
+)
+def test_an_error_stands_in_the_place_of_the_result(open_page: OpenPage, app: str, typed: str, said: str) -> None:
+    page = open_page(app)
+    expect(page.locator("#result .result")).to_be_visible()
+    ask(page, typed)
+    expect(page.locator("#result .status.error")).to_contain_text(said)
+    expect(page.locator("#run")).to_be_visible()
+    assert page.locator("#result img").count() == 0
+
+
+def test_models_are_compared(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/compare")
+    page.locator(".reference textarea").fill("sample:tiny-bf16\nsample:tiny-step-1")
+    page.locator("#run").click()
+    expect(page.locator(".result h2")).to_contain_text("sample:tiny-step-1")
+    assert page.locator(".tabs > label").count() <= 5
+
+
+def test_suggestions_stand_below_the_field(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    page.locator(".reference input").press_sequentially("tiny-ov")
+    expect(page.locator("datalist#models option[value='sample:tiny-overflow']")).to_have_count(1)
+
+
+def test_nothing_moves_when_a_result_arrives(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/check")
+    expect(page.locator("#result .result")).to_be_visible()
+    ask(page, "sample:tiny-tuned")
+    expect(page.locator(".result h2")).to_have_text("sample:tiny-tuned")
+    assert page.evaluate(_SHIFTS) < 0.1
+
+
+def test_the_library_is_searched(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/library")
+    expect(page.locator("#models")).to_contain_text("bigscience/bloom")
+    page.locator("#search textarea, #search input").fill("pythia 1b")
+    expect(page.locator("#models")).to_contain_text("pythia-1b")
+    expect(page.locator("#models")).not_to_contain_text("bloom")
+
+
+def test_the_methods_and_unknown_addresses_are_pages(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/methods/dtype#safe-in-fp16")
+    expect(page.locator("#safe-in-fp16")).to_be_in_viewport()
+    assert serious(page) == []
+    missing = open_page(f"{app}/result/{'0' * 64}", expected="404")
+    expect(missing.locator("h1")).to_have_text("No such result")
+    expect(open_page(f"{app}/nowhere/at/all", expected="404").locator("h1")).to_have_text("Page not found")

@@ -1,0 +1,92 @@
+"""Forms, addresses and commands of the fields of a request: each leads back to the same request."""
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers import ANALYZERS
+from analyzers.__main__ import build_parser
+from analyzers.core.errors import MantissaError
+from analyzers.core.options import choices, is_list, offered, option_of
+from components.fields import filled, request_of
+from components.result.links import command, query
+
+_MODELS = ("sample:tiny-bf16", "org/name@main", "org/base+org/adapter", "name")
+
+
+def _requests(name: str) -> st.SearchStrategy[Any]:
+    """Requests of an analyzer, with some options that are not at their default."""
+    kind = ANALYZERS[name].request_model()
+    fields: dict[str, st.SearchStrategy[Any]] = {}
+    for field in offered(kind, "site"):
+        info, values = kind.model_fields[field], choices(kind, field)
+        if info.is_required() or option_of(kind, field).one:
+            one = st.sampled_from(_MODELS)
+            fields[field] = st.lists(one, min_size=2, max_size=3, unique=True).map(tuple) if is_list(kind, field) else one
+        elif isinstance(info.default, bool):
+            fields[field] = st.booleans()
+        elif values and not is_list(kind, field):
+            fields[field] = st.sampled_from(values)
+        elif field in ("include", "exclude"):
+            fields[field] = st.sampled_from((None, "mlp", "a,b", "--x=1 &?#"))
+        elif field == "seed":
+            fields[field] = st.integers(0, 2**40)
+
+    def made(given: dict[str, Any]) -> Any:
+        try:
+            return kind(**given)
+        except ValueError:  # options that exclude each other
+            return None
+
+    return st.fixed_dictionaries(fields).map(made).filter(lambda request: request is not None)
+
+
+@pytest.mark.parametrize("name", ANALYZERS)
+@given(data=st.data())
+def test_an_address_leads_back_to_its_request(name: str, data: Any) -> None:
+    request = data.draw(_requests(name))
+    typed, said = filled(type(request), parse_qsl(query(request)[1:], keep_blank_values=True))
+    assert said == "" and request_of(type(request), typed) == request
+
+
+@pytest.mark.parametrize("name", ANALYZERS)
+@given(data=st.data())
+def test_a_command_is_one_that_the_command_line_takes(name: str, data: Any) -> None:
+    import shlex
+
+    words = shlex.split(command(data.draw(_requests(name))))
+    assert words[:2] == ["mantissa", name]
+    build_parser([name]).parse_args(words[1:])
+
+
+@pytest.mark.parametrize("name", ANALYZERS)
+@given(
+    pairs=st.lists(
+        st.tuples(st.one_of(st.text(max_size=12), st.sampled_from(("model", "mode", "seed", "variants", "pairs"))), st.text(max_size=40))
+    )
+)
+def test_a_hostile_address_fills_in_or_is_refused_in_a_sentence(name: str, pairs: list[tuple[str, str]]) -> None:
+    kind = ANALYZERS[name].request_model()
+    typed, _ = filled(kind, pairs)
+    try:
+        request_of(kind, typed)
+    except MantissaError as error:
+        assert 0 < len(str(error)) < 1_000
+
+
+def test_what_is_wrong_is_said() -> None:
+    kind = ANALYZERS["dtype"].request_model()
+    assert filled(kind, [("model", "a/b"), ("budgt", "1")])[1] == "Unknown in the address: budgt (did you mean budget?)."
+    assert "must be one of quick, exact" in filled(kind, [("mode", "fast")])[1]
+    assert filled(ANALYZERS["conflict"].request_model(), [("pairs", "")])[1].endswith("too long for a link: paste it again.")
+    assert filled(kind, [("model", "org/name"), ("revision", "v1")])[0] == {"model": "org/name@v1"}
+    for typed, said in (
+        ({}, "Type or paste"),
+        ({"model": "a/b c/d"}, "One model at a time"),
+        ({"model": "a/b", "seed": "x"}, "whole number"),
+    ):
+        with pytest.raises(MantissaError, match=said):
+            request_of(kind, typed)

@@ -1,0 +1,153 @@
+"""A run: in a process of its own, in turn, ended when it is closed, stored where everything is public."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import psutil
+import pytest
+
+from analyzers.checkpoints import Access
+from analyzers.core import limits
+from analyzers.core.errors import InvalidReference, LimitExceeded
+from analyzers.core.request import Progress
+from analyzers.dtype_detection.report import DtypeRequest
+from analyzers.language_models.samples import sample_folder
+from components import store
+from components.library import Library
+from components.run import Finished, Turns, Visitor, run
+from tests.hub import Fault, LocalHub
+from tests.hub.architectures import llama
+
+_SAMPLE = DtypeRequest(model="sample:tiny-fp32")
+
+
+async def finished(request: Any, visitor: Visitor | None = None, again: bool = False) -> Finished:
+    """The result of a run."""
+    *_, last = [item async for item in run(request, visitor or Visitor("a"), again)]
+    assert isinstance(last, Finished)
+    return last
+
+
+def test_a_result_is_stored_and_found_again(library: Library) -> None:
+    first = asyncio.run(finished(_SAMPLE))
+    assert first.address == f"result/{first.report.id}" and first.made == ""
+    again = asyncio.run(finished(_SAMPLE))
+    assert again.report.id == first.report.id and again.made
+    assert asyncio.run(finished(_SAMPLE, again=True)).made == ""
+    assert store.stored(first.report.id) is not None
+
+
+def test_what_is_private_is_kept_for_an_hour_and_not_stored(hub: LocalHub, library: Library) -> None:
+    token = "hf_" + "private" * 5
+    hub.user(token, "me")
+    hub.add("me/private", {path.name: path for path in sample_folder("tiny-fp32").iterdir()}, private=True)
+    found = asyncio.run(finished(DtypeRequest(model="me/private"), Visitor("a", Access(token=token))))
+    assert found.address.startswith("open/") and store.stored(found.report.id) is None
+    kept = store.opened(found.address.removeprefix("open/"))
+    assert kept is not None and kept.id == found.report.id and store.opened("x" * 43) is None
+
+
+def test_an_error_keeps_its_sentence() -> None:
+    with pytest.raises(InvalidReference, match="is not a built-in sample|no built-in sample"):
+        asyncio.run(finished(DtypeRequest(model="sample:nothing")))
+
+
+@pytest.fixture
+def slow(hub: LocalHub) -> Iterator[DtypeRequest]:
+    """A request that takes minutes."""
+    hub.add("org/large", llama(lineage="bf16"))
+    hub.fault(Fault("^/org/large/resolve/.*safetensors$", times=None, ranged=True, rate=200_000))
+    yield DtypeRequest(model="org/large")
+
+
+def workers() -> list[psutil.Process]:
+    """The processes of analyses that are at work."""
+    return [
+        each
+        for each in psutil.Process().children(recursive=True)
+        if any("forkserver" in part for part in each.cmdline()) and each.nice() == 10
+    ]
+
+
+async def begun(items: AsyncIterator[Any]) -> None:
+    """Take items until the analysis itself tells its progress."""
+    async for item in items:
+        if isinstance(item, Progress) and item.unit == "bytes":
+            return
+
+
+def test_closing_a_run_kills_its_process(slow: DtypeRequest) -> None:
+    async def closed() -> None:
+        async with aclosing(run(slow, Visitor("a"))) as items:
+            await begun(items)
+            assert workers()
+
+    asyncio.run(closed())
+    assert not workers()
+
+
+def test_a_process_that_is_killed_is_a_sentence(slow: DtypeRequest) -> None:
+    async def killed() -> None:
+        async with aclosing(run(slow, Visitor("a"))) as items:
+            await begun(items)
+            os.kill(workers()[0].pid, signal.SIGKILL)
+            async for _ in items:
+                pass
+
+    with pytest.raises(LimitExceeded, match="memory"):
+        asyncio.run(killed())
+
+
+def test_a_run_ends_after_its_time(slow: DtypeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "JOB_SECONDS", 1)
+    with pytest.raises(LimitExceeded, match="Stopped after 1 s, the limit"):
+        asyncio.run(finished(slow))
+    assert not workers()
+
+
+def test_one_visitor_does_not_hold_up_another() -> None:
+    turns, order = Turns(total=2, each=1), list[str]()
+
+    async def one(visitor: str, name: str) -> None:
+        async with aclosing(turns.turn(visitor)) as turn:
+            async for progress in turn:
+                if progress.unit != "turns":
+                    break
+            order.append(name)
+            await asyncio.sleep(0.05)
+
+    async def several() -> None:
+        runs = [asyncio.ensure_future(one("a", f"a{number}")) for number in range(4)]
+        await asyncio.sleep(0.01)
+        await asyncio.gather(*runs, one("b", "b"))
+
+    asyncio.run(several())
+    assert order.index("b") <= 1 and sorted(order) == ["a0", "a1", "a2", "a3", "b"]
+
+
+def test_the_fifth_that_waits_is_refused_and_one_that_leaves_frees_its_place() -> None:
+    turns = Turns(total=1, each=1)
+
+    async def waits(started: asyncio.Event) -> None:
+        async with aclosing(turns.turn("a")) as turn:
+            async for progress in turn:
+                started.set()
+                if progress.unit != "turns":
+                    await asyncio.sleep(60)
+
+    async def crowd() -> None:
+        runs = [asyncio.ensure_future(waits(asyncio.Event())) for _ in range(5)]  # one runs, four wait
+        await asyncio.sleep(1)
+        with pytest.raises(LimitExceeded, match="waiting already"):
+            await anext(turns.turn("a"))
+        for each in runs:
+            each.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
+        async with aclosing(turns.turn("a")) as turn:
+            assert (await anext(turn)).unit == ""
+
+    asyncio.run(crowd())

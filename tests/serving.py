@@ -1,0 +1,72 @@
+"""Starts the app in a process of its own, for tests that talk to it as its users do."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import pytest
+from gradio_client import Client
+
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[1]
+NOWHERE = "http://127.0.0.1:9"
+
+
+@contextmanager
+def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: str) -> Iterator[str]:
+    """Start an app that stores its files and its log in ``folder`` and reads from ``hub``; yields its address. more: further variables of
+    its environment; program: the arguments of Python.
+
+    At the end, checks that the log has neither a traceback nor a token, and that Gradio stores no file that it could serve.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    variables = {
+        "PORT": str(port),
+        "HF_ENDPOINT": hub,
+        "HF_HOME": str(folder / "hf"),
+        "GRADIO_TEMP_DIR": str(folder / "gradio"),
+        "MANTISSA_DATA": str(folder / "data"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    inherited = {name: value for name, value in os.environ.items() if not re.match(r"HF_|GRADIO_|MANTISSA_|SPACE|PORT$", name)}
+    environment = inherited | variables | more
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([sys.executable, *program], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(1800):
+            assert process.poll() is None, f"the app ended:\n{log.read_text()}"
+            try:
+                urllib.request.urlopen(f"{url}/version", timeout=5).close()
+                break
+            except (URLError, OSError):
+                time.sleep(0.1)
+        else:
+            pytest.fail(f"the app did not start:\n{log.read_text()}")
+        yield url
+        assert not re.search(r"Traceback|hf_[A-Za-z0-9]{20}", log.read_text())
+        assert not [path for path in (folder / "gradio").rglob("*") if path.is_file()]
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def program(url: str, **options: Any) -> Client:
+    """Connect Gradio's client to the app at ``url``, with the timeout of the browser. options: of the client."""
+    return Client(url, verbose=False, httpx_kwargs={"timeout": 120}, **options)

@@ -33,7 +33,7 @@ TOOLS: Tools = {
 
 
 def _write_html(reports: Any, path: Any) -> None:
-    from components.result.files import write_html
+    from components.result.render import write_html
 
     write_html(reports, path)
 

@@ -28,9 +28,7 @@ _ADDING = (
 _KINDS, _FORMS = ("labels", "results", "models"), ("parquet", "csv", "jsonl")
 _LONGEST = 300  # Characters of a search.
 # Keeps what is searched in the address, which can be shared.
-_ADDRESS = (
-    "(text) => { history.replaceState(history.state, '', text ? '?q=' + encodeURIComponent(text) : location.pathname); return [text]; }"
-)
+_ADDRESS = "(text) => { history.replaceState(history.state, '', text ? '?q=' + encodeURIComponent(text) : location.pathname); }"
 _AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 _TITLES = ("Model", "Answer", "Trained in", "Could be saved", "Labels", "Results", "Updated")
 
@@ -69,7 +67,8 @@ def build(page: gr.Blocks) -> None:
         return {said: _status(_thanks(saved)), shown: _model(saved.item.model), table: _table(text), counted: _counts()} | emptied
 
     page.load(opened, None, [shown, table, counted, search, model], **_AT_ONCE)
-    search.input(_table, search, table, js=_ADDRESS, trigger_mode="always_last", **_AT_ONCE)
+    search.input(_table, search, table, trigger_mode="always_last", **_AT_ONCE)
+    search.input(None, search, None, js=_ADDRESS, **_AT_ONCE)
     add.click(added, [search, model, precision, evidence, quote], [said, shown, table, counted, precision, evidence, quote], **_AT_ONCE)
 
 

@@ -40,18 +40,6 @@ def test_a_page_opens_with_its_finished_example(open_page: OpenPage, app: str, a
     assert serious(phone) == []
 
 
-def test_a_result_is_framed_by_another_page(open_page: OpenPage, app: str) -> None:
-    page = open_page(app)
-    ask(page, "sample:tiny-fp32")
-    expect(page.locator(".result h2")).to_have_text("sample:tiny-fp32")
-    page.locator("button.share").click()
-    frame = page.locator("[data-frame]").input_value()
-    assert frame.startswith("<iframe ")
-    other = page.context.new_page()
-    other.set_content(frame)
-    expect(other.frame_locator("iframe").locator(".result h2")).to_have_text("sample:tiny-fp32")
-
-
 def test_stop_ends_a_run_and_nothing_replaces_what_it_says(open_page: OpenPage, app: str) -> None:
     page = open_page(app)
     ask(page, "org/large")

@@ -289,11 +289,13 @@ class Library:
 
     def results(self, text: str = "", limit: int = 1000, model: str = "") -> list[ResultRow]:
         """Return the results whose models, analysis or answer have every word of ``text``, the newest first. model: only its own."""
-        return self._listed(ResultRow, "results", text, limit, model)
+        found: list[ResultRow] = self._listed(ResultRow, "results", text, limit, model)
+        return found
 
     def labels(self, text: str = "", limit: int = 1000) -> list[Label]:
         """Return the labels whose model, precision, contributor or evidence have every word of ``text``, the newest first."""
-        return self._listed(Label, "labels", text, limit, "")
+        found: list[Label] = self._listed(Label, "labels", text, limit, "")
+        return found
 
     def counts(self) -> Counts:
         """Return the numbers of items."""
@@ -338,7 +340,8 @@ class Library:
         for label in self._items(Label, f"SELECT item FROM labels WHERE {condition} ORDER BY created DESC", *values):  # noqa: S608
             if label.model.lower() in labels:
                 labels[label.model.lower()].append(label)
-        return [_model_row(*row, labels[row[0]]) for row in rows if row[-1] or labels[row[0]]]
+        kept: list[Any] = [(*row, labels[row[0]]) for row in rows if row[-1] or labels[row[0]]]
+        return [_model_row(*row) for row in kept]
 
     def _items(self, kind: Any, query: str, *values: Any) -> Any:
         return [kind.model_validate_json(text) for text in self._cache.read(query, *values)]

@@ -112,10 +112,12 @@ def whole(gram: FloatArray, thresholds: Thresholds) -> Whole:
     largest = np.diag(gram).max()
     scaled = torch.from_numpy(gram * (4.0**LARGEST / largest) if largest > 0 else gram)
     of_pairs = rates(PairSums.of(Pairs(packed(scaled[None]), len(gram)), thresholds))
+    low, high = noise_bounds(gram)
     return Whole(
         **of_pairs.model_dump(include=set(Whole.model_fields)),
         noise_scale=noise_scale(gram),
-        **dict(zip(("noise_scale_low", "noise_scale_high"), noise_bounds(gram), strict=True)),
+        noise_scale_low=low,
+        noise_scale_high=high,
         effective_samples=concentration(np.diag(gram))[1],
     )
 

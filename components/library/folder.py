@@ -67,11 +67,11 @@ class Folder:
                 raise LibraryUnavailable(
                     "Another process uses the library in this folder: end that app or import first, or set MANTISSA_DATA to another folder."
                 ) from None
-            name = path / "name"  # of this folder's own files of rows, which no other instance writes
-            if not name.exists():
-                with replacing(name) as file:
+            named = path / "name"  # of this folder's own files of rows, which no other instance writes
+            if not named.exists():
+                with replacing(named) as file:
                     file.write_text(secrets.token_hex(4))
-            self._name = name.read_text()
+            self._name = named.read_text()
 
     def close(self) -> None:
         """Let another process use the folder. Idempotent."""

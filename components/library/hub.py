@@ -48,10 +48,12 @@ class Dataset:
 
     def head(self) -> str:
         """Return the newest commit; the repository is created, public, if there is none."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
         with hub_errors(f"the dataset {self.name}"):
             try:
                 return str(self._api.dataset_info(self.name, expand=["sha"]).sha)
-            except self._errors().RepositoryNotFoundError:
+            except RepositoryNotFoundError:
                 if not self.may_write:
                     raise
                 self._api.create_repo(self.name, repo_type="dataset", private=False, exist_ok=True)
@@ -111,12 +113,6 @@ class Dataset:
         operations = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=content) for path, content in files.items()]
         with hub_errors(f"the dataset {self.name}"):
             return self._api.create_commit(self.name, operations, commit_message=message, repo_type="dataset", **options)
-
-    @staticmethod
-    def _errors() -> Any:
-        from huggingface_hub import errors
-
-        return errors
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def _base_magnitudes(tensors: Any) -> dict[str, float]:
     return {"abs_min": smallest, "abs_max": largest, "norm_min": min(norms), "norm_max": max(norms)}
 
 
-def _saving(report: Any) -> dict[str, int]:
+def _saving(report: Any) -> dict[str, Any]:
     """Return the bytes of a model's files, and how many fewer they need for the same values, of a check or a passport.
 
     A passport counts float32 tensors whose values all fit a 16-bit format.

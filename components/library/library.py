@@ -24,7 +24,7 @@ from components.library.items import OWNER, Identity, Label, ResultRow, just_aft
 from components.library.publisher import Publisher
 from components.library.result_facts import is_report_of, storable
 
-_Item = TypeVar("_Item", Label, ResultRow)
+_Item = TypeVar("_Item", bound=Record)
 _CLOSING_SECONDS = 5.0
 _HOUR = timedelta(hours=1)
 _SAME_KEY = 8  # most results of one key that are considered

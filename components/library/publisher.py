@@ -39,6 +39,8 @@ class Publisher:
 
     def close(self, seconds: float) -> None:
         """Publish what is left for at most ``seconds``; the rest follows when the library is next opened."""
+        if self._ending:
+            return
         self._ending = True
         self._wake.set()
         if self._thread.is_alive():

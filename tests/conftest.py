@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,29 +112,35 @@ def _idle() -> None:
     bounded_process.IDLE_SECONDS = 3600
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
+@contextmanager
+def local_hub(patch: pytest.MonkeyPatch, home: Path) -> Iterator[LocalHub]:
     """Start a local Hub, and point huggingface_hub to it in this process and, by the environment, in its children.
 
-    The client reads its settings once, at import, so the fixture replaces them in its modules.
+    The client reads its settings once, at import, so they are replaced in its modules. home: of the client.
     """
     from huggingface_hub import close_session, constants, hf_api
 
-    home = tmp_path / "hf-home"
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
+    patch.delenv("HF_TOKEN", raising=False)
+    patch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
     with LocalHub() as local:
         for name, value in local.environ(home).items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(constants, "ENDPOINT", local.url)
-        monkeypatch.setattr(hf_api.api, "endpoint", local.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", local.url + "/{repo_id}/resolve/{revision}/{filename}")
-        monkeypatch.setattr(constants, "HF_HOME", str(home))
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+            patch.setenv(name, value)
+        patch.setattr(constants, "ENDPOINT", local.url)
+        patch.setattr(hf_api.api, "endpoint", local.url)
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", local.url + "/{repo_id}/resolve/{revision}/{filename}")
+        patch.setattr(constants, "HF_HOME", str(home))
+        patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        patch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+        patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        patch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         close_session()  # a client from an earlier test may have dead connections
         yield local
         close_session()
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
+    """Start a `local_hub` for a test."""
+    with local_hub(monkeypatch, tmp_path / "hf-home") as local:
+        yield local

@@ -40,7 +40,7 @@ def build(page: gr.Blocks) -> None:
     gr.HTML(header("Library", _HEADING, _ABOUT), apply_default_css=False)
     shown = gr.HTML(apply_default_css=False, elem_id="model")
     search = gr.Textbox(label="Find a model", placeholder="org/name, or some words of it", elem_id="search", max_length=_LONGEST)
-    table = gr.Dataframe(
+    models = gr.Dataframe(
         headers=list(_TITLES[:2]),
         datatype=["markdown", "str"],
         interactive=False,
@@ -57,7 +57,7 @@ def build(page: gr.Blocks) -> None:
 
     def opened(request: gr.Request) -> Mapping[Any, Any]:
         text, name = request.query_params.get("q", "")[:_LONGEST], request.query_params.get("model", "")[:_LONGEST]
-        updates = {shown: _model(name), table: _table(text), counted: _counts()}
+        updates = {shown: labels_of(name), models: models_table(text), counted: holdings()}
         return updates | ({search: text} if text else {}) | ({model: name} if name else {})
 
     def added(request: gr.Request, profile: gr.OAuthProfile | None, text: str, *typed: Any) -> Mapping[Any, Any]:
@@ -66,11 +66,12 @@ def build(page: gr.Blocks) -> None:
         except Exception as error:
             return {said: _status(sentence(error), True)}
         emptied: dict[Any, Any] = {precision: None, evidence: "", quote: ""}
-        return {said: _status(_thanks(saved)), shown: _model(saved.item.model), table: _table(text), counted: _counts()} | emptied
+        updated: dict[Any, Any] = {shown: labels_of(saved.item.model), models: models_table(text), counted: holdings()}
+        return {said: _status(_thanks(saved))} | updated | emptied
 
-    page.load(opened, None, [shown, table, counted, search, model], **_AT_ONCE)
-    search.input(_table, search, table, js=_ADDRESS, trigger_mode="always_last", **_AT_ONCE)
-    add.click(added, [search, model, precision, evidence, quote], [said, shown, table, counted, precision, evidence, quote], **_AT_ONCE)
+    page.load(opened, None, [shown, models, counted, search, model], **_AT_ONCE)
+    search.input(models_table, search, models, js=_ADDRESS, trigger_mode="always_last", **_AT_ONCE)
+    add.click(added, [search, model, precision, evidence, quote], [said, shown, models, counted, precision, evidence, quote], **_AT_ONCE)
 
 
 def add_label(who: Identity, model: str, precision: str, evidence: str, quote: str) -> Saved:
@@ -108,7 +109,7 @@ def _thanks(saved: Saved) -> str:
     return f"Thank you. Your label of {saved.item.model} is {saved.where}{commit}. {saved.note}".rstrip()
 
 
-def _model(name: str) -> str:
+def labels_of(name: str) -> str:
     """Render the labels and results of a model, or an error in their place; "" if no model is given."""
     if not name.strip():
         return ""
@@ -128,7 +129,7 @@ def _pieces_of(library: Library, name: str) -> str:
     return render("templates/labels.html", name=name, addresses=addresses, day=day, **facts)
 
 
-def _table(text: str) -> Any:
+def models_table(text: str) -> Any:
     """Return an update of the table: the newest models whose names have these words, without columns that are empty."""
     try:
         rows = [_cells(row) for row in our_library().models(text[:_LONGEST])]
@@ -155,7 +156,7 @@ def _cells(row: ModelRow) -> list[str]:
     ]
 
 
-def _counts() -> str:
+def holdings() -> str:
     """Render the size of the library, its state, and the downloads."""
     try:
         counts, state = our_library().counts(), our_library().state()

@@ -91,7 +91,8 @@ def test_evidence_is_a_link_or_a_quote(library: Library, evidence: str, quote: s
     ("model", "precision", "evidence"),
     [
         *(("org/name", "bf16", bad) for bad in ("", "section 3", "It was trained in bf16 I think.", "\u2800" * 50, "x" * 3_000)),
-        *(("org/name", "bf16", f"https://{bad}") for bad in ("example.org", "localhost/a", "a@example.org/p", "1.2.3.4/p", "é.org/p", "[::1]/p")),
+        *(("org/name", "bf16", f"https://{bad}") for bad in ("example.org", "localhost/a", "a@example.org/p", "1.2.3.4/p", "é.org/p")),
+        ("org/name", "bf16", "https://[::1]/p"),
         *(("org/name", "bf16", bad) for bad in ("http://example.org/p", "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd")),
         ("org/name", "bf16", f"{LINK}?token=hf_{'a' * 34}"),
         *(("org/name", bad, LINK) for bad in ("", "BF16", "bfloat16", "bf16\n")),
@@ -282,13 +283,12 @@ def test_many_results(tmp_path: Path, count: int) -> None:
             for number in range(first, min(first + 1_500, count))
         )
         (rows / f"{first}.jsonl").write_text("".join(f"{each.model_dump_json(exclude_defaults=True)}\n" for each in every))
-    share = count / 100_000
-    with within(5 * share + 0.5):
+    with within(5 * count / 100_000 + 0.5):
         library = Library(tmp_path)
     with library:
         for search, found in (("", 1000), ("model-77 7b", None), ("nothing", 0), (f"model-{count - 1}-", 1)):
             for listed in (library.models, library.results):
-                with within(0.3 * share + 0.05):
+                with within(0.3):
                     items = listed(search)
                 assert found is None or len(items) == found
     with within(0.3), Library(tmp_path) as library:

@@ -14,6 +14,7 @@ from analyzers.core.formatting import day, size
 from components.errors import sentence
 from components.identity import LOG_IN, contributor, has_login, is_own_app
 from components.library import EVIDENCE, PRECISIONS, Identity, Library, ModelRow, Saved, model_id
+from components.library.items import OWNER
 from components.page import QUIET, header
 from components.result import links
 from components.store import our_library
@@ -28,11 +29,10 @@ _ADDING = (
 _KINDS, _FORMS = ("labels", "results", "models"), ("parquet", "csv", "jsonl")
 _LONGEST = 300  # Characters of a search.
 # Keeps what is searched in the address, which can be shared.
-_ADDRESS = (
-    "(text) => { history.replaceState(history.state, '', text ? '?q=' + encodeURIComponent(text) : location.pathname); return [text]; }"
-)
+_ADDRESS = "(text) => { history.replaceState(history.state, '', location.pathname + (text ? '?q=' + encodeURIComponent(text) : '')); return [text]; }"
 _AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 _TITLES = ("Model", "Answer", "Trained in", "Could be saved", "Labels", "Results", "Updated")
+_WIDTHS = ("210px", "370px", "140px", "90px", "70px", "80px", "130px")
 
 
 def build(page: gr.Blocks) -> None:
@@ -126,7 +126,7 @@ def _pieces_of(library: Library, name: str) -> str:
     addresses = {"passport": f"./{links.page('dtype', name)}", "badge": links.badge(name)}
     labels, replaced = library.labels_of(name), library.labels_of(name, replaced=True)
     facts: dict[str, Any] = {"consensus": library.consensus(name), "labels": labels, "replaced": replaced, "results": found}
-    return render("templates/labels.html", name=name, addresses=addresses, day=day, **facts)
+    return render("templates/labels.html", name=name, addresses=addresses, day=day, owner=OWNER, **facts)
 
 
 def models_table(text: str) -> Any:
@@ -137,7 +137,8 @@ def models_table(text: str) -> Any:
         rows = []
     used = [index for index in range(len(_TITLES)) if index < 2 or any(row[index] for row in rows)]
     titles, kinds = [_TITLES[index] for index in used], ["markdown" if index == 0 else "str" for index in used]
-    return gr.update(value=[[row[index] for index in used] for row in rows], headers=titles, datatype=kinds)
+    cells, widths = [[row[index] for index in used] for row in rows], [_WIDTHS[index] for index in used]
+    return gr.update(value=cells, headers=titles, datatype=kinds, column_widths=widths)
 
 
 def _cells(row: ModelRow) -> list[str]:

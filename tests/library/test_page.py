@@ -80,7 +80,7 @@ def test_what_others_wrote_is_text(library: Library) -> None:
     for unknown in ("<script>", "a" * 9_000, "org/name@main", "../x"):
         shown = library_page.labels_of(unknown)
         assert 'role="alert"' in shown and "<script>" not in shown and len(shown) < 2_000
-    assert library_page.labels_of(" ") == "" and "No labels yet" in library_page.labels_of("org/unknown")
+    assert library_page.labels_of(" ") == "" and "no labels yet" in library_page.labels_of("org/unknown")
 
 
 def test_the_table_has_the_answer_first_and_no_empty_column(library: Library) -> None:

@@ -29,7 +29,10 @@ _ADDING = (
 _KINDS, _FORMS = ("labels", "results", "models"), ("parquet", "csv", "jsonl")
 _LONGEST = 300  # Characters of a search.
 # Keeps what is searched in the address, which can be shared.
-_ADDRESS = "(text) => { history.replaceState(history.state, '', location.pathname + (text ? '?q=' + encodeURIComponent(text) : '')); return [text]; }"
+_ADDRESS = """(text) => {
+  history.replaceState(history.state, '', location.pathname + (text ? '?q=' + encodeURIComponent(text) : ''));
+  return [text];
+}"""
 _AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 _TITLES = ("Model", "Answer", "Trained in", "Could be saved", "Labels", "Results", "Updated")
 _WIDTHS = ("210px", "370px", "140px", "90px", "70px", "80px", "130px")
@@ -70,7 +73,7 @@ def build(page: gr.Blocks) -> None:
         return {said: _status(_thanks(saved))} | updated | emptied
 
     page.load(opened, None, [shown, models, counted, search, model], **_AT_ONCE)
-    search.input(models_table, search, models, js=_ADDRESS, trigger_mode="always_last", **_AT_ONCE)
+    search.change(models_table, search, models, js=_ADDRESS, trigger_mode="always_last", **_AT_ONCE)
     add.click(added, [search, model, precision, evidence, quote], [said, shown, models, counted, precision, evidence, quote], **_AT_ONCE)
 
 

@@ -61,7 +61,7 @@ LIBRARIES = {
     "accelerate": Library(lazily=("analyzers",)),
     "gradio": Library(eagerly=("app", "components")),
     "httpx2": Library(eagerly=("analyzers.checkpoints.hub",), lazily=("components.library",)),
-    "huggingface_hub": Library(eagerly=("analyzers.checkpoints.hub", "components.library")),
+    "huggingface_hub": Library(eagerly=("analyzers.checkpoints.hub", "components.library"), lazily=("components.pull_request",)),
     "pandas": Library(eagerly=("components",), lazily=("analyzers",)),
     "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.data_rows", "components.library")),
     "plotly": Library(eagerly=("components",)),

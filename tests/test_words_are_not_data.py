@@ -21,9 +21,7 @@ PATTERNS = {"match", "search", "fullmatch", "sub", "split", "findall", "finditer
 # Files in which these names are other texts: SQL, stored JSON, a pull request's title, an error of a library.
 OTHERS = {
     "analyzers/language_models/bounded_process/loading_program.py",
-    "components/library/database.py",
-    "components/library/pull_request.py",
-    "components/library/savings.py",
+    "components/pull_request.py",
 }
 
 

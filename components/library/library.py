@@ -13,6 +13,7 @@ from analyzers.core.formatting import plural
 from analyzers.core.records import Record
 from analyzers.core.report import Report
 from analyzers.core.request import request_error
+from analyzers.core.untrusted_json import parse_model
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from components.library.cache import Cache, searched
 from components.library.consensus import Consensus, consensus
@@ -327,21 +328,21 @@ class Library:
         return next(iter(self._items(kind, query, *values)), None)
 
     def _items(self, kind: type[_Item], query: str, *values: Any) -> list[_Item]:
-        return [kind.model_validate_json(text) for text in self._cache.read(query, *values)]
+        return [parse_model(kind, text) for text in self._cache.read(query, *values)]
 
 
 def _model_row(cells: Any, labels: list[Label]) -> ModelRow:
     model, updated, passport, saving, results = cells
     facts: dict[str, Any] = {"model": labels[0].model} if labels else {"model": model}
     if passport:
-        row = ResultRow.model_validate_json(passport)
+        row = parse_model(ResultRow, passport)
         names = ("answer", "storage", "passed_through", "trained_in", "fp16_risk", "reach")
         facts = {name: getattr(row, name) for name in names}
         if row.analysis_version < ANALYSIS_VERSION:  # which may infer something else
             facts["trained_in"] = ""
         facts |= {"model": row.models[0], "result": row.id, "commit": row.commits[0], "outdated": row.analysis_version < ANALYSIS_VERSION}
     if saving:
-        saved = ResultRow.model_validate_json(saving)
+        saved = parse_model(ResultRow, saving)
         facts |= {"model": saved.models[0], "bytes": saved.bytes, "wasted": saved.wasted}
     found = consensus(labels)
     facts |= {"precision": found.precision or "", "contributors": found.contributors, "disputed": found.disputed, "own": found.own}

@@ -33,13 +33,13 @@ TOOLS: Tools = {
 
 
 def _write_html(reports: Any, path: Any) -> None:
-    from components.result.files import write_html
+    from components.result.render import write_html
 
     write_html(reports, path)
 
 
 def _contribute(reports: Any, dataset: str) -> str:
-    from components.library.contribute import contribute
+    from components.contribute import contribute
     from components.store import key_of
 
     return contribute(reports, dataset, [key_of(report) for report in reports])

@@ -17,11 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would spin
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI
-from fastapi.exception_handlers import http_exception_handler
-from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
 
 from analyzers import with_pages
 from analyzers.core import limits
@@ -33,7 +29,7 @@ from components.errors import write_log
 from components.library import open_library
 from components.page import build_page
 from components.routes import not_found, routes
-from components.security import Security, wants_page
+from components.security import Security
 
 # Ports to try if none is set; the first free one is used.
 _PORTS = range(7860, 7960)
@@ -63,7 +59,7 @@ def build() -> gr.Blocks:
 
 def site() -> FastAPI:
     """Make the web application: our routes, then Gradio's pages."""
-    outer = FastAPI(openapi_url=None, routes=list(routes()), exception_handlers={404: _not_found})
+    outer = FastAPI(openapi_url=None, routes=list(routes()))
     warnings.filterwarnings("ignore", "SSR mode is not supported")  # a warning about an option that is off
     blocks = build().queue(max_size=16 * limits.QUEUE, default_concurrency_limit=4 * limits.JOBS)
     gr.mount_gradio_app(
@@ -79,13 +75,8 @@ def site() -> FastAPI:
         head=theme.page_head(),
     )
     outer.add_middleware(GZipMiddleware, compresslevel=4)
-    outer.add_middleware(Security)
+    outer.add_middleware(Security, not_found=not_found)
     return outer
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # registered for its status only
-    return not_found(request) if wants_page(request) else await http_exception_handler(request, error)
 
 
 def main() -> None:

@@ -68,9 +68,8 @@ def build(page: gr.Blocks) -> None:
             saved = add_label(contributor(profile, request), *(each if isinstance(each, str) else "" for each in typed))
         except Exception as error:
             return {said: _status(sentence(error), True)}
-        emptied: dict[Any, Any] = {precision: None, evidence: "", quote: ""}
         updated: dict[Any, Any] = {shown: labels_of(saved.item.model), models: models_table(text), counted: holdings()}
-        return {said: _status(_thanks(saved))} | updated | emptied
+        return updated | {said: _status(_thanks(saved)), precision: None, evidence: "", quote: ""}
 
     page.load(opened, None, [shown, models, counted, search, model], **_AT_ONCE)
     search.change(models_table, search, models, js=_ADDRESS, trigger_mode="always_last", **_AT_ONCE)

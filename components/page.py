@@ -123,7 +123,7 @@ async def _steps(form: Form, values: Any, request: gr.Request, login: gr.OAuthTo
                 if isinstance(item, Progress):
                     yield Step(meter.show(item), running=True)
                 else:
-                    yield Step(_result(item, links.page_of_request(asked)), found=item)
+                    yield Step(_result(item, links.page_of(item.report)), found=item)
     except Exception as error:
         yield Step(_failed(error, asked, access.token is None))
 

@@ -4,6 +4,7 @@ import ipaddress
 import json
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -57,21 +58,30 @@ class Refused(HTTPException):
 
 
 class Security:
-    """ASGI middleware. Uploads are refused, a body is read whole and bounded before it is passed on, and errors are sentences."""
+    """ASGI middleware. Uploads are refused, a body is read whole and bounded before it is passed on, and errors are sentences.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    not_found: the page for a browser at an unknown address, where Gradio answers in JSON.
+    """
+
+    def __init__(self, app: ASGIApp, not_found: Callable[[Request], Response]) -> None:
+        self._app, self._not_found = app, not_found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        begun = missing = False
 
         async def guarded(message: Message) -> None:
-            nonlocal begun
+            nonlocal begun, missing
             begun = True
+            if missing:
+                return
             if message["type"] == "http.response.start":
+                missing = message["status"] == 404 and _wants_page(scope) and b"json" in dict(message["headers"]).get(b"content-type", b"")
+                if missing:
+                    await self._not_found(Request(scope))(scope, receive, _with_headers(send))
+                    return
                 _add_headers(message)
             await send(message)
 
@@ -193,6 +203,15 @@ def _add_headers(start: Message) -> None:
     headers.setdefault("Content-Security-Policy", _POLICY)
 
 
-def wants_page(request: Request) -> bool:
+def _wants_page(scope: Scope) -> bool:
     """Return whether a browser asks for a page."""
-    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+    return scope["method"] in ("GET", "HEAD") and "text/html" in Headers(scope=scope).get("accept", "")
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            _add_headers(message)
+        await send(message)
+
+    return sent

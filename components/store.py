@@ -23,8 +23,8 @@ from analyzers.core.report import Report, content_id
 from analyzers.core.request import Request
 from analyzers.core.untrusted_json import parse_model
 from analyzers.language_models.samples import sample_folder
-from components.library import Consensus, Library
-from components.result import links
+from components.library import Library
+from components.result import labels, links
 
 _ANALYSES = Path(__file__).parent / "analyses"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -56,6 +56,7 @@ class Pinned(NamedTuple):
 def set_library(library: Library | None) -> None:
     """Set the library in which results are found and stored from now on; None disables both."""
     _library[:] = [] if library is None else [library]
+    labels.set_source(None if library is None else library.consensus)
 
 
 def library() -> Library | None:
@@ -68,11 +69,6 @@ def our_library() -> Library:
     if not _library:
         raise LibraryUnavailable("The library is not open, so nothing is stored: analyses work, and the log of the app says why.")
     return _library[0]
-
-
-def consensus(model: str) -> Consensus | None:
-    """Return the consensus of the labels of a model; None without a library, or for a sample, which has no labels."""
-    return None if not _library or model.startswith("sample:") else _library[0].consensus(model)
 
 
 def alike(model: str) -> list[str]:

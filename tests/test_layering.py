@@ -37,11 +37,12 @@ ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.
 # A report is drawn by the components that the registry names for it.
 EXCEPTIONS = {
-    ("analyzers.__main__", "components.results.html_documents"),
+    ("analyzers.__main__", "components.result.render"),
     ("analyzers.__main__", "components.store"),
-    ("analyzers.__main__", "components.library.contribute"),
+    ("analyzers.__main__", "components.contribute"),
     ("analyzers.__main__", "components.pull_request"),
     ("analyzers.core.report", "analyzers"),
+    ("analyzers.core.report", "components.result"),
 }
 
 
@@ -244,20 +245,6 @@ def test_the_product_keeps_the_layers() -> None:
     assert violations(sources, packages) == []
 
 
-def _touches_gradio_internals(source: str) -> bool:
-    """Whether a module reads private parts of Gradio's app, overrides how it processes calls, or replaces attributes of a module."""
-    names = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
-    called = {node.func.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    return bool(names & {"_queue", "process_api", "state_holder"}) or bool(called & {"setattr", "vars"})
-
-
-def test_only_one_file_touches_the_internals_of_gradio() -> None:
-    product = [ROOT / "app.py", *(ROOT / "components").rglob("*.py")]
-    found = [str(path.relative_to(ROOT)) for path in product if _touches_gradio_internals(path.read_text(encoding="utf-8"))]
-    assert found == ["components/running/gradio_internals.py"]
-    assert _touches_gradio_internals("vars(module)['traceback'] = None") and _touches_gradio_internals("app._queue.push = f")
-
-
 def test_the_command_line_loads_nothing_heavy() -> None:
     program = "import json, sys, analyzers.__main__, analyzers.dtype_detection; print(json.dumps(list(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=110, check=True)
@@ -271,8 +258,8 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.core.report", "import components.pages", "never back"),
         ("components.forms.links", "import app", "never back"),
         ("components.forms.links", "def f():\n    from tests import hub", "never back"),
-        ("analyzers.__main__", "from components.results import html_documents", "allowed only inside a function"),
-        ("analyzers.core.command_line", "def f():\n    from components.results import html_documents", "never back"),
+        ("analyzers.__main__", "from components.result import render", "allowed only inside a function"),
+        ("analyzers.core.command_line", "def f():\n    from components.result import render", "never back"),
         ("analyzers.__main__", "def f():\n    from components import pages", "never back"),
         ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
@@ -314,7 +301,7 @@ def test_the_command_line_loads_nothing_heavy() -> None:
 def test_a_breach_is_found(module: str, source: str, message: str) -> None:
     names = [
         "app",
-        "components.results.html_documents",
+        "components.result.render",
         "components.pages",
         "analyzers.grids",
         "analyzers.update_sparsity",
@@ -357,7 +344,7 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
         ("app", "import gradio\nfrom components import pages\nfrom analyzers import limits"),
         ("components.dtype.plots", "import plotly.graph_objects as go\nfrom analyzers.numerics import formats"),
         ("components.library.store", "from huggingface_hub import HfApi"),
-        ("analyzers.__main__", "def f():\n    from components.results import html_documents"),
+        ("analyzers.__main__", "def f():\n    from components.result import render"),
         ("analyzers.__main__", "def f():\n    import analyzers.dtype_detection"),
         ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers.core import errors, limits"),
         ("analyzers.dtype_detection.answers", "def f():\n    import pandas"),
@@ -373,7 +360,7 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
 def test_what_is_allowed_passes(module: str, source: str) -> None:
     others = dict.fromkeys(
         [
-            "components.results.html_documents",
+            "components.result.render",
             "components.pages",
             "analyzers.core.report",
             "analyzers.core.errors",

@@ -2,7 +2,6 @@
 
 import ast
 import fnmatch
-import importlib
 import os
 import re
 import subprocess
@@ -143,22 +142,6 @@ def test_ci_runs_the_tests_and_nothing_else() -> None:
     commands = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
     assert commands == ["set -eu", 'cd "$(dirname "$0")/.."', "exec make test"]
     assert os.access(script, os.X_OK)
-
-
-def test_every_promise_has_a_test_that_make_test_runs() -> None:
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "tests" / "PROMISES.md").read_text(encoding="utf-8"))
-    assert len(named) > 80
-    for path, name in named:
-        module = importlib.import_module("tests." + path.removesuffix(".py").replace("/", "."))  # of a whole run, imported already
-        marks = getattr(getattr(module, name), "pytestmark", [])
-        assert not any(mark.name == "exhaustive" for mark in marks), f"{name} of {path} is exhaustive"
-        for mark in marks:
-            if mark.name == "parametrize" and all(_exhaustive(case) for case in mark.args[1]):
-                pytest.fail(f"every case of {name} of {path} is exhaustive")
-
-
-def _exhaustive(case: object) -> bool:
-    return "exhaustive" in [mark.name for mark in getattr(case, "marks", ())]
 
 
 def test_the_licence_is_apache_2() -> None:

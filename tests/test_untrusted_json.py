@@ -25,10 +25,9 @@ OURS = {
     "analyzers/language_models/builtin_text.py": "the built-in text",
     "analyzers/language_models/bounded_process/__init__.py": "answers of our process, which may be longer than any file",
     "analyzers/language_models/bounded_process/__main__.py": "the same process",
-    "components/appearance/theme.py": "a built-in table of colours",
-    "components/examples/finished.py": "built-in reports",
-    "components/running/analysis_process.py": "the report of our process",
-    "components/forms/form.py": "fields of a form as JSON",
+    "components/theme.py": "a built-in table of colours",
+    "components/worker.py": "the report of our process",
+    "components/api.py": "arguments of a call, which Gradio has parsed",
 }
 PARSERS = {"loads", "load", "model_validate_json", "validate_json", "raw_decode", "JSONDecoder", "from_json", "read_json"}
 

@@ -42,13 +42,6 @@ class Batch(NamedTuple):
     rows: Path | None
     taken: int
 
-    @property
-    def message(self) -> str:
-        """The message of the commit."""
-        labels = sum(path.startswith("labels/") for path in self.files)
-        results = sum(path.startswith("reports/") for path in self.files)
-        return f"Add {labels} labels and {results} results"
-
 
 class Folder:
     """The files in ``path``, created if necessary, for one process at a time. Raises LibraryUnavailable for a second one."""

@@ -15,7 +15,6 @@ from components.library.items import Identity
 
 CARD = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.md")
-_READS = 8
 _FAILURES, _PAUSE = (500, 502, 503, 504), 0.1
 
 
@@ -71,7 +70,7 @@ class Dataset:
 
     def read(self, paths: list[str], commit: str) -> Iterator[tuple[str, bytes]]:
         """Yield the contents of files, several at a time."""
-        with ThreadPoolExecutor(_READS) as pool:
+        with ThreadPoolExecutor(8) as pool:
             try:
                 yield from zip(paths, pool.map(lambda path: self.read_one(path, commit, limits.INDEX_BYTES), paths), strict=True)
             finally:

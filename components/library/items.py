@@ -22,7 +22,6 @@ OWNER, SEED = "local:owner", "seed:mantissa"
 _LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
-_TOMORROW = timedelta(days=1)
 
 
 def now() -> str:
@@ -41,7 +40,7 @@ def just_after(created: str) -> str:
 
 
 def _checked_time(created: str) -> str:
-    if not _CREATED.fullmatch(created) or datetime.fromisoformat(created) > datetime.now(UTC) + _TOMORROW:
+    if not _CREATED.fullmatch(created) or datetime.fromisoformat(created) > datetime.now(UTC) + timedelta(days=1):
         raise ValueError("a time must look like 2026-11-21T23:58:43.123456Z, and not be in the future")
     return created
 

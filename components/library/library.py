@@ -33,7 +33,7 @@ _MODELS = Path(__file__).with_name("models.sql").read_text(encoding="utf-8")
 
 
 class Saved(Record):
-    """A saved label. commit: of the dataset, if it was published; note: why it is not, if there is a dataset."""
+    """A saved label. commit: of the dataset, if it was published now; note: why it is not, if there is a dataset."""
 
     item: Label
     where: Literal["published", "saved here"]
@@ -173,7 +173,7 @@ class Library:
         if self._publisher is None:
             return Saved(item=label, where="saved here")
         if self._folder.is_published(label.id):
-            return Saved(item=label, where="published", commit=self._publisher.head)
+            return Saved(item=label, where="published")
         if commit := self._publisher.publish_label(label.id, limits.PUBLISH_WAIT_SECONDS):
             return Saved(item=label, where="published", commit=commit)
         why = self._publisher.problem or "The Hub has not answered yet."
@@ -293,10 +293,7 @@ class Library:
         if publisher is None:
             lost = "What is added is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
             return LibraryState(dataset="", restored=True, problem=lost, backlog=0)
-        backlog = sum(
-            self._cache.read(f"SELECT COUNT(*) FROM all_{kind} WHERE file BETWEEN 'unpublished/{kind}/' AND 'unpublished/{kind}/~'")[0]  # noqa: S608
-            for kind in ("labels", "results")
-        )
+        (backlog,) = self._cache.read("SELECT COUNT(*) FROM backlog")
         restored = publisher.restored.is_set()
         return LibraryState(dataset=publisher.dataset.name, restored=restored, problem=publisher.problem, backlog=backlog)
 

@@ -47,11 +47,6 @@ class Publisher:
             self._thread.join(seconds)
         self._closed = True
 
-    @property
-    def head(self) -> str:
-        """The commit of the dataset that was read last."""
-        return self._head
-
     def publish_label(self, identifier: str, seconds: float) -> str:
         """Publish a saved label now, and return its commit; "" if the Hub does not take it within ``seconds``."""
         path = f"labels/{identifier}.json"
@@ -87,7 +82,7 @@ class Publisher:
                 return
             if batch.files:
                 card = {} if self._has_card else {CARD: self.dataset.card()}
-                self._head = self.dataset.commit(batch.message, card | batch.files, self._head)
+                self._head = self.dataset.commit("Add labels and results", card | batch.files, self._head)
                 self._has_card = True
             with self._lock:
                 self._folder.settle(batch)

@@ -3,11 +3,8 @@
 import io
 import re
 import zipfile
-from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from analyzers.core.atomic_files import replacing
 from analyzers.core.report import Report
 from analyzers.core.tables import safe_text
 from analyzers.core.terminal import printable_json
@@ -62,9 +59,3 @@ def tables_zip(report: Report) -> bytes:
         for name, frame in report.tables().items():
             archive.writestr(f"{name}.csv", safe_text(frame).to_csv(index=False))
     return packed.getvalue()
-
-
-def write_html(reports: Sequence[Report], path: str | Path) -> None:
-    """Write one page with the tables and figures of each report, all of one analyzer, to ``path``. Raises OSError if writing fails."""
-    with replacing(Path(path)) as file:
-        file.write_text(document(reports), encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analyzers import ANALYZERS
+from analyzers.core.atomic_files import replacing
 from analyzers.core.columns import Column
 from analyzers.core.report import CheckpointFacts, Report
 from components import theme
@@ -195,3 +196,9 @@ def plotly_gzip() -> bytes:
 @cache
 def _packed_plotly() -> str:
     return base64.b64encode(plotly_gzip()).decode()
+
+
+def write_html(reports: Sequence[Report], path: str | Path) -> None:
+    """Write one page with the tables and figures of each report, all of one analyzer, to ``path``. Raises OSError if writing fails."""
+    with replacing(Path(path)) as file:
+        file.write_text(document(reports), encoding="utf-8")

@@ -21,9 +21,9 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values)
 
 
-def anchor(title: str) -> str:
+def anchor(heading: str) -> str:
     """Return the anchor of a heading, as GitHub makes it: ``Safe in fp16?`` has ``safe-in-fp16``."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @cache

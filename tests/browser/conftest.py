@@ -15,7 +15,7 @@ CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 OpenPage = Callable[..., Page]
 # The timeout is generous because a browser, an app and a Hub share the cores with other tests.
-expect.set_options(timeout=120_000)
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="package")
@@ -64,7 +64,7 @@ def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
         page = chromium.new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(30_000)
         page.on("console", lambda message: complaints.append(_said(message)) if _is_error(message, expected) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))

@@ -1,6 +1,5 @@
 """One journey per page, as a visitor takes it."""
 
-import re
 from typing import Any
 
 import pytest
@@ -11,11 +10,6 @@ from analyzers import with_pages
 from tests.browser.conftest import OpenPage
 
 _PAGES = [analyzer.address for analyzer in with_pages()]
-# What shifts on a page after it was painted, and is not an answer to the visitor within half a second.
-_SHIFTS = (
-    "() => new Promise((done) => { let sum = 0; new PerformanceObserver((list) => { for (const each of list.getEntries()) "
-    "if (!each.hadRecentInput) sum += each.value }).observe({ type: 'layout-shift', buffered: true }); setTimeout(() => done(sum), 300) })"
-)
 
 
 def serious(page: Page) -> list[Any]:
@@ -44,53 +38,6 @@ def test_a_page_opens_with_its_finished_example(open_page: OpenPage, app: str, a
     assert phone.locator("#result .headline").bounding_box()["y"] < 420  # type: ignore[index]
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
     assert serious(phone) == []
-
-
-def test_a_model_is_inspected_shared_and_found_again(open_page: OpenPage, app: str) -> None:
-    page = open_page(app)
-    expect(page.locator("#result .result")).to_be_visible()
-    ask(page, "org/name")
-    expect(page.locator(".result h2")).to_have_text("org/name")
-    expect(page).to_have_url(re.compile(r"\?model=org%2Fname"))
-    drawn, figures = page.locator(".figure[data-drawn]"), page.locator(".figure")
-    expect(drawn.first).to_be_visible()
-    assert drawn.count() < figures.count(), "a figure in a closed tab is not drawn"
-    for label in page.locator(".tabs > label").all():
-        label.click()
-        section = page.locator(f"#{label.get_attribute('for')} ~ section").first
-        assert section is not None
-    page.locator(".tabs > label", has_text="Layers and tensors").click()
-    table = page.locator(".table", has=page.locator("b", has_text="Tensors")).last
-    head = table.locator("th button", has_text="Largest").first
-    head.click()
-    expect(table.locator("th[aria-sort=ascending]")).to_have_count(1)
-    values = [float(text) for text in table.locator("tbody tr td:nth-child(8)").all_inner_texts() if re.match(r"[\d.e-]+$", text)]
-    assert values == sorted(values)
-    table.locator("input[type=search]").fill("embed")
-    expect(table.locator("tbody tr:visible")).to_have_count(1)
-    page.locator("button.share").click()
-    link = page.locator("[data-url]").input_value()
-    assert re.fullmatch(rf"{app}/result/[0-9a-f]{{64}}", link)
-    page.keyboard.press("Escape")
-    stored = open_page(link, width=390)
-    expect(stored.locator(".result h2")).to_have_text("org/name")
-    expect(stored.locator(".figure[data-drawn]").first).to_be_visible()
-    assert serious(stored) == []
-    page.reload()
-    expect(page.locator(".result h2")).to_have_text("org/name")
-    expect(page.locator(".reference input")).to_have_value("org/name")
-
-
-def test_a_result_is_framed_by_another_page(open_page: OpenPage, app: str) -> None:
-    page = open_page(app)
-    ask(page, "sample:tiny-fp32")
-    expect(page.locator(".result h2")).to_have_text("sample:tiny-fp32")
-    page.locator("button.share").click()
-    frame = page.locator("[data-frame]").input_value()
-    assert frame.startswith("<iframe ")
-    other = open_page(app)
-    other.set_content(frame.replace("127.0.0.1", "localhost"))
-    expect(other.frame_locator("iframe").locator(".result h2")).to_have_text("sample:tiny-fp32")
 
 
 def test_stop_ends_a_run_and_nothing_replaces_what_it_says(open_page: OpenPage, app: str) -> None:
@@ -136,22 +83,6 @@ def test_suggestions_stand_below_the_field(open_page: OpenPage, app: str) -> Non
     page = open_page(app)
     page.locator(".reference input").press_sequentially("tiny-ov")
     expect(page.locator("datalist#models option[value='sample:tiny-overflow']")).to_have_count(1)
-
-
-def test_nothing_moves_when_a_result_arrives(open_page: OpenPage, app: str) -> None:
-    page = open_page(f"{app}/check")
-    expect(page.locator("#result .result")).to_be_visible()
-    ask(page, "sample:tiny-tuned")
-    expect(page.locator(".result h2")).to_have_text("sample:tiny-tuned")
-    assert page.evaluate(_SHIFTS) < 0.1
-
-
-def test_the_library_is_searched(open_page: OpenPage, app: str) -> None:
-    page = open_page(f"{app}/library")
-    expect(page.locator("#models")).to_contain_text("bigscience/bloom")
-    page.locator("#search textarea, #search input").fill("pythia 1b")
-    expect(page.locator("#models")).to_contain_text("pythia-1b")
-    expect(page.locator("#models")).not_to_contain_text("bloom")
 
 
 def test_the_methods_and_unknown_addresses_are_pages(open_page: OpenPage, app: str) -> None:

@@ -41,7 +41,7 @@ def test_a_call_of_millions_of_lists_is_refused_before_it_is_parsed() -> None:
         used = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert [answer.status for answer in answers] == [422] * 4
+    assert answers == 422
     assert used < 80_000_000
 
 

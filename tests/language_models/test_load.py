@@ -17,6 +17,7 @@ from analyzers.core.errors import (
     InvalidRequest,
     LimitExceeded,
     MantissaError,
+    NoWeights,
     UnknownArchitecture,
     UnsupportedWeights,
 )
@@ -149,7 +150,7 @@ def test_weights_of_several_folders_are_no_language_model(tmp_path: Path) -> Non
     for part in ("unet", "vae"):
         (folder / part).mkdir()
         save_file({"a": torch.ones(64)}, folder / part / WEIGHTS)
-    with pytest.raises(UnsupportedWeights, match="several folders"):
+    with pytest.raises(NoWeights, match="several folders"):
         open_model(str(folder), Access(local=True))
 
 

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 
 from analyzers.core.notes import Tile
 from analyzers.dtype_detection import DtypeReport
-from components import store
 from components.analyses.dtype import plots
 from components.analyses.question import Question
-from components.result import links
+from components.result import labels, links
 from components.result.layout import Figure, Layout, Tab, Table
 
 
 def tiles(report: DtypeReport) -> list[Tile]:
     """Return the tiles of a report, with the training precision of the library's labels if there are any."""
-    consensus = store.consensus(report.checkpoint.ref)
+    consensus = labels.consensus(report.checkpoint.ref)
     if consensus is None or not consensus.votes:
         return report.tiles()
     kind = "warning" if consensus.precision is None else "label"
@@ -25,7 +24,7 @@ def tiles(report: DtypeReport) -> list[Tile]:
 
 def library_links(report: DtypeReport) -> Sequence[tuple[str, str]]:
     """Return the link to the labels of a model that may have labels in the library."""
-    if store.consensus(report.checkpoint.ref) is None:
+    if labels.consensus(report.checkpoint.ref) is None:
         return ()
     return [("Labels of this model, or add one", links.labels(report.checkpoint.ref))]
 

@@ -24,7 +24,8 @@ class Table:
 
     def declared(self, report: Any) -> columns.Table:
         """Return the declaration. Raises KeyError if the report has no such table."""
-        return {table.key: table for table in (*report.declared_tables(), *COVERAGE)}[self.key]
+        declared: dict[str, columns.Table] = {table.key: table for table in (*report.declared_tables(), *COVERAGE)}
+        return declared[self.key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def test_tiles_are_the_same_everywhere(name: str, variant: Callable[[str], Any])
 def test_figures_are_plotly_json_in_which_text_stays_text(name: str, variant: Callable[[str], Any]) -> None:
     drawn = page_of(variant, name).values("data-figure")
     assert bool(drawn) == (name != "check")
-    found = []
+    found: list[Any] = []
     for content in drawn:
         figure = json.loads(content, parse_constant=pytest.fail)
         go.Figure(figure)  # raises ValueError for what Plotly does not know

@@ -122,7 +122,7 @@ def test_answers_have_safe_headers(app: str) -> None:
 
 
 def test_programs_get_reports_and_sentences(client: Client) -> None:
-    names = client.view_api(print_info=False, return_format="dict")["named_endpoints"]  # type: ignore[index,call-overload]
+    names = client.view_api(print_info=False, return_format="dict")["named_endpoints"]
     assert set(names) == {f"/{name}" for name in (*ANALYZERS, "find_models", "labels", "stored_result")}
     report = client.predict("sample:tiny-bf16", api_name="/dtype")
     assert report["checkpoint"]["ref"] == "sample:tiny-bf16"
@@ -134,7 +134,7 @@ def test_programs_get_reports_and_sentences(client: Client) -> None:
         ({"model": ""}, "missing"),
     ):
         with pytest.raises(Exception, match=said):
-            client.predict(**given, api_name="/dtype")  # type: ignore[arg-type]
+            client.predict(**given, api_name="/dtype")
     assert client.predict("bloom", api_name="/find_models")[0]["model"].startswith("bigscience/")
     assert client.predict("bigscience/bloom", api_name="/labels")["precision"] == "bf16-mixed"
     assert client.predict(report["id"], api_name="/stored_result")["id"] == report["id"]

@@ -39,7 +39,7 @@ def _write_html(reports: Any, path: Any) -> None:
 
 
 def _contribute(reports: Any, dataset: str) -> str:
-    from components.library.contribute import contribute
+    from components.contribute import contribute
     from components.store import key_of
 
     return contribute(reports, dataset, [key_of(report) for report in reports])

@@ -14,6 +14,7 @@ from analyzers.core.formatting import day, size
 from components.errors import sentence
 from components.identity import LOG_IN, contributor, has_login, is_own_app
 from components.library import EVIDENCE, PRECISIONS, Identity, Library, ModelRow, Saved, model_id
+from components.library.items import OWNER
 from components.page import QUIET, header
 from components.result import links
 from components.store import our_library
@@ -28,9 +29,13 @@ _ADDING = (
 _KINDS, _FORMS = ("labels", "results", "models"), ("parquet", "csv", "jsonl")
 _LONGEST = 300  # Characters of a search.
 # Keeps what is searched in the address, which can be shared.
-_ADDRESS = "(text) => { history.replaceState(history.state, '', text ? '?q=' + encodeURIComponent(text) : location.pathname); }"
+_ADDRESS = """(text) => {
+  history.replaceState(history.state, '', location.pathname + (text ? '?q=' + encodeURIComponent(text) : ''));
+  return [text];
+}"""
 _AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 _TITLES = ("Model", "Answer", "Trained in", "Could be saved", "Labels", "Results", "Updated")
+_WIDTHS = ("210px", "370px", "140px", "90px", "70px", "80px", "130px")
 
 
 def build(page: gr.Blocks) -> None:
@@ -38,7 +43,7 @@ def build(page: gr.Blocks) -> None:
     gr.HTML(header("Library", _HEADING, _ABOUT), apply_default_css=False)
     shown = gr.HTML(apply_default_css=False, elem_id="model")
     search = gr.Textbox(label="Find a model", placeholder="org/name, or some words of it", elem_id="search", max_length=_LONGEST)
-    table = gr.Dataframe(
+    models = gr.Dataframe(
         headers=list(_TITLES[:2]),
         datatype=["markdown", "str"],
         interactive=False,
@@ -55,7 +60,7 @@ def build(page: gr.Blocks) -> None:
 
     def opened(request: gr.Request) -> Mapping[Any, Any]:
         text, name = request.query_params.get("q", "")[:_LONGEST], request.query_params.get("model", "")[:_LONGEST]
-        updates = {shown: _model(name), table: _table(text), counted: _counts()}
+        updates = {shown: labels_of(name), models: models_table(text), counted: holdings()}
         return updates | ({search: text} if text else {}) | ({model: name} if name else {})
 
     def added(request: gr.Request, profile: gr.OAuthProfile | None, text: str, *typed: Any) -> Mapping[Any, Any]:
@@ -63,13 +68,12 @@ def build(page: gr.Blocks) -> None:
             saved = add_label(contributor(profile, request), *(each if isinstance(each, str) else "" for each in typed))
         except Exception as error:
             return {said: _status(sentence(error), True)}
-        emptied: dict[Any, Any] = {precision: None, evidence: "", quote: ""}
-        return {said: _status(_thanks(saved)), shown: _model(saved.item.model), table: _table(text), counted: _counts()} | emptied
+        updated: dict[Any, Any] = {shown: labels_of(saved.item.model), models: models_table(text), counted: holdings()}
+        return updated | {said: _status(_thanks(saved)), precision: None, evidence: "", quote: ""}
 
-    page.load(opened, None, [shown, table, counted, search, model], **_AT_ONCE)
-    search.input(_table, search, table, trigger_mode="always_last", **_AT_ONCE)
-    search.input(None, search, None, js=_ADDRESS, **_AT_ONCE)
-    add.click(added, [search, model, precision, evidence, quote], [said, shown, table, counted, precision, evidence, quote], **_AT_ONCE)
+    page.load(opened, None, [shown, models, counted, search, model], **_AT_ONCE)
+    search.change(models_table, search, models, js=_ADDRESS, trigger_mode="always_last", **_AT_ONCE)
+    add.click(added, [search, model, precision, evidence, quote], [said, shown, models, counted, precision, evidence, quote], **_AT_ONCE)
 
 
 def add_label(who: Identity, model: str, precision: str, evidence: str, quote: str) -> Saved:
@@ -107,7 +111,7 @@ def _thanks(saved: Saved) -> str:
     return f"Thank you. Your label of {saved.item.model} is {saved.where}{commit}. {saved.note}".rstrip()
 
 
-def _model(name: str) -> str:
+def labels_of(name: str) -> str:
     """Render the labels and results of a model, or an error in their place; "" if no model is given."""
     if not name.strip():
         return ""
@@ -124,10 +128,10 @@ def _pieces_of(library: Library, name: str) -> str:
     addresses = {"passport": f"./{links.page('dtype', name)}", "badge": links.badge(name)}
     labels, replaced = library.labels_of(name), library.labels_of(name, replaced=True)
     facts: dict[str, Any] = {"consensus": library.consensus(name), "labels": labels, "replaced": replaced, "results": found}
-    return render("templates/labels.html", name=name, addresses=addresses, day=day, **facts)
+    return render("templates/labels.html", name=name, addresses=addresses, day=day, owner=OWNER, **facts)
 
 
-def _table(text: str) -> Any:
+def models_table(text: str) -> Any:
     """Return an update of the table: the newest models whose names have these words, without columns that are empty."""
     try:
         rows = [_cells(row) for row in our_library().models(text[:_LONGEST])]
@@ -135,7 +139,8 @@ def _table(text: str) -> Any:
         rows = []
     used = [index for index in range(len(_TITLES)) if index < 2 or any(row[index] for row in rows)]
     titles, kinds = [_TITLES[index] for index in used], ["markdown" if index == 0 else "str" for index in used]
-    return gr.update(value=[[row[index] for index in used] for row in rows], headers=titles, datatype=kinds)
+    cells, widths = [[row[index] for index in used] for row in rows], [_WIDTHS[index] for index in used]
+    return gr.update(value=cells, headers=titles, datatype=kinds, column_widths=widths)
 
 
 def _cells(row: ModelRow) -> list[str]:
@@ -154,7 +159,7 @@ def _cells(row: ModelRow) -> list[str]:
     ]
 
 
-def _counts() -> str:
+def holdings() -> str:
     """Render the size of the library, its state, and the downloads."""
     try:
         counts, state = our_library().counts(), our_library().state()

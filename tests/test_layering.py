@@ -39,7 +39,7 @@ ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 EXCEPTIONS = {
     ("analyzers.__main__", "components.result.render"),
     ("analyzers.__main__", "components.store"),
-    ("analyzers.__main__", "components.library.contribute"),
+    ("analyzers.__main__", "components.contribute"),
     ("analyzers.__main__", "components.pull_request"),
     ("analyzers.core.report", "analyzers"),
     ("analyzers.core.report", "components.result"),

@@ -28,8 +28,6 @@ OURS = {
     "components/theme.py": "a built-in table of colours",
     "components/worker.py": "the report of our process",
     "components/api.py": "arguments of a call, which Gradio has parsed",
-    "components/library/folder.py": "lines that this app has written",
-    "components/library/library.py": "items that were validated when they entered the cache",
 }
 PARSERS = {"loads", "load", "model_validate_json", "validate_json", "raw_decode", "JSONDecoder", "from_json", "read_json"}
 

@@ -22,6 +22,8 @@ _SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 _TABLES, _INDEXES = _SCHEMA[: _SCHEMA.index("CREATE INDEX")], _SCHEMA[_SCHEMA.index("CREATE INDEX") :]
 _VERSION = int.from_bytes(hashlib.sha256(_SCHEMA.encode()).digest()[:3], "big") + 1
 _LINE_BYTES = 40_000  # The longest row of a result, with 65 models, has fewer.
+# The cache's size is in KiB.
+_SETTINGS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF; PRAGMA cache_size = -64000"
 _log = logging.getLogger("mantissa")
 
 
@@ -29,31 +31,28 @@ class Cache:
     """The cache of the items in ``folder``. Safe to use from several threads. Methods raise LibraryUnavailable if it cannot be used."""
 
     def __init__(self, folder: Folder) -> None:
-        self._folder, self._path = folder, folder.path / FILE
-        self._local, self._all = threading.local(), list[sqlite3.Connection]()
-        self._writing, self._closed = threading.RLock(), False
+        self._folder, self._path, self._closed = folder, folder.path / FILE, False
+        self._idle, self._writing = list[sqlite3.Connection](), threading.RLock()
         try:
             self._create()
         except sqlite3.DatabaseError:  # damaged, or of another version
-            self._forget()
             for path in folder.path.glob(f"{FILE}*"):
                 path.unlink()
             with unavailable():
                 self._create()
         self.update()
-        with unavailable():
-            self._connection().executescript(_INDEXES)
+        with unavailable(), self._connection() as connection:
+            connection.executescript(_INDEXES)
 
     def read(self, query: str, *values: Any) -> list[Any]:
         """Return the rows of a query; those of one column as its values."""
-        with unavailable():
-            rows = self._connection().execute(query, values).fetchall()
+        with unavailable(), self._connection() as connection:
+            rows = connection.execute(query, values).fetchall()
         return [row[0] for row in rows] if rows and len(rows[0]) == 1 else rows
 
     def update(self) -> None:
         """Read the files that have changed since the last call. Files of rows that are unpublished only grow, or are read again whole."""
-        with self._writing, unavailable():
-            connection = self._connection()
+        with self._writing, unavailable(), self._connection() as connection:
             known = dict(connection.execute("SELECT path, size FROM files"))
             found = self._folder.files()
             changed = [path for path, size in found.items() if known.get(path) != size]
@@ -88,44 +87,41 @@ class Cache:
                 connection.executemany(f"INSERT OR {how} INTO all_results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608
 
     def _create(self) -> None:
-        connection = self._connection()
-        (known,) = connection.execute("PRAGMA user_version").fetchone()
-        if known not in (0, _VERSION):
-            raise sqlite3.DatabaseError
-        if not known:
-            connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT")
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("DELETE FROM all_labels WHERE file = ''")
-            connection.executemany("INSERT INTO all_labels VALUES (?, ?, ?, ?, ?, ?, ?)", _labels(initial_labels(), ""))
+        with self._connection() as connection:
+            (known,) = connection.execute("PRAGMA user_version").fetchone()
+            if known not in (0, _VERSION):
+                raise sqlite3.DatabaseError
+            if not known:
+                connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT")
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("DELETE FROM all_labels WHERE file = ''")
+                connection.executemany("INSERT INTO all_labels VALUES (?, ?, ?, ?, ?, ?, ?)", _labels(initial_labels(), ""))
 
-    def _connection(self) -> sqlite3.Connection:
-        """Return the connection of this thread."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            with self._writing:
-                if self._closed:
-                    raise LibraryUnavailable("The library is closed.")
-                connection = sqlite3.connect(self._path, timeout=30, isolation_level=None, check_same_thread=False)
-                self._local.connection = connection
-                self._all.append(connection)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA cache_size = -64000")  # KiB
-        return connection
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection, which is closed after an error and after `close`."""
+        if self._closed:
+            raise LibraryUnavailable("The library is closed.")
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = sqlite3.connect(self._path, timeout=30, isolation_level=None, check_same_thread=False)
+            connection.executescript(_SETTINGS)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append(connection)
+        if self._closed:
+            self.close()
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        with self._writing:
-            self._closed = True
-            self._forget()
-
-    def _forget(self) -> None:
-        for connection in self._all:
-            connection.close()
-        self._all.clear()
-        self._local = threading.local()
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from analyzers.core import limits
 from analyzers.core.atomic_files import append_line, replacing
 from analyzers.core.errors import LibraryUnavailable
+from analyzers.core.untrusted_json import parse_model
 from components.library.items import OWNER, Label, ResultRow
 
 LISTED = ("labels", "hidden", "results")  # folders of the dataset that are copied; reports are, once they are asked for
@@ -40,13 +41,6 @@ class Batch(NamedTuple):
     files: dict[str, bytes]
     rows: Path | None
     taken: int
-
-    @property
-    def message(self) -> str:
-        """The message of the commit."""
-        labels = sum(path.startswith("labels/") for path in self.files)
-        results = sum(path.startswith("reports/") for path in self.files)
-        return f"Add {labels} labels and {results} results"
 
 
 class Folder:
@@ -139,7 +133,7 @@ class Folder:
                 break
             taken += len(line)
             try:
-                path = report_path(ResultRow.model_validate_json(line).id)
+                path = report_path(parse_model(ResultRow, line).id)
                 files[path] = (self.ours / path).read_bytes()
             except (ValueError, FileNotFoundError):  # a line that was cut, or whose report was published with another one
                 continue

@@ -15,7 +15,6 @@ from components.library.items import Identity
 
 CARD = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.md")
-_READS = 8
 _FAILURES, _PAUSE = (500, 502, 503, 504), 0.1
 
 
@@ -48,10 +47,12 @@ class Dataset:
 
     def head(self) -> str:
         """Return the newest commit; the repository is created, public, if there is none."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
         with hub_errors(f"the dataset {self.name}"):
             try:
                 return str(self._api.dataset_info(self.name, expand=["sha"]).sha)
-            except self._errors().RepositoryNotFoundError:
+            except RepositoryNotFoundError:
                 if not self.may_write:
                     raise
                 self._api.create_repo(self.name, repo_type="dataset", private=False, exist_ok=True)
@@ -69,7 +70,7 @@ class Dataset:
 
     def read(self, paths: list[str], commit: str) -> Iterator[tuple[str, bytes]]:
         """Yield the contents of files, several at a time."""
-        with ThreadPoolExecutor(_READS) as pool:
+        with ThreadPoolExecutor(8) as pool:
             try:
                 yield from zip(paths, pool.map(lambda path: self.read_one(path, commit, limits.INDEX_BYTES), paths), strict=True)
             finally:
@@ -111,12 +112,6 @@ class Dataset:
         operations = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=content) for path, content in files.items()]
         with hub_errors(f"the dataset {self.name}"):
             return self._api.create_commit(self.name, operations, commit_message=message, repo_type="dataset", **options)
-
-    @staticmethod
-    def _errors() -> Any:
-        from huggingface_hub import errors
-
-        return errors
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -15,13 +15,13 @@ from analyzers.core.records import Record
 from components.library.evidence import hub_id, page_link, quote, read_model, visible
 
 # Ways in which a model can have been trained; the first word is the kind that `dtype_detection` distinguishes.
-PRECISIONS = ("fp32", "tf32", "fp16", "fp16-mixed", "bf16", "bf16-mixed", "fp8", "fp8-mixed", "mxfp4", "mxfp4-post-trained")
+Precision = Literal["fp32", "tf32", "fp16", "fp16-mixed", "bf16", "bf16-mixed", "fp8", "fp8-mixed", "mxfp4", "mxfp4-post-trained"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 # Names of contributors without a login contain a colon, which names on the Hub cannot: nobody can impersonate a user.
 OWNER, SEED = "local:owner", "seed:mantissa"
 _LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
-_TOMORROW = timedelta(days=1)
 
 
 def now() -> str:
@@ -40,15 +40,9 @@ def just_after(created: str) -> str:
 
 
 def _checked_time(created: str) -> str:
-    if not _CREATED.fullmatch(created) or datetime.fromisoformat(created) > datetime.now(UTC) + _TOMORROW:
+    if not _CREATED.fullmatch(created) or datetime.fromisoformat(created) > datetime.now(UTC) + timedelta(days=1):
         raise ValueError("a time must look like 2026-11-21T23:58:43.123456Z, and not be in the future")
     return created
-
-
-def _precision(value: str) -> str:
-    if value not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {quoted(value)}")
-    return value
 
 
 # pydantic looks for a pattern anywhere in a text
@@ -95,7 +89,7 @@ class Label(Record):
     id: Id
     version: Literal[1] = 1
     model: Annotated[str, Field(max_length=200), AfterValidator(hub_id)]
-    precision: Annotated[str, AfterValidator(_precision)]
+    precision: Precision
     evidence_link: Annotated[str, AfterValidator(page_link)] = ""
     evidence_quote: Annotated[str, Field(max_length=limits.EVIDENCE_QUOTE_LENGTH), AfterValidator(quote)] = ""
     contributor: str = Field(pattern=f"^({_LOGIN}|{OWNER}|{SEED})$")

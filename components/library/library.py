@@ -3,7 +3,7 @@
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,6 +13,7 @@ from analyzers.core.formatting import plural
 from analyzers.core.records import Record
 from analyzers.core.report import Report
 from analyzers.core.request import request_error
+from analyzers.core.untrusted_json import parse_model
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from components.library.cache import Cache, searched
 from components.library.consensus import Consensus, consensus
@@ -24,24 +25,15 @@ from components.library.items import OWNER, Identity, Label, ResultRow, just_aft
 from components.library.publisher import Publisher
 from components.library.result_facts import is_report_of, storable
 
+_Item = TypeVar("_Item", bound=Record)
 _CLOSING_SECONDS = 5.0
 _HOUR = timedelta(hours=1)
 _SAME_KEY = 8  # most results of one key that are considered
-_MODELS = """
-WITH newest AS (
-    SELECT model, MAX(updated) AS updated FROM (
-        SELECT model, MAX(created) AS updated FROM all_results WHERE {condition} GROUP BY model
-        UNION ALL SELECT model, MAX(created) FROM all_labels WHERE {condition} GROUP BY model)
-    GROUP BY model ORDER BY updated DESC, model LIMIT ?)
-SELECT model, updated,
-    (SELECT item FROM passports WHERE passports.model = newest.model ORDER BY created DESC LIMIT 1),
-    (SELECT item FROM savings WHERE savings.model = newest.model ORDER BY analyzer = 'check' DESC, created DESC LIMIT 1),
-    (SELECT COUNT(*) FROM results WHERE results.model = newest.model)
-FROM newest ORDER BY updated DESC, model"""
+_MODELS = Path(__file__).with_name("models.sql").read_text(encoding="utf-8")
 
 
 class Saved(Record):
-    """A saved label. commit: of the dataset, if it was published; note: why it is not, if there is a dataset."""
+    """A saved label. commit: of the dataset, if it was published now; note: why it is not, if there is a dataset."""
 
     item: Label
     where: Literal["published", "saved here"]
@@ -118,10 +110,8 @@ class Library:
     ) -> None:
         try:
             hub_id(dataset or "org/none")
-        except InvalidRequest:
-            raise InvalidRequest(
-                f"MANTISSA_DATASET is {dataset[:100]!r}, which is not the id of a dataset: give org/name, as in its address on the Hub."
-            ) from None
+        except InvalidRequest as error:
+            raise error.about("MANTISSA_DATASET") from None
         self._lock, self._ephemeral, self._owner = threading.RLock(), ephemeral, Identity.local()
         self._folder = Folder(folder)
         try:
@@ -131,9 +121,7 @@ class Library:
             raise
         self._publisher: Publisher | None = None
         if dataset:
-            self._publisher = Publisher(Dataset(dataset, token), self._folder, self._lock, self._cache.update)
-            if background:
-                self._publisher.start()
+            self._publisher = Publisher(Dataset(dataset, token), self._folder, self._lock, self._cache.update, background)
 
     def close(self) -> None:
         """Publish what is left for a few seconds, and close the files."""
@@ -171,25 +159,21 @@ class Library:
                 self._owner = self._publisher.dataset.owner()
             who = self._owner
         label = self.make_label(model, precision, evidence, who, quote)
+        said = (label.model, label.precision, label.evidence_link, label.evidence_quote)
         with self._lock:
-            before = self._items(Label, "SELECT item FROM labels WHERE model = ? AND contributor = ?", model.lower(), who.name)
-            if before and (before[0].precision, before[0].evidence_link, before[0].evidence_quote) == (
-                label.precision,
-                label.evidence_link,
-                label.evidence_quote,
-            ):
-                label = before[0]
+            before = self._item(Label, "SELECT item FROM labels WHERE model = ? AND contributor = ?", label.model.lower(), who.name)
+            if before and Label.of(who, *said, replaces=before.replaces).id == before.id:
+                label = before
             else:
                 self._check_rate(who)
                 if before:
-                    replaced = {"created": just_after(before[0].created), "replaces": before[0].id}
-                    label = Label.of(who, model, precision, label.evidence_link, label.evidence_quote, **replaced)
+                    label = Label.of(who, *said, created=just_after(before.created), replaces=before.id)
                 self._folder.add_label(label)
                 self._cache.update()
         if self._publisher is None:
             return Saved(item=label, where="saved here")
         if self._folder.is_published(label.id):
-            return Saved(item=label, where="published", commit=self._publisher.head)
+            return Saved(item=label, where="published")
         if commit := self._publisher.publish_label(label.id, limits.PUBLISH_WAIT_SECONDS):
             return Saved(item=label, where="published", commit=commit)
         why = self._publisher.problem or "The Hub has not answered yet."
@@ -242,7 +226,7 @@ class Library:
 
     def result_row(self, identifier: str) -> ResultRow | None:
         """Return the row of a result; None if there is none."""
-        return next(iter(self._items(ResultRow, "SELECT item FROM results WHERE id = ?", identifier)), None)
+        return self._item(ResultRow, "SELECT item FROM results WHERE id = ?", identifier)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:
         """Return the results that were added with this key, the newest first.
@@ -256,7 +240,7 @@ class Library:
     def newest(self, analyzer: str, model: str) -> ResultRow | None:
         """Return the newest result of an analyzer with this subject (case-insensitive); None if there is none."""
         asked = "SELECT item FROM results WHERE model = ? AND analyzer = ? ORDER BY created DESC LIMIT 1"
-        return next(iter(self._items(ResultRow, asked, model.lower(), analyzer)), None)
+        return self._item(ResultRow, asked, model.lower(), analyzer)
 
     def alike(self, model: str, most: int) -> list[str]:
         """Return other models whose tensors have the same shapes as in the newest passport of ``model``, the newest first."""
@@ -289,13 +273,11 @@ class Library:
 
     def results(self, text: str = "", limit: int = 1000, model: str = "") -> list[ResultRow]:
         """Return the results whose models, analysis or answer have every word of ``text``, the newest first. model: only its own."""
-        found: list[ResultRow] = self._listed(ResultRow, "results", text, limit, model)
-        return found
+        return self._listed(ResultRow, "results", text, limit, model)
 
     def labels(self, text: str = "", limit: int = 1000) -> list[Label]:
         """Return the labels whose model, precision, contributor or evidence have every word of ``text``, the newest first."""
-        found: list[Label] = self._listed(Label, "labels", text, limit, "")
-        return found
+        return self._listed(Label, "labels", text, limit, "")
 
     def counts(self) -> Counts:
         """Return the numbers of items."""
@@ -311,10 +293,7 @@ class Library:
         if publisher is None:
             lost = "What is added is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
             return LibraryState(dataset="", restored=True, problem=lost, backlog=0)
-        backlog = sum(
-            self._cache.read(f"SELECT COUNT(*) FROM all_{kind} WHERE file BETWEEN 'unpublished/{kind}/' AND 'unpublished/{kind}/~'")[0]  # noqa: S608
-            for kind in ("labels", "results")
-        )
+        (backlog,) = self._cache.read("SELECT COUNT(*) FROM backlog")
         restored = publisher.restored.is_set()
         return LibraryState(dataset=publisher.dataset.name, restored=restored, problem=publisher.problem, backlog=backlog)
 
@@ -326,13 +305,13 @@ class Library:
         lists: dict[str, Any] = {"labels": self.labels, "results": self.results, "models": self.models}
         return export(self._folder.path / "exports", kind, form, lists)
 
-    def _listed(self, kind: Any, table: str, text: str, limit: int, model: str) -> Any:
+    def _listed(self, kind: type[_Item], table: str, text: str, limit: int, model: str) -> list[_Item]:
         condition, words = searched(text, "sought")
-        if model:
-            condition, words = f"model = ? AND {condition}", [model.lower(), *words]
+        values = [model.lower(), *words] if model else words
+        condition = f"model = ? AND {condition}" if model else condition
         asked = f"SELECT id FROM {table} WHERE {condition} ORDER BY created DESC, id LIMIT ?"  # noqa: S608 - our own names
         newest = f"SELECT item FROM all_{table} WHERE id IN ({asked}) ORDER BY created DESC, id"  # noqa: S608
-        return self._items(kind, newest, *words, limit)
+        return self._items(kind, newest, *values, limit)
 
     def _model_rows(self, condition: str, values: list[str], limit: int) -> list[ModelRow]:
         rows = self._cache.read(_MODELS.format(condition=condition), *values, *values, limit)
@@ -340,24 +319,27 @@ class Library:
         for label in self._items(Label, f"SELECT item FROM labels WHERE {condition} ORDER BY created DESC", *values):  # noqa: S608
             if label.model.lower() in labels:
                 labels[label.model.lower()].append(label)
-        kept: list[Any] = [(*row, labels[row[0]]) for row in rows if row[-1] or labels[row[0]]]
-        return [_model_row(*row) for row in kept]
+        return [_model_row(row, labels[row[0]]) for row in rows if row[-1] or labels[row[0]]]
 
-    def _items(self, kind: Any, query: str, *values: Any) -> Any:
-        return [kind.model_validate_json(text) for text in self._cache.read(query, *values)]
+    def _item(self, kind: type[_Item], query: str, *values: Any) -> _Item | None:
+        return next(iter(self._items(kind, query, *values)), None)
+
+    def _items(self, kind: type[_Item], query: str, *values: Any) -> list[_Item]:
+        return [parse_model(kind, text) for text in self._cache.read(query, *values)]
 
 
-def _model_row(model: str, updated: str, passport: str | None, saving: str | None, results: int, labels: list[Label]) -> ModelRow:
+def _model_row(cells: Any, labels: list[Label]) -> ModelRow:
+    model, updated, passport, saving, results = cells
     facts: dict[str, Any] = {"model": labels[0].model} if labels else {"model": model}
     if passport:
-        row = ResultRow.model_validate_json(passport)
+        row = parse_model(ResultRow, passport)
         names = ("answer", "storage", "passed_through", "trained_in", "fp16_risk", "reach")
         facts = {name: getattr(row, name) for name in names}
         if row.analysis_version < ANALYSIS_VERSION:  # which may infer something else
             facts["trained_in"] = ""
         facts |= {"model": row.models[0], "result": row.id, "commit": row.commits[0], "outdated": row.analysis_version < ANALYSIS_VERSION}
     if saving:
-        saved = ResultRow.model_validate_json(saving)
+        saved = parse_model(ResultRow, saving)
         facts |= {"model": saved.models[0], "bytes": saved.bytes, "wasted": saved.wasted}
     found = consensus(labels)
     facts |= {"precision": found.precision or "", "contributors": found.contributors, "disputed": found.disputed, "own": found.own}

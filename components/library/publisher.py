@@ -21,11 +21,12 @@ _log = logging.getLogger("mantissa")
 class Publisher:
     """Publishes what is in ``folder`` to ``dataset`` until `close`.
 
-    lock: held while unpublished files change; changed: called after each change. restored: set once the dataset has been read. problem: why
+    lock: held while unpublished files change; changed: called after each change. background: in a thread, else only in
+    `turn`. restored: set once the dataset has been read. problem: why
     it cannot be read, or nothing be published, or "".
     """
 
-    def __init__(self, dataset: Dataset, folder: Folder, lock: threading.RLock, changed: Callable[[], None]) -> None:
+    def __init__(self, dataset: Dataset, folder: Folder, lock: threading.RLock, changed: Callable[[], None], background: bool) -> None:
         self.dataset, self.restored, self.problem = dataset, threading.Event(), ""
         self._folder, self._lock, self._changed = folder, lock, changed
         self._head, self._has_card, self._may_write, self._read_at = "", True, False, float("-inf")
@@ -33,23 +34,18 @@ class Publisher:
         self._awaited: dict[str, str] = {}  # labels by path, with the commit once there is one
         self._ending = self._closed = self._refused = False
         self._thread = threading.Thread(target=self._run, name="library", daemon=True)
-
-    def start(self) -> None:
-        """Begin to read and to publish."""
-        self._thread.start()
+        if background:
+            self._thread.start()
 
     def close(self, seconds: float) -> None:
         """Publish what is left for at most ``seconds``; the rest follows when the library is next opened."""
+        if self._ending:
+            return
         self._ending = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
         self._closed = True
-
-    @property
-    def head(self) -> str:
-        """The commit of the dataset that was read last."""
-        return self._head
 
     def publish_label(self, identifier: str, seconds: float) -> str:
         """Publish a saved label now, and return its commit; "" if the Hub does not take it within ``seconds``."""
@@ -86,7 +82,7 @@ class Publisher:
                 return
             if batch.files:
                 card = {} if self._has_card else {CARD: self.dataset.card()}
-                self._head = self.dataset.commit(batch.message, card | batch.files, self._head)
+                self._head = self.dataset.commit("Add labels and results", card | batch.files, self._head)
                 self._has_card = True
             with self._lock:
                 self._folder.settle(batch)

@@ -15,6 +15,9 @@ CREATE VIEW labels AS SELECT * FROM all_labels AS label WHERE id NOT IN (SELECT 
 -- Of a model's results: the newest passport of all of it, and the newest row that says what could be saved.
 CREATE VIEW passports AS SELECT * FROM results WHERE analyzer = 'dtype' AND whole;
 CREATE VIEW savings AS SELECT * FROM results WHERE wasted IS NOT NULL;
+-- What is not published yet.
+CREATE VIEW backlog AS SELECT id FROM all_labels WHERE file BETWEEN 'unpublished/labels/' AND 'unpublished/labels/~'
+    UNION ALL SELECT id FROM all_results WHERE file BETWEEN 'unpublished/' AND 'unpublished/~';
 -- Made after the first items, which takes half as long as before.
 CREATE INDEX IF NOT EXISTS labels_model ON all_labels (model, contributor, created, id);
 CREATE INDEX IF NOT EXISTS labels_contributor ON all_labels (contributor, created);

@@ -15,7 +15,7 @@ from tests.library import DATASET, LINK, TOKEN
 
 def main() -> None:
     """Add the labels with the numbers from FIRST to LAST."""
-    limits.PUBLISH_WAIT_SECONDS = 1  # type: ignore[misc,assignment]
+    limits.PUBLISH_WAIT_SECONDS = 1
     library = Library(Path(sys.argv[1]), DATASET, TOKEN)
     print("ready", flush=True)
 

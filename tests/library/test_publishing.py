@@ -13,9 +13,9 @@ from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, HubError, LibraryUnavailable
 from components.library import Identity, Label, Library, Saved
 from components.library.folder import report_path
-from tests.components.dtype_reports import report
 from tests.hub import Fault, LocalHub
 from tests.library import DATASET, LINK, TOKEN
+from tests.library.reports import report
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own upload
 ANN, BOB = Identity.login("ann"), Identity.login("bob", ("org",))

@@ -32,7 +32,7 @@ _SHOWN = """
 const show = () => {
   showResults(element);
   const shown = element.querySelector('[data-page]');
-  if (shown && shown.dataset.page !== undefined) history.replaceState(null, '', shown.dataset.page || location.pathname);
+  if (shown && shown.dataset.page !== undefined) history.replaceState(null, '', location.pathname + shown.dataset.page);
 };
 watch('value', show);
 show();

@@ -15,7 +15,6 @@ from .conflict import conflict
 from .gpu import gpu
 from .hub_quick import large_quick, mixture_quick
 from .layouts import layouts
-from .load import load
 from .local_exact import local_exact
 from .monitor import monitor
 from .offload import offload
@@ -41,7 +40,6 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "offload": offload,
     "monitor": monitor,
     "gpu": gpu,
-    "load": load,
 }
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from analyzers.checkpoints.weight_files.selection import WeightFiles, is_weights, select_weights
+from analyzers.checkpoints.weight_files.file_names import is_weights
+from analyzers.checkpoints.weight_files.selection import WeightFiles, select_weights
 from analyzers.core import limits
 from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
 

@@ -4,7 +4,6 @@
 # make test-avx2  the same as on a processor without AVX-512
 # make test-gpu   the tests that need a CUDA GPU
 # make bench      speed and memory, side by side with the naive way
-# make pictures   renew the pictures of README and docs
 # make docs       renew what is computed in docs
 # make lint       style and types only
 #
@@ -36,7 +35,7 @@ ifneq ($(shell $(whole) && echo yes),yes)
 $(shell rm -f .venv/app-* .venv/tests-*)
 endif
 
-.PHONY: run test test-all test-avx2 test-gpu tested bench pictures docs lint style types kernels chromium
+.PHONY: run test test-all test-avx2 test-gpu tested bench docs lint style types kernels chromium
 
 # exec: the app itself gets the signals, and nothing of it outlives this command.
 run: $(app_stamp) $(kernels_stamp)
@@ -74,9 +73,6 @@ kernels: $(tests_stamp) $(kernels_stamp)
 
 bench: $(tests_stamp) $(kernels_stamp)
 	$(python) -m tests.benchmarks
-
-pictures: $(tests_stamp) $(kernels_stamp) chromium
-	$(python) -m tests.browser.pictures
 
 docs: $(app_stamp)
 	$(python) -m docs.build

@@ -137,7 +137,8 @@ def hub_errors(what: str, advice: str = "check that the token (MANTISSA_TOKEN or
 def use_bounded_client() -> None:
     """Give every request of huggingface_hub in this process HUB_TIMEOUT_SECONDS, where it waits without limit, and a second try.
 
-    It does not try a commit again itself. A pull request is not tried again, since it may have been opened.
+    There is no second try where the reply says how long to wait, nor of a pull request, which may have been opened. huggingface_hub does
+    not try a commit again itself.
     """
     import httpx2
     from huggingface_hub import get_session, set_client_factory
@@ -145,7 +146,8 @@ def use_bounded_client() -> None:
     class Transport(httpx2.HTTPTransport):
         def handle_request(self, request: httpx2.Request) -> httpx2.Response:
             response = super().handle_request(request)
-            if response.status_code in _FAILURES and b"create_pr" not in request.url.query:
+            asks_to_wait = "retry-after" in response.headers  # the readers of checkpoints wait, and try again themselves
+            if response.status_code in _FAILURES and not asks_to_wait and b"create_pr" not in request.url.query:
                 response.close()
                 time.sleep(_PAUSE)
                 response = super().handle_request(request)

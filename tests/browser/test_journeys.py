@@ -1,5 +1,6 @@
 """One journey per page, as a visitor takes it."""
 
+import re
 from typing import Any
 
 import pytest
@@ -38,6 +39,70 @@ def test_a_page_opens_with_its_finished_example(open_page: OpenPage, app: str, a
     assert phone.locator("#result .headline").bounding_box()["y"] < 420  # type: ignore[index]
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
     assert serious(phone) == []
+
+
+def test_a_model_is_inspected_shared_and_found_again(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    expect(page.locator("#result .result")).to_be_visible()
+    ask(page, "org/name")
+    expect(page.locator(".result h2")).to_have_text("org/name")
+    expect(page).to_have_url(re.compile(r"\?model=org%2Fname%40[0-9a-f]{40}"))
+    drawn = page.locator("#result .figure[data-drawn]")
+    page.locator("#result .figure").first.scroll_into_view_if_needed()
+    expect(drawn.first).to_be_visible()
+    assert drawn.count() < page.locator("#result .figure").count(), "a figure in a closed tab is not drawn"
+    page.locator(".tabs > label", has_text="Layers and tensors").click()
+    table = page.locator(".table", has=page.get_by_text("Tensors", exact=True)).last
+    title = table.locator("th button", has_text="Largest").first
+    column = 1 + title.evaluate("button => button.closest('th').cellIndex")
+    title.click()
+    expect(table.locator("th[aria-sort=ascending]")).to_have_count(1)
+    values = [float(value) for value in table.locator(f"tbody td:nth-child({column})").evaluate_all("cells => cells.map(c => c.dataset.v)")]
+    assert len(values) > 10 and values == sorted(values)
+    table.locator("input[type=search]").fill("embed")
+    expect(table.locator("tbody tr:visible")).to_have_count(1)
+    page.locator("button.share").click()
+    link = page.locator("[data-url]").input_value()
+    assert re.fullmatch(rf"{app}/result/[0-9a-f]{{64}}", link)
+    page.keyboard.press("Escape")
+    stored = open_page(link, width=390)
+    expect(stored.locator(".result h2")).to_have_text("org/name")
+    stored.locator(".figure").first.scroll_into_view_if_needed()
+    expect(stored.locator(".figure[data-drawn]").first).to_be_visible()
+    assert stored.evaluate("document.documentElement.scrollWidth") <= 390
+    assert serious(stored) == []
+    page.reload()
+    expect(page.locator(".result h2")).to_have_text("org/name")
+    expect(page.locator(".reference input")).to_have_value(re.compile("org/name@"))
+
+
+def test_a_result_is_framed_by_another_site(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    ask(page, "sample:tiny-fp32")
+    expect(page.locator(".result h2")).to_have_text("sample:tiny-fp32")
+    page.locator("button.share").click()
+    frame = page.locator("[data-frame]").input_value()
+    assert frame.startswith("<iframe ")
+    other = page.context.new_page()
+    other.route("http://blog.example/", lambda route: route.fulfill(content_type="text/html", body=frame))
+    other.goto("http://blog.example/")
+    expect(other.frame_locator("iframe").locator(".result h2")).to_have_text("sample:tiny-fp32")
+
+
+def test_a_page_keeps_its_address_when_a_result_is_shown(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/check")
+    ask(page, "sample:tiny-tuned")
+    expect(page.locator(".result h2")).to_have_text("sample:tiny-tuned")
+    expect(page).to_have_url(f"{app}/check?model=sample%3Atiny-tuned")
+
+
+def test_the_library_is_searched_as_one_types(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/library")
+    expect(page.locator("#models")).to_contain_text("OLMo")
+    page.locator("#search textarea, #search input").fill("pythia 1b")
+    expect(page.locator("#models")).to_contain_text("pythia-1b")
+    expect(page.locator("#models")).not_to_contain_text("OLMo")
+    expect(page).to_have_url(re.compile(r"\?q=pythia"))
 
 
 def test_stop_ends_a_run_and_nothing_replaces_what_it_says(open_page: OpenPage, app: str) -> None:

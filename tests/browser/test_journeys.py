@@ -1,6 +1,8 @@
 """One journey per page, as a visitor takes it."""
 
 import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -83,10 +85,22 @@ def test_a_result_is_framed_by_another_site(open_page: OpenPage, app: str) -> No
     page.locator("button.share").click()
     frame = page.locator("[data-frame]").input_value()
     assert frame.startswith("<iframe ")
-    other = page.context.new_page()
-    other.route("http://blog.example/", lambda route: route.fulfill(content_type="text/html", body=frame))
-    other.goto("http://blog.example/")
-    expect(other.frame_locator("iframe").locator(".result h2")).to_have_text("sample:tiny-fp32")
+
+    class Blog(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(f"<link rel=icon href=data:,><h1>Blog</h1>{frame}".encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Blog) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        other = open_page(f"http://127.0.0.1:{server.server_port}/")
+        expect(other.frame_locator("iframe").locator(".result h2")).to_have_text("sample:tiny-fp32")
+        server.shutdown()
 
 
 def test_a_page_keeps_its_address_when_a_result_is_shown(open_page: OpenPage, app: str) -> None:

@@ -86,7 +86,7 @@ def _widget(request: type[BaseModel], name: str, explained: bool = True) -> Any:
     labelled = list(zip(option.names or values, values, strict=True))
     if is_list(request, name) and (values or option.suggested):
         offers: list[Any] = labelled or list(option.suggested)
-        return gr.Dropdown(offers, value=list(default), multiselect=True, allow_custom_value=not values, scale=3, **said)
+        return gr.Dropdown(offers, value=list(default), multiselect=True, allow_custom_value=not values, scale=5 if default else 2, **said)
     if values:
         return (gr.Dropdown if option.dropdown else gr.Radio)(labelled, value=default, **said)
     shown = "" if default in (None, ()) else written(default)

@@ -155,7 +155,7 @@ def _example(analyzer: Analyzer) -> str:
     report: Report | None = store.example(analyzer.name)
     if report is None:
         return ""
-    said = "Example: a finished result on a small built-in model. Enter a model above for its own."
+    said = "Example: a finished result on a small built-in model."
     return f'<p class="about">{said}</p>{fragment(report, address=links.stored(report.id))}'
 
 

@@ -95,7 +95,7 @@ def _stored(report: "DtypeReport") -> Tile:
     config = f" config.json says {report.config_dtype}." if report.config_dtype else ""
     value = " + ".join(names[:2]) + (f" + {len(names) - 2} more" if len(names) > 2 else "")
     stored = size(sum(row.bytes for row in report.storage))
-    computed = f"Computed from {plural(report.selected_parameters, 'parameter')}: {sizes}."
+    computed = f"By its parameters: {sizes}."
     detail = f"{', '.join([*said[:_SHOWN], *more])}.{config}{quantized} {computed}"
     return Tile(label="Stored as", value=f"{value or 'nothing'}, {stored}", kind="fact", detail=detail, whole=True)
 
@@ -204,9 +204,9 @@ def _fp16(report: "DtypeReport") -> Tile:
 def _magnitudes(report: "DtypeReport") -> Tile:
     extremes = report.extremes
     value = f"{magnitude(extremes.abs_min)} to {magnitude(extremes.abs_max)}"
-    value += f", norms {magnitude(extremes.norm_min)} to {magnitude(extremes.norm_max)}"
     bits = report.entropy.bits_per_weight if report.entropy is not None else None
     carried = "" if bits is None or report.entropy is None else f" A weight carries {magnitude(bits)} of {report.entropy.stored_bits} bits."
     zeros = f"Zeros: {count(report.counts.zero)} of {plural(report.values_read, 'value')}"
-    detail = f"{zeros}; smallest nonzero magnitude {magnitude(extremes.abs_min_nonzero)}.{carried}"
+    norms = f"norms of tensors {magnitude(extremes.norm_min)} to {magnitude(extremes.norm_max)}"
+    detail = f"{zeros}; smallest nonzero magnitude {magnitude(extremes.abs_min_nonzero)}; {norms}.{carried}"
     return Tile(label="Magnitudes", value=value, kind="fact", detail=detail)

@@ -25,12 +25,10 @@ from .environments import ROOT, linked
 SKILL = (ROOT / "SKILL.md").read_text(encoding="utf-8")
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if path.name != "deploy.md"))
 NOT_HERE = {
-    'client = Client("http://127.0.0.1:7860")': "needs a running app: tests/browser/test_api.py runs it",
+    'client = Client("http://127.0.0.1:7860")': "needs a running app: tests/components/test_server.py asks one",
     "cluster = SLURMCluster": "needs a Slurm cluster",
     "uvx --from": "installs from the network",
     "pip install": "installs from the network",
-    "MANTISSA_DATASET=org/name mantissa dtype org/model --contribute": "writes to the Hub: tests/library/test_publishing.py does",
-    "mantissa library import DIR": "reads the Hub: tests/mantissa/test_deploy.py runs it",
     "mantissa scan LIST --out DIR --dask local": "starts processes for seconds: tests/scan/test_engines.py does",
     "mantissa scan LIST --out DIR --dask tcp": "needs several hosts",
     "dask ": "needs several hosts",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .adapters import adapters_exact, adapters_quick
+from .comparison import compare_exact, compare_quick
 from .conflict import conflict
 from .gpu import gpu
 from .hub_quick import large_quick, mixture_quick
@@ -30,6 +31,8 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "mixture": mixture_quick,
     "sparsity": sparsity_exact,
     "sparsity-quick": sparsity_quick,
+    "compare": compare_exact,
+    "compare-quick": compare_quick,
     "adapters": adapters_exact,
     "adapters-quick": adapters_quick,
     "layouts": layouts,

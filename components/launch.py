@@ -67,7 +67,7 @@ def site() -> FastAPI:
         blocks,
         path="",
         show_error=False,
-        footer_links=["api"],
+        footer_links=[],
         mcp_server=True,
         root_path=os.environ.get("GRADIO_ROOT_PATH", "") or None,
         ssr_mode=False,

@@ -58,7 +58,7 @@ def header(current: str, heading: str, about: str, home: str = "./") -> str:
 
 def footer() -> str:
     """Render what stands at the foot of every page."""
-    return '<p class="about foot"><a href="./methods">Methods: how every answer is computed</a></p>'
+    return '<p class="about foot"><a href="./methods">Methods: how every answer is computed</a> <a href="./?view=api">API and MCP</a></p>'
 
 
 def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:

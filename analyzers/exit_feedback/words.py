@@ -91,7 +91,7 @@ def tiles(report: Any) -> list[Tile]:
 def _closest(report: Any) -> Tile:
     name = report.closest
     best = report.methods[name].cosine if name else None
-    label = "Closest without backpropagation"
+    label = "Closest signal"
     if name is None or best is None:
         return Tile(label=label, value="cannot tell", kind="undecided", detail="No token has an exact gradient.")
     tokens = plural(report.methods[name].tokens, "token")
@@ -118,8 +118,8 @@ def _along(report: Any) -> Tile:
     if head is None or before is None:
         return Tile(label="Along the hidden state", value="cannot tell", kind="undecided", detail="No token has an exact gradient.")
     detail = (
-        "Share of the exact gradient's energy along the hidden state h at the head, all that the signal parallel can hold; before the "
-        f"final norm it is {energy_share(before)}."
+        "Share of the exact gradient's energy along the hidden state at the head: the most that parallel can hold; before the final norm "
+        f"{energy_share(before)}."
     )
     return Tile(label="Along the hidden state", value=energy_share(head), kind="fact", detail=detail)
 

@@ -44,6 +44,7 @@ class ShownFigure(NamedTuple):
     title: str
     caption: str
     data: str
+    height: int
 
 
 class ShownTab(NamedTuple):
@@ -164,7 +165,7 @@ def _table(part: Table, report: Report, place: str, first: int | None) -> ShownT
 
 def _figure(part: Figure, report: Report) -> ShownFigure | None:
     drawn = part.draw(report)
-    return None if drawn is None else ShownFigure(part.title, part.caption, drawn.to_json(remove_uids=True))
+    return None if drawn is None else ShownFigure(part.title, part.caption, drawn.to_json(remove_uids=True), drawn.layout.height)
 
 
 def _badge(report: Report) -> str:

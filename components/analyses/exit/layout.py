@@ -60,8 +60,7 @@ LAYOUT = Layout(
 
 QUESTION = Question(
     heading="How good is a gradient without backpropagation?",
-    about="Replaces, at the head of a model, the gradient that backpropagation would send into it by cheaper signals, and reports how "
-    "close each comes to the exact one, and what it costs.",
+    about="Replaces the gradient that a model's head sends back by cheaper signals: how close each comes to it, and at what cost.",
     button="Measure",
     examples={
         "tiny-bf16": {"model": "sample:tiny-bf16"},

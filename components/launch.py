@@ -2,12 +2,13 @@
 
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 # Keeps progress bars of uploads to the Hub out of the log.
@@ -104,7 +105,10 @@ def main() -> None:
         )
         zero_gpu.announce()
         print_line("* Ready. Stop with Ctrl-C.", sys.stdout)
-        uvicorn.Server(config).run([listener])
+        # uvicorn stops, then sends itself the signal again: without a handler the process would end here, its library still open
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run([listener])
     os._exit(0)  # a thread may wait minutes for the Hub, and the interpreter would wait for the thread
 
 

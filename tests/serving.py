@@ -24,8 +24,16 @@ NOWHERE = "http://127.0.0.1:9"
 
 @contextmanager
 def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: str) -> Iterator[str]:
-    """Start an app that stores its files and its log in ``folder`` and reads from ``hub``; yields its address. more: further variables of
-    its environment; program: the arguments of Python.
+    """Start an app as `serving` does; yields its address."""
+    with serving(folder, hub, program, **more) as (_, url):
+        yield url
+
+
+@contextmanager
+def serving(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Start an app that stores its files and its log in ``folder`` and reads from ``hub``; yields its process and its address.
+
+    more: further variables of its environment; program: the arguments of Python.
 
     At the end, checks that the log has neither a traceback nor a token, and that Gradio stores no file that it could serve.
     """
@@ -55,7 +63,7 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
                 time.sleep(0.1)
         else:
             pytest.fail(f"the app did not start:\n{log.read_text()}")
-        yield url
+        yield process, url
         assert not re.search(r"Traceback|hf_[A-Za-z0-9]{20}", log.read_text())
         assert not [path for path in (folder / "gradio").rglob("*") if path.is_file()]
     finally:

@@ -3,11 +3,14 @@
 import asyncio
 import io
 import json
+import signal
+import time
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +19,9 @@ from PIL import Image
 
 from analyzers import ANALYZERS
 from analyzers.core import limits
-from tests.hub import LocalHub
-from tests.serving import program, serve
+from tests.hub import Fault, LocalHub
+from tests.hub.architectures import llama
+from tests.serving import program, serve, serving
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,21 @@ def test_pages_badges_and_health(app: str, result: str) -> None:
     assert b"og:title" in get(result)[2]
 
 
+def test_a_badge_is_drawn_from_what_is_asked_and_kept_by_its_tag(app: str) -> None:
+    url = f"{app}/badge/bigscience/bloom.svg"
+    _, headers, drawn = get(url)
+    assert headers["Content-Type"] == "image/svg+xml" and "max-age=300" in headers["Cache-Control"]
+    assert get(url, If_None_Match=headers["ETag"])[0] == 304 and get(url, If_None_Match='"other"')[0] == 200
+    checked = get(f"{url}?show=checked,activations")[2]
+    assert b"checked unknown" in checked and b"run in fp16 unknown" in checked and b"trained in" not in checked
+    assert get(f"{url}?show=<script>")[2] == drawn and b"trained in bf16-mixed" in drawn
+
+
+def test_a_link_of_gradios_own_kind_is_the_page_and_costs_no_more(app: str) -> None:
+    plain = get(app)[2]
+    assert get(f"{app}/?deep_link={'x' * 40}")[2] == plain == get(f"{app}/?deep_link=..%2F..%2Fetc&x=1")[2]
+
+
 @pytest.mark.parametrize(
     ("path", "data", "headers", "status"),
     [
@@ -95,6 +114,8 @@ def test_pages_badges_and_health(app: str, result: str) -> None:
         ("gradio_api/queue/join", b'{"event_id": {"a": 1}}', {}, 422),
         ("gradio_api/queue/join", b"not json", {}, 422),
         (f"gradio_api/call/dtype/{'x' * 65}", None, {}, 422),
+        ("gradio_api/mcp/", b'{"jsonrpc": "2.0", "method": "ping", "id": "' + b"x" * 65 + b'"}', {}, 422),
+        ("gradio_api/mcp/", b'{"params": {"_meta": {"progressToken": "' + b"x" * 65 + b'"}}}', {}, 422),
         (f"gradio_api/queue/data?session_hash={'x' * 65}", None, {}, 422),
         ("gradio_api/dev/reload", None, {}, 403),
     ],
@@ -152,3 +173,17 @@ def test_agents_call_tools(app: str) -> None:
 
     tools, answer = asyncio.run(called())
     assert set(ANALYZERS) <= tools and not answer.isError and "headline" in answer.content[0].text
+
+
+def test_the_app_ends_in_time_though_the_hub_hangs(tmp_path: Path) -> None:
+    with LocalHub() as hub:
+        hub.add("org/large", llama(lineage="bf16"))
+        hub.fault(Fault("^/org/large/resolve/.*safetensors$", times=None, ranged=True, rate=1_000))
+        with serving(tmp_path, hub.url) as (process, url):
+            program(url).submit("org/large", api_name="/dtype")
+            while not any(request.target.endswith(".safetensors") for request in hub.requests):
+                time.sleep(0.05)
+            start = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0 and time.monotonic() - start < 12
+            assert "Traceback" not in (tmp_path / "log").read_text()

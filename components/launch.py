@@ -37,6 +37,9 @@ _PORTS = range(7860, 7960)
 _CONNECTIONS = 1_000  # Each is an open file.
 _IDLE_SECONDS = 20
 _HEAD_BYTES = 1 << 16
+_SESSIONS = (
+    128  # Each takes 0.6 MB, also that of a program's call. A longer absent visitor is only asked again which result an offer is for.
+)
 _END_SECONDS = 10  # From SIGTERM to the end, everything included. A Space allows about 30.
 # A Space's requests arrive through proxies in private networks, which name the visitor in X-Forwarded-For. Without trusting them, all
 # visitors would share one address and its limits. The header is ignored from any other network.
@@ -63,6 +66,7 @@ def site() -> FastAPI:
     outer = FastAPI(openapi_url=None, routes=list(routes()))
     warnings.filterwarnings("ignore", "SSR mode is not supported")  # a warning about an option that is off
     blocks = build().queue(max_size=16 * limits.QUEUE, default_concurrency_limit=4 * limits.JOBS)
+    blocks.state_session_capacity = _SESSIONS
     gr.mount_gradio_app(
         outer,
         blocks,

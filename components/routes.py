@@ -130,16 +130,32 @@ def _file(kind: str, name: str, ending: str, address: str) -> Any:
     return _drawn(kind, name, lambda report: file_of(report, ending, address))
 
 
-def _page(kind: str, name: str, embed: str, address: str) -> Any:
+def _page(kind: str, name: str, embed: str, address: str) -> str | None:
+    framed = embed if embed in ("1", "small") else ""
+    try:
+        return (_kept if kind == "result" else _rendered)(kind, name, framed, address)
+    except KeyError:
+        return None
+
+
+def _rendered(kind: str, name: str, embed: str, address: str) -> str:
+    """Render the page of a result. Raises KeyError if there is none."""
+
     def drawn(report: Report) -> str:
-        framed = embed in ("1", "small")
-        above = _by(report, kind, name, framed)
-        if not framed:
+        above = _by(report, kind, name, bool(embed))
+        if not embed:
             above = header("", f"{layout_of(report).title}", "", "../") + above
         head = _preview(report, address)
         return document([report], "../", f"{kind}/{name}", above, embed == "small", head, plots=f"../{theme.plotly_address()}")
 
-    return _drawn(kind, name, drawn)
+    page: str | None = _drawn(kind, name, drawn)
+    if page is None:
+        raise KeyError(name)
+    return page
+
+
+_kept = lru_cache(64)(_rendered)
+"""Of stored results, which never change: drawing their figures takes the processor for 50 ms and more."""
 
 
 def _drawn(kind: str, name: str, draw: Callable[[Report], Any]) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import signal
 import time
 import urllib.error
@@ -21,14 +22,20 @@ from analyzers import ANALYZERS
 from analyzers.core import limits
 from tests.hub import Fault, LocalHub
 from tests.hub.architectures import llama
-from tests.serving import program, serve, serving
+from tests.serving import program, serving
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start an app with a Hub that fails; yields its address."""
-    with LocalHub() as hub, serve(tmp_path_factory.mktemp("app"), hub.url) as url:
-        yield url
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
+    """Start an app with an empty Hub; yields its process id and its address."""
+    with LocalHub() as hub, serving(tmp_path_factory.mktemp("app"), hub.url) as (process, url):
+        yield process.pid, url
+
+
+@pytest.fixture(scope="module")
+def app(served: tuple[int, str]) -> str:
+    """Return the address of the app."""
+    return served[1]
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +180,24 @@ def test_agents_call_tools(app: str) -> None:
 
     tools, answer = asyncio.run(called())
     assert set(ANALYZERS) <= tools and not answer.isError and "headline" in answer.content[0].text
+
+
+def test_calls_leave_nothing_behind(served: tuple[int, str]) -> None:
+    pid, app = served
+
+    def resident() -> int:
+        return 1024 * int(re.findall(r"VmRSS:\s*(\d+)", Path(f"/proc/{pid}/status").read_text())[0])
+
+    def call() -> None:
+        started = json.loads(get(f"{app}/gradio_api/call/find_models", b'{"data": ["none"]}', Content_Type="application/json")[2])
+        assert get(f"{app}/gradio_api/call/find_models/{started['event_id']}")[0] == 200
+
+    for _ in range(150):
+        call()
+    before = resident()
+    for _ in range(150):
+        call()
+    assert resident() - before < 40e6  # 90 MB where each kept its session
 
 
 def test_the_app_ends_in_time_though_the_hub_hangs(tmp_path: Path) -> None:

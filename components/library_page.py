@@ -35,7 +35,7 @@ _ADDRESS = """(text) => {
 }"""
 _AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 _TITLES = ("Model", "Answer", "Trained in", "Could be saved", "Labels", "Results", "Updated")
-_WIDTHS = ("210px", "370px", "140px", "90px", "70px", "80px", "130px")
+_WIDTHS = (210, 370, 140, 90, 70, 80, 130)  # pixels
 
 
 def build(page: gr.Blocks) -> None:
@@ -48,7 +48,6 @@ def build(page: gr.Blocks) -> None:
         datatype=["markdown", "str"],
         interactive=False,
         wrap=True,
-        show_search="search",
         max_height=640,
         elem_id="models",
         label="Models",
@@ -139,7 +138,9 @@ def models_table(text: str) -> Any:
         rows = []
     used = [index for index in range(len(_TITLES)) if index < 2 or any(row[index] for row in rows)]
     titles, kinds = [_TITLES[index] for index in used], ["markdown" if index == 0 else "str" for index in used]
-    cells, widths = [[row[index] for index in used] for row in rows], [_WIDTHS[index] for index in used]
+    left = sum(_WIDTHS) - sum(_WIDTHS[index] for index in used)  # goes to the answers
+    widths = [f"{_WIDTHS[index] + left * (index == 1)}px" for index in used]
+    cells = [[row[index] for index in used] for row in rows]
     return gr.update(value=cells, headers=titles, datatype=kinds, column_widths=widths)
 
 

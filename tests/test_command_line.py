@@ -129,8 +129,8 @@ def test_several_models_have_smallest_and_largest_values_and_norms(tmp_path: Pat
     status, out, err = in_process(capsys, str(one), str(two), "--exact")
     assert (status, err) == (0, "")
     title, *rows = (re.split(r" {2,}", line) for line in out.splitlines())
-    assert title[-1] == "Magnitudes"
-    assert [row[-1] for row in rows] == ["0 to 4, norms 0.25 to 5", "6 to 8, norms 10 to 10"]
+    assert title[-2:] == ["Magnitudes", "Norms"]
+    assert [row[-2:] for row in rows] == [["0 to 4", "0.25 to 5"], ["6 to 8", "10 to 10"]]
 
 
 def test_a_line_for_each_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -246,10 +246,13 @@ class Report(Record):
 
     @staticmethod
     def compared(reports: "Sequence[Report]") -> list[str]:
-        """Draw several reports of one analyzer as a table: a row for each, with the values of its tiles."""
-        labels = [tile.label for tile in reports[0].tiles()]
-        rows = [(" -> ".join(each.subject().values()), *(tile.value for tile in each.tiles()), each.short_reach()) for each in reports]
-        return columns([("Model", *labels, "Reach" if any(row[-1] for row in rows) else ""), *rows])
+        """Draw several reports of one analyzer as a table: a row for each, with its `beside`."""
+        rows = [(" -> ".join(each.subject().values()), *each.beside().values(), each.short_reach()) for each in reports]
+        return columns([("Model", *reports[0].beside(), "Reach" if any(row[-1] for row in rows) else ""), *rows])
+
+    def beside(self) -> dict[str, str]:
+        """Return what stands in a table beside other reports: the values of the tiles, by their labels."""
+        return {tile.label: tile.value for tile in self.tiles()}
 
     def _tile_lines(self) -> list[str]:
         return columns([(tile.label, tile.value, self.tag(tile), tile.detail) for tile in self.tiles()])

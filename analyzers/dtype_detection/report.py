@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from analyzers.checkpoints import DTYPE_BITS
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.core.columns import Column, Table
-from analyzers.core.formatting import count, power, share, size
+from analyzers.core.formatting import count, magnitude, power, share, size
 from analyzers.core.options import Option
 from analyzers.core.records import Interval, Record
 from analyzers.core.report import CheckpointFacts, Report
@@ -608,3 +608,7 @@ class DtypeReport(Facts, Report):
     schema_version: int = 1
     request: DtypeRequest
     checkpoint: CheckpointFacts
+
+    def beside(self) -> dict[str, str]:
+        """Add the smallest and the largest norm of a tensor, by which models are told apart."""
+        return super().beside() | {"Norms": f"{magnitude(self.extremes.norm_min)} to {magnitude(self.extremes.norm_max)}"}

@@ -133,6 +133,42 @@ def test_stop_ends_a_run_and_nothing_replaces_what_it_says(open_page: OpenPage, 
     expect(page.locator(".result h2")).to_have_text("sample:tiny-fp32")
 
 
+def test_everything_is_reached_by_keyboard(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    expect(page.locator("#result .result")).to_be_visible()
+
+    def tab_to(selector: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+                return
+        pytest.fail(f"the Tab key does not reach {selector}")
+
+    tab_to(".reference input")
+    page.keyboard.type("sample:tiny-fp32")
+    page.keyboard.press("Enter")
+    expect(page.locator(".result h2")).to_have_text("sample:tiny-fp32")
+    tab_to("button.share")
+    page.keyboard.press("Enter")
+    expect(page.locator(".dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".dialog")).to_be_hidden()
+    tab_to(".tabs > input")
+    page.keyboard.press("ArrowRight")
+    table = page.locator(".tabs > section:visible .table").first
+    expect(page.locator(".tabs > input:checked + label")).to_have_text("Layers and tensors")
+    tab_to(".tabs th button")
+    page.keyboard.press("Enter")
+    expect(table.locator("th[aria-sort]")).to_have_count(1)
+    page.locator(".reference input").focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("org/large")
+    page.keyboard.press("Enter")
+    expect(page.locator("#result progress")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#result")).to_have_text("Stopped. No results were saved.")
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

@@ -143,7 +143,8 @@ class GridSearch:
         part, _ = max(_pieces(codes, start, self._shape[1]), key=lambda piece: piece[0].size)
         some = part[: 2 * _FAR]
         some = some[:, : _LOOKED_AT // len(some)]
-        values = np.nan_to_num(values_of(np.ascontiguousarray(some).ravel(), self._dtype).reshape(some.shape), posinf=0.0, neginf=0.0)
+        values: NDArray[Any] = values_of(np.ascontiguousarray(some).ravel(), self._dtype).reshape(some.shape)
+        values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
         for across in (values, values.T, values.reshape(1, -1)) if values.shape[1] < 2 * _FAR else (values, values.T):
             if across.shape[1] >= 2 * _FAR:
                 near, far = (float(np.sqrt(np.abs(across[:, lag:] - across[:, :-lag])).mean()) for lag in (1, _FAR))

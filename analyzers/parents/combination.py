@@ -115,7 +115,7 @@ class Fitted:
     def at_rounding(self) -> bool:
         """Return whether X is explained up to rounding: most values are exact, or separate fits of the layers leave no larger residual."""
         proven = self.exact is not None and self.exact.share > 0.5
-        return proven or squares(self._layer_grams, self.chosen).sum() <= AT_ROUNDING**2 * self._sums.rounding
+        return proven or bool(squares(self._layer_grams, self.chosen).sum() <= AT_ROUNDING**2 * self._sums.rounding)
 
     def _parents(self) -> list[int]:
         """Return the candidates that explain much of X, overall or in most layers.

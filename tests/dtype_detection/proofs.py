@@ -72,7 +72,7 @@ def _orthogonal(rng: Rng, shape: Shape) -> Values:
 def _uniform(rng: Rng, shape: Shape) -> Values:
     """Draw uniform values as torch does, in multiples of 2^-24."""
     draws = torch.rand(shape, generator=torch.Generator().manual_seed(int(rng.integers(1 << 30))))
-    return np.asarray((draws - rng.choice([0, 0.5])).double() * rng.choice([1, 0.5, 2, 0.03]))
+    return np.asarray((draws - float(rng.choice([0, 0.5]))).double() * float(rng.choice([1, 0.5, 2, 0.03])))
 
 
 KINDS: dict[str, Callable[[Rng, Shape], Values]] = {
@@ -80,7 +80,7 @@ KINDS: dict[str, Callable[[Rng, Shape], Values]] = {
     "integers times a power of two": lambda rng, shape: _integers(rng, shape) * _power(rng),
     "counts": lambda rng, shape: np.asarray(rng.choice([rng.zipf(1.6, shape), rng.poisson(90, shape), rng.geometric(0.01, shape)]), float),
     "bytes with scales": _bytes,
-    "ternary": lambda rng, shape: rng.integers(-1, 2, shape) * rng.choice([1, 0.37, 3 * _power(rng)]),
+    "ternary": lambda rng, shape: np.asarray(rng.integers(-1, 2, shape), np.float64) * float(rng.choice([1, 0.37, 3 * _power(rng)])),
     "sparse": lambda rng, shape: rng.standard_normal(shape) * (rng.random(shape) < 0.03),
     "pruned integers": lambda rng, shape: _integers(rng, shape) * (rng.random(shape) < 0.3),
     "constants": lambda rng, shape: np.full(shape, rng.choice([0.1, 3.0, 257.0, float(rng.standard_normal())])),

@@ -88,12 +88,12 @@ def shared_means(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 def small_vocabulary(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
     """Draw from sixteen values, as in MXFP4."""
     grid = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    sizes: Matrix = rng.choice(grid, (rows, columns), p=[0.1, 0.25, 0.2, 0.15, 0.12, 0.1, 0.05, 0.03])
-    return 0.01 * rng.choice([-1.0, 1.0], (rows, columns)) * sizes
+    sizes = rng.choice(grid, (rows, columns), p=[0.1, 0.25, 0.2, 0.15, 0.12, 0.1, 0.05, 0.03])
+    return np.asarray(0.01 * rng.choice([-1.0, 1.0], (rows, columns)) * sizes, np.float64)
 
 
 def ternary(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    return 0.03 * rng.choice([-1.0, 0.0, 1.0], (rows, columns), p=[0.3, 0.4, 0.3])
+    return np.asarray(0.03 * rng.choice([-1.0, 0.0, 1.0], (rows, columns), p=[0.3, 0.4, 0.3]), np.float64)
 
 
 def integers(rng: np.random.Generator, rows: int, columns: int) -> Matrix:

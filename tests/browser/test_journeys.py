@@ -14,6 +14,13 @@ from tests.browser.conftest import OpenPage
 
 _PAGES = [analyzer.address for analyzer in with_pages()]
 
+# The layout shift of a page so far.
+_SHIFT = """() => new Promise((done) => {
+  let sum = 0;
+  new PerformanceObserver((list) => list.getEntries().forEach((each) => { sum += each.value; })).observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => done(sum), 500);
+})"""
+
 
 def serious(page: Page) -> list[Any]:
     """The serious and critical violations of WCAG that axe-core finds."""
@@ -69,6 +76,7 @@ def test_a_model_is_inspected_shared_and_found_again(open_page: OpenPage, app: s
     page.keyboard.press("Escape")
     stored = open_page(link, width=390)
     expect(stored.locator(".result h2")).to_have_text("org/name")
+    assert stored.evaluate(_SHIFT) < 0.01
     stored.locator(".figure").first.scroll_into_view_if_needed()
     expect(stored.locator(".figure[data-drawn]").first).to_be_visible()
     assert stored.evaluate("document.documentElement.scrollWidth") <= 390

@@ -17,7 +17,8 @@ _PAGES = [analyzer.address for analyzer in with_pages()]
 # The layout shift of a page so far.
 _SHIFT = """() => new Promise((done) => {
   let sum = 0;
-  new PerformanceObserver((list) => list.getEntries().forEach((each) => { sum += each.value; })).observe({ type: "layout-shift", buffered: true });
+  const seen = new PerformanceObserver((list) => list.getEntries().forEach((each) => { sum += each.value; }));
+  seen.observe({ type: "layout-shift", buffered: true });
   setTimeout(() => done(sum), 500);
 })"""
 

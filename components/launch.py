@@ -37,9 +37,9 @@ _PORTS = range(7860, 7960)
 _CONNECTIONS = 1_000  # Each is an open file.
 _IDLE_SECONDS = 20
 _HEAD_BYTES = 1 << 16
-_SESSIONS = (
-    128  # Each takes 0.6 MB, also that of a program's call. A longer absent visitor is only asked again which result an offer is for.
-)
+# Sessions that Gradio keeps, 0.6 MB each, one for every call of a program too. A visitor whose session is gone loses only the offer of a
+# pull request, until the next run.
+_SESSIONS = 128
 _END_SECONDS = 10  # From SIGTERM to the end, everything included. A Space allows about 30.
 # A Space's requests arrive through proxies in private networks, which name the visitor in X-Forwarded-For. Without trusting them, all
 # visitors would share one address and its limits. The header is ignored from any other network.

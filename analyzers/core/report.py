@@ -246,12 +246,12 @@ class Report(Record):
 
     @staticmethod
     def compared(reports: "Sequence[Report]") -> list[str]:
-        """Draw several reports of one analyzer as a table: a row for each, with its `beside`."""
+        """Draw several reports of one analyzer as a table, a row for each."""
         rows = [(" -> ".join(each.subject().values()), *each.beside().values(), each.short_reach()) for each in reports]
         return columns([("Model", *reports[0].beside(), "Reach" if any(row[-1] for row in rows) else ""), *rows])
 
     def beside(self) -> dict[str, str]:
-        """Return what stands in a table beside other reports: the values of the tiles, by their labels."""
+        """Return the cells of this report's row in `compared`, by their titles: the values of the tiles."""
         return {tile.label: tile.value for tile in self.tiles()}
 
     def _tile_lines(self) -> list[str]:

@@ -610,5 +610,5 @@ class DtypeReport(Facts, Report):
     checkpoint: CheckpointFacts
 
     def beside(self) -> dict[str, str]:
-        """Add the smallest and the largest norm of a tensor, by which models are told apart."""
+        """Return the cells of the tiles, and the smallest and the largest norm of a tensor."""
         return super().beside() | {"Norms": f"{magnitude(self.extremes.norm_min)} to {magnitude(self.extremes.norm_max)}"}

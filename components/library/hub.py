@@ -137,8 +137,8 @@ def hub_errors(what: str, advice: str = "check that the token (MANTISSA_TOKEN or
 def use_bounded_client() -> None:
     """Give every request of huggingface_hub in this process HUB_TIMEOUT_SECONDS, where it waits without limit, and a second try.
 
-    huggingface_hub does not retry a commit. A request is not retried if the reply says how long to wait, or if it opens a pull request, which
-    may have been opened already.
+    huggingface_hub does not retry a commit. A request is not retried if the reply says how long to wait, nor if it opens a pull request:
+    that may be open already.
     """
     import httpx2
     from huggingface_hub import get_session, set_client_factory

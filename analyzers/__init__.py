@@ -84,7 +84,7 @@ ANALYZERS = {
         Analyzer(
             name="sparsity",
             question="what a fine-tune changed at bf16 resolution, where, and by how much",
-            package="analyzers.update_sparsity",
+            package="analyzers.comparison.sparsity",
             title="Fine-tune diff",
             short="Diff",
             shown_by="compare",
@@ -92,7 +92,7 @@ ANALYZERS = {
         Analyzer(
             name="parents",
             question="which models these weights come from: a copy, a fine-tune, a merge (of what, in which proportions), or none",
-            package="analyzers.parents",
+            package="analyzers.comparison.parents",
             title="Parents",
             short="Parents",
             shown_by="compare",
@@ -100,7 +100,7 @@ ANALYZERS = {
         Analyzer(
             name="compare",
             question="what checkpoints are to each other: the same in another form, a fine-tune, a merge, a stack of layers, or unrelated",
-            package="analyzers.compare",
+            package="analyzers.comparison.compare",
             title="Compare",
             short="Compare",
         ),

@@ -24,7 +24,7 @@ from analyzers.gradient_conflict import published as conflict
 from analyzers.gradient_conflict.rows import TAU
 from analyzers.precision_variants.engine.comparison import BAND
 from analyzers.precision_variants.request import CLIP
-from analyzers.update_sparsity.published import published
+from analyzers.comparison.sparsity.published import published
 
 DOCS = Path(__file__).parent
 PAGES = [DOCS / "deploy.md", *sorted((DOCS / "methods").glob("*.md"))]

@@ -82,7 +82,7 @@ LIBRARIES = {
             "analyzers.numerics.torch_pairs",
             "analyzers.numerics.device",
             "analyzers.numerics.stream_buffer",
-            "analyzers.update_sparsity.spectral",
+            "analyzers.comparison.sparsity.spectral",
         ),
     ),
     "transformers": Library(eagerly=("analyzers.language_models", "mantissa.training.callback")),
@@ -93,9 +93,9 @@ LIGHT = (
     "analyzers.checkpoints",
     "analyzers.numerics",
     "analyzers.dtype_detection",
-    "analyzers.update_sparsity",
-    "analyzers.parents",
-    "analyzers.compare",
+    "analyzers.comparison.sparsity",
+    "analyzers.comparison.parents",
+    "analyzers.comparison.compare",
     "analyzers.scan",
     "components.library",
     "mantissa",
@@ -261,7 +261,11 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.__main__", "from components.result import render", "allowed only inside a function"),
         ("analyzers.core.command_line", "def f():\n    from components.result import render", "never back"),
         ("analyzers.__main__", "def f():\n    from components import pages", "never back"),
-        ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
+        (
+            "analyzers.dtype_detection.lineage",
+            "from analyzers.comparison.sparsity import swallowed",
+            "analyzers.dtype_detection may import",
+        ),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from ..update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.analyze", "from analyzers.scan import worker", "analyzers.dtype_detection may import"),
@@ -304,7 +308,7 @@ def test_a_breach_is_found(module: str, source: str, message: str) -> None:
         "components.result.render",
         "components.pages",
         "analyzers.grids",
-        "analyzers.update_sparsity",
+        "analyzers.comparison.sparsity",
         "analyzers.scan",
     ]
     others = dict.fromkeys(names, "")
@@ -315,15 +319,18 @@ def test_a_breach_is_found(module: str, source: str, message: str) -> None:
 @pytest.mark.parametrize(
     "second",
     [
-        "import analyzers.parents.analyze",
+        "import analyzers.comparison.parents.analyze",
         "def f():\n    from .analyze import analyze",
         "if TYPE_CHECKING:\n    from .analyze import analyze",
     ],
 )
 def test_a_circle_is_found(second: str) -> None:
-    sources = {"analyzers.parents.analyze": "from .least_squares import fit", "analyzers.parents.least_squares": second}
+    sources = {
+        "analyzers.comparison.parents.analyze": "from .least_squares import fit",
+        "analyzers.comparison.parents.least_squares": second,
+    }
     (breach,) = violations(sources)
-    assert "analyzers.parents.analyze" in breach and "in a circle" in breach
+    assert "analyzers.comparison.parents.analyze" in breach and "in a circle" in breach
 
 
 def test_a_heavy_library_is_found_through_other_modules() -> None:

@@ -14,6 +14,11 @@ from analyzers.check.rules import INDEX, RULES, Facts, file_rules
 from analyzers.check.words import KINDS, STATES, UNJUDGED, WORDS, kind
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
+from analyzers.comparison.parents import ParentsRequest
+from analyzers.comparison.parents import analyze as analyze_parents
+from analyzers.comparison.parents.model_card import base_models
+from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
+from analyzers.comparison.sparsity import analyze as analyze_sparsity
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import MantissaError, UnsupportedWeights
 from analyzers.core.formatting import plural
@@ -22,12 +27,7 @@ from analyzers.core.report import Timing, check_size, content_id, environment, n
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.language_models.load_report import LoadingOracle
-from analyzers.parents import ParentsRequest
-from analyzers.parents import analyze as analyze_parents
-from analyzers.parents.model_card import base_models
 from analyzers.shrink import NothingToShrink, Planned, make_plan
-from analyzers.update_sparsity import SparsityReport, SparsityRequest
-from analyzers.update_sparsity import analyze as analyze_sparsity
 
 # Base models that a card may name and that are compared; a card that names more describes a merge.
 _STATED = 4

@@ -6,11 +6,11 @@ from math import prod
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint
+from analyzers.comparison.parents import ParentsReport
+from analyzers.comparison.parents.facts import proven, related
+from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.notes import Value
 from analyzers.language_models.load_report import LoadReport
-from analyzers.parents import ParentsReport
-from analyzers.parents.facts import proven, related
-from analyzers.update_sparsity import SparsityReport
 
 # |tuned - base| / |base| is at most the first for a matrix that was trained, and at least the second for one unrelated to the base.
 _KEPT, _LOST = 0.5, 0.9

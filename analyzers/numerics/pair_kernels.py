@@ -1,8 +1,8 @@
-"""Counts pairs of values of two checkpoints in compiled loops.
+"""Counts pairs of values of two checkpoints in compiled loops: one pass for everything that compares them.
 
-Most pairs of a fine-tune are equal: blocks without a difference are skipped. Most other pairs are a few bf16 steps apart. If both sides are
-stored in bf16, the base's pattern and the step describe such a pair completely: it takes one increment of a joint histogram, whose cells
-are evaluated at the end of each chunk. All other unequal pairs are counted one at a time.
+Most pairs of a fine-tune are equal: blocks without a difference add the squares of one side. Most other pairs are a few bf16 steps apart.
+If both sides are stored in bf16, the base's pattern and the step describe such a pair completely: it takes one increment of a joint
+histogram, whose cells are evaluated at the end of each chunk. All other unequal pairs are counted one at a time.
 """
 
 from typing import Any
@@ -12,14 +12,21 @@ from numba import njit
 from numpy.typing import NDArray
 
 BLOCK = 256  # pairs; a block stays in the L1 cache between the loops over it
+PART = 4096  # pairs that share an entry of a Gram matrix, and may be constant together: whole blocks
 
 # The joint histogram is (JOINT_STEPS, 2^15), flat, indexed by REACH + the step from |w| to |v|, and by the bf16 pattern of |w|.
 REACH = 7
 JOINT_STEPS = 2 * REACH + 1
 
-# Indices into `counts`.
-CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER = range(5)
-COUNTS = 5
+# Indices into `counts`: pairs changed in bf16, by the probe, and as stored; with a value that is not finite, and those of them that differ;
+# finite on the other side only; zero on one side only.
+CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER, BROKEN_BASE, BROKEN_TUNED, ZERO_BASE, ZERO_TUNED = range(9)
+COUNTS = 9
+
+# Indices into `moments`: sums of squares of both sides over pairs of finite values; then over blocks with a difference, without values that
+# no weight has (`BEYOND`): number, sums of w, of v, of w^2, of w v and of v^2.
+SQUARE_BASE, SQUARE_TUNED, NUMBER, SUM_BASE, SUM_TUNED, BASE_BASE, BASE_TUNED, TUNED_TUNED = range(8)
+MOMENTS = 8
 
 # Columns of `sums`; its rows: pairs that differ without having changed, and changed pairs. Columns of relative updates follow.
 TOTAL, SQUARE, LARGEST, RELATIVE = range(4)
@@ -27,15 +34,28 @@ SUMS = 6
 
 STEP_BINS = 18
 
+# Bins (see `sketches`) are numbered by the exponent, from that of the smallest fp32 on, and the first 7 mantissa bits.
+FIRST_EXPONENT = -149
+PER_BINADE = 128
+BINS = (130 - FIRST_EXPONENT) * PER_BINADE
+
+# Formats to which values are rounded.
+F32, F16, BF16 = range(3)
+
+BEYOND = 1e6  # no weight is this large: a few broken values must not dominate a norm
+_BEYOND = 0x49742400  # its pattern
 _MAGNITUDE = 0x7FFFFFFF
+_SIGN = 0x80000000
 _INFINITY = 0x7F800000
 _NAN_PLACE = 0x7FC0
-_LARGEST = np.finfo(np.float64).max
-_NORMAL = 2.0**-1022
-
-# Bins (see `sketches`) are numbered by the exponent, from 2^-1074 on, and the first 7 mantissa bits.
 _MANTISSA_SHIFT = 52 - 7
-_FIRST_BIN = (1074 - 1023) << 7
+_FIRST_BIN = (1023 + FIRST_EXPONENT) << 7
+
+
+@njit(nogil=True, cache=True)
+def _value(code: Any, shift: Any) -> Any:
+    """Return the number of a pattern of fp32, or of bf16 with ``shift`` 16."""
+    return np.float64(np.uint32(np.uint32(code) << np.uint32(shift)).view(np.float32))
 
 
 # Float64 sums may be reassociated, so that vector additions are possible.
@@ -53,6 +73,58 @@ def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[int, A
     return differing, largest, square
 
 
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _products(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[float, float, float, float]:
+    """Return the sums of w, of v, of w v and of v^2 over a block of finite values."""
+    w_sum = v_sum = product = square = 0.0
+    for i in range(base.size):
+        w, v = _value(base[i], shift), _value(tuned[i], shift)
+        w_sum += w
+        v_sum += v
+        product += w * v
+        square += v * v
+    return w_sum, v_sum, product, square
+
+
+@njit(nogil=True, cache=True)
+def _zeros(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[int, int]:
+    """Return how many values are zero in the base only, and in the tuned side only."""
+    of_base = of_tuned = 0
+    for i in range(base.size):
+        w, v = np.uint32(base[i]) << np.uint32(shift), np.uint32(tuned[i]) << np.uint32(shift)
+        no_w, no_v = np.uint32(w & _MAGNITUDE) == 0, np.uint32(v & _MAGNITUDE) == 0
+        of_base += no_w & (not no_v)
+        of_tuned += no_v & (not no_w)
+    return of_base, of_tuned
+
+
+@njit(nogil=True, cache=True)
+def _digest(codes: NDArray[Any], shift: int) -> Any:
+    """Return the sum of a hash of each pattern: the same for the same values in any order. -0 counts as +0."""
+    total = np.uint64(0)
+    for i in range(codes.size):
+        x = np.uint32(np.uint32(codes[i]) << np.uint32(shift))
+        x = np.uint32(0) if x == np.uint32(_SIGN) else x
+        x = np.uint32(np.uint32(x + np.uint32(1)) * np.uint32(0x9E3779B1))
+        x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) * np.uint32(0x85EBCA77))
+        total += np.uint64(np.uint32(x ^ (x >> np.uint32(13))))
+    return total
+
+
+@njit(nogil=True, cache=True)
+def constant_parts(codes: NDArray[Any], shift: int, constant: NDArray[np.bool_]) -> None:
+    """Set ``constant``, (parts,), for parts of one value throughout, and leave the others; +0 equals -0."""
+    for part in range(constant.size):
+        start = part * PART
+        stop = min(start + PART, codes.size)
+        first = _value(codes[start], shift)
+        at: Any = start + 1
+        while at < stop and _value(codes[at], shift) == first:
+            at += 1
+        if at == stop:
+            constant[part] = True
+
+
 @njit(nogil=True, cache=True)
 def _bf16_place(pattern: Any) -> Any:
     """Return the rank of an fp32 pattern, rounded to nearest even, among the values of bf16.
@@ -68,9 +140,8 @@ def _bf16_place(pattern: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def bin_of(x: Any) -> Any:
-    """Return the index of the bin of a positive finite float64 (see `sketches`)."""
-    normal = x if x >= _NORMAL else x * 2.0**64
-    return (np.float64(normal).view(np.int64) >> _MANTISSA_SHIFT) + (_FIRST_BIN if x >= _NORMAL else _FIRST_BIN - (64 << 7))
+    """Return the index of the bin of a positive number from 2^`FIRST_EXPONENT` on (see `sketches`)."""
+    return (np.float64(x).view(np.int64) >> _MANTISSA_SHIFT) - _FIRST_BIN
 
 
 # Each of the next loops computes one thing for a whole block, without branches, so that the compiler uses vector instructions.
@@ -87,11 +158,8 @@ def _measure(
         differs = (w[i] != v[i]) & ((before == before) | (after == after))
         finite = (before < np.inf) & (after < np.inf)
         update = abs(v[i] - w[i])
-        update = update if update < _LARGEST else _LARGEST
-        half = 0.5 if larger > 1.0 else 1.0  # so that the difference does not overflow
-        share = abs(v[i] * half - w[i] * half) / (larger * half)
         beyond = (update > eta * larger) | (not finite)
-        updates[i], shares[i] = (update, share) if differs & finite else (0.0, 0.0)
+        updates[i], shares[i] = (update, update / larger) if differs & finite else (0.0, 0.0)
         changed += times[i] if steps[i] != 0 else 0
         probe += times[i] if differs & beyond else 0
         differ += times[i] if differs else 0
@@ -104,18 +172,17 @@ def _measure(
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _sum(
-    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], scale: float, sums: NDArray[np.float64], first: Any
+    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], sums: NDArray[np.float64], first: Any
 ) -> None:  # fmt: skip
-    """Add x * scale and its square, each ``times`` times, to the columns of ``sums`` from ``first`` on, and the largest x."""
+    """Add x and its square, each ``times`` times, to the columns of ``sums`` from ``first`` on, and the largest x."""
     total = square = total_moved = square_moved = 0.0
     for i in range(x.size):
         moved = steps[i] != 0
-        scaled = x[i] * scale
-        once = times[i] * scaled
+        once = times[i] * x[i]
         total += 0.0 if moved else once
         total_moved += once if moved else 0.0
-        square += 0.0 if moved else once * scaled
-        square_moved += once * scaled if moved else 0.0
+        square += 0.0 if moved else once * x[i]
+        square_moved += once * x[i] if moved else 0.0
     sums[0, first + TOTAL] += total
     sums[1, first + TOTAL] += total_moved
     sums[0, first + SQUARE] += square
@@ -131,36 +198,42 @@ def _sum(
 
 @njit(nogil=True, cache=True)
 def _add_bins(
-    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], cells: NDArray[np.int64], bins: NDArray[np.int64]
+    x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], weight: float, cells: NDArray[np.int64],
+    bins: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Add ``times`` to the ``bins`` (2, bins) of x; those of x = 0 are 0."""
+    """Add ``times`` to the ``bins`` of x, (1 or 2, 2, BINS), and to the second of two tables ``weight`` times that; those of x = 0 are 0."""
     for i in range(x.size):
-        cells[i] = (bins.shape[1] if steps[i] != 0 else 0) + (bin_of(x[i]) if x[i] > 0 else 0)
-    flat = bins.reshape(-1)
-    for i in range(x.size):
-        flat[np.uint64(cells[i])] += times[i]  # unsigned: numba would add a check for negative indices
+        cells[i] = (BINS if steps[i] != 0 else 0) + (bin_of(x[i]) if x[i] > 0 else 0)
+    for table in range(bins.shape[0]):
+        flat, factor = bins[table].reshape(-1), weight if table else 1.0
+        for i in range(x.size):
+            flat[np.uint64(cells[i])] += factor * times[i]  # unsigned: numba would add a check for negative indices
 
 
 @njit(nogil=True, cache=True)
-def _add_steps(steps: NDArray[np.int64], times: NDArray[np.int64], cells: NDArray[np.int64], bins: NDArray[np.int64]) -> None:
+def _add_steps(
+    steps: NDArray[np.int64], times: NDArray[np.int64], weight: float, cells: NDArray[np.int64], bins: NDArray[np.float64]
+) -> None:  # fmt: skip
     """Add ``times`` to the bins of numbers of steps: 0, 1, 2 and 3 have one each, then 4 to 7, 8 to 15 and so on to 32,768 to 65,535."""
     for i in range(steps.size):
         exponent = (np.float64(steps[i]).view(np.int64) >> 52) - 1023
         cells[i] = steps[i] if steps[i] < 4 else exponent + 2
-    for i in range(steps.size):
-        bins[np.uint64(cells[i])] += times[i]
+    for table in range(bins.shape[0]):
+        factor = weight if table else 1.0
+        for i in range(steps.size):
+            bins[table, np.uint64(cells[i])] += factor * times[i]
 
 
 @njit(nogil=True, cache=True)
 def count_values(
-    w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], eta: float, scale: float,
-    counts: NDArray[np.int64], sums: NDArray[np.float64], absolute: NDArray[np.int64], relative: NDArray[np.int64],
-    step_counts: NDArray[np.int64],
+    w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], eta: float, weight: float,
+    counts: NDArray[np.int64], sums: NDArray[np.float64], absolute: NDArray[np.float64], relative: NDArray[np.float64],
+    step_counts: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """Count pairs of numbers (n,), ``steps`` of bf16 apart, each ``times`` times; equal ones, also two NaNs, are not counted.
 
-    eta: relative threshold of the probe; scale: factor of absolute updates in ``sums``. Added to: ``counts`` (COUNTS,), ``sums`` (2, SUMS),
-    and, unless they are empty, the histograms of `PairTables`, ``absolute`` and ``relative`` (2, bins) and ``step_counts`` (STEP_BINS,).
+    eta: relative threshold of the probe; weight: pairs that one pair stands for. Added to: ``counts`` (COUNTS,), ``sums`` (2, SUMS), and,
+    unless they are empty, the histograms of `PairTables`.
     """
     updates, shares = np.empty(BLOCK), np.empty(BLOCK)
     counted, cells = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64)
@@ -169,14 +242,14 @@ def count_values(
         some = slice(0, w[part].size)
         x, y, n = updates[some], shares[some], counted[some]
         _measure(w[part], v[part], steps[part], times[part], eta, counts, x, y)
-        _sum(x, steps[part], times[part], scale, sums, np.int64(0))
-        _sum(y, steps[part], times[part], 1.0, sums, np.int64(RELATIVE))
+        _sum(x, steps[part], times[part], sums, np.int64(0))
+        _sum(y, steps[part], times[part], sums, np.int64(RELATIVE))
         if absolute.size:
             for i in range(n.size):
                 n[i] = times[start + i] if x[i] > 0 else 0
-            _add_bins(x, steps[part], n, cells[some], absolute)
-            _add_bins(y, steps[part], n, cells[some], relative)
-            _add_steps(steps[part], n, cells[some], step_counts)
+            _add_bins(x, steps[part], n, weight, cells[some], absolute)
+            _add_bins(y, steps[part], n, weight, cells[some], relative)
+            _add_steps(steps[part], n, weight, cells[some], step_counts)
 
 
 @njit(nogil=True, cache=True)
@@ -209,41 +282,88 @@ def _count_near(base: NDArray[np.uint16], tuned: NDArray[np.uint16], joint: NDAr
 
 
 @njit(nogil=True, cache=True)
-def count_pairs(
-    base: NDArray[Any], tuned: NDArray[Any], shift: int, eta: float, joint: NDArray[np.int64], counts: NDArray[np.int64],
-    sums: NDArray[np.float64], absolute: NDArray[np.int64], relative: NDArray[np.int64], step_counts: NDArray[np.int64],
-    changed: NDArray[np.bool_],
-) -> float:  # fmt: skip
-    """Count pairs of patterns (n,) of fp32, or of bf16; return the sum of the base's squares over pairs of finite values.
+def _count_careful(
+    base: NDArray[Any], tuned: NDArray[Any], shift: int, differing: int, counts: NDArray[np.int64], moments: NDArray[np.float64],
+    product: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Count a block with values that are not finite, or larger than any weight: as `count_pairs` does, one pair at a time."""
+    for i in range(base.size):
+        w, v = _value(base[i], shift), _value(tuned[i], shift)
+        w_finite, v_finite = abs(w) < np.inf, abs(v) < np.inf
+        counts[BROKEN_BASE] += v_finite & (not w_finite)
+        counts[BROKEN_TUNED] += w_finite & (not v_finite)
+        if not (w_finite and v_finite):
+            counts[NONFINITE] += 1
+            continue
+        moments[SQUARE_BASE] += w * w
+        moments[SQUARE_TUNED] += v * v
+        if max(abs(w), abs(v)) < BEYOND:
+            product[0] += w * w
+            product[1] += w * v
+            product[2] += v * v
+            if differing:
+                moments[NUMBER] += 1
+                moments[SUM_BASE] += w
+                moments[SUM_TUNED] += v
 
-    shift: left shift that turns the patterns into fp32, 0 or 16. joint: the joint histogram for bf16, or empty; pairs near each other are
-    added to it, all others to the arrays after it, as by `count_values`. changed: (n,) whether patterns differ, or empty; set to whether
-    the bf16 values of pairs differ.
+
+@njit(nogil=True, cache=True)
+def count_pairs(
+    base: NDArray[Any], tuned: NDArray[Any], shift: int, eta: float, weight: float, skipped: NDArray[np.bool_], joint: NDArray[np.int64],
+    counts: NDArray[np.int64], sums: NDArray[np.float64], moments: NDArray[np.float64], products: NDArray[np.float64],
+    digests: NDArray[np.uint64], absolute: NDArray[np.float64], relative: NDArray[np.float64], step_counts: NDArray[np.float64],
+    changed: NDArray[np.bool_],
+) -> int:  # fmt: skip
+    """Count pairs of patterns (n,) of fp32, or of bf16; return the index of the first pair whose patterns differ, n if none does.
+
+    shift: left shift that turns the patterns into fp32, 0 or 16. eta, weight: see `count_values`. skipped: (parts,) parts that add nothing
+    to ``products`` (parts, 3), the sums of w^2, w v and v^2 below `BEYOND`. joint: the joint histogram for bf16, or empty; pairs near each
+    other are added to it, all others to ``counts``, ``sums`` and the tables, as by `count_values`. Added to: ``moments`` (MOMENTS,), and
+    ``digests`` (2,), of both sides where a block differs. changed: (n,) whether patterns differ, or empty; set to whether the bf16 values
+    of pairs differ.
     """
     index, once, steps = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64)
     w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)
     before, after = np.empty(BLOCK, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint32)
+    product = np.zeros(3)
     for i in range(BLOCK):
         once[i] = 1
-    squares = 0.0
+    first: Any = np.int64(base.size)
     for start in range(0, base.size, BLOCK):
         stop = min(start + BLOCK, base.size)
-        differing, largest, square = _survey(base[start:stop], tuned[start:stop], shift)
-        if largest < _INFINITY:
-            squares += square
+        a, b = base[start:stop], tuned[start:stop]
+        differing, largest, square = _survey(a, b, shift)
+        product[0], product[1], product[2] = 0.0, 0.0, 0.0
+        if largest >= _BEYOND:
+            _count_careful(a, b, shift, differing, counts, moments, product)
         else:
-            for i in range(start, stop):
-                w, v = np.int64(base[i]) << shift, np.int64(tuned[i]) << shift
-                if max(w & _MAGNITUDE, v & _MAGNITUDE) < _INFINITY:
-                    x = np.float64(np.uint32(w).view(np.float32))
-                    squares += x * x
-                else:
-                    counts[NONFINITE] += 1
+            product[0] = product[1] = product[2] = square
+            if differing:
+                w_sum, v_sum, product[1], product[2] = _products(a, b, shift)
+                moments[NUMBER] += a.size
+                moments[SUM_BASE] += w_sum
+                moments[SUM_TUNED] += v_sum
+            moments[SQUARE_BASE] += product[0]
+            moments[SQUARE_TUNED] += product[2]
+        if not skipped[start // PART]:
+            for column in range(3):
+                products[start // PART, column] += product[column]
         if not differing:
             continue
+        for column in range(3):
+            moments[BASE_BASE + column] += product[column]
+        of_base, of_tuned = _zeros(a, b, shift)
+        counts[ZERO_BASE] += of_base
+        counts[ZERO_TUNED] += of_tuned
+        digests[0] += _digest(a, shift)
+        digests[1] += _digest(b, shift)
+        if first == base.size:
+            first = np.int64(start)
+            while base[first] == tuned[first]:
+                first += 1
         found: Any = np.int64(0)  # for a literal, `_read` would be compiled once more
         if joint.size and largest < _INFINITY:
-            found = _count_near(base[start:stop], tuned[start:stop], joint, index)
+            found = _count_near(a, b, joint, index)
         elif differing < (stop - start) // 2:
             for i in range(stop - start):  # branch-free: a branch would often be mispredicted
                 index[found] = i
@@ -262,5 +382,36 @@ def count_pairs(
             for i in range(found):
                 changed[start + index[i]] = steps[i] != 0
         some = slice(0, found)
-        count_values(w_values[some], v_values[some], steps[some], once[some], eta, 1.0, counts, sums, absolute, relative, step_counts)
-    return squares
+        count_values(w_values[some], v_values[some], steps[some], once[some], eta, weight, counts, sums, absolute, relative, step_counts)
+    return first
+
+
+@njit(nogil=True, cache=True)
+def _rounded(pattern: Any, kind: Any) -> Any:
+    """Return the fp32 pattern of a finite fp32 value rounded to a format; +0 for -0."""
+    magnitude = np.uint32(pattern & np.uint32(_MAGNITUDE))
+    sign = np.uint32(pattern ^ magnitude)
+    if kind == BF16:
+        odd = np.uint32(magnitude >> np.uint32(16)) & np.uint32(1)
+        magnitude = np.uint32(np.uint32(magnitude + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000))
+    elif kind == F16:
+        if magnitude >= 0x477FF000:  # 65520, beyond which fp16 has no number
+            magnitude = np.uint32(_INFINITY)
+        elif magnitude >= 0x38800000:  # 2^-14, its smallest normal number
+            odd = np.uint32(magnitude >> np.uint32(13)) & np.uint32(1)
+            magnitude = np.uint32(np.uint32(magnitude + np.uint32(0xFFF) + odd) & np.uint32(0xFFFFE000))
+        else:  # a multiple of 2^-24, as are the numbers near 1/2
+            magnitude = np.float32((magnitude.view(np.float32) + np.float32(0.5)) - np.float32(0.5)).view(np.uint32)
+    return np.uint32(magnitude | sign) if magnitude else np.uint32(0)
+
+
+@njit(nogil=True, cache=True)
+def count_casts(to: NDArray[np.uint32], source: NDArray[np.uint32], kind: Any, through: Any) -> Any:
+    """Count the fp32 values that equal ``source`` rounded to the format ``through``, then to their own, ``kind``; a NaN equals any NaN."""
+    found = np.int64(0)
+    for i in range(to.size):
+        if (to[i] & np.uint32(_MAGNITUDE)) > _INFINITY or (source[i] & np.uint32(_MAGNITUDE)) > _INFINITY:
+            found += (to[i] & np.uint32(_MAGNITUDE)) > _INFINITY and (source[i] & np.uint32(_MAGNITUDE)) > _INFINITY
+        elif through == F32 or to[i] & 0x1FFF == 0:  # more digits than fp16 and bf16 have
+            found += _rounded(_rounded(source[i], through), kind) == _rounded(to[i], F32)
+    return found

@@ -1,128 +1,136 @@
 """Counts pairs of bit patterns of the same weights in two checkpoints, chunk by chunk."""
 
-import threading
-from collections.abc import Iterator
-from fractions import Fraction
-from math import ldexp
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.conversions import bf16_places, fp32_of, values_of
+from analyzers.numerics.conversions import fp32_of, values_of
 from analyzers.numerics.pair_kernels import (
+    BF16,
     COUNTS,
+    DIFFER,
+    F16,
+    F32,
     JOINT_STEPS,
-    LARGEST,
-    NONFINITE,
+    MOMENTS,
+    PART,
     REACH,
-    RELATIVE,
-    SQUARE,
-    STEP_BINS,
+    SQUARE_BASE,
     SUMS,
-    TOTAL,
+    constant_parts,
+    count_casts,
     count_pairs,
     count_values,
-)  # fmt: skip
-from analyzers.numerics.pair_statistics import PairCounts, PairTables
+)
+from analyzers.numerics.sketches import PairTables
 
-_own = threading.local()
-_NO_JOINT = np.zeros(0, dtype=np.int64)
-_NO_TABLES = (np.zeros((2, 0), dtype=np.int64), np.zeros((2, 0), dtype=np.int64), np.zeros(STEP_BINS, dtype=np.int64))
-_NO_FLAGS = np.zeros(0, dtype=np.bool_)
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
-# Pairs that are widened to fp32 at a time, so that the result stays in cache.
-_PIECE = 1 << 16
-
+# Formats through which a cast may lead: none, fp16, bf16.
+THROUGH = ("", "F16", "BF16")
+_KINDS = {"F32": F32, "F16": F16, "BF16": BF16}
 # Fewer bf16 pairs than this are counted one at a time: scanning the joint histogram would take longer.
 _FEW = 1 << 16
+# Pairs of a chunk on which a cast is tried first, and the share of them that it must explain to be counted.
+_TRIED, _EXPLAINED = 4096, 0.9
+
+
+@dataclass(slots=True, eq=False)
+class PairSums:
+    """Sums over pairs (w, v) of the same weight in two checkpoints; see `pair_kernels` for the columns.
+
+    values: number of pairs; counts: (COUNTS,); sums: (2, SUMS) of |v - w| and of |v - w| / max(|w|, |v|), and the largest; moments:
+    (MOMENTS,); digests: (2,), equal if both sides hold the same values in any order; casts: (3,) pairs in which one is the other rounded to
+    its dtype, directly, through fp16, through bf16; first: index of the first pair that differs, of those counted so far, -1 if none does.
+    """
+
+    values: int = 0
+    counts: Ints = field(default_factory=lambda: np.zeros(COUNTS, np.int64))
+    sums: Floats = field(default_factory=lambda: np.zeros((2, SUMS)))
+    moments: Floats = field(default_factory=lambda: np.zeros(MOMENTS))
+    digests: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(2, np.uint64))
+    casts: Ints = field(default_factory=lambda: np.zeros(len(THROUGH), np.int64))
+    first: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Codes:
+    """Patterns (n,) of one side as the loops require them: of bf16 if that is how both sides are stored, else of fp32.
+
+    dtype: of the checkpoint.
+    """
+
+    patterns: NDArray[Any]
+    dtype: str
+
+    @property
+    def shift(self) -> int:
+        """Left shift that turns the patterns into those of fp32."""
+        return 16 if self.patterns.itemsize == 2 else 0
+
+    def values(self) -> NDArray[np.float32]:
+        """Return the (n,) values."""
+        return (self.patterns.astype(np.uint32) << np.uint32(16) if self.shift else self.patterns).view(np.float32)
+
+    def constant(self) -> NDArray[np.bool_]:
+        """Return (parts,) which parts of `PART` patterns hold one value throughout."""
+        found = np.zeros(-(-self.patterns.size // PART), np.bool_)
+        constant_parts(self.patterns, self.shift, found)
+        return found
+
+
+def codes_of(patterns: NDArray[Any], dtype: str, narrow: bool) -> Codes:
+    """Return patterns of a dtype, contiguous and writable, as bf16 if that is the dtype and ``narrow``, else widened to fp32."""
+    if dtype == "F64":  # rounded to fp32
+        with np.errstate(over="ignore"):
+            return Codes(patterns.view(np.float64).astype(np.float32).view(np.uint32), dtype)
+    plain = patterns if narrow and dtype == "BF16" else fp32_of(patterns, dtype)
+    return Codes(np.require(plain, requirements=("C", "A", "W")), dtype)
 
 
 class PairCounter:
-    """Counts pairs of bit patterns of two dtypes on one thread; `take` returns the counts as `PairCounts`.
+    """Counts pairs of two sides on one thread. eta: relative threshold of the probe, in (0, 1)."""
 
-    eta: relative threshold of the probe, in (0, 1). Magnitudes are added to ``tables``, if given, which no other thread may use in the
-    meantime. Compiled loops do the counting, or torch if ``device`` is "cuda" or patterns are tensors: those are counted on their device,
-    and `take` reads the counts back.
-    """
-
-    def __init__(self, dtype_base: str, dtype_tuned: str, eta: float, tables: PairTables | None = None, device: str = "cpu") -> None:
-        self._dtypes = (dtype_base, dtype_tuned)
+    def __init__(self, eta: float) -> None:
         self._eta = eta
-        self._tables = tables
-        self._bins: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _NO_TABLES
-        if tables is not None:
-            self._bins = tables.absolute.counts, tables.relative.counts, tables.steps
-        self._device = device
-        self._on_device: Any = None
-        self._taken = PairCounts()
-        self._counts = np.zeros(COUNTS, dtype=np.int64)
+        self._joint = np.zeros(JOINT_STEPS << 15, np.int64)
+        self._none = np.zeros(0, np.int64)
+        self._no_tables = PairTables(np.zeros((1, 2, 0)), np.zeros((1, 2, 0)), np.zeros((1, 1)))
 
-    def update(self, base: Any, tuned: Any, changed: NDArray[np.bool_] | None = None) -> None:
-        """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths, or tensors as of `torch_kernels.on_device`.
+    def count(
+        self, base: Codes, tuned: Codes, sums: PairSums, products: Floats, skipped: NDArray[np.bool_], tables: PairTables | None = None,
+        weight: float = 1.0, changed: NDArray[np.bool_] | None = None,
+    ) -> None:  # fmt: skip
+        """Add pairs of patterns of equal lengths to ``sums``, to ``products``, (parts, 3), but for parts ``skipped``, and to ``tables``.
 
-        changed: (n,), set to whether the bf16 values of each pair differ. Raises ValueError if the lengths differ.
+        weight: number of pairs that a pair stands for in the second of the tables. changed: (n,), set to whether bf16 values differ.
         """
-        if len(base) != len(tuned):
-            raise ValueError(f"{len(base)} patterns and {len(tuned)} do not make pairs")
-        if len(base) == 0:
-            return
-        self._taken.values += len(base)
-        if "F64" in self._dtypes:
-            self._count_fp64(base, tuned, changed)
-        elif self._device == "cuda" or not isinstance(base, np.ndarray):
-            self._count_on_device(base, tuned, changed)
-        else:
-            self._count_fp32(base, tuned, changed)
-
-    def take(self) -> PairCounts:
-        """Return the counts since the last call."""
-        if self._on_device is not None:
-            self._take_from_device()
-        taken, self._taken = self._taken, PairCounts()
-        taken.changed, taken.probe, taken.differ, taken.nonfinite, nonfinite_differ = self._counts.tolist()
-        self._counts[:] = 0
-        if self._tables is not None:
-            self._tables.add_others(taken.values - taken.nonfinite - (taken.differ - nonfinite_differ), taken.nonfinite)
-        return taken
-
-    def _count_on_device(self, base: Any, tuned: Any, changed: NDArray[np.bool_] | None) -> None:
-        from analyzers.numerics.torch_kernels import on_device
-        from analyzers.numerics.torch_pairs import DevicePairs
-
-        base, tuned = (on_device(codes, self._device) for codes in (base, tuned))
-        if self._on_device is None:
-            self._on_device = DevicePairs(self._dtypes, self._eta, self._tables is not None, base.device)
-        self._on_device.update(base, tuned)
+        w, v = base.patterns, tuned.patterns
+        bins, number = tables or self._no_tables, sums.values
+        near, before = base.shift == 16 and w.size >= _FEW, int(sums.counts[DIFFER])
+        joint, flags = (self._joint if near else self._none), np.zeros(0, np.bool_)
         if changed is not None:
-            changed[:] = self._on_device.changed(base, tuned).cpu().numpy()
+            flags = np.not_equal(w, v, out=changed)
+        first = count_pairs(
+            w, v, base.shift, self._eta, weight, skipped, joint, sums.counts, sums.sums, sums.moments, products, sums.digests,
+            bins.absolute, bins.relative, bins.steps, flags,
+        )  # fmt: skip
+        if near and first < w.size:
+            self._count_joint(sums, bins, weight)
+        sums.values += w.size
+        if first < w.size and sums.first < 0:
+            sums.first = number + first
+        if first == w.size or base.shift:  # nothing can be rounded
+            sums.casts[: len(THROUGH) if first == w.size else 1] += w.size - (int(sums.counts[DIFFER]) - before)
+        else:
+            self._count_casts(base, tuned, sums)
 
-    def _take_from_device(self) -> None:
-        from analyzers.numerics.torch_pairs import ABSOLUTE, SHARE, first_bin
-
-        counts, sums, square, histograms, steps = self._on_device.take()
-        self._counts += counts
-        self._add_sums(sums, Fraction(square))
-        if self._tables is not None:
-            self._bins[2][:] += steps
-            for bins, binades, found in zip(self._bins, (ABSOLUTE, SHARE), histograms, strict=False):
-                bins[:, first_bin(binades) :][:, : found.size // 2] += found.reshape(2, -1)
-
-    def _count_fp32(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> None:
-        """Count pairs of dtypes that fp32 holds exactly."""
-        flags, sums, square = _NO_FLAGS if changed is None else changed, np.zeros((2, SUMS)), 0.0
-        near = self._dtypes == ("BF16", "BF16") and base.size >= _FEW
-        joint = _joint_of_thread() if near else _NO_JOINT
-        for shift, w, v, part in _pieces(base, tuned, self._dtypes):
-            if changed is not None:
-                np.not_equal(w, v, out=changed[part])
-            square += count_pairs(w, v, shift, self._eta, joint, self._counts, sums, *self._bins, flags[part])
-        self._add_sums(sums, Fraction(square))
-        if near:
-            self._count_joint(joint)
-
-    def _count_joint(self, joint: NDArray[np.int64]) -> None:
-        """Count the pairs in ``joint``, and clear it."""
+    def _count_joint(self, sums: PairSums, bins: PairTables, weight: float) -> None:
+        """Count the pairs in the joint histogram, and clear it."""
+        joint = self._joint
         joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
         cells = np.flatnonzero(joint != 0)  # faster than on integers
         times = joint[cells]
@@ -130,68 +138,32 @@ class PairCounter:
         step, pattern = np.divmod(cells, 1 << 15)
         step -= REACH
         w, v = (values_of(codes.astype(np.uint16), "BF16") for codes in (pattern, pattern + step))  # both have the same sign
-        self._count_values(w, v, np.abs(step), times)
+        steps = np.abs(step)
+        count_values(w, v, steps, times, self._eta, weight, sums.counts, sums.sums, bins.absolute, bins.relative, bins.steps)
 
-    def _count_fp64(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> None:
-        """Count pairs with float64 on at least one side."""
-        w, v = values_of(base, self._dtypes[0]), values_of(tuned, self._dtypes[1])
-        finite = np.isfinite(w) & np.isfinite(v)
-        self._counts[NONFINITE] += w.size - np.count_nonzero(finite)
-        shift = _shift(w[finite])
-        self._taken.base_square += Fraction(float(np.square(np.ldexp(w[finite], -shift)).sum())) * Fraction(4) ** shift
-        at = np.flatnonzero((w != v) & ~(np.isnan(w) & np.isnan(v)))
-        steps = np.abs(bf16_places(base[at], self._dtypes[0]) - bf16_places(tuned[at], self._dtypes[1]))
-        if changed is not None:
-            changed[:] = False
-            changed[at] = steps != 0
-        self._count_values(w[at], v[at], steps, np.ones(at.size, dtype=np.int64))
-
-    def _count_values(self, w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64]) -> None:
-        """Count pairs of different numbers; see `pair_kernels.count_values`."""
-        for chosen in (steps == 0, steps != 0):  # each group has its own scale: no square may overflow, or vanish relative to the largest
-            part = w[chosen], v[chosen], steps[chosen], times[chosen]
-            shift, sums = _shift(*part[:2]), np.zeros((2, SUMS))
-            count_values(*part, self._eta, ldexp(1, -shift), self._counts, sums, *self._bins)
-            self._add_sums(sums, Fraction(0), shift)
-
-    def _add_sums(self, sums: NDArray[np.float64], base_square: Fraction, shift: int = 0) -> None:
-        """Add the sums of one chunk, with absolute updates in units of 2^shift."""
-        unit, rows = Fraction(2) ** shift, sums.tolist()
-        for row, changed_only in ((rows[0], False), (rows[1], False), (rows[1], True)):
-            total, square, largest = row[:RELATIVE]
-            absolute = Fraction(total) * unit, Fraction(square) * unit * unit, largest
-            if self._tables is not None:
-                self._tables.add_sums(changed_only, absolute, (row[RELATIVE + TOTAL], row[RELATIVE + SQUARE], row[RELATIVE + LARGEST]))
-            if not changed_only:
-                self._taken.add(PairCounts(absolute_max=largest, update_square=absolute[SQUARE]))
-        self._taken.add(PairCounts(base_square=base_square))
+    def _count_casts(self, base: Codes, tuned: Codes, sums: PairSums) -> None:
+        """Count the values of one side, of fp32 patterns, that are the other's rounded to its dtype."""
+        kinds, w, v = [_KINDS.get(side.dtype) for side in (base, tuned)], base.patterns, tuned.patterns
+        if None in kinds:
+            return
+        for way, through in enumerate((F32, F16, BF16)):
+            both = [(w, v, kinds[0]), (v, w, kinds[1])]
+            tried = [count_casts(to[:_TRIED], source[:_TRIED], kind, through) for to, source, kind in both]
+            if max(tried) >= _EXPLAINED * w[:_TRIED].size:
+                sums.casts[way] += max(count_casts(to, source, kind, through) for to, source, kind in both)
 
 
-def _joint_of_thread() -> NDArray[np.int64]:
-    """Return this thread's empty joint histogram (see `pair_kernels`). One per pair of checkpoints would exhaust memory."""
-    if not hasattr(_own, "joint"):
-        _own.joint = np.zeros(JOINT_STEPS << 15, dtype=np.int64)
-    joint: NDArray[np.int64] = _own.joint
-    return joint
+def count_on_device(device: Any, sums: PairSums, tables: PairTables | None) -> None:
+    """Add what `torch_pairs.DevicePairs` has counted."""
+    from analyzers.numerics.torch_pairs import ABSOLUTE, SHARE, first_bin
 
-
-def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> Iterator[tuple[int, NDArray[Any], NDArray[Any], slice]]:
-    """Yield the arguments of the compiled loop: patterns of bf16 or fp32 on both sides unchanged, all others widened to fp32."""
-    if dtypes in (("BF16", "BF16"), ("F32", "F32")):
-        yield 16 if dtypes[0] == "BF16" else 0, _plain(base), _plain(tuned), slice(None)
-        return
-    for first in range(0, base.size, _PIECE):
-        part = slice(first, first + _PIECE)
-        w, v = (fp32_of(codes[part], dtype) for codes, dtype in zip((base, tuned), dtypes, strict=True))
-        yield 0, _plain(w), _plain(v), part
-
-
-def _plain(codes: NDArray[Any]) -> NDArray[Any]:
-    """Return ``codes`` as the loop requires them: contiguous, aligned and writable; copied if necessary."""
-    return np.require(codes, requirements=("C", "A", "W"))
-
-
-def _shift(*values: NDArray[np.float64]) -> int:
-    """Return the exponent of a power of two by which the finite ``values`` are divided, so that squares of differences do not overflow."""
-    largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in values)
-    return max(int(np.frexp(largest)[1]) + 1, -1000)
+    counts, found, square, histograms, steps = device.take()
+    sums.counts[: counts.size] += counts
+    sums.moments[SQUARE_BASE] += square
+    largest = np.maximum(sums.sums, found)
+    sums.sums += found
+    sums.sums[:, 2::3] = largest[:, 2::3]
+    if tables is not None:
+        tables.steps[0] += steps
+        for bins, binades, histogram in zip((tables.absolute, tables.relative), (ABSOLUTE, SHARE), histograms, strict=True):
+            bins[0][:, first_bin(binades) :][:, : histogram.size // 2] += histogram.reshape(2, -1)

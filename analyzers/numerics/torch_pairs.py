@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.conversions import fp32_table
-from analyzers.numerics.pair_kernels import COUNTS, RELATIVE, STEP_BINS, SUMS
-from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
+from analyzers.numerics.pair_kernels import FIRST_EXPONENT, PER_BINADE, RELATIVE, STEP_BINS, SUMS
 
 _SORTED = 8 << 20  # Pairs sorted at once, which takes 24 bytes for each, or compared for a mask.
 _AT_ONCE = 1 << 20  # Pairs counted at once, which takes some 130 bytes for each.
+COUNTS = 5  # the first counts of `pair_kernels`, as far as they are counted here
 _LANES = 1024  # Copies of a frequent bin, because atomic additions to one bin are serialized.
 
 # Binades of updates in fp32: absolute ones from 2^-149 to 2^129; relative ones from 2^-60, below any between different numbers, to 2.

@@ -8,13 +8,11 @@ from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
 from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_forms, test_tiles
-from analyzers.numerics.pair_kernels import bin_of
-from analyzers.numerics.pair_statistics import PairTables
-from analyzers.numerics.pairs import PairCounter
-from analyzers.numerics.piece_kernels import BF16, F16, SUMS, count_casts, count_pieces, multiply_pieces, screen_pieces
+from analyzers.numerics.pairs import PairCounter, PairSums, codes_of
 from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from analyzers.numerics.sign_kernels import centred_signs, remove_peaks
+from analyzers.numerics.sketches import PairTables
 
 
 def warm_up() -> None:
@@ -25,9 +23,10 @@ def warm_up() -> None:
         if codes.itemsize > 1:
             ones = np.full_like(codes, 127 << 7)  # a run of few significands: native values take half of the loops
             runs_of_few_significands(ones, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
-    for dtype in ("BF16", "F32", "F64"):
-        PairCounter(dtype, dtype, 0.5, PairTables()).update(zeros[dtype], zeros[dtype])
-    bin_of(1.0)
+    for dtype in ("BF16", "F32"):
+        one, other = (codes_of(codes, dtype, narrow=True) for codes in (zeros[dtype], np.full_like(zeros[dtype], 1)))
+        one.constant()
+        PairCounter(0.5).count(one, other, PairSums(), np.zeros((1, 3)), np.zeros(1, np.bool_), PairTables.empty(1))
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
     for dtype in ("BF16", "F32"):
         side = np.ones(2, np.int64)
@@ -38,14 +37,6 @@ def warm_up() -> None:
         numbers, finest = np.zeros(16, np.int64), (np.zeros((16, 16), np.int16), np.zeros((16, 16), np.int8))
         finest_levels(zeros[dtype].reshape(16, 16), numbers, numbers, np.zeros((1, 5)), 7, 8, 1, *finest)
     count_finest(np.zeros(256, np.int16), np.zeros(256, np.int8), 16, np.zeros((1, 2), np.int64))
-    for dtype in ("BF16", "F32"):
-        patterns, shift, differ, least = zeros[dtype], np.uint32(16 if dtype == "BF16" else 0), np.zeros(1, np.int64), np.float32(1)
-        screen_pieces(patterns, patterns, shift, 256, 16, differ)
-        count_pieces(
-            patterns, patterns, shift, 256, differ, least, least, np.zeros((3, 1 << 16), np.int64), np.zeros((1, SUMS)), np.zeros((1, 1, 3))
-        )
-        multiply_pieces(patterns, patterns, shift, 256, differ, np.zeros((1, 1)))
-    count_casts(zeros["F32"], zeros["F32"], F16, BF16)
     centred_signs(np.zeros((2, 8)))
     remove_peaks(np.zeros((1, 5), np.complex128), 8.0)
     one, matrix = np.float32(1), np.zeros((1, 256), np.float32)

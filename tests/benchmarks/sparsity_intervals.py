@@ -98,7 +98,7 @@ def _save(folder: Path, tensors: dict[str, Patterns]) -> None:
 def coverage(folder: Path, seeds: int) -> dict[str, dict[str, float]]:
     """Return for each of UPDATES the percentage of seeds whose interval contains the exact sparsity, and the median width."""
     from analyzers.checkpoints import Access
-    from analyzers.update_sparsity import SparsityReport, SparsityRequest, analyze
+    from analyzers.comparison.sparsity import SparsityReport, SparsityRequest, analyze
 
     exact = write(folder)
     held: dict[str, list[bool]] = {update: [] for update in UPDATES}

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 import mantissa
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
-from analyzers.compare import CompareReport, CompareRequest, analyze
+from analyzers.comparison.compare import CompareReport, CompareRequest, analyze
 from analyzers.core.errors import MantissaError
 from analyzers.core.records import Interval
 from analyzers.core.request import Progress, request_error

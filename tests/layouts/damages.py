@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from analyzers.parents.report import Relation
+from analyzers.comparison.parents.report import Relation
 from tests.layouts.architectures import values
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.parents import ParentsReport
-from analyzers.parents.report import Conversion
-from analyzers.update_sparsity import SparsityReport
+from analyzers.comparison.parents import ParentsReport
+from analyzers.comparison.parents.report import Conversion
+from analyzers.comparison.sparsity import SparsityReport
 from tests.cases import few
 from tests.layouts.architectures import ARCHITECTURES, Architecture, State, architecture
 from tests.layouts.file_formats import WRITERS, write

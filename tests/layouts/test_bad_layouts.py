@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from analyzers.core.errors import MantissaError
-from analyzers.parents.report import FAITHFUL
+from analyzers.comparison.parents.report import FAITHFUL
 from tests.cases import few
 from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
 from tests.layouts.file_formats import write, write_pickle

@@ -17,8 +17,8 @@ from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
 from analyzers.core.coverage import NAMES, Coverage
 from analyzers.core.report import Report
-from analyzers.parents import ParentsReport
-from analyzers.update_sparsity import SparsityReport
+from analyzers.comparison.parents import ParentsReport
+from analyzers.comparison.sparsity import SparsityReport
 from tests.cases import few
 from tests.dtype_detection.reports import inspect
 from tests.layouts.architectures import ARCHITECTURES, BF16, F16, F32, VOCABULARY, WIDTH, State, architecture, llama, values

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.parents.report import FAITHFUL
+from analyzers.comparison.parents.report import FAITHFUL
 from tests.layouts.architectures import State
 from tests.layouts.damages import DAMAGES, Damage
 from tests.layouts.pairs import DAMAGED, PAIRS, Pair, damaged_pairs, parents, sparsity, whole_name

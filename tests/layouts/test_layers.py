@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analyzers.core.coverage import Coverage
-from analyzers.parents import ParentsReport
+from analyzers.comparison.parents import ParentsReport
 from tests.cases import few
 from tests.layouts.architectures import KEY_HEADS, State, architecture, llama
 from tests.layouts.file_formats import write, write_pickle, write_sharded

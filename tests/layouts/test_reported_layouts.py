@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
-from analyzers.parents import ParentsReport
-from analyzers.update_sparsity import SparsityReport
+from analyzers.comparison.parents import ParentsReport
+from analyzers.comparison.sparsity import SparsityReport
 from tests.cases import few
 from tests.dtype_detection.reports import exact
 from tests.layouts.architectures import BF16, F32, WIDTH, State, architecture, llama, values

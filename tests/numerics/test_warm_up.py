@@ -19,7 +19,7 @@ from analyzers.numerics import Accumulator, PairCounter, PairTables, few_signifi
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.quantization_formats import FORMATS
 from analyzers.numerics.warm_up import warm_up
-from analyzers.update_sparsity.adapters import GRIDS
+from analyzers.comparison.sparsity.adapters import GRIDS
 
 loops = {
     f"{name}.{attribute}": loop

@@ -9,7 +9,7 @@ import torch
 
 from analyzers.checkpoints import Access
 from analyzers.core.request import Progress
-from analyzers.parents import ParentsReport, ParentsRequest, analyze
+from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
 from tests.dtype_detection.checkpoints import write
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32

@@ -3,10 +3,10 @@
 import pytest
 
 from analyzers.checkpoints import Access
-from analyzers.compare import CompareReport, CompareRequest
-from analyzers.compare import analyze as compare
-from analyzers.parents import ParentsReport, ParentsRequest, analyze
-from analyzers.parents.report import Construction
+from analyzers.comparison.compare import CompareReport, CompareRequest
+from analyzers.comparison.compare import analyze as compare
+from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
+from analyzers.comparison.parents.report import Construction
 from tests.update_sparsity.adapters import base, factors, write_adapter
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.parents.rounding import cells
+from analyzers.comparison.parents.rounding import cells
 from tests.cases import few
 from tests.parents.checkpoints import BF16, F16, F32, Folder, Tensors, merged, model, tuned
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.parents import ParentsReport
-from analyzers.parents.report import Evidence
+from analyzers.comparison.parents import ParentsReport
+from analyzers.comparison.parents.report import Evidence
 from tests.cases import few
 from tests.grids.formats import FORMATS
 from tests.parents.checkpoints import BF16, F32, Folder, Tensors, model, tuned

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Chunk, Group, Span, Tensor, Unmatched
 from analyzers.numerics.bins import CODE_TYPE
-from analyzers.parents.count import BEYOND, Counted, Counter, Direction, MutualCounter, Piece, piece_length
-from analyzers.parents.regular_pieces import PatternTables, count_regular
+from analyzers.comparison.parents.count import BEYOND, Counted, Counter, Direction, MutualCounter, Piece, piece_length
+from analyzers.comparison.parents.regular_pieces import PatternTables, count_regular
 from tests.cases import few
 
 Codes = NDArray[Any]

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from analyzers.numerics.piece_kernels import BLOCK
-from analyzers.parents.collect import Sample
-from analyzers.parents.count import GROUPS
-from analyzers.parents.least_squares import solve
-from analyzers.parents.rounding import rounding_error
+from analyzers.comparison.parents.collect import Sample
+from analyzers.comparison.parents.count import GROUPS
+from analyzers.comparison.parents.least_squares import solve
+from analyzers.comparison.parents.rounding import rounding_error
 from tests.cases import few
 from tests.parents.checkpoints import BF16, Folder, Tensors, each, merged, model, tuned
 from tests.parents.structures import (

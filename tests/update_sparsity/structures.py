@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Alignment, Chunk, Plan, Tensor
 from analyzers.checkpoints.matching.align import Group
 from analyzers.core.records import Interval
-from analyzers.update_sparsity.collect import Collector
-from analyzers.update_sparsity.count import Comparer, Counted
-from analyzers.update_sparsity.rows import TOPS, energy, layer_rows, magnitudes, role_rows
-from analyzers.update_sparsity.statistics import weigh_pairs
+from analyzers.comparison.sparsity.collect import Collector
+from analyzers.comparison.sparsity.count import Comparer, Counted
+from analyzers.comparison.sparsity.rows import TOPS, energy, layer_rows, magnitudes, role_rows
+from analyzers.comparison.sparsity.statistics import weigh_pairs
 from tests.update_sparsity.checkpoints import BF16
 
 Array = NDArray[np.float32]

@@ -11,7 +11,7 @@ import pytest
 
 from analyzers.__main__ import main
 from analyzers.core import limits
-from analyzers.update_sparsity import SparsityReport
+from analyzers.comparison.sparsity import SparsityReport
 from tests.dtype_detection.checkpoints import normal, write
 from tests.update_sparsity.checkpoints import model, pair, updated
 from tests.update_sparsity.oracle import load, together

@@ -9,7 +9,7 @@ import torch
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.checkpoints import align as aligned
 from analyzers.core import limits
-from analyzers.update_sparsity.decomposed_matrices import Matrices
+from analyzers.comparison.sparsity.decomposed_matrices import Matrices
 from tests.dtype_detection.checkpoints import normal
 from tests.update_sparsity.checkpoints import BF16, F16, F32, F64, Tensors, cast, pair, updated
 from tests.update_sparsity.oracle_comparison import compare

@@ -13,12 +13,12 @@ from safetensors.torch import save_file
 import mantissa
 from analyzers.checkpoints import in_memory, stream
 from analyzers.numerics import torch_kernels
-from analyzers.update_sparsity import count
+from analyzers.comparison.sparsity import count
 from tests.comparison.differences import differences
 from tests.numerics.readbacks import readbacks
 
 # Functions have the names of these modules.
-analyze, streams = sys.modules["analyzers.update_sparsity.analyze"], sys.modules["analyzers.checkpoints.reading.stream"]
+analyze, streams = sys.modules["analyzers.comparison.sparsity.analyze"], sys.modules["analyzers.checkpoints.reading.stream"]
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn, "fp64": torch.float64}
 
 

@@ -1,6 +1,6 @@
 """The published table as it is printed, and where a sparsity stands in it."""
 
-from analyzers.update_sparsity.published import less_sparse, published
+from analyzers.comparison.sparsity.published import less_sparse, published
 
 
 def test_the_table_is_the_published_one() -> None:

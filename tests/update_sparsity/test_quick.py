@@ -12,9 +12,9 @@ import mantissa
 from analyzers.checkpoints import Access, Plan, align, open_checkpoint
 from analyzers.core.records import Interval
 from analyzers.numerics import PairCounts, PairTables
-from analyzers.update_sparsity import SparsityReport, SparsityRequest
-from analyzers.update_sparsity.collect import Collector
-from analyzers.update_sparsity.count import Counted
+from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
+from analyzers.comparison.sparsity.collect import Collector
+from analyzers.comparison.sparsity.count import Counted
 from tests.dtype_detection.checkpoints import write, write_sharded
 from tests.update_sparsity.checkpoints import BF16, Tensors
 from tests.update_sparsity.oracle_comparison import compare

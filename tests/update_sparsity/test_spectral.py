@@ -5,8 +5,8 @@ import pytest
 import scipy.linalg
 from numpy.typing import NDArray
 
-from analyzers.update_sparsity.report import Spectrum
-from analyzers.update_sparsity.spectral import MASK_SHARE, MatrixPair, leading, spectrum
+from analyzers.comparison.sparsity.report import Spectrum
+from analyzers.comparison.sparsity.spectral import MASK_SHARE, MatrixPair, leading, spectrum
 
 Floats = NDArray[np.float64]
 MEASURES = (

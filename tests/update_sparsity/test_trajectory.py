@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.update_sparsity.count import segments
+from analyzers.comparison.sparsity.count import segments
 from tests.dtype_detection.checkpoints import write
 from tests.update_sparsity.checkpoints import BF16, F32, cast, model, updated
 from tests.update_sparsity.oracle import changed, expected, together, values

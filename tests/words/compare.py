@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from analyzers.checkpoints import Access
-from analyzers.compare import CompareReport, CompareRequest, analyze
-from analyzers.compare.words import WORDS
+from analyzers.comparison.compare import CompareReport, CompareRequest, analyze
+from analyzers.comparison.compare.words import WORDS
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
 from tests.dtype_detection.checkpoints import write

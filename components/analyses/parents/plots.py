@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from analyzers.parents.evidence import proves
-from analyzers.parents.facts import proven, related
-from analyzers.parents.report import Candidate, ParentsReport
+from analyzers.comparison.parents.evidence import proves
+from analyzers.comparison.parents.facts import proven, related
+from analyzers.comparison.parents.report import Candidate, ParentsReport
 from components.plots.marks import error_bars, line, marked, shortened
 from components.plots.style import COLOURS, label, layout, legend, text
 from components.text import numbers

@@ -1,6 +1,6 @@
 """Lays out the result of update sparsity."""
 
-from analyzers.update_sparsity.report import SparsityReport
+from analyzers.comparison.sparsity.report import SparsityReport
 from components.analyses.sparsity import plots
 from components.result.layout import Figure, Layout, Tab, Table
 

@@ -17,8 +17,8 @@ from analyzers.core.errors import MantissaError
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
 from analyzers.merge import merge
-from analyzers.update_sparsity import SparsityRequest
-from analyzers.update_sparsity import analyze as sparsity
+from analyzers.comparison.sparsity import SparsityRequest
+from analyzers.comparison.sparsity import analyze as sparsity
 from tests.hub import LocalHub
 
 _ADAPTER = "adapter_model.safetensors"

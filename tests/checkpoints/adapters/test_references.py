@@ -15,8 +15,8 @@ from analyzers.core.pasted_text import plain, split
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
-from analyzers.update_sparsity import SparsityReport, SparsityRequest
-from analyzers.update_sparsity import analyze as sparsity
+from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
+from analyzers.comparison.sparsity import analyze as sparsity
 from components import store
 from components.fields import filled
 from components.result import links

@@ -1,6 +1,0 @@
-"""Says what checkpoints are to each other: composed of the reports of parents and of update sparsity."""
-
-from analyzers.compare.analyze import analyze
-from analyzers.compare.report import CompareReport, CompareRequest
-
-__all__ = ["CompareReport", "CompareRequest", "analyze"]

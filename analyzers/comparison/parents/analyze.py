@@ -1,0 +1,66 @@
+"""Analyzes parents: checkpoints -> tensors matched -> one pass over the same values of all -> the model explained by its candidates."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from time import perf_counter
+
+from analyzers.checkpoints import Access, Checkpoint, Matching, canonical_names
+from analyzers.comparison.counting import Task
+from analyzers.comparison.parents.candidates import Opened, open_all, side_names
+from analyzers.comparison.parents.explain import Explanation, Known, candidate_row, coverages, rank
+from analyzers.comparison.parents.likeness import Likeness
+from analyzers.comparison.parents.report import ParentsReport, ParentsRequest
+from analyzers.comparison.parents.words import WORDS
+from analyzers.comparison.reading import Pass, every_pair
+from analyzers.core.request import Progress
+from analyzers.numerics.blas_threads import one_blas_thread
+
+# Most candidates that are fitted together; if there are more, the best in a small sample are chosen.
+FITTED = 8
+_SCREENED = 16  # the small sample takes this fraction of each candidate's budget
+
+
+def analyze(request: ParentsRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ParentsReport]:
+    """Compare a model with its candidates and explain its weights by them; yield progress in bytes, then the report.
+
+    access: what may be read; by default public Hub repositories and samples. largest: refuse to read more bytes of weights, of all
+    checkpoints together, than this (the page's limit). Raises MantissaError, whose sentence begins with the side that it concerns, if any.
+    Closing the generator cancels the reads and closes every checkpoint.
+    """
+    start = perf_counter()
+    yield Progress(done=0, total=0, unit="bytes", note="reading headers")
+    with ExitStack() as stack:
+        stack.enter_context(one_blas_thread())
+        opened = yield from open_all(request, access or Access(), stack)
+        matching = Matching(request.include, request.exclude)
+        known = Known(opened.sources, notes=opened.notes)
+        sides, names, known = yield from screen(request, opened, matching, known, largest)
+        yield Progress(done=known.nbytes, total=known.nbytes, unit="bytes", note="matching tensors")
+        found = Pass(request, sides, names, matching, Task(every_pair(len(sides))), largest=largest)
+        yield from found.read(known.nbytes)
+        named = canonical_names([request.model, *request.candidates], opened.sides)
+        yield Explanation(found, Likeness(found.table), 0, known).report(request, named, start)
+
+
+def screen(
+    request: ParentsRequest, opened: Opened, matching: Matching, known: Known, largest: int | None
+) -> Generator[Progress, None, tuple[Sequence[Checkpoint], list[str], Known]]:
+    """Choose the candidates that are most similar in a small sample, if there are many; return sides, their names, and what is known."""
+    sides, names = opened.sides, ["Model", *side_names(len(opened.sources))]
+    if len(sides) <= 1 + FITTED:
+        return sides, names, known
+    budget, pairs = max(1, request.budget // _SCREENED), [(0, side) for side in range(1, len(sides))]
+    found = Pass(request, sides, names, matching, Task(pairs, fit=False), mode="quick", budget=budget, largest=largest)
+    yield from found.read(note="comparing all candidates")
+    likeness = Likeness(found.table)
+    rows = {side: candidate_row(found, likeness, 0, side, known.sources[side - 1]) for side in range(1, len(sides))}
+    order = sorted(rows, key=lambda side: rank(rows[side]))
+    chosen = sorted([side for side in order if rows[side].compared][:FITTED])
+    left = [side for side in order if side not in chosen]
+    if left:
+        known.notes.append(WORDS.note("screened", candidates=len(left)))
+    known = Known(
+        [known.sources[side - 1] for side in chosen], [rows[side] for side in left], coverages(found, left), known.notes, found.nbytes,
+        found.seconds,
+    )  # fmt: skip
+    return [sides[0], *(sides[side] for side in chosen)], [names[0], *(names[side] for side in chosen)], known

@@ -1,0 +1,279 @@
+"""Tells how each tensor of a model comes from a candidate, from the sums of the pass: equal, rounded, times a factor, in another order, ..."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from analyzers.checkpoints import Checkpoint, Group, Tensor
+from analyzers.comparison.parents.likeness import RELATED_PART, Likeness
+from analyzers.comparison.parents.report import Conversion, Relation
+from analyzers.comparison.parents.rounding import Floats, is_step_function, steps_of
+from analyzers.comparison.parents.words import TENSORS
+from analyzers.comparison.table import CASTS, Sums, Table
+from analyzers.core.notes import Note
+from analyzers.core.tensor_words import dtype_name
+
+# Their order: a cast between two of them rounds to the less precise.
+_PRECISION = {"F8_E5M2": 0, "F8_E4M3": 0, "BF16": 1, "F16": 2, "F32": 3}
+# Largest relative error of rounding to each format, else bf16's.
+_UNIT_ROUNDOFF = {"F16": 2.0**-11, "F32": 2.0**-24}
+# Residual of X = f P + o, in units of |X|, that rounding alone may leave; least distance of f from 1 and of o from 0, in units of the size
+# of X, and in units of a residual that exceeds rounding: weight decay moves f as well, but leaves more than a factor explains.
+_RESIDUAL, _FACTOR, _EXPLAINS = 0.01, 0.002, 3
+# Share of the elements in blocks with a difference from which on a tensor as a whole is a function of its source.
+_MOST = 0.9
+# Least squared correlation of a tensor with a source to which something was added.
+_CORRELATED = 0.9
+# Runs of values that share a scale, the residual that coarse rounding leaves in them, and the least distance of their factors from 1.
+_RUN, _COARSE, _OFF_GRID, _RUNS = 128, 0.06, 0.1, 4
+# Cosine of what differs below which it is another tensor's, and above which a vector still resembles its source.
+_LOST, _ALIKE = 0.5, 0.5
+
+
+class Judged(NamedTuple):
+    """The relation of a tensor or a part of one to its source: see `Conversion`."""
+
+    relation: Relation
+    exceptions: int
+    to: str | None = None
+    factor: float | None = None
+    offset: float | None = None
+    note: Note | None = None
+
+    @property
+    def kind(self) -> tuple[Relation, str | None, Note | None]:
+        """What parts of a tensor have in common if they are one row."""
+        return self.relation, self.to, self.note
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """X = factor P + offset over the differing blocks of a tensor, by least squares. residual: in units of |X|."""
+
+    factor: float
+    offset: float
+    residual: float
+
+
+class Relations:
+    """How the tensors of side ``x`` come from those of side ``p``."""
+
+    def __init__(self, table: Table, likeness: Likeness, x: int, p: int) -> None:
+        self._table, self._likeness, self._x, self._p = table, likeness, x, p
+        self._sums = table.tensors(x, p)
+        self._found: dict[int, Judged] = {}
+        held = table.holders(x) & table.holders(p) & (self._sums["values"] > 0)
+        self.numbers: list[int] = np.flatnonzero(held).tolist()
+        digests = {}
+        for number in self.numbers:
+            if self._differs_throughout(number):
+                digests[int(table.fact(number, x, p).digests[1])] = self._tensor(number, p).name
+        self._digests: Mapping[int, str] = digests
+
+    @property
+    def equal(self) -> tuple[int, int]:
+        """Number of values in tensors that are entirely equal or rounded, and number of values read."""
+        values = [(int(self._sums["values"][n]), self.of(n).relation in ("equal", "rounded")) for n in self.numbers]
+        return sum(number for number, same in values if same), sum(number for number, _ in values)
+
+    def of(self, number: int) -> Judged:
+        """Return the relation of a tensor."""
+        if number not in self._found:
+            self._found[number] = self._judge(number)
+        return self._found[number]
+
+    def _tensor(self, number: int, side: int) -> Tensor:
+        tensor = self._table.groups[number].sides[side]
+        assert tensor is not None
+        return tensor
+
+    def _differs_throughout(self, number: int) -> bool:
+        row = Sums(self._sums.columns[number])
+        return bool(row["apart"] == row["values"] > 1)
+
+    def _judge(self, number: int) -> Judged:
+        """Return the relation of a tensor."""
+        table, row = self._table, Sums(self._sums.columns[number])
+        values, differ = int(row["values"]), int(row["differ"])
+        if not differ:
+            return Judged("equal", 0)
+        dtypes = [self._tensor(number, side).counted_as for side in (self._x, self._p)]
+        narrow = min(dtypes, key=lambda dtype: _PRECISION.get(dtype, 0))
+        exceptions = values - max(int(row[name]) for name in CASTS)
+        cast = row.cast
+        if cast is not None and (cast != "cast" or dtypes[0] != dtypes[1]):
+            through = {"cast": narrow, "cast_f16": "F16", "cast_bf16": "BF16"}[cast]
+            return Judged("rounded", 0, to=dtype_name(through))
+        if row["broken_x"]:
+            return Judged("non-finite", exceptions, note=TENSORS.note("non-finite", values=int(row["broken_x"])))
+        if self._is_constant(number):
+            value = float(table.constants[number, self._x, 0])
+            note = TENSORS.note("constant", value=value) if value else None
+            return Judged("constant" if value else "zero", exceptions, note=note)
+        if self._is_reordered(number):
+            return Judged("reordered", exceptions)
+        if (rows := self._first_rows(number, row)) is not None:
+            shape = table.groups[number].base.shape
+            return Judged("truncated", exceptions, note=TENSORS.note("first-rows", rows=rows, all=prod(shape[:-1])))
+        return self._scaled(number, row, narrow, exceptions) or self._changed(number, row, exceptions)
+
+    def _is_constant(self, number: int) -> bool:
+        low, high = self._table.constants[number, self._x]
+        constant, values = int(self._table.constant[number, self._x]), int(self._sums["values"][number])
+        return bool(values > 1 and constant >= values and low == high)
+
+    def _is_reordered(self, number: int) -> bool:
+        """Return whether both sides have the same values, at other places: only where everything was read."""
+        digests = self._table.fact(number, self._x, self._p).digests
+        return bool(self._table.plan.exact and digests[0] == digests[1])
+
+    def _first_rows(self, number: int, row: Sums) -> int | None:
+        """Return the number of first rows that are the source's, if the others do not resemble it, as trained rows would; else None."""
+        shape, first = self._table.groups[number].base.shape, self._table.fact(number, self._x, self._p).first
+        width = shape[-1] if len(shape) > 1 else 1
+        rows, rest = first // width, int(row["values"]) - first
+        if not self._table.plan.exact or rows < 1 or len(shape) < 2 or row["differ"] < _MOST * rest:
+            return None
+        zeroed = row["zero_x"] >= _MOST * rest
+        return rows if zeroed or row["xp"] <= _LOST * np.sqrt(row["xx"] * row["pp"]) else None
+
+    def _line(self, row: Sums, with_offset: bool) -> _Line | None:
+        number, xx, xp, pp = float(row["apart"]), float(row["xx"]), float(row["xp"]), float(row["pp"])
+        if number < _MOST * row["values"] or not xx or not pp:
+            return None
+        if not with_offset:
+            return _Line(xp / pp, 0.0, float(np.sqrt(max(0.0, xx - xp * xp / pp) / xx)))
+        x, p = float(row["sum_x"]) / number, float(row["sum_p"]) / number
+        of_x, of_p, both = xx - number * x * x, pp - number * p * p, xp - number * x * p
+        if of_p <= 0 or of_x <= 0 or both * both < _CORRELATED * of_x * of_p:
+            return None
+        factor = both / of_p
+        return _Line(factor, x - factor * p, float(np.sqrt(max(0.0, of_x - factor * both) / xx)))
+
+    def _scaled(self, number: int, row: Sums, dtype: str, exceptions: int) -> Judged | None:
+        """Return the relation if X is a factor times P plus a constant, but for rounding; None if not."""
+        roundoff, matrix = _UNIT_ROUNDOFF.get(dtype, 2.0**-8), bool(self._table.matrix[number])
+        line = self._line(row, with_offset=False)
+        if line is not None and line.residual < _RESIDUAL and (matrix or self._tells(row, line)):
+            apart = abs(line.factor - 1)
+            if apart > _FACTOR and (line.residual <= roundoff or apart > _EXPLAINS * line.residual):
+                return Judged("affine", exceptions, factor=line.factor)
+        line = self._line(row, with_offset=True)
+        if line is not None and line.residual < _RESIDUAL:
+            size = float(np.sqrt(row["xx"] / row["apart"]))
+            if abs(line.offset) > max(_FACTOR, _EXPLAINS * line.residual) * size:
+                return Judged("affine", exceptions, factor=line.factor, offset=line.offset)
+        return self._scaled_in_runs(number, exceptions) if matrix else None
+
+    def _tells(self, row: Sums, line: _Line) -> bool:
+        """Return whether a factor explains how a vector varies: values of a norm are so similar that any other norm is nearly c P."""
+        number, mean = float(row["apart"]), float(row["sum_x"]) / max(1.0, float(row["apart"]))
+        spread = float(row["xx"]) - number * mean * mean
+        return bool((line.residual**2) * float(row["xx"]) < (1 - _CORRELATED) * spread)
+
+    def _scaled_in_runs(self, number: int, exceptions: int) -> Judged | None:
+        """Return the relation if each run of values is a factor of its own times the source, as without the scales of its blocks."""
+        kept = self._table.kept(number)[[self._x, self._p]].astype(np.float64)
+        runs = kept.shape[1] // _RUN
+        if runs < _RUNS or not np.isfinite(kept).all():
+            return None
+        x, p = kept[:, : runs * _RUN].reshape(2, runs, _RUN)
+        xx, xp, pp = (x * x).sum(axis=1), (x * p).sum(axis=1), (p * p).sum(axis=1)
+        used = (xx > 0) & (pp > 0)
+        if used.sum() < _RUNS:
+            return None
+        factor = xp[used] / pp[used]
+        residual = np.sqrt(np.maximum(0, xx[used] - factor * xp[used]) / xx[used])
+        apart = np.abs(factor - 1)
+        explained = (residual <= _COARSE) & (apart > _OFF_GRID)
+        if explained.mean() < _MOST:
+            return None
+        return Judged("affine", exceptions, factor=None, note=TENSORS.note("by-block", low=float(factor.min()), high=float(factor.max())))
+
+    def _changed(self, number: int, row: Sums, exceptions: int) -> Judged:
+        """Return whether X is a step function of P, resembles it beyond chance, or holds other values."""
+        steps = self._steps(number)
+        if self._table.matrix[number] and steps is not None and is_step_function(steps) and row["differ"] > row["values"] / 2:
+            return Judged("rounded", 0, note=TENSORS.note("steps"))
+        if row["zero_x"] == row["differ"]:
+            return Judged("changed", exceptions, note=TENSORS.note("some-zeros", values=int(row["zero_x"])))
+        if self._resembles(number, row):
+            return Judged("changed", exceptions)
+        name = self._digests.get(int(self._table.fact(number, self._x, self._p).digests[0])) if self._table.plan.exact else None
+        return Judged("other", exceptions, note=TENSORS.note("swapped", name=name) if name is not None else None)
+
+    def _steps(self, number: int) -> tuple[float, float] | None:
+        x, p = self._table.kept(number)[[self._x, self._p]].astype(np.float64)
+        return steps_of(x, p, self._tensor(number, self._x).counted_as) if np.isfinite(p).all() else None
+
+    def _resembles(self, number: int, row: Sums) -> bool:
+        if 2 * row["differ"] < row["values"]:
+            return True
+        if self._table.matrix[number]:
+            chosen: Floats = np.zeros(len(self._table.groups))
+            chosen[number] = 1
+            agreement = self._likeness.agreement(self._x, self._p, chosen)
+            if agreement.value is not None:
+                return agreement.beyond(RELATED_PART, 4)
+        line = self._line(row, with_offset=True)
+        alike = float(row["xp"]) > _ALIKE * float(np.sqrt(row["xx"] * row["pp"]))
+        return bool(line is not None or (alike and not self._table.matrix[number]))
+
+    def cosine(self, number: int) -> float | None:
+        """Return the cosine of a tensor with its source, over all values that were read."""
+        row = Sums(self._sums.columns[number])
+        if self._table.matrix[number]:
+            return row.cosine
+        xx, pp = (float(row[f"square_{side}"]) for side in "xp")
+        square = float(row["update_square"])
+        return float(np.clip((xx + pp - square) / 2 / np.sqrt(xx * pp), -1, 1)) if xx > 0 and pp > 0 else None
+
+    def rows(self, model: Checkpoint, ref: str) -> Iterator[Conversion]:
+        """Yield a row for each tensor of ``model``, or for each part if its parts differ in relation; damaged tensors first."""
+        by_stored: dict[str, list[int]] = {}
+        for number in self.numbers:
+            by_stored.setdefault(self._stored(number), []).append(number)
+        found = [row for numbers in by_stored.values() for row in self._rows_of(numbers, ref)]
+        known = {self._stored(number) for number, held in enumerate(self._table.holders(self._p)) if held}
+        for tensor in model.tensors:
+            if tensor.name not in known and not tensor.buffer and not tensor.holds_scales and tensor.elements and tensor.has_values:
+                found.append(Conversion(name=tensor.name, sources=(), form="", relation="unmatched", values=0, exceptions=0))
+        yield from sorted(found, key=lambda row: ORDER.index(row.relation))
+
+    def _stored(self, number: int) -> str:
+        group = self._table.groups[number]
+        return group.stored[self._x] if group.stored[self._x] else group.base.name
+
+    def _rows_of(self, numbers: list[int], ref: str) -> Iterator[Conversion]:
+        first = self.of(numbers[0])
+        together = all(self.of(number).kind == first.kind for number in numbers)
+        for each in [numbers] if together else [[number] for number in numbers]:
+            found = self.of(each[0])
+            groups = [self._table.groups[number] for number in each]
+            cosines = [] if found.relation in ("equal", "rounded") else [self.cosine(number) for number in each]
+            yield Conversion(
+                name=self._stored(each[0]) if together else self._tensor(each[0], self._x).name,
+                source=ref,
+                sources=tuple(self._tensor(number, self._p).name for number in each),
+                form="; ".join(dict.fromkeys(self._form(group) or "as stored" for group in groups)),
+                relation=found.relation,
+                to=found.to,
+                factor=found.factor,
+                offset=found.offset,
+                values=int(self._sums["values"][each].sum()),
+                exceptions=sum(self.of(number).exceptions for number in each),
+                cosine=min((cosine for cosine in cosines if cosine is not None), default=None),
+                note=found.note,
+            )
+
+    def _form(self, group: Group) -> str:
+        """Return the layout in which the two sides match: through the first side, if neither is it."""
+        return ", ".join(filter(None, (group.forms[side - 1] for side in dict.fromkeys((self._x, self._p)) if side)))
+
+
+ORDER: tuple[Relation, ...] = (
+    "non-finite", "zero", "constant", "truncated", "other", "affine", "reordered", "changed", "unmatched", "rounded", "equal",
+)  # fmt: skip

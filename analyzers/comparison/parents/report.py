@@ -1,0 +1,352 @@
+"""Defines the request and the report of parents. Field names are the JSON contract; fields may be added, never renamed.
+
+X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and biases are alike in unrelated models. Shares are numbers in
+[0, 1]; a missing number is null (it is undefined). In quick mode counts describe the values read, everything else is an estimate.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from analyzers.core import limits
+from analyzers.core.columns import Column, Table
+from analyzers.core.coverage import Coverage
+from analyzers.core.formatting import NOTHING, abbreviated, share
+from analyzers.core.notes import Note
+from analyzers.core.options import Option
+from analyzers.core.records import Interval, Record
+from analyzers.core.report import CheckpointFacts, Report
+from analyzers.core.request import PASTED, Reference, WeightsRequest
+from analyzers.core.rows import Rows, Shown
+
+# Raised whenever the same request would give a different result.
+ANALYSIS_VERSION = 13
+
+Source = Literal["named", "card", "library"]
+Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]
+Relation = Literal[
+    "equal", "rounded", "affine", "reordered", "truncated", "changed", "other", "zero", "constant", "non-finite", "unmatched"
+]
+# Relations that a faithful conversion leaves; those that training or another layout leave too, or without a source to compare with. All
+# others are damage in a copy.
+FAITHFUL: tuple[Relation, ...] = ("equal", "rounded")
+UNDAMAGED: tuple[Relation, ...] = (*FAITHFUL, "reordered", "changed", "unmatched")
+_RELATIONS: dict[Relation, str] = {
+    "equal": "equal",
+    "rounded": "rounded",
+    "affine": "times a factor, plus a constant",
+    "reordered": "in another order",
+    "truncated": "truncated",
+    "changed": "changed",
+    "other": "other values",
+    "zero": "zeros",
+    "constant": "a constant",
+    "non-finite": "NaN or infinite",
+    "unmatched": "no source",
+}
+
+
+def weight(value: float) -> str:
+    """Write a weight with four decimals, never -0."""
+    return f"{round(value, 4) + 0.0:.4f}" if abs(value) < 1e6 else "unknown"
+
+
+def _relation(relation: Relation) -> str:
+    return _RELATIONS[relation]
+
+
+def _layer(layer: int | None) -> str:
+    return "outside" if layer is None else f"{layer}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) or NOTHING
+
+
+def _note(note: Note | None) -> str:
+    return NOTHING if note is None else note.text
+
+
+class ParentsRequest(WeightsRequest):
+    """Whose weights to explain, and by which checkpoints."""
+
+    model: Reference
+    candidates: Annotated[tuple[str, ...], PASTED, Option(one="candidate")] = Field(
+        default=(),
+        description=f"Checkpoints it may come from, up to {limits.CANDIDATES} (default: the base_model of its model card; on the page and "
+        "in the API also models of the library with the same tensor shapes).",
+    )
+    # Candidates that the caller's library suggests: compared together with those of the card if the request names none.
+    suggested: tuple[str, ...] = Field(default=(), max_length=limits.CANDIDATES)
+
+    @field_validator("candidates")
+    @classmethod
+    def _few_and_different(cls, candidates: tuple[str, ...]) -> tuple[str, ...]:
+        if len(candidates) > limits.CANDIDATES:
+            raise ValueError(f"at most {limits.CANDIDATES} candidates are compared, not {len(candidates):,}")
+        name, times = Counter(candidates).most_common(1)[0] if candidates else ("", 0)
+        if times > 1:
+            raise ValueError(f"{name[:200]!r} is named {times} times as a candidate: name it once")
+        return candidates
+
+    @model_validator(mode="after")
+    def _not_itself(self) -> "ParentsRequest":
+        if self.model in self.candidates:
+            raise ValueError(f"{self.model[:200]!r} is the model itself and cannot be its own parent: name other candidates")
+        return self
+
+
+class Candidate(Record):
+    """A candidate P, the best first. All but ``ref`` to ``parameters`` is null where nothing of it has the shape of the model's matrices.
+
+    source: "named" in the request, the model's "card", or the "library" of the app. compared: values. equal_share: of values equal in bf16;
+    equal_by_chance: sum over bf16 patterns of p_k q_k, the share expected if the two had nothing to do with each other. distance:
+    |X - P| / |P|. cosine: between the values; cosine_null: 1 / sqrt(compared), its standard deviation for values that have nothing to do
+    with each other. agreement: the cosine of the signs, once means of rows and columns are removed, without zeros and smooth rows, by what
+    is left without waves and components of low rank, with its deviation agreement_null: what relates weights, and not only their
+    structure; shared: with that. telling: values looked into that can tell whether equal ones are a coincidence: not zero or common on
+    both sides, nor in smooth rows; telling_equal: share of these that are equal in bf16; telling_by_chance: what chance gives.
+    equal_interval: 95%, in quick mode. vectors_equal: share of values of norms and biases that are equal in bf16. zeroed, filled: share of
+    values that are zero in X only, and in P only.
+    """
+
+    ref: Annotated[str, Shown("Candidate")]
+    commit: str
+    public: bool
+    source: Annotated[
+        Source, Shown("Proposed by", {"named": "the request", "card": "the model card", "library": "the library"}.__getitem__)
+    ]
+    parameters: int
+    compared: Annotated[int, Shown("Values compared", "count")]
+    equal_share: Annotated[
+        float | None,
+        Shown("Matrices equal", "share", "Share of the values in matrices that are equal in bf16, without norms and biases."),
+    ]
+    equal_by_chance: Annotated[float | None, Shown("By chance", "share", help="Share of equal values expected between unrelated weights.")]
+    distance: Annotated[
+        float | None, Shown("Distance", "share", "|X - P| / |P|: norm of the difference, relative to the candidate's norm.")
+    ]
+    cosine: Annotated[float | None, Shown("Cosine", "magnitude")]
+    cosine_null: Annotated[
+        float | None, Shown("± by chance", "magnitude", help="Standard deviation of the cosine between unrelated weights.")
+    ]
+    vectors_equal: Annotated[
+        float | None,
+        Shown(
+            "Norms and biases equal", "share", help="Share of their values that are equal in bf16; these are alike in unrelated models too."
+        ),
+    ]
+    zeroed: float | None
+    filled: float | None = None
+    agreement: float | None = None
+    agreement_null: float | None = None
+    shared: float | None = None
+    telling: int = 0
+    telling_equal: float | None = None
+    telling_by_chance: float | None = None
+    equal_interval: Interval | None = None
+
+
+def distinct_names(sides: Sequence[CheckpointFacts | Candidate]) -> list[str]:
+    """Return the reference of each checkpoint, with its abbreviated commit where several have the same."""
+    times = Counter(side.ref for side in sides)
+    return [side.ref if times[side.ref] == 1 else f"{side.ref}@{abbreviated(side.commit, 7)}" for side in sides]
+
+
+class Parent(Record):
+    """The weight a_i of a parent in the fit, with its interval.
+
+    alike: candidates so close to it that only the sum of their weights is known.
+    """
+
+    ref: Annotated[str, Shown("Candidate")]
+    weight: Annotated[float, Shown("Weight", weight, help="Factor of the candidate in the sum that fits the model best.")]
+    low: Annotated[float, Shown("From", weight, help="Lower end of the 95% interval.")]
+    high: Annotated[float, Shown("To", weight, help="Upper end of the 95% interval.")]
+    alike: Annotated[tuple[str, ...], Shown("Or", _names, help="Candidates so similar that only the sum of their weights is known.")] = ()
+
+
+class LayerFit(Record):
+    """The fit in one layer (null: outside the layers).
+
+    weights, low, high: in the order of the fit's parents, by exact values if ``exact_share`` is at least 0.99, as in `Fit`. values: number
+    of fitted values.
+    """
+
+    layer: int | None
+    values: int
+    weights: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    residual: float | None
+    exact_share: float | None
+
+
+class Fit(Record):
+    """X = sum of a_i P_i over all matrices and per layer.
+
+    weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at these
+    weights: the interval of least squares then also contains them. residual: |X - fit| / |X| of least squares; rounding: the
+    residual that rounding to X's dtype alone would leave. condition: condition number of the normalised problem, 1 for orthogonal parents;
+    null if it has no unique solution. exact_share: share of values that equal the combination, rounded to X's dtype, at the best weights
+    (overall, or of each layer: ``exact_per_layer``); exact_by_chance: share expected for unrelated values of the same distributions;
+    exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested. arithmetic: "fp32", or "stored"
+    if each product was rounded to X's dtype too. exceptions: layers (null: outside the layers) that deviate from the
+    combination if most layers are exactly the combination.
+    """
+
+    parents: Annotated[tuple[Parent, ...], Rows("Weights")]
+    weights_by: Literal["least-squares", "exact-values"]
+    residual: float | None
+    rounding: float | None
+    condition: float | None
+    exact_share: float | None
+    exact_by_chance: float | None
+    exact_values: int
+    exact_alone: float | None = None
+    exact_per_layer: bool
+    exact_weights: tuple[float, ...]
+    arithmetic: Literal["fp32", "stored"]
+    exceptions: tuple[int | None, ...] = ()
+    layers: tuple[LayerFit, ...]
+
+
+class MovedLayer(Record):
+    """A layer of the model whose weights match layer ``source`` of a candidate; null: tensors outside the layers.
+
+    equal_share: share of its values read that are equal in bf16; null if not counted.
+    """
+
+    layer: Annotated[int | None, Shown("Layer", _layer)]
+    ref: Annotated[str, Shown("Comes from")]
+    source: Annotated[int | None, Shown("Layer there", _layer, help="The layer of the candidate whose values it holds.")]
+    equal_share: Annotated[float | None, Shown("Equal in bf16", "share")] = None
+
+
+class Conversion(Record):
+    """Relation of a tensor of the model to the best candidate; in a stack, to the candidate that it comes from.
+
+    source: the candidate; sources: its tensors, with the part of each in brackets; empty if none matches. form: the layout in which they
+    match ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``, or where no
+    format is proven a step function of the source, as quantization makes; affine: ``factor`` times the source plus ``offset``, but for
+    rounding, or a factor of its own for each block (null); reordered: the same values at other places; truncated: only the first rows are
+    the source's; changed: correlated beyond chance, as training leaves it; other: other values at these places; zero, constant, non-finite;
+    unmatched: nothing to compare with. values: compared; exceptions: values that are not the source's; cosine: with the source, if values
+    differ; note: what is special about it.
+    """
+
+    name: Annotated[str, Shown("Tensor")]
+    relation: Annotated[Relation, Shown("Relation", _relation, help="How its values relate to those of the source.")]
+    to: Annotated[str | None, Shown("To", help="The format to which the source was rounded.")] = None
+    factor: Annotated[
+        float | None, Shown("Factor", "magnitude", help="The source times this factor, plus the offset, gives its values.")
+    ] = None
+    offset: Annotated[float | None, Shown("Offset", "magnitude", help="Added to the source times the factor.")] = None
+    exceptions: Annotated[int, Shown("Exceptions", "count", help="Values that deviate from the relation.")]
+    note: Annotated[Note | None, Shown("Note", _note)] = None
+    source: str = ""
+    sources: Annotated[tuple[str, ...], Shown("Source", _names)]
+    form: Annotated[str, Shown("Form", help="The layout in which it matches the source.")]
+    values: Annotated[int, Shown("Values", "count")]
+    cosine: float | None = None
+
+    @property
+    def damaged(self) -> bool:
+        """Return whether the tensor is broken, if most others are the source's, in a way that no training causes."""
+        return self.relation not in UNDAMAGED
+
+
+class Evidence(Note):
+    """A reason for the verdict. kind: a "proof" is bits that no unrelated weights would have, a "measurement" a figure, and an "inference"
+    what may follow from figures.
+    """
+
+    kind: Annotated[
+        Literal["proof", "measurement", "inference"],
+        Shown("Kind", help="A proof is bits that unrelated weights do not have, a measurement a figure, an inference what may follow."),
+    ]
+    code: str
+    text: Annotated[str, Shown("Evidence")]
+
+
+class Construction(Record):
+    """How a model with adapters is made, as its reference says.
+
+    kind: "merged" into the candidate ``ref``, the "base" of ``ref``, or "sibling", of the same base with other adapters. adapters: those
+    merged, each with its weight unless that is 1.
+    """
+
+    kind: Literal["merged", "base", "sibling"]
+    ref: str
+    adapters: tuple[str, ...] = ()
+
+
+def _layers(report: "ParentsReport") -> Iterator[dict[str, Any]]:
+    """Yield one row per layer and parent."""
+    fit = report.fit
+    for row in fit.layers if fit else ():
+        for parent, value, low, high in zip(fit.parents if fit else (), row.weights, row.low, row.high, strict=True):
+            yield {**vars(row), "parent": parent.ref, "weight": value, "low": low, "high": high}
+
+
+class ParentsReport(Report):
+    """The report on which of ``candidates`` the weights of ``checkpoint`` come from.
+
+    parents: the candidates that the verdict names: of a derived model the closest one, then those too similar to tell apart from it.
+    construction: set if the references say how the model is made. layer_map: layers that moved, or every layer of a stack. coverage: of the
+    model, as compared with the best candidate, and of each candidate, in the order of the request. conversion: the origin of each tensor,
+    damaged ones first, if the best candidate's values are a part of the model's. If a sample was read: blocks, the number of its blocks,
+    and unseen, the largest share of all blocks (95%) that may be of a kind not among these.
+    """
+
+    DERIVED: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "layer_weights",
+            _layers,
+            (
+                Column("layer", "Layer", cell=lambda row: _layer(row["layer"])),
+                Column("parent", "Parent"),
+                Column("weight", "Weight", weight),
+                Column("low", "From", weight, help="Lower end of the 95% interval."),
+                Column("high", "To", weight, help="Upper end of the 95% interval."),
+                Column("residual", "Left unexplained", share, help="|X - fit| / |X|: what the sum of the candidates does not explain."),
+                Column("exact_share", "Exact", share, help="Share of the values that equal the sum, rounded as stored."),
+            ),
+            title="Weights by layer",
+        ),
+    )
+
+    analyzer: Literal["parents"] = "parents"
+    schema_version: int = 1
+    request: ParentsRequest
+    checkpoint: CheckpointFacts
+    mode: Literal["quick", "exact"]
+    bytes_read: int
+    verdict: Verdict
+    parents: tuple[str, ...]
+    construction: Construction | None = None
+    evidence: Annotated[tuple[Evidence, ...], Rows("Evidence")]
+    candidates: Annotated[tuple[Candidate, ...], Rows("Candidates")]
+    fit: Fit | None
+    layer_map: Annotated[tuple[MovedLayer, ...], Rows("Layers")]
+    conversion: Annotated[tuple[Conversion, ...], Rows("How each tensor got here")] = ()
+    blocks: int | None = None
+    unseen: float | None = None
+
+    @property
+    def in_copy(self) -> bool:
+        """Return whether most values of the tensors listed are the source's, so that others are damaged."""
+        kept = sum(row.values for row in self.conversion if row.relation in FAITHFUL)
+        return 2 * kept >= sum(row.values for row in self.conversion) > 0
+
+    def accounts(self) -> Sequence[Coverage]:
+        """Return the coverage of the model and of the parents that the verdict names; other candidates may have any shape."""
+        return [each for row, each in enumerate(self.coverage) if row == 0 or each.ref in self.parents]
+
+    def bytes_of_sample(self) -> tuple[int, int] | None:
+        """Return the bytes read and those of all checkpoints, if a sample was read."""
+        best, stored = self.candidates[0], sum(counted.bytes for each in self.coverage for counted in each.classes.values())
+        read = min(self.bytes_read, round(stored * best.compared / max(1, best.parameters)))
+        return None if self.unseen is None else (read, stored)

@@ -1,0 +1,167 @@
+"""Derives the verdict from the facts, as a code with values; and the advice that follows."""
+
+from collections.abc import Sequence
+
+from analyzers.comparison.parents.facts import Facts, alike, is_odd, proven, pruned, related, unpruned
+from analyzers.comparison.parents.likeness import BEYOND_CHANCE, FEWEST, RELATED
+from analyzers.comparison.parents.report import FAITHFUL, Candidate, Conversion, Verdict
+from analyzers.comparison.parents.words import WORDS, recipe
+from analyzers.core.notes import Advice, Note
+from analyzers.core.report import needs_the_whole
+
+_NAMED = 1  # most tensors that an answer names
+# Classes of tensors that make two models different, beside an adapter's.
+_DIFFERENT = ("unmatched", "undecoded", "excluded", "empty")
+
+
+def judge(facts: Facts) -> tuple[Verdict, Note]:
+    """Return the verdict, and the answer with the figures that carry it."""
+    best = facts.candidates[0]
+    if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
+        return "undecided", facts.answer("few-values", values=best.compared)
+    verdict, answer = _verdict(facts, best)
+    made = facts.construction
+    if made is not None and verdict not in ("same-weights", "merge", "stack"):
+        values = {"adapters": made.adapters} if made.kind == "merged" else {}
+        return "derived", facts.answer(made.kind, distance=best.distance, **values)
+    return verdict, answer
+
+
+def named_candidates(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
+    """Return the candidates that a verdict other than a stack names: of a derived model all that it may come from, the closest first."""
+    if verdict in ("unrelated", "undecided"):
+        return ()
+    if verdict == "merge":
+        return tuple(each.ref for each in facts.parents)
+    return tuple(row.ref for row in (alike(facts) if verdict == "derived" else facts.candidates[:1]))
+
+
+def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, Note]:
+    if facts.through is not None and not facts.moved and needs_the_whole("same-weights", facts.coverage, "derived") == "same-weights":
+        return "same-weights", _same(facts)
+    if facts.mixed and not facts.moved:
+        return "stack", facts.answer("stack-tensors", tensors=facts.mixed, sources=facts.stacked)
+    if facts.stack and (facts.exact_stack or (related(best) and not _exact_merge(facts))):
+        layers = sum(row.layer is not None for row in facts.stack)
+        return "stack", facts.answer("stack" if facts.exact_stack else "stack-fitted", layers=layers, sources=facts.stacked)
+    if not related(best) and not proven(best):
+        return _not_related(facts, best)
+    if facts.through is not None:
+        return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
+    if facts.akin[1] <= 0.5 and facts.layers < 0.5 and len(facts.parents) < 2 and not _of_the_source(facts):
+        return "undecided", facts.answer("few-related", matrices=facts.akin[0], share=facts.akin[1])
+    if len(facts.parents) > 1:
+        return "merge", _merge(facts)
+    if facts.stepwise and (damage := _damage(facts)):
+        return "derived", damage
+    if facts.stepwise and (best.cosine or 0) > 0.9:
+        return "quantized-copy", facts.answer("quantized-steps", distance=best.distance)
+    return "derived", _derivation(facts, best)
+
+
+def _same(facts: Facts) -> Note:
+    if not facts.lost:
+        return facts.answer("same-weights", values=facts.values)
+    return facts.answer("same-rounded", values=facts.values, lost=facts.lost, formats=formats(facts.conversion))
+
+
+def formats(rows: Sequence[Conversion]) -> tuple[str, ...]:
+    """Return the formats to which tensors were rounded."""
+    return tuple(sorted({row.to for row in rows if row.relation == "rounded" and row.to}))
+
+
+def _of_the_source(facts: Facts) -> bool:
+    """Return whether most values are in tensors that hold the source's in some form."""
+    explained = sum(row.values for row in facts.conversion if row.relation in (*FAITHFUL, "affine", "reordered", "truncated"))
+    return 2 * explained > facts.values
+
+
+def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, Note]:
+    if _of_the_source(facts) and (damage := _damage(facts)):
+        return "derived", damage
+    chance = BEYOND_CHANCE * (best.agreement_null or 0)
+    if (best.shared or 0) >= max(RELATED, chance):
+        return "undecided", facts.answer("shared-structure")
+    if (best.agreement or 0) >= max(RELATED / 2, chance):
+        return "undecided", facts.answer("slightly-similar", agreement=best.agreement)
+    if best.agreement is None or facts.through is not None:
+        return "undecided", facts.answer("common-values")
+    return "unrelated", facts.answer("unrelated", sources=tuple(row.ref for row in facts.candidates if row.compared))
+
+
+def _exact_merge(facts: Facts) -> bool:
+    """Return whether most values equal a combination of several parents with the same weights in all layers."""
+    fit = facts.fit
+    return fit is not None and len(facts.parents) > 1 and (fit.exact_share or 0) > 0.5 and not fit.exact_per_layer
+
+
+def _equal_in_part(facts: Facts, best: Candidate) -> Note:
+    """Return the answer if everything compared is equal, but it is not all of both, or not in the same layers."""
+    model, other = facts.coverage
+    rank = next((each for each in facts.adapters if each), 0)
+    if rank and not any(kind in side.classes for side in facts.coverage for kind in _DIFFERENT):
+        bearer, bare = (facts.model.ref, best.ref) if facts.adapters[0] else (best.ref, facts.model.ref)
+        return facts.answer("adapter-beside", bearer=bearer, other=bare, rank=rank, values=facts.values)
+    if facts.moved and model.whole:
+        return facts.answer("relayered", values=facts.values, layers=len(facts.moved))
+    return facts.answer("equal-part", values=facts.values, share=model.share, other=other.share)
+
+
+def _merge(facts: Facts) -> Note:
+    fit, terms = facts.fit, recipe(facts.parents)
+    assert fit is not None
+    if fit.exact_per_layer and facts.at_rounding:
+        return facts.answer("merge-by-layer", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
+    if fit.weights_by == "exact-values":
+        return facts.answer("merge-exact", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
+    return facts.answer("merge", recipe=terms) if facts.at_rounding else facts.answer("merge-partly", recipe=terms, residual=fit.residual)
+
+
+def _damage(facts: Facts) -> Note | None:
+    """Return the answer if tensors hold other values than their source, while others are the candidate's; None if none does."""
+    rows = [row for row in facts.conversion if row.relation != "unmatched"]
+    kept, odd = sum(row.relation in FAITHFUL for row in rows), [row for row in rows if is_odd(row)]
+    if not odd:
+        return None
+    names = tuple(row.name for row in odd[:_NAMED])
+    if len(odd) + kept == len(rows) and all(row.relation == "reordered" for row in odd):
+        return facts.answer("reordered", tensors=len(odd), names=names, kept=kept)
+    if kept < 2:
+        return facts.answer("replaced", odd=len(odd), names=names)
+    changed = len(rows) - kept - len(odd)
+    return facts.answer("damaged", kept=kept, tensors=len(rows), changed=changed, odd=len(odd), names=names)
+
+
+def _derivation(facts: Facts, best: Candidate) -> Note:
+    if pruned(best):
+        return facts.answer("pruned", zeroed=best.zeroed, equal=best.equal_share)
+    if unpruned(best):
+        return facts.answer("unpruned", zeroed=best.filled, equal=best.equal_share)
+    if damage := _damage(facts):
+        return damage
+    if facts.moved:
+        return facts.answer("moved", layers=len(facts.moved))
+    similar = alike(facts)
+    if best.equal_share == 1 and best.vectors_equal is not None and best.vectors_equal < 1:
+        return facts.answer("vectors", equal=best.vectors_equal)
+    if len(similar) > 1:
+        return facts.answer("similar", sources=tuple(row.ref for row in similar), distance=best.distance)
+    return facts.answer("derived", distance=best.distance)
+
+
+def advise(verdict: Verdict, parents: tuple[str, ...], facts: Facts, sampled: bool) -> Advice:
+    """Return what to do after the verdict. parents: those that it names; sampled: whether a part of the values was read."""
+    if facts.construction is not None and verdict == "derived":
+        return WORDS.advice("see-merge", "dtype", facts.model.ref)
+    if verdict == "same-weights" and facts.lost:
+        return WORDS.advice("keep-unrounded", "dtype", facts.model.ref, formats=formats(facts.conversion))
+    if verdict in ("same-weights", "quantized-copy"):
+        code = "use-source" if verdict == "quantized-copy" else "compare-all" if sampled else "use-either"
+        return WORDS.advice(code, "dtype", facts.model.ref, source=parents[0])
+    if verdict in ("unrelated", "undecided"):
+        return WORDS.advice("read-all" if verdict == "undecided" and sampled else "other-candidates", "dtype", facts.model.ref)
+    kept = sum(row.values for row in facts.conversion if row.relation in FAITHFUL)
+    if 2 * kept >= facts.values and (broken := sum(row.damaged for row in facts.conversion)):
+        return WORDS.advice("repair", "check", facts.model.ref, tensors=broken)
+    code = "list-layers" if verdict == "stack" else "name-one" if verdict == "derived" and len(parents) > 1 else "name-base"
+    return WORDS.advice(code, "dtype", facts.model.ref, parents=parents)

@@ -1,0 +1,108 @@
+"""Reads checkpoints once, tensor by tensor side by side, and counts what compares them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import combinations
+from time import perf_counter
+from typing import Any
+
+from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Matching, Plan, Span, base_coverage, stream, tuned_coverage
+from analyzers.comparison.counting import Counted, Counter, Task
+from analyzers.comparison.table import Table
+from analyzers.core.coverage import Coverage
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.report import check_size
+from analyzers.core.request import Progress, WeightsRequest
+
+
+class Pass:
+    """One pass over ``sides``, whose tensors are matched with those of the first one.
+
+    names: of the sides, in errors; mode, budget: by default those of the request; largest: refuse to read more bytes than this; watch:
+    called with each span and chunk. nbytes, requests, seconds: what was read so far.
+    """
+
+    def __init__(
+        self,
+        request: WeightsRequest,
+        sides: Sequence[Checkpoint],
+        names: Sequence[str],
+        matching: Matching,
+        task: Task,
+        *,
+        mode: str = "",
+        budget: int | None = None,
+        largest: int | None = None,
+        device: str = "",
+        by_values: bool = True,
+        watch: Any = None,
+    ) -> None:
+        self.sides, self.names, self.alignment = sides, names, alignment_of(request, sides, names, matching, mode, by_values)
+        self._request, self._device, self._watch = request, device, watch
+        mode = mode or request.mode
+        left = request.budget if budget is None else budget
+        if by_values:
+            left = max(1, matching.remaining_budget(left, sides))
+        self.plan = Plan.of(sides, self.alignment.sides, mode, left, request.seed, bool(device))
+        check_size(self.plan.nbytes, largest)
+        self._counter = Counter(task, self.alignment.groups, self.plan)
+        self.table = Table(self.alignment.groups, self.plan, self._counter)
+        self.nbytes, self.requests, self.seconds = 0, 0, 0.0
+
+    def read(self, before: int = 0, note: str = "reading weights") -> Iterator[Progress]:
+        """Read and count; yields progress. before: bytes that other passes have read."""
+        total, start = before + self.plan.nbytes, perf_counter()
+        yield Progress(done=before, total=total, unit="bytes", note=note)
+        work = self._counter if self._watch is None else self._watched
+        with closing(stream(self.sides, self.plan.spans, work, self.names, self._device, self._counter.task.device)) as steps:  # type: ignore[type-var]
+            for step in steps:
+                if step.span is not None and step.result is not None:
+                    self.table.add(step.span, step.result)
+                self.nbytes, self.requests, self.seconds = step.bytes_read, step.requests, perf_counter() - start
+                yield Progress(done=before + self.nbytes, total=max(total, before + self.nbytes), unit="bytes", note=note)
+
+    def _watched(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
+        def seen() -> Iterator[Chunk]:
+            for chunk in chunks:
+                self._watch(span, chunk)
+                yield chunk
+
+        return self._counter(span, seen())
+
+    def coverage(self, side: int, by: Sequence[int]) -> Coverage:
+        """Return the coverage of a side by others together. A side other than the first is matched with those through the first one."""
+        filters = self._request.include, self._request.exclude
+        if side == 0:
+            return base_coverage(self.sides[0], self.alignment, sorted({other - 1 for other in by if other}), *filters)
+        return tuned_coverage(self.sides[side], self.alignment, side - 1, *filters)
+
+
+def alignment_of(
+    request: WeightsRequest, sides: Sequence[Checkpoint], names: Sequence[str], matching: Matching, mode: str = "", by_values: bool = True
+) -> Alignment:
+    """Match tensors. Raises InvalidRequest if no tensor of another side has the name and shape of one of the first."""
+    alignment = matching.align(sides, names, (mode or request.mode) == "exact", by_values)
+    if not alignment.groups:
+        raise InvalidRequest(nothing_shared(sides))
+    return alignment
+
+
+def nothing_shared(sides: Sequence[Checkpoint]) -> str:
+    """Say that nothing can be compared."""
+    others = sides[1].ref if len(sides) == 2 else f"the {len(sides) - 1} candidates"
+    return f"There is nothing to compare: no tensor of {others} has the name and shape of one of {sides[0].ref}."
+
+
+def every_pair(sides: int) -> list[tuple[int, int]]:
+    """Return every two sides."""
+    return list(combinations(range(sides), 2))
+
+
+def layer_of(group: Group) -> int | None:
+    """Return the layer of a group of tensors."""
+    return group.base.layer
+
+
+def role_of(group: Group) -> str:
+    """Return the role of a group of tensors."""
+    return group.base.role

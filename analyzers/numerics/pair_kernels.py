@@ -201,7 +201,7 @@ def _add_bins(
     x: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], weight: float, cells: NDArray[np.int64],
     bins: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Add ``times`` to the ``bins`` of x, (1 or 2, 2, BINS), and to the second of two tables ``weight`` times that; those of x = 0 are 0."""
+    """Add ``times`` to the ``bins`` of x, (1 or 2, 2, BINS), and ``weight`` times that to a second table; those of x = 0 are 0."""
     for i in range(x.size):
         cells[i] = (BINS if steps[i] != 0 else 0) + (bin_of(x[i]) if x[i] > 0 else 0)
     for table in range(bins.shape[0]):

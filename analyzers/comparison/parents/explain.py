@@ -141,11 +141,7 @@ class Explanation:
         by_source = {side: Relations(self._table, self._likeness, self.x, side) for side in stack.sides}
         for side, relations in by_source.items():
             ref = self._pass.sides[side].ref
-            names = {
-                self._table.groups[number].stored[self.x] or self._table.groups[number].base.name
-                for number, of in stack.tensors.items()
-                if of == side
-            }
+            names = {relations.stored(number) for number, of in stack.tensors.items() if of == side}
             yield from (row for row in relations.rows(self._pass.sides[self.x], ref) if row.name in names)
 
     def _unseen(self) -> tuple[int, float] | None:
@@ -202,7 +198,7 @@ class Explanation:
         return steps_of(x, p, self._dtype())
 
     def _facts(self, candidates: Sequence[Candidate], fit: Any, parents: list[Parent], rows: Sequence[Conversion]) -> Facts:
-        table, likeness, x, best = self._table, self._likeness, self.x, self.best
+        table, x, best = self._table, self.x, self.best
         row, sums = self._rows[best], table.sums(x, best, weighed=False)
         equal, values = self._relations.equal
         alone = self._fit is None or len(self._fit.parents) < 2
@@ -268,9 +264,8 @@ class Explanation:
     def _is_akin(self, number: int, row: Sums) -> bool:
         chosen = np.zeros(len(self._table.groups))
         chosen[number] = 1
-        return bool(2 * max(row[name] for name in CASTS) >= row["values"]) or self._likeness.agreement(self.x, self.best, chosen).beyond(
-            RELATED_PART, 4
-        )
+        agreement = self._likeness.agreement(self.x, self.best, chosen)
+        return agreement.beyond(RELATED_PART, 4) or bool(2 * max(row[name] for name in CASTS) >= row["values"])
 
     def _constant(self) -> list[str]:
         """Return the model's matrices that hold a single value, unlike the candidates' matrices: no combination contains them."""
@@ -280,9 +275,9 @@ class Explanation:
             rows = [Sums(table.tensors(self.x, side).columns[number]) for side in self._others]
             compared = [row for row in rows if row["values"]]
             low, high = table.constants[number, self.x]
-            if compared and low == high and all(table.constant[number, self.x] >= row["values"] for row in compared):
-                if all(2 * (row["values"] - row["differ"]) < row["values"] for row in compared):
-                    names.append(table.groups[number].base.name)
+            throughout = low == high and all(table.constant[number, self.x] >= row["values"] for row in compared)
+            if compared and throughout and all(2 * (row["values"] - row["differ"]) < row["values"] for row in compared):
+                names.append(table.groups[number].base.name)
         return names
 
     def _resolved(self, request: ParentsRequest) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Likeness:
         """Return the agreement of two sides over some tensors, (t,) a mask, by default all."""
         at = self._table.pairs.index((min(x, p), max(x, p)))
         weights = self._table.weights if chosen is None else self._table.weights * chosen
-        s, product, t, square, both = weights @ self._signs[:, at]
+        s, product, t, _, both = weights @ self._signs[:, at]
         norms = float(np.sqrt(s * t))
         if norms <= 0:
             return Agreement(None, None, None)

@@ -1,4 +1,4 @@
-"""Tells how each tensor of a model comes from a candidate, from the sums of the pass: equal, rounded, times a factor, in another order, ..."""
+"""Tells how each tensor of a model comes from a candidate, from the sums of the pass: equal, rounded, affine, reordered, and so on."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -235,15 +235,16 @@ class Relations:
         """Yield a row for each tensor of ``model``, or for each part if its parts differ in relation; damaged tensors first."""
         by_stored: dict[str, list[int]] = {}
         for number in self.numbers:
-            by_stored.setdefault(self._stored(number), []).append(number)
+            by_stored.setdefault(self.stored(number), []).append(number)
         found = [row for numbers in by_stored.values() for row in self._rows_of(numbers, ref)]
-        known = {self._stored(number) for number, held in enumerate(self._table.holders(self._p)) if held}
+        known = {self.stored(number) for number, held in enumerate(self._table.holders(self._p)) if held}
         for tensor in model.tensors:
             if tensor.name not in known and not tensor.buffer and not tensor.holds_scales and tensor.elements and tensor.has_values:
                 found.append(Conversion(name=tensor.name, sources=(), form="", relation="unmatched", values=0, exceptions=0))
         yield from sorted(found, key=lambda row: ORDER.index(row.relation))
 
-    def _stored(self, number: int) -> str:
+    def stored(self, number: int) -> str:
+        """Return the name of the stored tensor of a group."""
         group = self._table.groups[number]
         return group.stored[self._x] if group.stored[self._x] else group.base.name
 
@@ -255,7 +256,7 @@ class Relations:
             groups = [self._table.groups[number] for number in each]
             cosines = [] if found.relation in ("equal", "rounded") else [self.cosine(number) for number in each]
             yield Conversion(
-                name=self._stored(each[0]) if together else self._tensor(each[0], self._x).name,
+                name=self.stored(each[0]) if together else self._tensor(each[0], self._x).name,
                 source=ref,
                 sources=tuple(self._tensor(number, self._p).name for number in each),
                 form="; ".join(dict.fromkeys(self._form(group) or "as stored" for group in groups)),

@@ -51,7 +51,7 @@ def merge_of(base: Checkpoint, tuned: Checkpoint) -> Merge | None:
 
 
 class AdapterMeter:
-    """Measures the update by the adapters of a merge from its base. sides: of a span, the base's and the merge's. Several threads may watch."""
+    """Measures the update by the adapters of a merge. sides: of a span, the base's and the merge's. Several threads may watch."""
 
     def __init__(self, merge: Merge, sides: tuple[int, int] = (0, -1)) -> None:
         self._merge, self._sides = merge, sides

@@ -165,7 +165,7 @@ class Changes:
     # Sizes of the updates
 
     def magnitudes(self) -> Magnitudes:
-        """Summarize absolute and relative updates over all pairs of finite values and over the changed ones; only counts are not weighted."""
+        """Summarize absolute and relative updates over all pairs of finite values, and over the changed ones; counts are of pairs read."""
         absolute, relative = (self._table.distribution(self.base, self.last, size) for size in ("update", "relative"))
         return Magnitudes(
             absolute=Absolute(**_fields(*absolute, False), changed_only=Summary(**_fields(*absolute, True))),

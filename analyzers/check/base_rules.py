@@ -105,8 +105,8 @@ def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Find
     several that are, weights do not show which one was trained on.
     """
     names = {name.lower() for name in stated}
-    nearest = report.candidates[0].distance_without or 0.0
-    near = [row for row in report.candidates if (related(row) or proven(row)) and (row.distance_without or 0.0) <= _NEAR * nearest]
+    nearest = report.candidates[0].distance or 0.0
+    near = [row for row in report.candidates if (related(row) or proven(row)) and (row.distance or 0.0) <= _NEAR * nearest]
     akin = any(row.ref.lower() in names for row in near)
     parents = tuple(report.parents)
     if report.verdict != "undecided" and not akin and not names & {parent.lower() for parent in parents}:

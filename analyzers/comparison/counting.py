@@ -222,6 +222,7 @@ class _Counting:
         for (i, j), of_parts in products.items():
             groups = (start // PART + self._number + np.arange(len(of_parts))) % GROUPS
             np.add.at(grams, (groups, i, j), of_parts[:, 1])
+            np.add.at(grams, (groups, j, i), of_parts[:, 1])
             for side, column in ((i, 0), (j, 2)):
                 if side not in known:
                     np.add.at(grams, (groups, side, side), of_parts[:, column])
@@ -230,13 +231,10 @@ class _Counting:
     def _keep(self, codes: dict[int, Codes], start: int) -> None:
         """Keep runs of consecutive values, at the same places of all sides, where all of these are usable."""
         counter, size = self._counter, next(iter(codes.values())).patterns.size
-        first = -(-start // PIECE)
-        numbers = np.arange(first, max(first, -(-(start + size) // PIECE)))
-        chosen = numbers[(numbers + self._number) % counter.every == 0] * PIECE - start
-        if not start and not chosen.size and size < PIECE and (self._number % counter.every == 0):
-            chosen = np.zeros(1, np.int64)
+        chosen = np.arange(0, size, PIECE)
+        chosen = chosen[((start + chosen) // PIECE + self._number) % counter.every == 0]
         length = min(counter.run, size)
-        at = (chosen[chosen + length <= size][:, None] + np.arange(length)).ravel()
+        at = np.unique(np.minimum(chosen, size - length)[:, None] + np.arange(length))
         if at.size:
             values = self._values(codes, at)
             with np.errstate(invalid="ignore"):
@@ -246,9 +244,9 @@ class _Counting:
     def _look(self, codes: dict[int, Codes], start: int) -> None:
         """Take whole pieces of some rows of all sides."""
         size = next(iter(codes.values())).patterns.size
-        for at in range(-(-start // self._piece) * self._piece, start + size, self._piece):
-            if (at // self._piece + self._number) % self._counter.stride == 0:
-                piece = np.arange(at - start, min(at - start + self._piece, size))
+        for at in range(0, size, self._piece):
+            if ((start + at) // self._piece + self._number) % self._counter.stride == 0:
+                piece = np.arange(at, min(at + self._piece, size))
                 self.counted.looked.append(Looked(self._number, self._width, self._values(codes, piece)))
 
     def _values(self, codes: dict[int, Codes], at: Ints) -> Values:

@@ -24,7 +24,7 @@ from analyzers.comparison.parents.report import (
     ParentsRequest,
     Source,
 )
-from analyzers.comparison.parents.rounding import steps_of
+from analyzers.comparison.parents.rounding import STEPPED, steps_of
 from analyzers.comparison.parents.stack import Stack, exact_stack, fitted_stack
 from analyzers.comparison.parents.verdict import advise, judge, named_candidates
 from analyzers.comparison.reading import Pass, layer_of, nothing_shared, role_of
@@ -190,8 +190,8 @@ class Explanation:
 
     def _steps(self) -> tuple[float, float] | None:
         kept = [self._table.kept(number)[[self.x, self.best]] for number in self._relations.numbers if self._table.matrix[number]]
-        whole = [values[:, : values.shape[1] // 32 * 32] for values in kept if values.size and np.isfinite(values).all()]
-        some = max(32, _STEPPED // max(1, len(whole)) // 32 * 32)
+        whole = [values[:, : values.shape[1] // STEPPED * STEPPED] for values in kept if values.size and np.isfinite(values).all()]
+        some = max(STEPPED, _STEPPED // max(1, len(whole)) // STEPPED * STEPPED)
         if not whole:
             return None
         x, p = np.concatenate([values[:, :some] for values in whole], axis=1).astype(np.float64)
@@ -324,11 +324,14 @@ def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Sourc
 
 
 def rank(row: Candidate) -> tuple[float, float, float, str]:
-    """Sort related candidates first, the closest before others, then the others by agreement of signs, which structure does not affect."""
+    """Sort related candidates first, the closest before others, then the others by agreement of signs, which structure does not affect.
+
+    A few broken values do not decide how close a candidate is: the share of values that differ bounds that too.
+    """
     if row.cosine is None:
         return (2.0, 0.0, 0.0, row.ref)
     if row.distance is not None and (related(row) or proven(row)):
-        return (0.0, row.distance, -(row.equal_share or 0.0), row.ref)
+        return (0.0, min(row.distance, 1 - (row.equal_share or 0.0)), -(row.equal_share or 0.0), row.ref)
     return (1.0, -round(row.agreement or 0.0, 2), -row.cosine, row.ref)
 
 

@@ -199,7 +199,8 @@ class Fitted:
                 share = _share(values, own, dtype, own_stored)
                 if share > exact.share:
                     exact = replace(exact, share=share, weights=tuple(map(float, own)), stored=own_stored)
-            layers[layer] = exact
+            held = values[1:].any(axis=1)  # a candidate without this layer has no weight in it
+            layers[layer] = replace(exact, weights=tuple(weight * known for weight, known in zip(exact.weights, held.tolist(), strict=True)))
         total = sum(each.values for each in layers.values())
         together = sum(each.share * each.values for each in layers.values())
         if together > shared + _BETTER * total:

@@ -20,13 +20,15 @@ from analyzers.core.tensor_words import dtype_name
 _PRECISION = {"F8_E5M2": 0, "F8_E4M3": 0, "BF16": 1, "F16": 2, "F32": 3}
 # Largest relative error of rounding to each format, else bf16's.
 _UNIT_ROUNDOFF = {"F16": 2.0**-11, "F32": 2.0**-24}
-# Residual of X = f P + o, in units of |X|, that rounding alone may leave; least distance of f from 1 and of o from 0, in units of the size
-# of X, and in units of a residual that exceeds rounding: weight decay moves f as well, but leaves more than a factor explains.
-_RESIDUAL, _FACTOR, _EXPLAINS = 0.01, 0.002, 3
+# Residual of X = f P + o, in units of |X|, that rounding alone may leave; least distance of f from 1, and of o from 0 in units of the size
+# of X; and of both in units of a residual that exceeds rounding: weight decay moves f as well, but leaves more than a factor explains.
+_RESIDUAL, _FACTOR, _OFFSET, _EXPLAINS = 0.01, 0.002, 0.05, 3
 # Share of the elements in blocks with a difference from which on a tensor as a whole is a function of its source.
 _MOST = 0.9
 # Least squared correlation of a tensor with a source to which something was added.
 _CORRELATED = 0.9
+# Largest squared residual of X = f P in a vector, in units of its variance.
+_OF_SPREAD = 0.005
 # Runs of values that share a scale, the residual that coarse rounding leaves in them, and the least distance of their factors from 1.
 _RUN, _COARSE, _OFF_GRID, _RUNS = 128, 0.06, 0.1, 4
 # Cosine of what differs below which it is another tensor's, and above which a vector still resembles its source.
@@ -103,7 +105,7 @@ class Relations:
         dtypes = [self._tensor(number, side).counted_as for side in (self._x, self._p)]
         narrow = min(dtypes, key=lambda dtype: _PRECISION.get(dtype, 0))
         exceptions = values - max(int(row[name]) for name in CASTS)
-        cast = row.cast
+        cast = next((name for name in ("cast", "cast_bf16", "cast_f16") if row[name] == values), None)
         if cast is not None and (cast != "cast" or dtypes[0] != dtypes[1]):
             through = {"cast": narrow, "cast_f16": "F16", "cast_bf16": "BF16"}[cast]
             return Judged("rounded", 0, to=dtype_name(through))
@@ -164,7 +166,7 @@ class Relations:
         line = self._line(row, with_offset=True)
         if line is not None and line.residual < _RESIDUAL:
             size = float(np.sqrt(row["xx"] / row["apart"]))
-            if abs(line.offset) > max(_FACTOR, _EXPLAINS * line.residual) * size:
+            if abs(line.offset) > max(_OFFSET, _EXPLAINS * line.residual) * size:
                 return Judged("affine", exceptions, factor=line.factor, offset=line.offset)
         return self._scaled_in_runs(number, exceptions) if matrix else None
 
@@ -172,7 +174,7 @@ class Relations:
         """Return whether a factor explains how a vector varies: values of a norm are so similar that any other norm is nearly c P."""
         number, mean = float(row["apart"]), float(row["sum_x"]) / max(1.0, float(row["apart"]))
         spread = float(row["xx"]) - number * mean * mean
-        return bool((line.residual**2) * float(row["xx"]) < (1 - _CORRELATED) * spread)
+        return bool((line.residual**2) * float(row["xx"]) < _OF_SPREAD * spread)
 
     def _scaled_in_runs(self, number: int, exceptions: int) -> Judged | None:
         """Return the relation if each run of values is a factor of its own times the source, as without the scales of its blocks."""

@@ -14,7 +14,7 @@ _TYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
 _UNIT = 2.0**-24  # half an ulp of fp32, relative
 # Shares of neighbouring pairs: the most that a step function may invert, and the least that it merges; and the values in whose order.
 _INVERTED, _MERGED = 0.005, 0.02
-STEPPED = 32
+STEPPED = 16  # the fewest values that share a scale
 
 
 def rounded(values: Floats, dtype: str) -> Floats:

@@ -42,7 +42,8 @@ class Stack:
 
 def _holders(table: Table, x: int, others: Sequence[int]) -> dict[int, set[int]]:
     """Return the candidates whose tensor equals that of ``x`` in every value read, after a cast, for each tensor."""
-    found = {number: set[int]() for number, held in enumerate(table.holders(x)) if held}
+    read = np.max([table.tensors(x, p)["values"] for p in others], axis=0) > 0
+    found = {number: set[int]() for number in np.flatnonzero(table.holders(x) & read).tolist()}
     for p in others:
         sums = table.tensors(x, p)
         equal = np.max([sums[name] for name in CASTS], axis=0) == sums["values"]

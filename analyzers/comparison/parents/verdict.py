@@ -124,8 +124,9 @@ def _damage(facts: Facts) -> Note | None:
     if not odd:
         return None
     names = tuple(row.name for row in odd[:_NAMED])
-    if len(odd) + kept == len(rows) and all(row.relation == "reordered" for row in odd):
-        return facts.answer("reordered", tensors=len(odd), names=names, kept=kept)
+    kinds = {row.relation for row in odd}
+    if len(odd) + kept == len(rows) and kinds in ({"reordered"}, {"affine"}):
+        return facts.answer("scaled" if "affine" in kinds else "reordered", tensors=len(odd), names=names, kept=kept)
     if kept < 2:
         return facts.answer("replaced", odd=len(odd), names=names)
     changed = len(rows) - kept - len(odd)

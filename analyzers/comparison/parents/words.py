@@ -48,8 +48,12 @@ WORDS = Words(
         ),
         "moved": "{model} was trained from {source}, or both from a common ancestor, with {layers:#layer} moved or repeated.",
         "damaged": (
-            "{odd:count} of {tensors:#tensor} of {model} hold values of no source, such as {names:names}; {kept:count} are those of "
-            "{source}, and {changed:count} changed as in training."
+            "{odd:count} of {tensors:#tensor} of {model} hold other values at the places of {source}, such as {names:names}; {kept:count} "
+            "are equal, and {changed:count} changed as in training."
+        ),
+        "scaled": (
+            "{model} has the values of {source}, but in {tensors:#tensor}, such as {names:names}, times a factor or plus a constant; "
+            "{kept:#other tensor|other tensors} equal the source's."
         ),
         "replaced": (
             "{model} was trained from {source}, or both from a common ancestor, except for {odd:#tensor} with other values, such as "

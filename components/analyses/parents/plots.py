@@ -57,7 +57,7 @@ def ancestry(report: ParentsReport) -> go.Figure | None:
     middle = (len(drawn) - 1) / 2
     for y, (row, weight, is_proven) in enumerate(drawn):
         color, named = COLOURS[y % len(COLOURS)], y < len(parents)
-        similarity = f"{numbers.share(row.equal_share)} equal, cosine {numbers.magnitude(row.cosine_without)}"
+        similarity = f"{numbers.share(row.equal_share)} equal, cosine {numbers.magnitude(row.cosine)}"
         if named:
             width = 1.5 + 5 * min(1.0, abs(1 if weight is None else weight))
             stroke = {"color": color, "width": width, "dash": "solid" if is_proven else "dash"}

@@ -15,8 +15,8 @@ from analyzers.checkpoints.tensor import Tensor
 _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.)")
 # A layer moved only if another layer's correlation exceeds that of the layer with its own number by this much.
 _CLEARLY = 0.1
-# Most layers of a stack that are compared with each other, and the number of matrices compared: one may be damaged.
-_MOST, _MATRICES = 2_000, 3
+# Most layers of a stack that are compared with each other, and the number of matrices compared: the median counts, since some may be damaged.
+_MOST, _MATRICES = 2_000, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence
                 if layers[0] == layers[1] and _in_place(*scores[-1]):
                     break  # the other matrices are read only if a layer is in doubt
         if scores:
-            moved, repeated = _moved(np.mean([each for each, _ in scores], axis=0), *layers, scores[0][1])
+            moved, repeated = _moved(np.median([each for each, _ in scores], axis=0), *layers, scores[0][1])
             if moved or repeated:
                 found.append(LayerMap(before, after, moved, repeated))
     return found

@@ -88,15 +88,6 @@ def test_training_and_noise_of_any_size(folder: Folder, norm: float) -> None:
     report = folder.parents(tuned(FIRST, norm), SECOND, FIRST)
     assert report.verdict == "derived" and report.candidates[0].ref.endswith("c1")
     assert report.candidates[0].distance == pytest.approx(norm, rel=0.25 if norm < 0.005 else 0.03)
-    assert report.difference is None or not report.difference.low_rank
-
-
-@pytest.mark.parametrize("rank", few([1, 4, 16], {1}))
-@pytest.mark.parametrize("norm", [0.01, 0.1])
-def test_the_rank_of_a_merged_lora(folder: Folder, rank: int, norm: float) -> None:
-    report = folder.parents(with_lora(FIRST, rank, norm), FIRST)
-    assert report.verdict == "derived" and report.difference is not None
-    assert (report.difference.rank, report.difference.low_rank) == (rank, True)
 
 
 @pytest.mark.parametrize("weight", few(np.arange(0.05, 1, 0.05).round(2).tolist(), {0, 6}))
@@ -217,11 +208,11 @@ def test_trained_weights_that_shrank_or_grew_are_not_called_scaled(dtype: torch.
     for change in (some_grow, decayed):
         matrices = {name: change(x.to(F32)).to(dtype) if x.dim() > 1 else x for name, x in base.items()}
         report = folder.parents(matrices, base, mode="exact")
-        assert report.verdict == "derived" and {row.relation for row in report.conversion} <= {"equal", "differs"}
+        assert report.verdict == "derived" and {row.relation for row in report.conversion} <= {"equal", "changed"}
     times = {name: (1.003 * x.to(F32)).to(dtype) if x.dim() > 1 else x for name, x in base.items()}
     report = folder.parents(times, base, mode="exact")
     matrices = {name: x for name, x in base.items() if x.dim() > 1}
-    assert {row.relation for row in report.conversion if row.name in matrices} == {"scaled"}
+    assert {row.relation for row in report.conversion if row.name in matrices} == {"affine"}
 
 
 def test_unrelated_models(folder: Folder) -> None:
@@ -269,7 +260,7 @@ def test_the_counts_against_plain_loops(folder: Folder) -> None:
     a, b = x.double(), p.double()
     assert row.distance == pytest.approx(((a - b).norm() / b.norm()).item(), rel=1e-9)
     assert row.cosine == pytest.approx((a @ b / (a.norm() * b.norm())).item(), rel=1e-9)
-    assert row.cosine_null == pytest.approx(((a * b).norm() / (a.norm() * b.norm())).item(), rel=1e-9)
+    assert row.cosine_null == pytest.approx(a.numel() ** -0.5)
     counts = [np.unique(tensor.float().numpy(), return_counts=True) for tensor in (x, p)]
     shares = [dict(zip(values.tolist(), (times / x.numel()).tolist(), strict=True)) for values, times in counts]
     assert row.equal_by_chance == pytest.approx(sum(share * shares[1].get(value, 0) for value, share in shares[0].items()), rel=1e-9)

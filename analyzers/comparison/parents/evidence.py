@@ -12,6 +12,8 @@ from analyzers.comparison.parents.words import REASONS, WORDS, recipe
 from analyzers.core.notes import Note, Value
 
 _KINDS = ("proof", "measurement", "inference")
+# Share of the squared distance of a single value from which on it says little of the others.
+_DOMINATES = 0.5
 # Least condition number of parents that may be steps of one training.
 _SIMILAR = 10
 
@@ -78,6 +80,8 @@ def notes(facts: Facts, verdict: Verdict, unseen: tuple[int, float] | None) -> I
     for code, values in zip(("non-finite", "source-non-finite"), facts.broken, strict=True):
         if values:
             yield WORDS.note(code, model=model, source=source, values=values)
+    if facts.spike[1] > _DOMINATES and facts.lost > 1:
+        yield WORDS.note("spike", source=source, largest=facts.spike[0], carried=facts.spike[1])
     if verdict in ("unrelated", "undecided"):
         yield WORDS.note("positions")
     if verdict == "merge" and fit is not None:

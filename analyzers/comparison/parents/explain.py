@@ -218,6 +218,7 @@ class Explanation:
             values=int(sums["values"]),
             lost=int(sums["differ"]),
             broken=(int(sums["broken_x"]), int(sums["broken_p"])),
+            spike=self._spike(),
             steps=self._steps() if through is None else None,
             at_rounding=self._fit is not None and self._fit.at_rounding,
             moved=[each for each in self._layer_map(None) if each.ref == self._pass.sides[best].ref],
@@ -231,6 +232,13 @@ class Explanation:
             adapters=[adapter_rank(self._pass.sides[side].tensors) for side in (x, best)],
             construction=made(self._pass.sides[x], self._pass.sides[best]),
         )
+
+    def _spike(self) -> tuple[float, float]:
+        """Return the largest difference between values of matrices, and its share of the squared distance."""
+        numbers = [number for number in self._relations.numbers if self._table.matrix[number]]
+        largest = max((float(self._table.fact(number, self.x, self.best).largest[0, 0]) for number in numbers), default=0.0)
+        square = float(self._table.sums(self.x, self.best, self._table.matrix, weighed=False)["update_square"])
+        return largest, largest * largest / square if square > 0 else 0.0
 
     def _much(self, rows: Sequence[Conversion]) -> bool:
         """Return whether most values are those of the source in some form."""

@@ -20,7 +20,7 @@ class Facts:
     candidate is related; akin: number of matrices that are related or equal, and their share of the values; unlike: roles in which the
     candidate is not related. through: the cast that makes all values equal (`Sums.cast`). values: number that were compared with the best
     candidate, and lost: of those that are not equal as stored. broken: values that are not finite in the model, and in the best candidate,
-    where the other's are. steps: shares of neighbours that the model, as a function of the best candidate, inverts and merges.
+    where the other's are. spike: the largest difference from the best candidate, and its share of the squared distance. steps: shares of neighbours that the model, as a function of the best candidate, inverts and merges.
     at_rounding: whether nothing but rounding is left. moved: layers that have other numbers in the best candidate. coverage: of the model
     and the best candidate. stack: all layers, if they come from several candidates; mixed: number of tensors, if single ones do;
     exact_stack: whether they do so bit for bit; stacked: their sources. conversion: each tensor if much of the model is the best
@@ -39,6 +39,7 @@ class Facts:
     values: int
     lost: int
     broken: tuple[int, int]
+    spike: tuple[float, float]
     steps: tuple[float, float] | None
     at_rounding: bool
     moved: Sequence[MovedLayer]

@@ -117,10 +117,16 @@ def _merge(facts: Facts) -> Note:
     return facts.answer("merge", recipe=terms) if facts.at_rounding else facts.answer("merge-partly", recipe=terms, residual=fit.residual)
 
 
+def _kept_values(rows: Sequence[Conversion]) -> int:
+    """Count the values of tensors that are the source's."""
+    return sum(row.values for row in rows if row.relation in FAITHFUL)
+
+
 def _damage(facts: Facts) -> Note | None:
     """Return the answer if tensors hold other values than their source, while others are the candidate's; None if none does."""
     rows = [row for row in facts.conversion if row.relation != "unmatched"]
-    kept, odd = sum(row.relation in FAITHFUL for row in rows), [row for row in rows if is_odd(row)]
+    kept, copy = sum(row.relation in FAITHFUL for row in rows), 2 * _kept_values(rows) >= facts.values
+    odd = [row for row in rows if is_odd(row) and (copy or row.relation != "constant")]  # untrained norms are no damage in a fine-tune
     if not odd:
         return None
     names = tuple(row.name for row in odd[:_NAMED])
@@ -161,8 +167,7 @@ def advise(verdict: Verdict, parents: tuple[str, ...], facts: Facts, sampled: bo
         return WORDS.advice(code, "dtype", facts.model.ref, source=parents[0])
     if verdict in ("unrelated", "undecided"):
         return WORDS.advice("read-all" if verdict == "undecided" and sampled else "other-candidates", "dtype", facts.model.ref)
-    kept = sum(row.values for row in facts.conversion if row.relation in FAITHFUL)
-    if 2 * kept >= facts.values and (broken := sum(row.damaged for row in facts.conversion)):
+    if 2 * _kept_values(facts.conversion) >= facts.values and (broken := sum(row.damaged for row in facts.conversion)):
         return WORDS.advice("repair", "check", facts.model.ref, tensors=broken)
     code = "list-layers" if verdict == "stack" else "name-one" if verdict == "derived" and len(parents) > 1 else "name-base"
     return WORDS.advice(code, "dtype", facts.model.ref, parents=parents)

@@ -139,13 +139,20 @@ def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> t
         elif layer in theirs and related(own, values):
             sources[layer] = layer
     claimed = set(sources.values())
+    for layer in [each for each in ours if each not in sources and each in claimed]:
+        # Two layers stand in their places if the one only holds the other's values, and nothing else holds its own: it is damaged, not moved.
+        (holder, *others) = [each for each, source in sources.items() if source == layer]
+        if not others and holder in theirs and holder not in claimed:
+            sources[holder] = holder
+            claimed = set(sources.values())
     moved: dict[int, int | None] = {layer: source for layer, source in sources.items() if source != layer}
     moved |= {layer: None for layer in ours if layer not in sources and layer in claimed}
     repeated = {}
     for column, layer in enumerate(theirs):
         row = int(np.argmax(scores[:, column]))
         own = float(scores[ours.index(layer), column]) if layer in ours else -1.0
-        if layer not in claimed and related(float(scores[row, column]), values) and scores[row, column] > own + _CLEARLY:
+        in_place = layer in ours and layer not in moved  # compared with the layer of its own number, whatever it holds
+        if layer not in claimed and not in_place and related(float(scores[row, column]), values) and scores[row, column] > own + _CLEARLY:
             repeated[layer] = ours[row]
     return moved, repeated
 

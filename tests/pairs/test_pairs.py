@@ -1,0 +1,72 @@
+"""The answers about generated pairs: counts to the last one, sums to 1e-9, verdicts, relations of tensors, and intervals that hold the truth."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pairs import engine, oracle
+from tests.pairs.expected import KINDS as RELATED
+from tests.pairs.expected import expected
+from tests.pairs.generate import KINDS, STORAGES, make, write_checkpoint
+from tests.pairs.judge import answer
+
+SEEDS = 3
+
+# Kinds in which the dtype of X is another: storages of P in which there is something to see.
+_STORAGES = {"to-fp32": ("bf16", "fp16"), "to-bf16": ("fp16", "fp32"), "to-fp16": ("bf16", "fp32"), "masters": ("bf16", "fp16")}
+
+
+def storages(kind: str) -> tuple[str, ...]:
+    """Return the storages in which a kind is tried."""
+    return ("bf16",) if kind.startswith("shared-") else _STORAGES.get(kind, tuple(STORAGES))
+
+
+CASES = [
+    (kind, storage, seed)
+    for kind in KINDS
+    for storage in storages(kind)
+    for seed in range(1 if kind.startswith("shared-") else SEEDS)
+]
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) >= 300 and RELATED.keys() <= KINDS.keys()
+
+
+@pytest.mark.parametrize(("kind", "storage", "seed"), CASES)
+def test_a_pair(kind: str, storage: str, seed: int, tmp_path: Path) -> None:
+    assert answer(kind, storage, seed, tmp_path).problems == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RELATED if expected(kind).direction])
+def test_compare_finds_the_model_in_any_order(kind: str, tmp_path: Path) -> None:
+    """Zeros, rounded values and exact sums tell which model came last; the verdict is that of parents, the counts those of sparsity."""
+    case = make(kind, "fp32", 0)
+    model = write_checkpoint(tmp_path / "x", case.model, False)
+    candidates = [write_checkpoint(tmp_path / f"p{i}", state, False) for i, state in enumerate(case.candidates)]
+    for order in ((*candidates, model), (model, *candidates)):
+        report = engine.compare(*order, mode="exact")
+        assert Path(report["relation"]["model"]).name == "x" and report["relation"]["direction"] == "shown"
+        assert report["relation"]["kind"] == report["parents"]["verdict"] and report["relation"]["kind"] in expected(kind).verdicts
+        assert Path(report["parents"]["checkpoint"]["ref"]).name == "x"
+
+
+@pytest.mark.parametrize("kind", ["tuned-sparsely", "tuned"])
+def test_intervals_hold_the_truth_in_a_sample(kind: str, tmp_path: Path) -> None:
+    """At least 94% of 200 samples each: sparsity, and the share of equal values."""
+    case = make(kind, "bf16", 0)
+    base, tuned = write_checkpoint(tmp_path / "p", case.candidates[0], False), write_checkpoint(tmp_path / "x", case.model, False)
+    counts = [oracle.counts(case.candidates[0][name], x) for name, x in case.model.items()]
+    sparsity = 1 - sum(each.changed for each in counts) / sum(each.values for each in counts)
+    equal = oracle.likeness(case.model, case.candidates[0]).equal_share
+    held, sampled = [0, 0], 0
+    for seed in range(SAMPLES):
+        options = {"mode": "quick", "budget": BUDGET, "seed": seed}
+        pair, parents = engine.sparsity(base, tuned, **options), engine.parents(tuned, base, **options)
+        sampled += pair["values_compared"] < pair["total_parameters"] // 2
+        for i, (interval, truth) in enumerate(((pair["interval"], sparsity), (parents["candidates"][0]["equal_interval"], equal))):
+            held[i] += interval is not None and interval["low"] <= truth <= interval["high"]
+    assert sampled == SAMPLES and min(held) >= 0.94 * SAMPLES, held
+
+
+SAMPLES, BUDGET = 200, 60_000

@@ -139,6 +139,12 @@ def tuned_sparsely(draw: Draw) -> Case:
     return Case({name: move(x) for name, x in base.items()}, (base,))
 
 
+def tuned_by_rows(draw: Draw) -> Case:
+    """A tenth of the rows of each matrix doubled."""
+    base = draw.model()
+    return Case(change_matrices(base, lambda x: x * (1 + (torch.rand(len(x), 1, generator=draw.rng) < 0.1)).to(x.dtype)), (base,))
+
+
 def tuned_in_part(draw: Draw) -> Case:
     """Only the attention was trained."""
     base = draw.model()
@@ -384,6 +390,8 @@ def mixture_of_versions(draw: Draw) -> Case:
 
 
 def write_checkpoint(folder: Path, state: Tensors, sharded: bool) -> Path:
+    """Write one file, or three with an index. Tensors that share memory are stored apart."""
+    state = {name: x.clone() for name, x in state.items()}
     return write_sharded(folder, state, 3) if sharded else write(folder, state)
 
 
@@ -395,7 +403,7 @@ def make(kind: str, storage: str, seed: int) -> Case:
 KINDS: dict[str, Callable[[Draw], Case]] = {
     "equal": equal, "to-fp32": rounding(F32), "to-bf16": rounding(BF16), "to-fp16": rounding(F16), "through-and-back": through_and_back,
     "masters": masters, "tuned-little": tuning(0.003), "tuned": tuning(0.05), "tuned-long": tuning(1.0), "tuned-sparsely": tuned_sparsely,
-    "tuned-in-part": tuned_in_part, "from-one-start": from_one_start, "pruned": pruned, "times-a-constant": times_a_constant,
+    "tuned-by-rows": tuned_by_rows, "tuned-in-part": tuned_in_part, "from-one-start": from_one_start, "pruned": pruned, "times-a-constant": times_a_constant,
     "times-a-constant-per-block": times_a_constant_per_block, "norms-plus-one": norms_plus_one, "norms-minus-one": norms_minus_one,
     "rows-shifted": rows_shifted, "all-rows-shifted": all_rows_shifted, "neurons-permuted": neurons_permuted,
     "heads-permuted": heads_permuted, "halves-interleaved": halves_interleaved, "first-quarter": first_quarter(0.03),

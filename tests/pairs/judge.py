@@ -123,7 +123,12 @@ def _sparsity(case: Case, report: engine.Json) -> Iterator[str]:
         row = rows.get(name)
         if row is None:
             continue
-        parts = ("num_changed", right.changed), ("probe_num_changed", right.probe), ("swallowed", right.swallowed), ("update_norm", right.norm)
+        parts = (
+            ("num_changed", right.changed),
+            ("probe_num_changed", right.probe),
+            ("swallowed", right.swallowed),
+            ("update_norm", right.norm),
+        )
         yield from (f"{key} of {name} is {row[key]}, not {value}" for key, value in parts if not _close(row[key], value))
 
 

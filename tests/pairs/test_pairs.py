@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import few
 from tests.pairs import engine, oracle
 from tests.pairs.expected import KINDS as RELATED
 from tests.pairs.expected import expected
 from tests.pairs.generate import KINDS, STORAGES, make, write_checkpoint
 from tests.pairs.judge import answer
 
-SEEDS = 3
+# Seeds in each storage; `make test` tries the first.
+SEEDS = {"bf16": 3, "fp16": 2, "fp32": 2}
+SAMPLES, BUDGET = 200, 60_000  # of 360 KB
 
 # Kinds in which the dtype of X is another: storages of P in which there is something to see.
 _STORAGES = {"to-fp32": ("bf16", "fp16"), "to-bf16": ("fp16", "fp32"), "to-fp16": ("bf16", "fp32"), "masters": ("bf16", "fp16")}
@@ -25,7 +28,7 @@ CASES = [
     (kind, storage, seed)
     for kind in KINDS
     for storage in storages(kind)
-    for seed in range(1 if kind.startswith("shared-") else SEEDS)
+    for seed in range(1 if kind.startswith("shared-") else SEEDS[storage])
 ]
 
 
@@ -33,25 +36,33 @@ def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 300 and RELATED.keys() <= KINDS.keys()
 
 
-@pytest.mark.parametrize(("kind", "storage", "seed"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "storage", "seed"),
+    few(CASES, {i for i, (_, _, seed) in enumerate(CASES) if not seed}, ["-".join(map(str, case)) for case in CASES]),
+)
 def test_a_pair(kind: str, storage: str, seed: int, tmp_path: Path) -> None:
     assert answer(kind, storage, seed, tmp_path).problems == []
 
 
 @pytest.mark.parametrize("kind", [kind for kind in RELATED if expected(kind).direction])
 def test_compare_finds_the_model_in_any_order(kind: str, tmp_path: Path) -> None:
-    """Zeros, rounded values and exact sums tell which model came last; the verdict is that of parents, the counts those of sparsity."""
+    """Zeros, rounded values and exact sums tell which model came last; the verdict is that of parents, the count that of sparsity."""
     case = make(kind, "fp32", 0)
     model = write_checkpoint(tmp_path / "x", case.model, False)
     candidates = [write_checkpoint(tmp_path / f"p{i}", state, False) for i, state in enumerate(case.candidates)]
     for order in ((*candidates, model), (model, *candidates)):
         report = engine.compare(*order, mode="exact")
-        assert Path(report["relation"]["model"]).name == "x" and report["relation"]["direction"] == "shown"
-        assert report["relation"]["kind"] == report["parents"]["verdict"] and report["relation"]["kind"] in expected(kind).verdicts
-        assert Path(report["parents"]["checkpoint"]["ref"]).name == "x"
+        relation = report["relation"]
+        assert Path(relation["model"]).name == Path(report["parents"]["checkpoint"]["ref"]).name == "x"
+        assert relation["kind"] == report["parents"]["verdict"] and relation["kind"] in expected(kind).verdicts
+        assert relation["direction"] == "shown" or (relation["kind"] == "same-weights" and relation["direction"] is None)
+        if len(candidates) == 1:
+            changed = sum(oracle.counts(case.candidates[0][name], x).changed for name, x in case.model.items())
+            assert report["sparsity"]["num_changed"] == changed
 
 
-@pytest.mark.parametrize("kind", ["tuned-sparsely", "tuned"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["tuned-sparsely", "tuned-by-rows"])
 def test_intervals_hold_the_truth_in_a_sample(kind: str, tmp_path: Path) -> None:
     """At least 94% of 200 samples each: sparsity, and the share of equal values."""
     case = make(kind, "bf16", 0)
@@ -67,6 +78,3 @@ def test_intervals_hold_the_truth_in_a_sample(kind: str, tmp_path: Path) -> None
         for i, (interval, truth) in enumerate(((pair["interval"], sparsity), (parents["candidates"][0]["equal_interval"], equal))):
             held[i] += interval is not None and interval["low"] <= truth <= interval["high"]
     assert sampled == SAMPLES and min(held) >= 0.94 * SAMPLES, held
-
-
-SAMPLES, BUDGET = 200, 60_000

@@ -68,7 +68,9 @@ KINDS = {
     "dare": Expected(MERGE, None),
     "mean-of-fp32-masters": Expected(MERGE, None),
     "stack-of-two": Expected(STACK, {"equal"}),
-    "stack-of-moved-layers": Expected(STACK, {"equal"}, by_name=False),
+    "stack-of-two-repeated": Expected(STACK, {"equal"}, by_name=False),
+    "stack-of-repeated-layers": Expected(STACK, {"equal"}, by_name=False),
+    "stack-of-fewer-layers": Expected(STACK, {"equal"}, by_name=False),
     "mixture-of-versions": Expected(STACK, {"equal"}),
 }
 

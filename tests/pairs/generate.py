@@ -21,11 +21,15 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Case(NamedTuple):
-    """A model X with its candidates; weights: those of a linear merge, one for each candidate."""
+    """A model X with its candidates.
+
+    weights: those of a linear merge, one for each candidate. layers: of a stack, the candidate and its layer for each layer of X.
+    """
 
     model: Tensors
     candidates: tuple[Tensors, ...]
     weights: tuple[float, ...] | None = None
+    layers: tuple[tuple[int, int], ...] | None = None
 
 
 class Draw:
@@ -368,18 +372,19 @@ def mean_of_fp32_masters(draw: Draw) -> Case:
     return Case(combine(weighted((0.5, 0.5)), first, second, dtype=draw.dtype), (cast(first, BF16), cast(second, BF16), cast(base, BF16)))
 
 
-def stack_of_two(draw: Draw) -> Case:
-    first, second = draw.model(), draw.model()
-    return Case({name: second[name] if "layers.2" in name or "layers.3" in name else x for name, x in first.items()}, (first, second))
+def stack(*layers: tuple[int, int]) -> Callable[[Draw], Case]:
+    """Stack layers of one or two models, each given by the model and its layer; everything else comes from the first."""
 
+    def stacked(draw: Draw) -> Case:
+        models = tuple(draw.model() for _ in range(1 + max(model for model, _ in layers)))
+        state = {name: x for name, x in models[0].items() if "layers" not in name}
+        for number, (model, source) in enumerate(layers):
+            start = f"model.layers.{source}."
+            names = [name for name in models[model] if name.startswith(start)]
+            state |= {name.replace(start, f"model.layers.{number}."): models[model][name] for name in names}
+        return Case(state, models, layers=layers)
 
-def stack_of_moved_layers(draw: Draw) -> Case:
-    base = draw.model()
-    model = {name: x for name, x in base.items() if "layers" not in name}
-    for number, source in enumerate((0, 1, 1, 2, 2, 3) if draw.seed % 2 else (0, 2, 3)):
-        start = f"model.layers.{source}."
-        model |= {name.replace(start, f"model.layers.{number}."): x for name, x in base.items() if name.startswith(start)}
-    return Case(model, (base,))
+    return stacked
 
 
 def mixture_of_versions(draw: Draw) -> Case:
@@ -401,17 +406,52 @@ def make(kind: str, storage: str, seed: int) -> Case:
 
 
 KINDS: dict[str, Callable[[Draw], Case]] = {
-    "equal": equal, "to-fp32": rounding(F32), "to-bf16": rounding(BF16), "to-fp16": rounding(F16), "through-and-back": through_and_back,
-    "masters": masters, "tuned-little": tuning(0.003), "tuned": tuning(0.05), "tuned-long": tuning(1.0), "tuned-sparsely": tuned_sparsely,
-    "tuned-by-rows": tuned_by_rows, "tuned-in-part": tuned_in_part, "from-one-start": from_one_start, "pruned": pruned, "times-a-constant": times_a_constant,
-    "times-a-constant-per-block": times_a_constant_per_block, "norms-plus-one": norms_plus_one, "norms-minus-one": norms_minus_one,
-    "rows-shifted": rows_shifted, "all-rows-shifted": all_rows_shifted, "neurons-permuted": neurons_permuted,
-    "heads-permuted": heads_permuted, "halves-interleaved": halves_interleaved, "first-quarter": first_quarter(0.03),
-    "first-quarter-then-zeros": first_quarter(0.0), "values-of-another-tensor": values_of_another_tensor, "zeroed": zeroed,
-    "constant": constant, "every-second-row-nan": every_second_row_nan, "int8": int8_copy, "int4": int4_copy, "unrelated": unrelated,
-    "linear": linear(0.6, 0.4), "mean": linear(0.5, 0.5), "linear-of-three": linear(0.2, 0.3, 0.5), "linear-by-layer": linear_by_layer,
-    "task-arithmetic": task_arithmetic, "slerp-0.4": slerp(0.4), "slerp-0.6": slerp(0.6), "ties": ties, "dare": dare,
-    "mean-of-fp32-masters": mean_of_fp32_masters, "stack-of-two": stack_of_two, "stack-of-moved-layers": stack_of_moved_layers,
+    "equal": equal,
+    "to-fp32": rounding(F32),
+    "to-bf16": rounding(BF16),
+    "to-fp16": rounding(F16),
+    "through-and-back": through_and_back,
+    "masters": masters,
+    "tuned-little": tuning(0.003),
+    "tuned": tuning(0.05),
+    "tuned-long": tuning(1.0),
+    "tuned-sparsely": tuned_sparsely,
+    "tuned-by-rows": tuned_by_rows,
+    "tuned-in-part": tuned_in_part,
+    "from-one-start": from_one_start,
+    "pruned": pruned,
+    "times-a-constant": times_a_constant,
+    "times-a-constant-per-block": times_a_constant_per_block,
+    "norms-plus-one": norms_plus_one,
+    "norms-minus-one": norms_minus_one,
+    "rows-shifted": rows_shifted,
+    "all-rows-shifted": all_rows_shifted,
+    "neurons-permuted": neurons_permuted,
+    "heads-permuted": heads_permuted,
+    "halves-interleaved": halves_interleaved,
+    "first-quarter": first_quarter(0.03),
+    "first-quarter-then-zeros": first_quarter(0.0),
+    "values-of-another-tensor": values_of_another_tensor,
+    "zeroed": zeroed,
+    "constant": constant,
+    "every-second-row-nan": every_second_row_nan,
+    "int8": int8_copy,
+    "int4": int4_copy,
+    "unrelated": unrelated,
+    "linear": linear(0.6, 0.4),
+    "mean": linear(0.5, 0.5),
+    "linear-of-three": linear(0.2, 0.3, 0.5),
+    "linear-by-layer": linear_by_layer,
+    "task-arithmetic": task_arithmetic,
+    "slerp-0.4": slerp(0.4),
+    "slerp-0.6": slerp(0.6),
+    "ties": ties,
+    "dare": dare,
+    "mean-of-fp32-masters": mean_of_fp32_masters,
+    "stack-of-two": stack((0, 0), (0, 1), (1, 2), (1, 3)),
+    "stack-of-two-repeated": stack((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (1, 3)),
+    "stack-of-repeated-layers": stack((0, 0), (0, 1), (0, 1), (0, 2), (0, 2), (0, 3)),
+    "stack-of-fewer-layers": stack((0, 0), (0, 2), (0, 3)),
     "mixture-of-versions": mixture_of_versions,
     **{f"shared-{build.__name__}": shared_structure(number) for number, build in enumerate((*STRUCTURES, *SHARED))},
-}  # fmt: skip
+}

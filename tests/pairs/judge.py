@@ -75,27 +75,45 @@ def _relations(kind: str, case: Case, report: engine.Json) -> Iterator[str]:
 
 def _figures(kind: str, case: Case, report: engine.Json) -> Iterator[str]:
     rows = {Path(row["ref"]).name: row for row in report["candidates"]}
-    for i, state in enumerate(case.candidates):
-        if not expected(kind).by_name or kind == "stack-of-two":
-            continue
-        row, right = rows[f"p{i}"], oracle.likeness(case.model, state)
+    for i, state in enumerate(case.candidates if expected(kind).by_name and case.layers is None else ()):
+        right = oracle.likeness(case.model, state)
         for key, value in right._asdict().items():
-            if not _close(row[key], value):
-                yield f"{key} of p{i} is {row[key]}, not {value}"
-    if case.weights is None or report["verdict"] != "merge":
-        return
-    fit = report["fit"]
+            if not _close(rows[f"p{i}"][key], value):
+                yield f"{key} of p{i} is {rows[f'p{i}'][key]}, not {value}"
+    if report["verdict"] == "merge":
+        yield from _fit(case, report["fit"])
+    if report["verdict"] == "stack" and case.layers is not None:
+        found = {row["layer"]: (Path(row["ref"]).name, row["source"]) for row in report["layer_map"]}
+        for layer, (model, source) in enumerate(case.layers):
+            if found.get(layer, ("p0", layer)) != (f"p{model}", source):
+                yield f"layer {layer} is {found[layer]}, not layer {source} of p{model}"
+
+
+def _fit(case: Case, fit: engine.Json) -> Iterator[str]:
     found = {Path(row["ref"]).name: row for row in fit["parents"]}
-    best = oracle.least_squares(case.model, case.candidates)
-    for i, weight in enumerate(case.weights):
+    order = [int(name[1:]) for name in found]
+    for i, best in zip(order, oracle.least_squares(case.model, [case.candidates[i] for i in order]), strict=True):
         row = found[f"p{i}"]
-        if min(abs(row["weight"] - best[i]), abs(row["weight"] - weight)) > 1e-7:
-            yield f"weight of p{i} is {row['weight']}: neither {best[i]} of least squares nor {weight}"
-        if not row["low"] - 1e-9 <= weight <= row["high"] + 1e-9:
-            yield f"interval of p{i} is {row['low']} to {row['high']}, without {weight}"
-    exact = oracle.exact_share(case.model, case.candidates, case.weights)
-    if fit["exact_share"] is None or abs(fit["exact_share"] - exact) > 0.002:
-        yield f"exact share {fit['exact_share']}, not {exact}"
+        if not _near(row["weight"], best):
+            yield f"weight of p{i} is {row['weight']}, not {best}"
+        if case.weights and not row["low"] - 1e-9 <= case.weights[i] <= row["high"] + 1e-9:
+            yield f"interval of p{i} is {row['low']} to {row['high']}, without {case.weights[i]}"
+    for row in fit["layers"]:
+        layer = {name: x for name, x in case.model.items() if (name.split(".")[2:3] or [""])[0] == str(row["layer"])}
+        if row["layer"] is not None:
+            right = oracle.least_squares(layer, [case.candidates[i] for i in order])
+            for i, weight, best in zip(order, row["weights"], right, strict=True):
+                if not _near(weight, best):
+                    yield f"weight of p{i} in layer {row['layer']} is {weight}, not {best}"
+    if case.weights:
+        exact = oracle.exact_share(case.model, case.candidates, case.weights)
+        if fit["exact_share"] is None or abs(fit["exact_share"] - exact) > 0.002:
+            yield f"exact share {fit['exact_share']}, not {exact}"
+
+
+def _near(weight: float, best: float) -> bool:
+    """Return whether a weight is that of least squares, or the nearest multiple of 0.01."""
+    return min(abs(weight - best), abs(weight - round(best, 2))) < 1e-7
 
 
 def _sparsity(case: Case, report: engine.Json) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Computes what DESIGN defines (sparsity, and the figures of parents) by plain numpy in float64. Only the rounding to a dtype is torch's."""
+"""Computes sparsity and the figures of parents from their definitions, in float64 numpy. Only the rounding to a dtype is torch's."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -111,9 +111,9 @@ def _fit(case: Case, fit: engine.Json) -> Iterator[str]:
             yield f"exact share {fit['exact_share']}, not {exact}"
 
 
-def _near(weight: float, best: float) -> bool:
+def _near(weight: float, best: float, tolerance: float = 1e-7) -> bool:
     """Return whether a weight is that of least squares, or the nearest multiple of 0.01."""
-    return min(abs(weight - best), abs(weight - round(best, 2))) < 1e-7
+    return min(abs(weight - best), abs(weight - round(best, 2))) < tolerance
 
 
 def _sparsity(case: Case, report: engine.Json) -> Iterator[str]:

@@ -71,6 +71,7 @@ def test_a_sample_says_nothing_false(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["tuned-sparsely", "tuned-by-rows"])
 def test_intervals_hold_the_truth_in_a_sample(kind: str, tmp_path: Path) -> None:
     """At least 94% of 200 samples each: sparsity, and the share of equal values."""

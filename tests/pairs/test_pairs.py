@@ -11,7 +11,7 @@ from tests.pairs.expected import expected
 from tests.pairs.generate import KINDS, STORAGES, make, write_checkpoint
 from tests.pairs.judge import answer
 
-# Seeds in each storage; `make test` tries the first.
+# Seeds in each storage; `make test` tries the first, of fp16 only where a dtype is converted.
 SEEDS = {"bf16": 3, "fp16": 2, "fp32": 2}
 SAMPLES, BUDGET = 200, 60_000  # of 360 KB
 
@@ -36,10 +36,10 @@ def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 300 and RELATED.keys() <= KINDS.keys()
 
 
-@pytest.mark.parametrize(
-    ("kind", "storage", "seed"),
-    few(CASES, {i for i, (_, _, seed) in enumerate(CASES) if not seed}, ["-".join(map(str, case)) for case in CASES]),
-)
+FIRST = {i for i, (kind, storage, seed) in enumerate(CASES) if seed == 0 and (storage != "fp16" or kind in _STORAGES)}
+
+
+@pytest.mark.parametrize(("kind", "storage", "seed"), few(CASES, FIRST, ["-".join(map(str, case)) for case in CASES]))
 def test_a_pair(kind: str, storage: str, seed: int, tmp_path: Path) -> None:
     assert answer(kind, storage, seed, tmp_path).problems == []
 

@@ -21,25 +21,19 @@ Layer = int | None
 _OF_COUNTS = ("changed", "probe", "differ", "nonfinite", "nonfinite_differ", "broken_x", "broken_p", "zero_x", "zero_p")
 _OF_MOMENTS = ("square_x", "square_p", "apart", "sum_x", "sum_p", "xx", "xp", "pp")
 _OF_UPDATES = tuple(f"{size}{power}{of}" for of in ("", "_changed") for size in ("update", "relative") for power in ("", "_square"))
-COLUMNS = ("values", *_OF_COUNTS, *_OF_MOMENTS, *_OF_UPDATES, "cast", "cast_f16", "cast_bf16", "all_xx", "all_xp", "all_pp")
+COLUMNS = ("values", *_OF_COUNTS, *_OF_MOMENTS, *_OF_UPDATES, "cast", "cast_f16", "cast_bf16")
 _AT = {name: at for at, name in enumerate(COLUMNS)}
-_EXCHANGED = [_AT[name] for name in (
-    name[:-2] + {"_x": "_p", "_p": "_x"}[name[-2:]] if name[-2:] in ("_x", "_p") else
-    {"xx": "pp", "pp": "xx", "all_xx": "all_pp", "all_pp": "all_xx"}.get(name, name) for name in COLUMNS
-)]  # fmt: skip
+_OTHER = {"xx": "pp", "pp": "xx"} | {f"{name}_{a}": f"{name}_{b}" for name in ("broken", "zero", "square", "sum") for a, b in ("xp", "px")}
+_EXCHANGED = [_AT[_OTHER.get(name, name)] for name in COLUMNS]
 CASTS = ("cast", "cast_f16", "cast_bf16")
 
 
-def _row(sums: PairSums, products: Floats) -> Floats:
-    """Return the columns of one pair. products: sums of x x, x p and p p over all parts."""
+def _row(sums: PairSums) -> Floats:
+    """Return the columns of one pair."""
     plain, moved = sums.sums
-    updates = [
-        value
-        for row in (plain + moved, moved)
-        for first in (0, RELATIVE)
-        for value in (row[first + TOTAL], row[first + SQUARE])
-    ]  # fmt: skip
-    return np.concatenate([[sums.values], sums.counts, sums.moments, updates, sums.casts, products])
+    parts = [(first + TOTAL, first + SQUARE) for first in (0, RELATIVE)]
+    updates = [row[at] for row in (plain + moved, moved) for part in parts for at in part]
+    return np.concatenate([[sums.values], sums.counts, sums.moments, updates, sums.casts])
 
 
 @dataclass(slots=True)
@@ -83,15 +77,14 @@ class Sums:
 
     @property
     def cosine(self) -> float | None:
-        """x.p / |x| |p| over matrices."""
-        norms = float(self["all_xx"]) * float(self["all_pp"])
-        return float(np.clip(self["all_xp"] / np.sqrt(norms), -1, 1)) if norms > 0 else None
+        """x.p / |x| |p|, over pairs of finite values; None if a side is 0."""
+        xx, pp = float(self["square_x"]), float(self["square_p"])
+        return float(np.clip((xx + pp - self["update_square"]) / 2 / np.sqrt(xx * pp), -1, 1)) if xx > 0 and pp > 0 else None
 
     @property
     def distance(self) -> float | None:
-        """|x - p| / |p| over matrices."""
-        square = float(self["all_xx"] - 2 * self["all_xp"] + self["all_pp"])
-        return float(np.sqrt(max(0.0, square) / self["all_pp"])) if self["all_pp"] > 0 else None
+        """|x - p| / |p|, over pairs of finite values; None if p is 0."""
+        return float(np.sqrt(self["update_square"] / self["square_p"])) if self["square_p"] > 0 else None
 
     @property
     def cast(self) -> str | None:
@@ -126,15 +119,12 @@ class Table:
     def add(self, span: Span, counted: Counted) -> None:
         """Add one finished span."""
         number = self._counter.numbers[span.tensor.name]
-        products = np.zeros((len(self.pairs), 3))
         if counted.grams is not None:
-            whole = counted.grams.sum(axis=0)
-            products = np.array([(whole[i, i], whole[i, j], whole[j, j]) for i, j in self.pairs])
             layer = span.tensor.layer
             if layer not in self.grams:
                 self.grams[layer] = np.zeros_like(counted.grams)
             self.grams[layer] += self.weights[number] * counted.grams
-        rows = np.array([_row(sums, of) for sums, of in zip(counted.pairs, products, strict=True)])
+        rows = np.array([_row(sums) for sums in counted.pairs])
         self.columns[number] += rows
         for facts, sums in zip(self.facts[number], counted.pairs, strict=True):
             facts.add(sums, span.start)

@@ -124,7 +124,8 @@ class PairCounter:
         if first < w.size and sums.first < 0:
             sums.first = number + first
         if first == w.size or base.shift:  # nothing can be rounded
-            sums.casts[: len(THROUGH) if first == w.size else 1] += w.size - (int(sums.counts[DIFFER]) - before)
+            equal = w.size - (int(sums.counts[DIFFER]) - before)
+            sums.casts += (equal, equal, equal) if first == w.size else (equal, self._count_through(base, tuned, first), 0)
         else:
             self._count_casts(base, tuned, sums)
 
@@ -140,6 +141,16 @@ class PairCounter:
         w, v = (values_of(codes.astype(np.uint16), "BF16") for codes in (pattern, pattern + step))  # both have the same sign
         steps = np.abs(step)
         count_values(w, v, steps, times, self._eta, weight, sums.counts, sums.sums, bins.absolute, bins.relative, bins.steps)
+
+    def _count_through(self, base: Codes, tuned: Codes, first: int) -> int:
+        """Count the bf16 values of one side that are the other's after a way through fp16, if that explains the first that differ."""
+        found = 0
+        for part in (slice(first, first + _TRIED), slice(None)):
+            w, v = (Codes(side.patterns[part], "BF16").values().view(np.uint32) for side in (base, tuned))
+            found = max(count_casts(w, v, BF16, F16), count_casts(v, w, BF16, F16))
+            if found < w.size:
+                return 0
+        return found
 
     def _count_casts(self, base: Codes, tuned: Codes, sums: PairSums) -> None:
         """Count the values of one side, of fp32 patterns, that are the other's rounded to its dtype."""

@@ -31,21 +31,6 @@ def sample(name: str) -> Tensors:
     return {key: tensor for path in (Path(samples.__file__).parent / name).glob("*.safetensors") for key, tensor in load_file(path).items()}
 
 
-def plus(base: Tensors, rank: int, low: float, full: float) -> Tensors:
-    """Add to each matrix an update of this rank and one of full rank, of these sizes in norms."""
-    generator, changed = torch.Generator().manual_seed(5), dict(base)
-    for name, tensor in base.items():
-        if tensor.dim() > 1:
-            rows, columns = tensor.shape
-            parts = (
-                torch.randn(rows, rank, generator=generator) @ torch.randn(rank, columns, generator=generator),
-                torch.randn(rows, columns, generator=generator),
-            )
-            steps = sum(size * part / part.norm() for size, part in zip((low, full), parts, strict=True))
-            changed[name] = (tensor.to(F32) + steps * tensor.to(F32).norm()).to(tensor.dtype)
-    return changed
-
-
 def spoiled(base: Tensors, number: int, value: float) -> Tensors:
     """Overwrite this many values, spread over the matrices."""
     generator, changed = torch.Generator().manual_seed(1), {name: tensor.clone() for name, tensor in base.items()}

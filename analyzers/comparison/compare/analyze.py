@@ -227,8 +227,8 @@ def _says(report: ParentsReport) -> tuple[int, float]:
 
 def _is_better(reverse: ParentsReport, report: ParentsReport) -> bool:
     """Return whether a verdict on another model says more than that on the last one."""
-    # A checkpoint in the middle of a run is nearly a combination of the others, which does not make it a merge; and that others are the same
-    # says less of the last one than what it comes from.
+    # A checkpoint in the middle of a run is nearly a combination of the others, which does not make it a merge; and that others are the
+    # same says less of the last one than what it comes from.
     between = report.verdict == "derived" and reverse.verdict in ("merge", "same-weights")
     return _says(reverse) > _says(report) and not between
 

@@ -9,13 +9,12 @@ import numpy as np
 from analyzers.checkpoints import Checkpoint, MergedCheckpoint, adapter_rank
 from analyzers.comparison.parents.construction import made
 from analyzers.comparison.parents.evidence import evidence, notes, reading_notes
-from analyzers.comparison.parents.facts import Facts, is_odd, proven, related
+from analyzers.comparison.parents.facts import Facts, proven, related
 from analyzers.comparison.parents.likeness import RELATED_PART, Likeness
 from analyzers.comparison.parents.merge import Fitted, fit_rows
 from analyzers.comparison.parents.relations import Relations
 from analyzers.comparison.parents.report import (
     ANALYSIS_VERSION,
-    FAITHFUL,
     Candidate,
     Conversion,
     MovedLayer,
@@ -35,7 +34,6 @@ from analyzers.core.notes import Note
 from analyzers.core.records import Interval
 from analyzers.core.report import Timing, content_id, environment, first_rows
 
-_MUCH = 0.02  # share of values; if this many are in tensors of the best candidate, each tensor is accounted for
 _STEPPED = 1 << 18  # values that are tested for a step function
 
 
@@ -107,7 +105,7 @@ class Explanation:
         unseen = self._unseen()
         explained = facts.stacked if stack else named_candidates(verdict, facts)
         compared = [(found.sides[side].ref, found.alignment.unmatched[max(x, side) - 1]) for side in self._others if 0 in (x, side)]
-        conversion = tuple(self._mixed(stack)) if stack and stack.tensors else () if stack else tuple(facts.conversion)
+        conversion = tuple(self._of_stack(stack)) if stack else () if verdict == "merge" else tuple(rows)
         report = ParentsReport(
             id=content_id("parents", ANALYSIS_VERSION, self._resolved(request)),
             analysis_version=ANALYSIS_VERSION,
@@ -136,13 +134,15 @@ class Explanation:
             report.keep_rows("conversion", lambda: conversion)
         return report
 
-    def _mixed(self, stack: Stack) -> Iterator[Conversion]:
-        """Yield the rows of a model that mixes the tensors of several candidates."""
-        by_source = {side: Relations(self._table, self._likeness, self.x, side) for side in stack.sides}
-        for side, relations in by_source.items():
-            ref = self._pass.sides[side].ref
-            names = {relations.stored(number) for number, of in stack.tensors.items() if of == side}
-            yield from (row for row in relations.rows(self._pass.sides[self.x], ref) if row.name in names)
+    def _of_stack(self, stack: Stack) -> Iterator[Conversion]:
+        """Yield the rows of a model made of the layers or tensors of several candidates, each by its own."""
+        for side in stack.sides:
+            relations = Relations(self._table, self._likeness, self.x, side)
+            of_tensors = {relations.stored(number) for number, of in stack.tensors.items() if of == side}
+            of_layers = [number for number in relations.numbers if stack.parents.get(layer_of(self._table.groups[number])) == side]
+            names = of_tensors | {relations.stored(number) for number in of_layers}
+            rows = relations.rows(self._pass.sides[self.x], self._pass.sides[side].ref)
+            yield from (row for row in rows if row.name in names and row.relation != "unmatched")
 
     def _unseen(self) -> tuple[int, float] | None:
         """Return the number of blocks read in incompletely read strata, and the share of all blocks that may be of an unseen kind."""
@@ -199,12 +199,8 @@ class Explanation:
 
     def _facts(self, candidates: Sequence[Candidate], fit: Any, parents: list[Parent], rows: Sequence[Conversion]) -> Facts:
         table, x, best = self._table, self.x, self.best
-        row, sums = self._rows[best], table.sums(x, best, weighed=False)
-        equal, values = self._relations.equal
-        alone = self._fit is None or len(self._fit.parents) < 2
+        sums = table.sums(x, best, weighed=False)
         through = {"cast": "", "cast_f16": "F16", "cast_bf16": "BF16"}.get(sums.cast or "none")
-        listed = equal >= _MUCH * values or (alone and (related(row) or self._much(rows)))
-        odd = [each for each in rows if is_odd(each)] if related(row) or proven(row) else []
         stack = list(self._layer_map(self._stack)) if self._stack is not None and self._stack.several else []
         return Facts(
             model=self._pass.sides[x].facts(),
@@ -227,7 +223,7 @@ class Explanation:
             mixed=len(self._stack.tensors) if self._stack is not None and self._stack.several else 0,
             exact_stack=self._stack is not None and self._stack.exact,
             stacked=tuple(self._pass.sides[side].ref for side in self._stack.sides) if self._stack is not None else (),
-            conversion=rows if listed else odd,
+            conversion=rows,
             constant=self._constant(),
             adapters=[adapter_rank(self._pass.sides[side].tensors) for side in (x, best)],
             construction=made(self._pass.sides[x], self._pass.sides[best]),
@@ -239,11 +235,6 @@ class Explanation:
         largest = max((float(self._table.fact(number, self.x, self.best).largest[0, 0]) for number in numbers), default=0.0)
         square = float(self._table.sums(self.x, self.best, self._table.matrix, weighed=False)["update_square"])
         return largest, largest * largest / square if square > 0 else 0.0
-
-    def _much(self, rows: Sequence[Conversion]) -> bool:
-        """Return whether most values are those of the source in some form."""
-        explained = sum(row.values for row in rows if row.relation in (*FAITHFUL, "affine", "reordered", "truncated", "changed"))
-        return 2 * explained > sum(row.values for row in rows)
 
     def _related_layers(self) -> float:
         """Return the share of layers, equally weighted, in which the model and the best candidate are related."""

@@ -20,12 +20,12 @@ class Facts:
     candidate is related; akin: number of matrices that are related or equal, and their share of the values; unlike: roles in which the
     candidate is not related. through: the cast that makes all values equal (`Sums.cast`). values: number that were compared with the best
     candidate, and lost: of those that are not equal as stored. broken: values that are not finite in the model, and in the best candidate,
-    where the other's are. spike: the largest difference from the best candidate, and its share of the squared distance. steps: shares of neighbours that the model, as a function of the best candidate, inverts and merges.
-    at_rounding: whether nothing but rounding is left. moved: layers that have other numbers in the best candidate. coverage: of the model
-    and the best candidate. stack: all layers, if they come from several candidates; mixed: number of tensors, if single ones do;
-    exact_stack: whether they do so bit for bit; stacked: their sources. conversion: each tensor if much of the model is the best
-    candidate's, else only odd ones; constant: matrices of one value, unlike the candidates'. adapters: ranks of the adapter matrices stored
-    in the model and in the best candidate, 0 without any.
+    where the other's are. spike: the largest difference from the best candidate, and its share of the squared distance. steps: shares of
+    neighbours that the model, as a function of the best candidate, inverts and merges. at_rounding: whether nothing but rounding is left.
+    moved: layers that have other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, if they
+    come from several candidates; mixed: number of tensors, if single ones do; exact_stack: whether they do so bit for bit; stacked: their
+    sources. conversion: how each tensor comes from the best candidate; constant: matrices of one value, unlike the candidates'. adapters:
+    ranks of the adapter matrices stored in the model and in the best candidate, 0 without any.
     """
 
     model: CheckpointFacts

@@ -200,7 +200,7 @@ class Fitted:
                 if share > exact.share:
                     exact = replace(exact, share=share, weights=tuple(map(float, own)), stored=own_stored)
             held = values[1:].any(axis=1)  # a candidate without this layer has no weight in it
-            layers[layer] = replace(exact, weights=tuple(weight * known for weight, known in zip(exact.weights, held.tolist(), strict=True)))
+            layers[layer] = replace(exact, weights=tuple((np.array(exact.weights) * held).tolist()))
         total = sum(each.values for each in layers.values())
         together = sum(each.share * each.values for each in layers.values())
         if together > shared + _BETTER * total:

@@ -104,6 +104,8 @@ class Relations:
             return Judged("equal", 0)
         dtypes = [self._tensor(number, side).counted_as for side in (self._x, self._p)]
         narrow = min(dtypes, key=lambda dtype: _PRECISION.get(dtype, 0))
+        if set(dtypes) == {"BF16", "F16"} and 2 * differ < values:
+            narrow = "F16"  # fp16 holds most values of bf16, while bf16 holds few of fp16
         exceptions = values - max(int(row[name]) for name in CASTS)
         cast = next((name for name in ("cast", "cast_bf16", "cast_f16") if row[name] == values), None)
         if cast is not None and (cast != "cast" or dtypes[0] != dtypes[1]):
@@ -138,6 +140,8 @@ class Relations:
         width = shape[-1] if len(shape) > 1 else 1
         rows, rest = first // width, int(row["values"]) - first
         if not self._table.plan.exact or rows < 1 or len(shape) < 2 or row["differ"] < _MOST * rest:
+            return None
+        if 2 * self._table.constant[number, self._p] > first:  # rows of a constant are no one's
             return None
         zeroed = row["zero_x"] >= _MOST * rest
         return rows if zeroed or row["xp"] <= _LOST * np.sqrt(row["xx"] * row["pp"]) else None
@@ -224,15 +228,6 @@ class Relations:
         alike = float(row["xp"]) > _ALIKE * float(np.sqrt(row["xx"] * row["pp"]))
         return bool(line is not None or (alike and not self._table.matrix[number]))
 
-    def cosine(self, number: int) -> float | None:
-        """Return the cosine of a tensor with its source, over all values that were read."""
-        row = Sums(self._sums.columns[number])
-        if self._table.matrix[number]:
-            return row.cosine
-        xx, pp = (float(row[f"square_{side}"]) for side in "xp")
-        square = float(row["update_square"])
-        return float(np.clip((xx + pp - square) / 2 / np.sqrt(xx * pp), -1, 1)) if xx > 0 and pp > 0 else None
-
     def rows(self, model: Checkpoint, ref: str) -> Iterator[Conversion]:
         """Yield a row for each tensor of ``model``, or for each part if its parts differ in relation; damaged tensors first."""
         by_stored: dict[str, list[int]] = {}
@@ -256,7 +251,7 @@ class Relations:
         for each in [numbers] if together else [[number] for number in numbers]:
             found = self.of(each[0])
             groups = [self._table.groups[number] for number in each]
-            cosines = [] if found.relation in ("equal", "rounded") else [self.cosine(number) for number in each]
+            cosines = [] if found.relation in ("equal", "rounded") else [Sums(self._sums.columns[number]).cosine for number in each]
             yield Conversion(
                 name=self.stored(each[0]) if together else self._tensor(each[0], self._x).name,
                 source=ref,

@@ -15,7 +15,7 @@ from analyzers.checkpoints.tensor import Tensor
 _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.)")
 # A layer moved only if another layer's correlation exceeds that of the layer with its own number by this much.
 _CLEARLY = 0.1
-# Most layers of a stack that are compared with each other, and the number of matrices compared: the median counts, since some may be damaged.
+# Most layers of a stack that are compared with each other, and the number of matrices compared, whose median counts: some may be damaged.
 _MOST, _MATRICES = 2_000, 5
 
 
@@ -140,7 +140,7 @@ def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> t
             sources[layer] = layer
     claimed = set(sources.values())
     for layer in [each for each in ours if each not in sources and each in claimed]:
-        # Two layers stand in their places if the one only holds the other's values, and nothing else holds its own: it is damaged, not moved.
+        # A layer with the values of another one, while nothing holds its own, is damaged, not moved.
         (holder, *others) = [each for each, source in sources.items() if source == layer]
         if not others and holder in theirs and holder not in claimed:
             sources[holder] = holder

@@ -189,6 +189,14 @@ class Table:
         values = np.nan_to_num(np.concatenate(found, axis=1)) if found else np.zeros((len(sides), 0), np.float32)
         return values[:, values.any(axis=0)]
 
+    def digits(self, side: int) -> int:
+        """Return the number of significant bits that the kept values of a side use at most: 24 of fp32, 8 of bf16."""
+        used = np.uint32(0)
+        for number in self._kept:
+            used |= np.bitwise_or.reduce(self.kept(number)[side].view(np.uint32), initial=0)
+        mantissa = int(used) & 0x7FFFFF
+        return 24 - ((mantissa & -mantissa).bit_length() - 1) if mantissa else 1
+
     def distribution(self, x: int, p: int, size: str) -> tuple[Distribution, Distribution]:
         """Return the sizes of the updates between two sides, of the pairs read, and estimated for all. size: "update" or "relative"."""
         sides = (x, p) if (x, p) in self._of else (p, x)

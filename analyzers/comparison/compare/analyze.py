@@ -155,11 +155,12 @@ class _Comparison:
     def _explained(self) -> tuple[int, ParentsReport]:
         """Explain the last model by the others, or the one that resembles it most if that says more; return its side, too."""
         report = self._explain(0)
-        if len(self._models.facts) == 1 or report.verdict == "same-weights":
-            return 0, report
         nearest = self._side(*_nearest(report))
-        if nearest is None:
+        if len(self._models.facts) == 1 or nearest is None:
             return 0, report
+        if report.verdict == "same-weights":  # the one that was rounded is explained
+            wider = self._pass.table.digits(0) > self._pass.table.digits(nearest)
+            return (nearest, self._explain(nearest)) if wider and report.answer.code == "same-rounded" else (0, report)
         reverse = self._explain(nearest)
         return (nearest, reverse) if _is_better(reverse, report) else (0, report)
 
@@ -214,9 +215,10 @@ def _says(report: ParentsReport) -> tuple[int, float]:
     """Return how much a verdict says, so that the larger one has the direction: first its kind, then the share or size that supports it."""
     verdict, fit = report.verdict, report.fit
     if verdict == "merge" and fit is not None:
+        adds = all(each.weight >= 0 for each in fit.parents)  # else it is what a merge leaves once the others are taken away
         if fit.weights_by == "exact-values":
-            return _SHOWN, fit.exact_share or 0.0
-        explained = (fit.residual or 1.0) <= _ROUNDED * (fit.rounding or 0.0) and all(each.weight > 0 for each in fit.parents)
+            return _SHOWN - (not adds), fit.exact_share or 0.0
+        explained = adds and (fit.residual or 1.0) <= _ROUNDED * (fit.rounding or 0.0)
         return (_SHOWN - 1 if explained else 1), 0.0
     if verdict == "stack":  # of two models made of the same layers, the larger one repeats some
         return _SHOWN, float(report.checkpoint.parameters)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers.comparison.parents.likeness import ABOVE_CHANCE, BEYOND_CHANCE, FEWEST, PROVEN, RELATED
+from analyzers.comparison.parents.likeness import ABOVE_CHANCE, BEYOND_CHANCE, FEWEST, PROVEN, RELATED, REMAINDER
 from analyzers.comparison.parents.report import Candidate, Construction, Conversion, Fit, MovedLayer, Parent, distinct_names
 from analyzers.comparison.parents.rounding import is_step_function
 from analyzers.comparison.parents.words import WORDS
@@ -66,7 +66,8 @@ class Facts:
 
 def related(candidate: Candidate) -> bool:
     """Return whether signs agree more than those of unrelated weights do."""
-    return (candidate.agreement or 0.0) >= max(RELATED, BEYOND_CHANCE * (candidate.agreement_null or 0.0))
+    least = max(RELATED, BEYOND_CHANCE * (candidate.agreement_null or 0.0), REMAINDER * (candidate.shared or 0.0))
+    return (candidate.agreement or 0.0) >= least
 
 
 def proven(candidate: Candidate) -> bool:

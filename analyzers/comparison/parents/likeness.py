@@ -11,6 +11,8 @@ from analyzers.comparison.table import Table
 
 # Agreements of signs that unrelated weights do not reach, overall and in one layer or tensor, in addition to the deviations of chance.
 RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8
+# What is left of an agreement without structure is the structure's own, not found whole, up to this part of the agreement with it.
+REMAINDER = 0.2
 # Fewer values are not enough for a verdict.
 FEWEST = 1_000
 # Factor and distance by which the share of equal values must exceed chance to count as proof.
@@ -26,11 +28,6 @@ class Agreement(NamedTuple):
     value: float | None
     null: float | None
     shared: float | None
-
-    @property
-    def related(self) -> bool:
-        """Return whether signs agree more than those of unrelated weights do."""
-        return self.beyond(RELATED, BEYOND_CHANCE)
 
     def beyond(self, least: float, deviations: float) -> bool:
         """Return whether signs agree by ``least`` and by more deviations than that of chance."""

@@ -22,7 +22,7 @@ _PRECISION = {"F8_E5M2": 0, "F8_E4M3": 0, "BF16": 1, "F16": 2, "F32": 3}
 _UNIT_ROUNDOFF = {"F16": 2.0**-11, "F32": 2.0**-24}
 # Residual of X = f P + o, in units of |X|, that rounding alone may leave; least distance of f from 1, and of o from 0 in units of the size
 # of X; and of both in units of a residual that exceeds rounding: weight decay moves f as well, but leaves more than a factor explains.
-_RESIDUAL, _FACTOR, _OFFSET, _EXPLAINS = 0.01, 0.002, 0.05, 3
+_RESIDUAL, _FACTOR, _OFFSET, _EXPLAINS = 0.01, 0.002, 0.2, 3
 # Share of the elements in blocks with a difference from which on a tensor as a whole is a function of its source.
 _MOST = 0.9
 # Least squared correlation of a tensor with a source to which something was added.
@@ -30,7 +30,7 @@ _CORRELATED = 0.9
 # Largest squared residual of X = f P in a vector, in units of its variance.
 _OF_SPREAD = 0.005
 # Runs of values that share a scale, the residual that coarse rounding leaves in them, and the least distance of their factors from 1.
-_RUN, _COARSE, _OFF_GRID, _RUNS = 128, 0.06, 0.1, 4
+_RUN, _COARSE, _OFF_GRID, _RUNS = 32, 0.06, 0.1, 4
 # Cosine of what differs below which it is another tensor's, and above which a vector still resembles its source.
 _LOST, _ALIKE = 0.5, 0.5
 

@@ -35,13 +35,15 @@ _FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 class Task:
     """What to count.
 
-    pairs: sides compared with each other, numbered; sized: those whose sizes of updates are collected; fit: whether to add Gram matrices
-    and to keep values; overlaps: sides whose changes since side 0 are compared with each other; placed: the side whose changed rows and
-    columns are counted, since side 0; eta: threshold of the probe; device: that counts pairs, "cpu" or "cuda".
+    pairs: sides compared with each other, numbered; sized: those whose sizes of updates are collected; related: whether to count what tells
+    where values come from, and fit: whether to add Gram matrices and to keep values; overlaps: sides whose changes since side 0 are
+    compared with each other; placed: the side whose changed rows and columns are counted, since side 0; eta: threshold of the probe;
+    device: that counts pairs, "cpu" or "cuda".
     """
 
     pairs: Sequence[Sides]
     sized: Sequence[Sides] = ()
+    related: bool = True
     fit: bool = True
     overlaps: Sequence[int] = ()
     placed: int | None = None
@@ -81,7 +83,7 @@ class Workspace:
     """What one thread needs to count a chunk: loops' buffers, and the sizes of updates, by pair of sides."""
 
     def __init__(self, task: Task, tables: int) -> None:
-        self.counter = PairCounter(task.eta)
+        self.counter = PairCounter(task.eta, only_changes=not task.related)
         self.tables = {sides: PairTables.empty(tables) for sides in task.sized}
 
 
@@ -195,7 +197,7 @@ class _Counting:
             self._add_products(products, start)
             if len(codes) > 1:
                 self._keep(codes, start)
-        if self._matrix and len(codes) > 1:
+        if self._matrix and self._task.related and len(codes) > 1:
             self._look(codes, start)
 
     def _add_constant(self, side: int, codes: Codes, parts: NDArray[np.bool_]) -> None:

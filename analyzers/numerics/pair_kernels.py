@@ -100,14 +100,12 @@ def _zeros(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[int, in
 
 @njit(nogil=True, cache=True)
 def _digest(codes: NDArray[Any], shift: int) -> Any:
-    """Return the sum of a hash of each pattern: the same for the same values in any order. -0 counts as +0."""
+    """Return the sum of a hash of each pattern, p (p + c mod 2^32): the same for the same values in any order. -0 counts as +0."""
     total = np.uint64(0)
     for i in range(codes.size):
         x = np.uint32(np.uint32(codes[i]) << np.uint32(shift))
         x = np.uint32(0) if x == np.uint32(_SIGN) else x
-        x = np.uint32(np.uint32(x + np.uint32(1)) * np.uint32(0x9E3779B1))
-        x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) * np.uint32(0x85EBCA77))
-        total += np.uint64(np.uint32(x ^ (x >> np.uint32(13))))
+        total += np.uint64(x) * np.uint64(np.uint32(x + np.uint32(0x9E3779B1)))
     return total
 
 
@@ -319,8 +317,8 @@ def count_pairs(
     shift: left shift that turns the patterns into fp32, 0 or 16. eta, weight: see `count_values`. skipped: (parts,) parts that add nothing
     to ``products`` (parts, 3), the sums of w^2, w v and v^2 below `BEYOND`. joint: the joint histogram for bf16, or empty; pairs near each
     other are added to it, all others to ``counts``, ``sums`` and the tables, as by `count_values`. Added to: ``moments`` (MOMENTS,), and
-    ``digests`` (2,), of both sides where a block differs. changed: (n,) whether patterns differ, or empty; set to whether the bf16 values
-    of pairs differ.
+    ``digests`` (2,), of both sides where a block differs; empty, neither these nor zeros are counted. changed: (n,) whether patterns
+    differ, or empty; set to whether the bf16 values of pairs differ.
     """
     index, once, steps = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64)
     w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)
@@ -352,11 +350,12 @@ def count_pairs(
             continue
         for column in range(3):
             moments[BASE_BASE + column] += product[column]
-        of_base, of_tuned = _zeros(a, b, shift)
-        counts[ZERO_BASE] += of_base
-        counts[ZERO_TUNED] += of_tuned
-        digests[0] += _digest(a, shift)
-        digests[1] += _digest(b, shift)
+        if digests.size:
+            of_base, of_tuned = _zeros(a, b, shift)
+            counts[ZERO_BASE] += of_base
+            counts[ZERO_TUNED] += of_tuned
+            digests[0] += _digest(a, shift)
+            digests[1] += _digest(b, shift)
         if first == base.size:
             first = np.int64(start)
             while base[first] == tuned[first]:

@@ -92,10 +92,12 @@ def codes_of(patterns: NDArray[Any], dtype: str, narrow: bool) -> Codes:
 
 
 class PairCounter:
-    """Counts pairs of two sides on one thread. eta: relative threshold of the probe, in (0, 1)."""
+    """Counts pairs of two sides on one thread. eta: relative threshold of the probe, in (0, 1); only_changes: leave out what tells where
+    values come from: zeros, digests and casts.
+    """
 
-    def __init__(self, eta: float) -> None:
-        self._eta = eta
+    def __init__(self, eta: float, only_changes: bool = False) -> None:
+        self._eta, self._only_changes = eta, only_changes
         self._joint = np.zeros(JOINT_STEPS << 15, np.int64)
         self._none = np.zeros(0, np.int64)
         self._no_tables = PairTables(np.zeros((1, 2, 0)), np.zeros((1, 2, 0)), np.zeros((1, 1)))
@@ -110,12 +112,13 @@ class PairCounter:
         """
         w, v = base.patterns, tuned.patterns
         bins, number = tables or self._no_tables, sums.values
+        digests = sums.digests[:0] if self._only_changes else sums.digests
         near, before = base.shift == 16 and w.size >= _FEW, int(sums.counts[DIFFER])
         joint, flags = (self._joint if near else self._none), np.zeros(0, np.bool_)
         if changed is not None:
             flags = np.not_equal(w, v, out=changed)
         first = count_pairs(
-            w, v, base.shift, self._eta, weight, skipped, joint, sums.counts, sums.sums, sums.moments, products, sums.digests,
+            w, v, base.shift, self._eta, weight, skipped, joint, sums.counts, sums.sums, sums.moments, products, digests,
             bins.absolute, bins.relative, bins.steps, flags,
         )  # fmt: skip
         if near and first < w.size:
@@ -123,6 +126,8 @@ class PairCounter:
         sums.values += w.size
         if first < w.size and sums.first < 0:
             sums.first = number + first
+        if self._only_changes:
+            return
         if first == w.size or base.shift:  # nothing can be rounded
             equal = w.size - (int(sums.counts[DIFFER]) - before)
             sums.casts += (equal, equal, equal) if first == w.size else (equal, self._count_through(base, tuned, first), 0)

@@ -111,7 +111,7 @@ WORDS = Words(
         "non-finite": "{values:#value} of {model} NaN or infinite where {source} has a number: left out of distances and fits.",
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
         "spike": (
-            "One value differs from {source} by {largest:magnitude}, with {carried:share} of the squared distance: distance, cosine and fit "
+            "One value differs from {source} by {largest:magnitude}, with {carried:share} of the squared distance: distance and cosine "
             "say little of the others."
         ),
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",

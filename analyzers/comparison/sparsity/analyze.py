@@ -47,6 +47,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
         task = Task(
             sorted({(0, side) for side in range(1, last + 1)} | {(side, side + 1) for side in range(last)}),
             sized=[(0, last)],
+            related=False,
             fit=False,
             overlaps=range(1, last + 1) if last > 1 else (),
             placed=last,

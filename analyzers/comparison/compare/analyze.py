@@ -161,6 +161,8 @@ class _Comparison:
         if report.verdict == "same-weights":  # the one that was rounded is explained
             wider = self._pass.table.digits(0) > self._pass.table.digits(nearest)
             return (nearest, self._explain(nearest)) if wider and report.answer.code == "same-rounded" else (0, report)
+        if len(self._pass.sides) == 2 and not Explanation(self._pass, self._likeness, nearest, self._known).may_say_more:
+            return 0, report
         reverse = self._explain(nearest)
         return (nearest, reverse) if _is_better(reverse, report) else (0, report)
 

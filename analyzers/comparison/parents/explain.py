@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from analyzers.checkpoints import Checkpoint, MergedCheckpoint, adapter_rank
 from analyzers.comparison.parents.construction import made
 from analyzers.comparison.parents.evidence import evidence, notes, reading_notes
-from analyzers.comparison.parents.facts import Facts, proven, related
+from analyzers.comparison.parents.facts import Facts, proven, pruned, related
 from analyzers.comparison.parents.likeness import RELATED_PART, Likeness
 from analyzers.comparison.parents.merge import Fitted, fit_rows
 from analyzers.comparison.parents.relations import Relations
@@ -23,7 +24,7 @@ from analyzers.comparison.parents.report import (
     ParentsRequest,
     Source,
 )
-from analyzers.comparison.parents.rounding import STEPPED, steps_of
+from analyzers.comparison.parents.rounding import STEPPED, is_step_function, steps_of
 from analyzers.comparison.parents.stack import Stack, exact_stack, fitted_stack
 from analyzers.comparison.parents.verdict import advise, judge, named_candidates
 from analyzers.comparison.reading import Pass, layer_of, nothing_shared, role_of
@@ -65,14 +66,20 @@ class Explanation:
             raise InvalidRequest(nothing_shared(found.sides))
         self.order = sorted(self._others, key=lambda side: rank(self._rows[side]))
         self.best = self.order[0]
-        self._fit = self._fitted() if any(row.cosine is not None for row in self._rows.values()) else None
-        self._stack = self._find_stack()
         self._relations = Relations(self._table, likeness, x, self.best)
+
+    @property
+    def may_say_more(self) -> bool:
+        """Return whether the model may be more than trained from its only candidate: its layers stacked, its values pruned or quantized."""
+        return self._stack is not None or pruned(self._rows[self.best]) or is_step_function(self._steps)
 
     def _source(self, side: int) -> Source:
         return self._known.sources[side - 1] if side else "named"
 
-    def _fitted(self) -> Fitted | None:
+    @cached_property
+    def _fit(self) -> Fitted | None:
+        if all(row.cosine is None for row in self._rows.values()):
+            return None
         grams = self._table.gram([self.x, *self._others])
         return Fitted(self._table, self.x, self._others, self._dtype()) if any(gram[:, 0, 0].any() for gram in grams.values()) else None
 
@@ -82,12 +89,13 @@ class Explanation:
         dtypes = {side.counted_as for side in sides if side is not None}
         return dtypes.pop() if len(dtypes) == 1 else ""
 
-    def _find_stack(self) -> Stack | None:
+    @cached_property
+    def _stack(self) -> Stack | None:
         """Find out whether the model is a stack of layers of several candidates, or of renumbered layers, or mixes their tensors."""
         stack = exact_stack(self._table, self.x, self._others)
         if stack is not None and not self._pass.coverage(self.x, stack.sides).whole:
             stack = None
-        if stack is None and self._fit is not None and len(self._fit.chosen) > 1:
+        if stack is None and len(self._others) > 1 and self._fit is not None and len(self._fit.chosen) > 1:
             stack = fitted_stack(self._fit.layers, [self._others[i] for i in self._fit.chosen])
             stack = stack if stack is not None and stack.several else None
         return stack
@@ -188,6 +196,7 @@ class Explanation:
         sums = self._table.sums(self.x, side, chosen, weighed=False)
         return float(max(sums[name] for name in CASTS) / sums["values"]) if sums["values"] else None
 
+    @cached_property
     def _steps(self) -> tuple[float, float] | None:
         kept = [self._table.kept(number)[[self.x, self.best]] for number in self._relations.numbers if self._table.matrix[number]]
         whole = [values[:, : values.shape[1] // STEPPED * STEPPED] for values in kept if values.size and np.isfinite(values).all()]
@@ -215,7 +224,7 @@ class Explanation:
             lost=int(sums["differ"]),
             broken=(int(sums["broken_x"]), int(sums["broken_p"])),
             spike=self._spike(),
-            steps=self._steps() if through is None else None,
+            steps=self._steps if through is None else None,
             at_rounding=self._fit is not None and self._fit.at_rounding,
             moved=[each for each in self._layer_map(None) if each.ref == self._pass.sides[best].ref],
             coverage=(self._pass.coverage(x, [best]), self._pass.coverage(best, [x])),

@@ -55,7 +55,7 @@ class Fitted:
     ``chosen``; weights, layers: over ``chosen``, by exact values if possible, else by least squares; exact, layer_exact: over ``parents``.
     """
 
-    def __init__(self, table: Table, subject: int, others: Sequence[int], dtype: str | None) -> None:
+    def __init__(self, table: Table, subject: int, others: Sequence[int], dtype: str) -> None:
         sides = [subject, *others]
         grams = table.gram(sides)
         self._grams = {layer: of for layer, of in grams.items() if of[:, 0, 0].any()}
@@ -63,20 +63,19 @@ class Fitted:
         self._dtype = narrowest([_some(kept)[0] for kept in self._kept.values()], dtype) if dtype in FORMATS else None
         self._blocks = np.concatenate(list(self._grams.values()))
         self._layer_grams = np.stack([of.sum(axis=0) for of in self._grams.values()])
-        self._noise = self._rounding(dtype)
+        self._layer_noise = np.array([self._rounding(layer, dtype) for layer in self._grams])
+        self._noise = float(self._layer_noise.sum())
         self._fit(0.0)
         if len(self.chosen) > 1 and not self.by_exact_values and not self.exact_per_layer:
             self._fit(self._noise)  # only exact bits can distinguish siblings whose differences are about as small as rounding
 
-    def _rounding(self, dtype: str | None) -> float:
-        """Estimate the sum of the squared errors that rounding X to its dtype makes, from the values that were kept."""
-        total = 0.0
-        for layer, kept in self._kept.items():
-            x = kept[0].astype(np.float64)
-            square = float(x @ x)
-            if square > 0 and dtype is not None:
-                total += rounding_error(x, dtype) / square * float(self._grams[layer][:, 0, 0].sum())
-        return total
+    def _rounding(self, layer: Layer, dtype: str) -> float:
+        """Estimate the sum of the squared errors that rounding a layer of X to its dtype makes, from the values that were kept."""
+        if layer not in self._kept:
+            return 0.0
+        x = self._kept[layer][0].astype(np.float64)
+        square = float(x @ x)
+        return rounding_error(x, dtype) / square * float(self._grams[layer][:, 0, 0].sum()) if square > 0 else 0.0
 
     def _squares_left(self, chosen: Sequence[int]) -> Floats:
         """Return the squared residual of each layer, fitted by only the ``chosen`` candidates."""
@@ -154,7 +153,8 @@ class Fitted:
             explains = (of_layers >= (_EXPLAINS_SPARSE if sparse else _EXPLAINS)) & some
             if explains[-1] or explains[:-1].mean() > 0.5:
                 needed.append(i)
-        if len(self.chosen) > 1 and left.sum() <= AT_ROUNDING**2 * self._noise:  # differences as small as rounding: only bits decide
+        at_rounding = left <= AT_ROUNDING**2 * self._layer_noise
+        if len(self.chosen) > 1 and at_rounding.mean() > 0.5:  # differences as small as rounding: only bits decide
             several = needed if len(needed) > 1 else self.chosen
             (together, layers), single = self._exactness(several), self._exactness([self.best])[0]
             if together is not None and single is not None:

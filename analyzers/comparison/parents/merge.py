@@ -28,8 +28,8 @@ AT_ROUNDING = 1.3
 _PROVES, _LEAVES = 0.05, 0.1
 # Additional share of values that per-layer weights must prove compared with common weights.
 _BETTER = 0.01
-# Number of values on which weights are tried: over all layers, and in one layer; weights are tried at multiples of this.
-_OVERALL, _OF_LAYER, _GRID = 1 << 14, 1 << 12, 0.01
+# Number of values on which weights are tried: over all layers, and in one layer; steps in which weights are tried.
+_OVERALL, _OF_LAYER, _COARSE, _GRID = 1 << 14, 1 << 12, 0.05, 0.01
 _PIECE = 1 << 18  # values tested at a time, in float64
 
 
@@ -234,12 +234,13 @@ def exact_weights(some: Floats, start: Floats, dtype: str) -> tuple[Floats, bool
     found = []
     for stored in (False, True) if len(start) > 1 and dtype in ("BF16", "F16") else (False,):
         best = np.round(start / _GRID) * _GRID
-        share, climbing = explained(best, stored), True
-        while climbing:
-            tried = [(explained(each, stored), each) for each in _neighbours(best)]
-            most, nearest = max(tried, key=lambda each: each[0])
-            climbing = most > share
-            share, best = (most, nearest) if climbing else (share, best)
+        share, step = explained(best, stored), _COARSE
+        while step:
+            most, nearest = max(((explained(each, stored), each) for each in _neighbours(best, step)), key=lambda each: each[0])
+            if most > share:
+                share, best = most, nearest
+            else:
+                step = _GRID if step == _COARSE else 0.0
         found += [(share, best, stored), (explained(start, stored), start, stored)]
         if stored:  # some programs round the weights too
             narrow = rounded(best, dtype)
@@ -248,9 +249,9 @@ def exact_weights(some: Floats, start: Floats, dtype: str) -> tuple[Floats, bool
     return weights, stored
 
 
-def _neighbours(weights: Floats) -> Iterator[Floats]:
-    """Yield the weights one step of the grid away: each alone, and each two in opposite directions."""
-    steps = np.eye(len(weights)) * _GRID
+def _neighbours(weights: Floats, size: float) -> Iterator[Floats]:
+    """Yield the weights one step of this size away: each alone, and each two in opposite directions."""
+    steps = np.eye(len(weights)) * size
     for step, sign in product(steps, (1, -1)):
         yield np.round(weights + sign * step, 2)
     for one, other in product(steps, steps):

@@ -1,0 +1,106 @@
+"""Decides from counts which grid a tensor is on: the one with the fewest bits among those that hold for all of it, else for most of it."""
+
+from dataclasses import replace
+from math import log2, log10
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.grids.formats import FORMATS, ROW, TENSOR, Format, Tile
+from analyzers.grids.search import ZEROS, GridCounts, Grids, Key, Shape, matrix
+from analyzers.grids.tensor_grid import TensorGrid
+from analyzers.numerics.few_significands import ALL_E2M1, TELLING_4, TELLING_8
+from analyzers.numerics.grid_kernels import FAILED, POWERS, TESTED
+
+# A proof needs odds below 10^-9 although so many grids are tried.
+PROOF_LOG10 = -9.0
+_TRIALS = log10(sum(len(form.tiles) for form in FORMATS))
+# Runs and blocks of values that only floats of 8 and 4 bits have, without which values on such a float may be integers
+_RUNS, _BLOCKS = 8, 16
+# Share of the groups of integers that may take more bits by chance, and least share that is on a grid of which other groups are off
+_FEW, _PART = 0.01, 0.1
+# Grids of smaller groups are named if so many more values are on them
+_AS_MANY = 0.8
+
+
+def grid_of(grids: Grids, values: int, shape: tuple[int, ...], runs: NDArray[np.int64] | None = None) -> TensorGrid | None:
+    """Return the coarsest grid that ``values`` read of a tensor are on, or most groups of which are.
+
+    runs: counts of `numerics.few_significands`, which tell floats from other values on their levels; None: these are not asked.
+    """
+    whole = proven_grid(grids, values, shape, runs)
+    if whole:
+        return whole[1]
+    parts = [grid for key in _keys(grids) if (grid := _describe(key, grids, values, shape, runs)) and grid.log10_chance <= PROOF_LOG10]
+    on = [(grid.groups - grid.exceptions) / grid.groups for grid in parts]
+    return next((grid for share, grid in zip(on, parts, strict=True) if share >= max(_PART, _AS_MANY * max(on))), None)
+
+
+def proven_grid(grids: Grids, values: int, shape: tuple[int, ...], runs: NDArray[np.int64] | None = None) -> tuple[Key, TensorGrid] | None:
+    """Return the coarsest grid that all values read are proven to be on, with its format and tile."""
+    proven = [(key, grid) for key in _keys(grids) if (grid := _describe(key, grids, values, shape, runs)) and grid.proven]
+    return min(proven, key=lambda each: each[1].bits, default=None)
+
+
+def _keys(grids: Grids) -> list[Key]:
+    """Return the formats and tiles that may explain a tensor: those counted and, in place of one scale for all, one for each row."""
+    counted = {key for key in grids if key != ZEROS}
+    rows = {(number, ROW) for number, tile in counted if tile == TENSOR and ROW in FORMATS[number].tiles}
+    return sorted(counted | rows, key=lambda key: (FORMATS[key[0]].bits, key[0], -FORMATS[key[0]].tiles.index(key[1])))
+
+
+def _describe(key: Key, grids: Grids, values: int, shape: tuple[int, ...], runs: NDArray[np.int64] | None) -> TensorGrid | None:
+    """Name a grid by the counts of its tiles and of larger ones, which consist of them; None if nothing is on it."""
+    form, tile = FORMATS[key[0]], key[1]
+    view = (1, int(np.prod(shape))) if tile.flat else matrix(shape)
+    size = view[0] * view[1] / tile.number(view)
+    found = GridCounts()
+    for (number, other), counts in grids.items():
+        if number == key[0] and other.holds(tile):
+            parts = counts.values / size / max(1, counts.counts.tiles[TESTED])
+            found.add(counts) if other == tile else found.add(replace(counts, scales=(0.0, np.inf)), max(1.0, parts))
+    tested, failed, _ = found.counts.tiles.tolist()
+    if tested == failed:
+        return None
+    name, bits, more = _name(form, tile, found, view)
+    # a tile that was read in parts is one group, and off the grid if any part is; chunks without a tile on the grid were not counted
+    unseen = values - (grids[ZEROS].values if ZEROS in grids else 0) - found.values
+    groups = min(tested + -(-unseen * tested // max(1, found.values)), tile.number(view))
+    off = min(groups, failed + more + groups - min(tested, groups))
+    decades = max(0.0, found.decades - _TRIALS) if _needed(form, runs) else 0.0
+    return TensorGrid(
+        format=name,
+        group=tile.name,
+        columns=tile.columns == 1,
+        groups=groups,
+        exceptions=off,
+        log10_chance=-decades,
+        bits=bits + form.scale_bits / size,
+        proven=not off and unseen <= 0 and found.scales[0] <= found.scales[1] and decades >= -PROOF_LOG10,
+    )
+
+
+def _needed(form: Format, runs: NDArray[np.int64] | None) -> bool:
+    """Return whether values on a float's levels need the float."""
+    if not form.levels.floats or runs is None:
+        return True
+    return bool(runs[ALL_E2M1] >= _BLOCKS if form.bits == 4 else runs[TELLING_4] + runs[TELLING_8] >= _RUNS)
+
+
+def _name(form: Format, tile: Tile, found: GridCounts, view: Shape) -> tuple[str, float, int]:
+    """Return the name of a grid, the bits of a weight, and how many groups of integers take more bits by chance."""
+    tiles, spans, signed, _ = found.counts
+    if form.levels.integers:
+        (span, more), (own, _) = _bits(spans), _bits(signed)
+        return ("ternary", log2(3), more) if max(span, own) == 1 else (f"int{span}{'_zp' * (own > span)}", span, more)
+    powers, size = 2 * tiles[POWERS] > tiles[TESTED] - tiles[FAILED], view[0] * view[1] // tile.number(view)
+    if form.bits == 4 and form.levels.floats:
+        return "mxfp4" if powers and size % 32 == 0 else "nvfp4" if tile.name == "16" else form.name, 4, 0
+    return ("mx" * bool(form.levels.floats and powers and tile.name == "32") + form.name), form.bits, 0
+
+
+def _bits(tiles: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the bits that groups take, and the number of those left out: a few that take at least two bits more."""
+    most = int(np.flatnonzero(tiles).max(initial=0))
+    usual = int(np.searchsorted(np.cumsum(tiles), (1 - _FEW) * tiles.sum()))
+    return (usual, int(tiles[usual + 1 :].sum())) if most > usual + 1 else (most, 0)

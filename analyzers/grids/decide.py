@@ -10,7 +10,7 @@ from analyzers.grids.formats import FORMATS, ROW, TENSOR, Format, Tile
 from analyzers.grids.search import ZEROS, GridCounts, Grids, Key, Shape, matrix
 from analyzers.grids.tensor_grid import TensorGrid
 from analyzers.numerics.few_significands import ALL_E2M1, TELLING_4, TELLING_8
-from analyzers.numerics.grid_kernels import FAILED, POWERS, TESTED
+from analyzers.numerics.grid_kernels import FAILED, POWERS, SLOTS, TESTED
 
 # A proof needs odds below 10^-9 although so many grids are tried.
 PROOF_LOG10 = -9.0
@@ -67,7 +67,8 @@ def _describe(key: Key, grids: Grids, values: int, shape: tuple[int, ...], runs:
     unseen = values - (grids[ZEROS].values if ZEROS in grids else 0) - found.values
     groups = min(tested + -(-unseen * tested // max(1, found.values)), tile.number(view))
     off = min(groups, failed + more + groups - min(tested, groups))
-    decades = max(0.0, found.decades - _TRIALS) if _needed(form, runs) else 0.0
+    selected = log10(max(1.0, tested / SLOTS)) if off or unseen > 0 else 0.0  # the strongest of so many groups were kept
+    decades = max(0.0, float(np.maximum(found.counts.decades - selected, 0.0).sum()) - _TRIALS) if _needed(form, runs) else 0.0
     return TensorGrid(
         format=name,
         group=tile.name,

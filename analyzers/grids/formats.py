@@ -30,6 +30,12 @@ class Tile(NamedTuple):
         rows, columns = self.sides(shape)
         return -(-shape[0] // rows) * -(-shape[1] // columns)
 
+    def fits(self, shape: tuple[int, int], rows: int) -> bool:
+        """Return whether ``rows`` of a matrix have room for it: a group larger than these is a row, and one row tells no block."""
+        if 1 in self[:2]:
+            return self.flat or (self.columns <= shape[1] and self.rows <= rows)
+        return rows >= min(2, shape[0])
+
     def holds(self, other: "Tile") -> bool:
         """Return whether each tile consists of whole tiles of ``other``, so that what it explains they explain too."""
         return self.flat == other.flat and all(
@@ -104,12 +110,12 @@ _FP4 = (1 / 192, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)
 _FLAT = tuple(Tile(1, size, flat=True) for size in (64, 128, 256, 512, 1024, 2048, 4096))
 _LARGE = (BLOCK, ROW, TENSOR)
 
-# The formats with fewer bits first, and of two floats the one with fewer bits of mantissa, since the other may explain its values too
+# Of two with as many bits the one first that is named if both hold, as floats of fewer bits of mantissa
 FORMATS = (
+    Format("int", Levels(_both(*range(1, 1 << MOST_BITS)), 0, 0.0, integers=True, floats=False), (*_groups(16, 32, 64, 128, 256), *_LARGE), 8),
     Format("nf4", Levels(_table(*_NF4), 0, _NF4_TOLERANCE, integers=False, floats=False), _FLAT, 4),
     Format("fp4_bnb", Levels(_both(*_FP4), 0, 0.0, integers=False, floats=False), _FLAT, 4),
     Format("fp4_e2m1", _float(2, 1, 12), (*_groups(16, 32, 64, 128), ROW, TENSOR), 4, 8),
-    Format("int", Levels(_both(*range(1, 1 << MOST_BITS)), 0, 0.0, integers=True, floats=False), (*_groups(16, 32, 64, 128, 256), *_LARGE), 8),
     Format("fp8_e5m2", _fp8(FP8_E5M2), (*_groups(32, 128), *_LARGE), 8),
     Format("fp8_e4m3", _fp8(FP8_E4M3), (*_groups(32, 128), *_LARGE), 8),
 )  # fmt: skip

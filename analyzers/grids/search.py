@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
-from analyzers.grids.formats import BLOCK, FORMATS, TENSOR, Format, Tile
+from analyzers.grids.formats import FORMATS, TENSOR, Format, Tile
 from analyzers.numerics.grid_kernels import FAILED, TESTED, Counts, fit_tiles
 
 # Tiles of a span that are tried first, and the evidence, in decades, that they must give
 _FIRST = 8
 _PROMISING = 3.0
+# Bits that a few tiles of a size must save for all of them to be tested, although larger ones are on a grid
+_FEWER = 1.0
 _FIELDS = {"F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
 
 Codes = NDArray[Any]
@@ -63,11 +65,11 @@ def together(parts: Sequence[Grids]) -> Grids:
 
 
 class GridSearch:
-    """Searches one span of a tensor, chunk by chunk. found: in each chunk, the counts of the coarsest tile of each format."""
+    """Searches one span of a tensor, chunk by chunk. found: the counts, in each chunk, of the format and tile of the fewest bits that hold."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape, self._dtype = matrix(tensor.shape), tensor.dtype
-        self._candidates: dict[int, list[Tile]] | None = None if may_be_on_grid(tensor) else {}
+        self._candidates: dict[Key, float] | None = None if may_be_on_grid(tensor) else {}
         self.found: Grids = {}
 
     @property
@@ -84,35 +86,37 @@ class GridSearch:
             self.found.setdefault(ZEROS, GridCounts()).values += codes.size
             return
         if self._candidates is None:
-            self._candidates = {number: tiles for number, form in enumerate(FORMATS) if (tiles := self._promising(form, codes, start))}
-        bits = inf
-        for number, tiles in self._candidates.items():
-            if FORMATS[number].bits > bits:
-                break
-            best = tiles[0], GridCounts()
-            for tile in tiles:
+            self._candidates = self._promising(codes, start)
+        best: tuple[Key, GridCounts] | None = None
+        fewest = inf
+        for (number, tile), bits in self._candidates.items():
+            if bits <= fewest - _FEWER:
                 counts = self._test(FORMATS[number], tile, codes, start)
-                best = max(best, (tile, counts), key=lambda each: _values_on(each[1]))
-                if counts.holds:
-                    bits = FORMATS[number].bits
-                    break
-            self.found.setdefault((number, best[0]), GridCounts()).add(best[1])
+                needed = self._bits(FORMATS[number], tile, counts) if counts.holds else inf
+                if best is None or needed < fewest or (fewest == inf and _values_on(counts) > _values_on(best[1])):
+                    best, fewest = ((number, tile), counts), needed
+        if best is not None:
+            self.found.setdefault(best[0], GridCounts()).add(best[1])
 
-    def _promising(self, form: Format, codes: Codes, start: int) -> list[Tile]:
-        """Return the tiles of which a few are on the grid of a format, largest first."""
-        refuted, promising = list[Tile](), list[Tile]()
-        rows = max(len(piece) for piece, _ in _pieces(codes, start, self.shape[1]))
-        for tile in form.tiles:
-            too_large = tile.columns > self.shape[1] and tile.rows == 1 and not tile.flat
-            too_large |= tile.columns == 1 and tile.rows > rows
-            if too_large or (tile in (BLOCK, TENSOR) and rows < min(2, self.shape[0])) or any(map(tile.holds, refuted)):
-                continue
-            counts = self._test(form, tile, codes, start, _FIRST)
-            if counts.counts.tiles[TESTED] == counts.counts.tiles[FAILED] > 0:
-                refuted.append(tile)
-            elif counts.decades >= _PROMISING:
-                promising.append(tile)
-        return promising[::-1]
+    def _bits(self, form: Format, tile: Tile, counts: GridCounts) -> float:
+        """Return the most bits that a value takes in the tiles counted, with its share of the scale."""
+        levels = int(np.flatnonzero(counts.counts.spans).max()) if form.levels.integers else form.bits
+        return levels + form.scale_bits * tile.number(self.shape) / prod(self.shape)
+
+    def _promising(self, codes: Codes, start: int) -> dict[Key, float]:
+        """Return the formats and tiles of which a few are on the grid, larger tiles of a format first, with the bits that these take."""
+        rows, found = max(len(piece) for piece, _ in _pieces(codes, start, self.shape[1])), dict[Key, float]()
+        for number, form in enumerate(FORMATS):
+            refuted, promising = list[Tile](), dict[Key, float]()
+            for tile in form.tiles:
+                if tile.fits(self.shape, rows) and not any(map(tile.holds, refuted)):
+                    counts = self._test(form, tile, codes, start, _FIRST)
+                    if counts.counts.tiles[TESTED] == counts.counts.tiles[FAILED] > 0:
+                        refuted.append(tile)
+                    elif counts.decades >= _PROMISING:
+                        promising[number, tile] = self._bits(form, tile, counts)
+            found |= dict(reversed(promising.items()))
+        return found
 
     def _test(self, form: Format, tile: Tile, codes: Codes, start: int, most: int = 0) -> GridCounts:
         """Test all tiles of a chunk, or about ``most``."""

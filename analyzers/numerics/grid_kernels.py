@@ -48,8 +48,9 @@ class Levels(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts of tiles: tiles (3,), see `TESTED`; spans, signed (MOST_BITS + 1,): those that pass, by the bits of integers with a zero
-    point and of signed ones, 1 if they are -1, 0 and 1; decades (SLOTS,): -log10 of the chance of a tile, by its largest value.
+    """Counts of tiles: tiles (3,), see `TESTED`; spans, signed (MOST_BITS + 2,): those that pass, by the bits of integers with a zero
+    point and of signed ones, 1 if they are -1, 0 and 1; decades (SLOTS,): -log10 of the chance of a tile, by its largest value, of floats, which
+    have few, by all.
     """
 
     tiles: Ints
@@ -60,7 +61,8 @@ class Counts(NamedTuple):
     @classmethod
     def zeros(cls) -> "Counts":
         """Return counts of nothing."""
-        return cls(np.zeros(3, np.int64), np.zeros(MOST_BITS + 1, np.int64), np.zeros(MOST_BITS + 1, np.int64), np.zeros(SLOTS))
+        by_bits = np.zeros((2, MOST_BITS + 2), np.int64)
+        return cls(np.zeros(3, np.int64), by_bits[0], by_bits[1], np.zeros(SLOTS))
 
 
 class _Values(NamedTuple):
@@ -152,7 +154,7 @@ def _fit(
         span = exponent_of(positive + negative + 0.5)
         if span > MOST_BITS:
             return False
-        signed = min(1 + max(exponent_of(max(positive, negative) - 0.5), exponent_of(min(positive, negative) + 0.5)), MOST_BITS)
+        signed = 1 + max(exponent_of(max(positive, negative) - 0.5), exponent_of(min(positive, negative) + 0.5))
         ternary = max(positive, negative) == 1
         counts.spans[1 if ternary else span] += 1
         counts.signed[1 if ternary else signed] += 1
@@ -163,7 +165,7 @@ def _fit(
             proof = 0.0
     counts.tiles[POWERS] += power
     scale[:] = found
-    slot = (patterns.max() * 2654435761 >> 12) % SLOTS
+    slot = ((patterns.sum() if levels.floats else patterns.max()) * 2654435761 >> 12) % SLOTS
     counts.decades[slot] = max(counts.decades[slot], proof)
     return True
 
@@ -241,10 +243,24 @@ def _coarsest(values: _Values, levels: Levels, scale: Floats) -> int:
             count = found
             if count == 0:
                 break
-        if count > 0:
-            scale[:] = pieces[last & 1, 0]
-            return anchor
+        for i in range(count):
+            if _are_different(values, levels, pieces[last & 1, i]):
+                scale[:] = pieces[last & 1, i]
+                return anchor
     return -1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _are_different(values: _Values, levels: Levels, scale: Floats) -> bool:
+    """Return whether different values may have different levels: one between two cells explains only one of them."""
+    for negative in range(2):
+        side, k = levels.sides[negative], -1
+        for j in range(len(values.low)):
+            if values.negative[j] == negative:
+                k = max(k + 1, _first_level(levels, negative, values.low[j] / scale[1]))
+                if k >= len(side) or side[k] * scale[0] > values.high[j]:
+                    return False
+    return True
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

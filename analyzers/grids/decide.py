@@ -18,7 +18,7 @@ _TRIALS = log10(sum(len(form.tiles) for form in FORMATS))
 # Runs and blocks of values that only floats of 8 and 4 bits have, without which values on such a float may be integers
 _RUNS, _BLOCKS = 8, 16
 # Share of the groups of integers that may take more bits by chance, and least share that is on a grid of which other groups are off
-_FEW, _PART = 0.01, 0.1
+_FEW, _PART = 0.01, 0.2
 # Grids of smaller groups are named if so many more values are on them
 _AS_MANY = 0.8
 

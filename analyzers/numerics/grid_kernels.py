@@ -102,6 +102,12 @@ def fit_tiles(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _hash(pattern: int) -> int:
+    """Return 32 bits to which all bits of a pattern contribute, with those of fp32 patterns of bf16 values."""
+    return ((pattern * 0x9E3779B1) ^ (pattern >> 16) * 0x85EBCA77) >> 16 & 0xFFFFFFFF
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def _distinct(part: NDArray[Any], every_bit: int, most: int, table: Ints, patterns: Ints, numbers: Ints) -> tuple[int, int]:
     """Set the distinct patterns of a tile, without zeros, and their numbers. Returns how many they are, at most ``most`` + 1, and the zeros.
 
@@ -115,7 +121,7 @@ def _distinct(part: NDArray[Any], every_bit: int, most: int, table: Ints, patter
             if code & every_bit == 0:
                 zeros += 1
                 continue
-            slot = ((code * 2654435761) >> 12) & (_TABLE - 1)
+            slot = _hash(code) & (_TABLE - 1)
             while table[slot] >= 0 and patterns[table[slot]] != code:
                 slot = (slot + 1) & (_TABLE - 1)
             if table[slot] < 0:
@@ -165,7 +171,7 @@ def _fit(
             proof = 0.0
     counts.tiles[POWERS] += power
     scale[:] = found
-    slot = ((patterns.sum() if levels.floats else patterns.max()) * 2654435761 >> 12) % SLOTS
+    slot = _hash(patterns.sum() if levels.floats else patterns.max()) % SLOTS
     counts.decades[slot] = max(counts.decades[slot], proof)
     return True
 

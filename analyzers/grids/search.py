@@ -105,7 +105,8 @@ class GridSearch:
 
     def _promising(self, codes: Codes, start: int) -> dict[Key, float]:
         """Return the formats and tiles of which a few are on the grid, larger tiles of a format first, with the bits that these take."""
-        rows, found = max(len(piece) for piece, _ in _pieces(codes, start, self.shape[1])), dict[Key, float]()
+        rows = max(len(piece) for piece, _ in _pieces(codes, start, self.shape[1]))
+        found, holding = dict[Key, float](), set[Key]()
         for number, form in enumerate(FORMATS):
             refuted, promising = list[Tile](), dict[Key, float]()
             for tile in form.tiles:
@@ -115,8 +116,9 @@ class GridSearch:
                         refuted.append(tile)
                     elif counts.decades >= _PROMISING:
                         promising[number, tile] = self._bits(form, tile, counts)
+                        holding |= {(number, tile)} if counts.holds else set()
             found |= dict(reversed(promising.items()))
-        return found
+        return {key: bits for key, bits in found.items() if key in holding or not holding}
 
     def _test(self, form: Format, tile: Tile, codes: Codes, start: int, most: int = 0) -> GridCounts:
         """Test all tiles of a chunk, or about ``most``."""

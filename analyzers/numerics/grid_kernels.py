@@ -103,8 +103,8 @@ def fit_tiles(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _hash(pattern: int) -> int:
-    """Return 32 bits to which all bits of a pattern contribute, with those of fp32 patterns of bf16 values."""
-    return ((pattern * 0x9E3779B1) ^ (pattern >> 16) * 0x85EBCA77) >> 16 & 0xFFFFFFFF
+    """Return 32 bits to which all bits of a pattern contribute, also those of a bf16 value in fp32."""
+    return ((pattern ^ pattern >> 16) * 0x9E3779B1) >> 12 & 0xFFFFFFFF
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -193,13 +193,13 @@ def _values(patterns: Ints, numbers: Ints, field: tuple[int, int], levels: Level
     2^-24 if all are such. In fp32 they may be off by an ulp.
     """
     mantissa, every_bit = field[0], (1 << (field[0] + field[1])) - 1
-    order = np.argsort(patterns & every_bit)
-    n = len(order)
+    _sort(patterns, numbers, every_bit)
+    n = len(patterns)
     low, high, width, negative, number = np.empty(n), np.empty(n), np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
     bits, step = 0, np.inf
     for j in range(n):
-        magnitude = patterns[order[j]] & every_bit
-        low[j], number[j], negative[j] = value_of(magnitude, mantissa, field[1]), numbers[order[j]], patterns[order[j]] > every_bit
+        magnitude = patterns[j] & every_bit
+        low[j], number[j], negative[j] = value_of(magnitude, mantissa, field[1]), numbers[j], patterns[j] > every_bit
         whole: Any = magnitude & ((1 << mantissa) - 1) | (1 << mantissa if magnitude >> mantissa > 0 else 0)
         odd = whole // (whole & -whole)
         bits, step = max(bits, exponent_of(odd + 0.5)), min(step, low[j] / odd)
@@ -214,6 +214,17 @@ def _values(patterns: Ints, numbers: Ints, field: tuple[int, int], levels: Level
         if not levels.floats:
             width[j] = max(width[j], step, power_of_two(exponent - bits))
     return _Values(low, high, width, negative, number)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _sort(patterns: Ints, numbers: Ints, every_bit: int) -> None:
+    """Sort patterns by magnitude, with their numbers; they are few."""
+    for i in range(1, len(patterns)):
+        pattern, number, j = patterns[i], numbers[i], i
+        while j > 0 and patterns[j - 1] & every_bit > pattern & every_bit:
+            patterns[j], numbers[j] = patterns[j - 1], numbers[j - 1]
+            j -= 1
+        patterns[j], numbers[j] = pattern, number
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -10,7 +10,7 @@ from analyzers.grids.formats import FORMATS, ROW, TENSOR, Format, Tile
 from analyzers.grids.search import ZEROS, GridCounts, Grids, Key, Shape, matrix
 from analyzers.grids.tensor_grid import TensorGrid
 from analyzers.numerics.few_significands import ALL_E2M1, TELLING_4, TELLING_8
-from analyzers.numerics.grid_kernels import FAILED, POWERS, SLOTS, TESTED
+from analyzers.numerics.grid_kernels import SLOTS, TESTED
 
 # A proof needs odds below 10^-9 although so many grids are tried.
 PROOF_LOG10 = -9.0
@@ -68,7 +68,8 @@ def _describe(key: Key, grids: Grids, values: int, shape: tuple[int, ...], runs:
     groups = min(tested + -(-unseen * tested // max(1, found.values)), tile.number(view))
     off = min(groups, failed + more + groups - min(tested, groups))
     selected = log10(max(1.0, tested / SLOTS)) if off or unseen > 0 else 0.0  # the strongest of so many groups were kept
-    decades = max(0.0, float(np.maximum(found.counts.decades - selected, 0.0).sum()) - _TRIALS) if _needed(form, runs) else 0.0
+    needed = _needed(form, runs) and (name != "nvfp4" or not _powers(found))  # integers may share powers of two in small groups
+    decades = max(0.0, float(np.maximum(found.counts.decades - selected, 0.0).sum()) - _TRIALS) if needed else 0.0
     return TensorGrid(
         format=name,
         group=tile.name,
@@ -90,14 +91,19 @@ def _needed(form: Format, runs: NDArray[np.int64] | None) -> bool:
 
 def _name(form: Format, tile: Tile, found: GridCounts, view: Shape) -> tuple[str, float, int]:
     """Return the name of a grid, the bits of a weight, and how many groups of integers take more bits by chance."""
-    tiles, spans, signed, _ = found.counts
     if form.levels.integers:
-        (span, more), (own, _) = _bits(spans), _bits(signed)
+        (span, more), (own, _) = _bits(found.counts.spans), _bits(found.counts.signed)
         return ("ternary", log2(3), more) if max(span, own) == 1 else (f"int{span}{'_zp' * (own > span)}", span, more)
-    powers, size = 2 * tiles[POWERS] > tiles[TESTED] - tiles[FAILED], view[0] * view[1] // tile.number(view)
+    powers, size = _powers(found), view[0] * view[1] // tile.number(view)
     if form.bits == 4 and form.levels.floats:
         return "mxfp4" if powers and size % 32 == 0 else "nvfp4" if tile.name == "16" else form.name, 4, 0
-    return ("mx" * bool(form.levels.floats and powers and tile.name == "32") + form.name), form.bits, 0
+    return "mx" * (form.levels.floats and powers and tile.name == "32") + form.name, form.bits, 0
+
+
+def _powers(found: GridCounts) -> bool:
+    """Return whether the scales are powers of two, as those of most groups on the grid may be."""
+    tested, failed, powers = found.counts.tiles.tolist()
+    return bool(2 * powers > tested - failed)
 
 
 def _bits(tiles: NDArray[np.int64]) -> tuple[int, int]:

@@ -61,7 +61,8 @@ class SourceOnGrid:
         above = levels[code] + gaps[code + 1] * np.where(x == top[number], 1.5, 0.5)
         below = levels[code] - gaps[code] * np.where(x == bottom[number], 1.5, 0.5)
         near = [
-            (p <= np.maximum(above * low, above * high) + slack * np.abs(p)) & (p >= np.minimum(below * low, below * high) - slack * np.abs(p))
+            (p <= np.maximum(above * low, above * high) + slack * np.abs(p))
+            & (p >= np.minimum(below * low, below * high) - slack * np.abs(p))
             for slack in (2.0**-22, _SCALE_ROUNDED)
         ]
         exact, rounded = (int(np.count_nonzero(each)) for each in near)

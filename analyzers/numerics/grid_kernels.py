@@ -179,7 +179,7 @@ def _fit(
 @njit(nogil=True, cache=True, error_model="numpy")
 def _is_finite(patterns: Ints, field: tuple[int, int]) -> bool:
     largest = (1 << field[1]) - 1
-    for pattern in patterns:
+    for pattern in patterns:  # noqa: SIM110 - numba compiles no generators
         if pattern >> field[0] & largest == largest:
             return False
     return True
@@ -237,7 +237,7 @@ def _first_level(levels: Levels, side: int, least: float) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _coarsest(values: _Values, levels: Levels, scale: Floats) -> int:
-    """Find the lowest level that the largest value may have. Sets ``scale`` to the first interval of scales; returns -1 if there is none."""
+    """Find the lowest level that the largest value may have; -1 if no scale explains all. Sets ``scale`` to the first interval of scales."""
     last = len(values.low) - 1
     largest_level, pieces = levels.sides[values.negative[last]], np.empty((2, _PIECES, 2))
     below = np.count_nonzero(values.negative[:last] == values.negative[last])  # each has a level of its own

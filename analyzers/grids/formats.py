@@ -61,7 +61,7 @@ def _groups(*sizes: int) -> tuple[Tile, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Format:
-    """A format. tiles: that may share a scale, each after those that it holds; bits: of a weight, for integers at most; scale_bits: of a
+    """A format. tiles: what may share a scale, after the smaller ones inside it; bits: of a weight, of integers the most; scale_bits: of a
     tile's scale.
     """
 
@@ -110,12 +110,17 @@ _FP4 = (1 / 192, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)
 _FLAT = tuple(Tile(1, size, flat=True) for size in (64, 128, 256, 512, 1024, 2048, 4096))
 _LARGE = (BLOCK, ROW, TENSOR)
 
-# Of two with as many bits the one first that is named if both hold, as floats of fewer bits of mantissa
+_INTEGERS = Levels(_both(*range(1, 1 << MOST_BITS)), 0, 0.0, integers=True, floats=False)
+_QLORA = Levels(_table(*_NF4), 0, _NF4_TOLERANCE, integers=False, floats=False)
+_BITSANDBYTES = Levels(_both(*_FP4), 0, 0.0, integers=False, floats=False)
+
+# Of two with as many bits the one first that is named if both hold, as floats of fewer bits of mantissa. Q4_0 and Q8_0 of GGUF are integers
+# in groups of 32, MXFP4 is E2M1 in groups of 32 with powers of two as scales, NVFP4 in groups of 16.
 FORMATS = (
-    Format("int", Levels(_both(*range(1, 1 << MOST_BITS)), 0, 0.0, integers=True, floats=False), (*_groups(16, 32, 64, 128, 256), *_LARGE), 8),
-    Format("nf4", Levels(_table(*_NF4), 0, _NF4_TOLERANCE, integers=False, floats=False), _FLAT, 4),
-    Format("fp4_bnb", Levels(_both(*_FP4), 0, 0.0, integers=False, floats=False), _FLAT, 4),
+    Format("int", _INTEGERS, (*_groups(16, 32, 64, 128, 256), *_LARGE), 8),
+    Format("nf4", _QLORA, _FLAT, 4),
+    Format("fp4_bnb", _BITSANDBYTES, _FLAT, 4),
     Format("fp4_e2m1", _float(2, 1, 12), (*_groups(16, 32, 64, 128), ROW, TENSOR), 4, 8),
     Format("fp8_e5m2", _fp8(FP8_E5M2), (*_groups(32, 128), *_LARGE), 8),
     Format("fp8_e4m3", _fp8(FP8_E4M3), (*_groups(32, 128), *_LARGE), 8),
-)  # fmt: skip
+)

@@ -65,7 +65,9 @@ def together(parts: Sequence[Grids]) -> Grids:
 
 
 class GridSearch:
-    """Searches one span of a tensor, chunk by chunk. found: the counts, in each chunk, of the format and tile of the fewest bits that hold."""
+    """Searches one span of a tensor, chunk by chunk. found: of each chunk, the counts of the format and tile of the fewest bits that hold,
+    or that hold for the most values.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape, self._dtype = matrix(tensor.shape), tensor.dtype
@@ -78,7 +80,7 @@ class GridSearch:
         return self._candidates == {}
 
     def add(self, codes: Codes, start: int) -> None:
-        """Test a chunk: patterns from element ``start`` of the tensor on. The first one that is not zeros decides which formats are tested."""
+        """Test a chunk: patterns from element ``start`` of the tensor on. The first one with other values than 0 decides what is tested."""
         if self.done or not codes.size:
             return
         codes = np.ascontiguousarray(codes)
@@ -123,8 +125,7 @@ class GridSearch:
     def _test(self, form: Format, tile: Tile, codes: Codes, start: int, most: int = 0) -> GridCounts:
         """Test all tiles of a chunk, or about ``most``."""
         counts = GridCounts(codes.size)
-        for piece, first, scales in self.fit(form, tile, codes, start, counts.counts, most):
-            del piece, first
+        for _, _, scales in self.fit(form, tile, codes, start, counts.counts, most):
             if tile == TENSOR and scales[0, 1] > 0:
                 # of the scales of a float, those that differ by a power of two explain the same values but for the smallest
                 low, high = scales[0] * (2.0 ** -np.frexp(scales[0, 1])[1] if form.levels.floats else 1.0)
@@ -134,7 +135,7 @@ class GridSearch:
     def fit(
         self, form: Format, tile: Tile, codes: Codes, start: int, counts: Counts, most: int = 0
     ) -> Iterator[tuple[Codes, Shape, NDArray[np.float64]]]:
-        """Fit a format to a chunk, adding to ``counts``; yields the parts of it that are matrices, with the place of each and its scales."""
+        """Fit a format to a chunk, adding to ``counts``; yields the matrices that it consists of, with their first row and column, and scales."""
         shape = (1, prod(self.shape)) if tile.flat else self.shape
         sides = tile.sides(shape)
         for piece, first in _pieces(codes, start, shape[1]):

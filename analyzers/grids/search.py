@@ -135,7 +135,7 @@ class GridSearch:
     def fit(
         self, form: Format, tile: Tile, codes: Codes, start: int, counts: Counts, most: int = 0
     ) -> Iterator[tuple[Codes, Shape, NDArray[np.float64]]]:
-        """Fit a format to a chunk, adding to ``counts``; yields the matrices that it consists of, with their first row and column, and scales."""
+        """Fit a format to a chunk, adding to ``counts``; yields the matrices that it consists of, with first row and column, and scales."""
         shape = (1, prod(self.shape)) if tile.flat else self.shape
         sides = tile.sides(shape)
         for piece, first in _pieces(codes, start, shape[1]):

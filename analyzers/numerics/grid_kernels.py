@@ -36,8 +36,8 @@ class Levels(NamedTuple):
     """Levels of a format. sides: (2, n) magnitudes of positive and negative ones, ascending, then infinite.
 
     first: index of the lowest level that the largest value of a tile may have; tolerance: relative difference between writers' tables;
-    integers: whether the levels are all integers, of which a tile may use those of `MOST_BITS` bits; floats: whether they are those of a float, so
-    that few significant bits are a property of the format and not of the values.
+    integers: whether the levels are all integers, of which a tile may use those of `MOST_BITS` bits; floats: whether they are those of a
+    float, so that few significant bits are a property of the format and not of the values.
     """
 
     sides: Floats
@@ -48,9 +48,10 @@ class Levels(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts of tiles: tiles (3,), see `TESTED`; spans, signed (MOST_BITS + 2,): those that pass, by the bits of integers with a zero
-    point and of signed ones, 1 if they are -1, 0 and 1; decades (SLOTS,): -log10 of the chance of a tile, by its largest value, of floats, which
-    have few, by all.
+    """Counts of tiles.
+
+    tiles: (3,) see `TESTED`; spans, signed: (MOST_BITS + 2,) those that pass, by the bits of integers with a zero point and of signed ones,
+    1 if they are -1, 0 and 1; decades: (SLOTS,) -log10 of the chance of a tile, by its largest value, of floats by all, since they have few.
     """
 
     tiles: Ints
@@ -109,7 +110,7 @@ def _hash(pattern: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _distinct(part: NDArray[Any], every_bit: int, most: int, table: Ints, patterns: Ints, numbers: Ints) -> tuple[int, int]:
-    """Set the distinct patterns of a tile, without zeros, and their numbers. Returns how many they are, at most ``most`` + 1, and the zeros.
+    """Set the distinct patterns of a tile except zeros, and their numbers. Returns how many there are, at most ``most`` + 1, and the zeros.
 
     table: of hashes; empty (-1) before and after.
     """
@@ -237,7 +238,7 @@ def _first_level(levels: Levels, side: int, least: float) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _coarsest(values: _Values, levels: Levels, scale: Floats) -> int:
-    """Find the lowest level that the largest value may have; -1 if no scale explains all. Sets ``scale`` to the first interval of scales."""
+    """Find the lowest level that the largest value may have, -1 if no scale explains all. Sets ``scale`` to the first such interval."""
     last = len(values.low) - 1
     largest_level, pieces = levels.sides[values.negative[last]], np.empty((2, _PIECES, 2))
     below = np.count_nonzero(values.negative[:last] == values.negative[last])  # each has a level of its own

@@ -21,6 +21,8 @@ _RUNS, _BLOCKS = 8, 16
 _FEW, _PART = 0.01, 0.2
 # Grids of smaller groups are named if so many more values are on them
 _AS_MANY = 0.8
+# Bits of a value on no grid
+_NATIVE_BITS = 16
 
 
 def grid_of(grids: Grids, values: int, shape: tuple[int, ...], runs: NDArray[np.int64] | None = None) -> TensorGrid | None:
@@ -62,12 +64,12 @@ def _describe(key: Key, grids: Grids, values: int, shape: tuple[int, ...], runs:
     tested, failed, _ = found.counts.tiles.tolist()
     if tested == failed:
         return None
-    name, bits, more = _name(form, tile, found, view)
     # a tile that was read in parts is one group, and off the grid if any part is; chunks without a tile on the grid were not counted
     unseen = values - (grids[ZEROS].values if ZEROS in grids else 0) - found.values
+    name, bits, more = _name(form, tile, found, view, whole=not failed and unseen <= 0)
     groups = min(tested + -(-unseen * tested // max(1, found.values)), tile.number(view))
     off = min(groups, failed + more + groups - min(tested, groups))
-    selected = log10(max(1.0, tested / SLOTS)) if off or unseen > 0 else 0.0  # the strongest of so many groups were kept
+    selected = log10(max(1.0, tested / SLOTS))  # the strongest of so many groups were kept
     needed = _needed(form, runs) and (name != "nvfp4" or not _powers(found))  # integers may share powers of two in small groups
     decades = max(0.0, float(np.maximum(found.counts.decades - selected, 0.0).sum()) - _TRIALS) if needed else 0.0
     return TensorGrid(
@@ -89,10 +91,10 @@ def _needed(form: Format, runs: NDArray[np.int64] | None) -> bool:
     return bool(runs[ALL_E2M1] >= _BLOCKS if form.bits == 4 else runs[TELLING_4] + runs[TELLING_8] >= _RUNS)
 
 
-def _name(form: Format, tile: Tile, found: GridCounts, view: Shape) -> tuple[str, float, int]:
+def _name(form: Format, tile: Tile, found: GridCounts, view: Shape, whole: bool) -> tuple[str, float, int]:
     """Return the name of a grid, the bits of a weight, and how many groups of integers take more bits by chance."""
     if form.levels.integers:
-        (span, more), (own, _) = _bits(found.counts.spans), _bits(found.counts.signed)
+        (span, more), (own, _) = _bits(found.counts.spans, whole), _bits(found.counts.signed, whole)
         return ("ternary", log2(3), more) if max(span, own) == 1 else (f"int{span}{'_zp' * (own > span)}", span, more)
     powers, size = _powers(found), view[0] * view[1] // tile.number(view)
     if form.bits == 4 and form.levels.floats:
@@ -106,8 +108,10 @@ def _powers(found: GridCounts) -> bool:
     return bool(2 * powers > tested - failed)
 
 
-def _bits(tiles: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the bits that groups take, and the number of those left out: a few that take at least two bits more."""
-    most = int(np.flatnonzero(tiles).max(initial=0))
-    usual = int(np.searchsorted(np.cumsum(tiles), (1 - _FEW) * tiles.sum()))
-    return (usual, int(tiles[usual + 1 :].sum())) if most > usual + 1 else (most, 0)
+def _bits(tiles: NDArray[np.int64], whole: bool) -> tuple[int, int]:
+    """Return the bits that groups take, and the number of those left out: of a whole tensor a few that take at least two bits more, of a
+    part those that have more by chance, so that the bits saved are the most.
+    """
+    most, so_far = int(np.flatnonzero(tiles).max(initial=0)), np.cumsum(tiles)
+    usual = int(np.searchsorted(so_far, (1 - _FEW) * so_far[-1]) if whole else np.argmax(so_far * (_NATIVE_BITS - np.arange(len(tiles)))))
+    return (usual, int(tiles[usual + 1 :].sum())) if most > usual + whole else (most, 0)

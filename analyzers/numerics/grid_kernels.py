@@ -51,7 +51,7 @@ class Counts(NamedTuple):
     """Counts of tiles.
 
     tiles: (3,) see `TESTED`; spans, signed: (MOST_BITS + 2,) those that pass, by the bits of integers with a zero point and of signed ones,
-    1 if they are -1, 0 and 1; decades: (SLOTS,) -log10 of the chance of a tile, by its largest value, of floats by all, since they have few.
+    1 if they are -1, 0 and 1; decades: (SLOTS,) -log10 of the chance of a tile, by its largest value, of floats by all.
     """
 
     tiles: Ints

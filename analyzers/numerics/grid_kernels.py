@@ -232,8 +232,8 @@ def _sort(patterns: Ints, numbers: Ints, every_bit: int) -> None:
 def _first_level(levels: Levels, side: int, least: float) -> int:
     """Return the index of the first level that is not below a number."""
     if levels.integers:
-        return ceil(min(least, levels.sides.shape[1] + 1.0)) - 1
-    return np.searchsorted(levels.sides[side], least)
+        return int(ceil(min(least, levels.sides.shape[1] + 1.0))) - 1
+    return int(np.searchsorted(levels.sides[side], least))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -241,8 +241,9 @@ def _coarsest(values: _Values, levels: Levels, scale: Floats) -> int:
     """Find the lowest level that the largest value may have, -1 if no scale explains all. Sets ``scale`` to the first such interval."""
     last = len(values.low) - 1
     largest_level, pieces = levels.sides[values.negative[last]], np.empty((2, _PIECES, 2))
-    below = np.count_nonzero(values.negative[:last] == values.negative[last])  # each has a level of its own
-    for anchor in range(max(levels.first, below), len(largest_level)):
+    below = int(np.count_nonzero(values.negative[:last] == values.negative[last]))  # each has a level of its own
+    lowest: int = max(levels.first, below)
+    for anchor in range(lowest, len(largest_level)):
         if largest_level[anchor] == np.inf:
             break
         pieces[0, 0, 0], pieces[0, 0, 1] = values.low[last] / largest_level[anchor], values.high[last] / largest_level[anchor]

@@ -12,7 +12,7 @@ from analyzers.checkpoints import Tensor
 from analyzers.grids.formats import FORMATS, TENSOR, Format, Tile
 from analyzers.numerics.grid_kernels import FAILED, TESTED, Counts, fit_tiles
 
-# Tiles of a span that are tried first, and the evidence, in decades, that they must give
+# Tiles of a span that are tried first, and the evidence, in decades, that they must give unless all are on the grid
 _FIRST = 8
 _PROMISING = 3.0
 # Bits that a few tiles of a size must save for all of them to be tested, although larger ones are on a grid
@@ -116,7 +116,7 @@ class GridSearch:
                     counts = self._test(form, tile, codes, start, _FIRST)
                     if counts.counts.tiles[TESTED] == counts.counts.tiles[FAILED] > 0:
                         refuted.append(tile)
-                    elif counts.decades >= _PROMISING:
+                    elif counts.holds or counts.decades >= _PROMISING:  # few values may tell little, as in ternary weights
                         promising[number, tile] = self._bits(form, tile, counts)
                         holding |= {(number, tile)} if counts.holds else set()
             found |= dict(reversed(promising.items()))
@@ -165,7 +165,7 @@ def may_be_on_grid(tensor: Tensor) -> bool:
 
 def promising(grids: Grids) -> bool:
     """Return whether there is evidence for any of the grids."""
-    return any(counts.decades > 0 for counts in grids.values())
+    return any(counts.decades >= _PROMISING for counts in grids.values())
 
 
 def _pieces(codes: Codes, start: int, row: int) -> Iterator[tuple[Codes, Shape]]:

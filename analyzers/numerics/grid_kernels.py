@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 _TABLE = 1 << 10  # slots of the hash table
 _PIECES = 64  # intervals of feasible scales
-_FEW_LEVELS, _REPEATS, _MOST_OF_REPEATS = 8, 16, 6.0
+_FEW_LEVELS, _REPEATS, _MOST_OF_REPEATS = 8, 16, 8.0
 _FP16_STEP = 2.0**-24
 
 

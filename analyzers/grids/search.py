@@ -108,7 +108,7 @@ class GridSearch:
     def _promising(self, codes: Codes, start: int) -> dict[Key, float]:
         """Return the formats and tiles of which a few are on the grid, larger tiles of a format first, with the bits that these take."""
         rows = max(len(piece) for piece, _ in _pieces(codes, start, self.shape[1]))
-        found, holding = dict[Key, float](), set[Key]()
+        found, holding, telling = dict[Key, float](), set[Key](), set[Key]()
         for number, form in enumerate(FORMATS):
             refuted, promising = list[Tile](), dict[Key, float]()
             for tile in form.tiles:
@@ -116,11 +116,13 @@ class GridSearch:
                     counts = self._test(form, tile, codes, start, _FIRST)
                     if counts.counts.tiles[TESTED] == counts.counts.tiles[FAILED] > 0:
                         refuted.append(tile)
-                    elif counts.holds or counts.decades >= _PROMISING:  # few values may tell little, as in ternary weights
+                    elif counts.holds or counts.decades >= _PROMISING:
                         promising[number, tile] = self._bits(form, tile, counts)
                         holding |= {(number, tile)} if counts.holds else set()
+                        telling |= {(number, tile)} if counts.decades >= _PROMISING else set()
             found |= dict(reversed(promising.items()))
-        return {key: bits for key, bits in found.items() if key in holding or not holding}
+        best = telling & holding or telling or holding  # few values tell little, as in some blocks of ternary weights
+        return {key: bits for key, bits in found.items() if key in best}
 
     def _test(self, form: Format, tile: Tile, codes: Codes, start: int, most: int = 0) -> GridCounts:
         """Test all tiles of a chunk, or about ``most``."""

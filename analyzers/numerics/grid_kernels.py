@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 _TABLE = 1 << 10  # slots of the hash table
 _PIECES = 64  # intervals of feasible scales
-_FEW_LEVELS, _REPEATS, _MOST_OF_REPEATS = 8, 16, 8.0
+_FEW_LEVELS, _REPEATS, _MOST_OF_REPEATS = 8, 16, 6.0
 _FP16_STEP = 2.0**-24
 
 
@@ -232,7 +232,8 @@ def _sort(patterns: Ints, numbers: Ints, every_bit: int) -> None:
 def _first_level(levels: Levels, side: int, least: float) -> int:
     """Return the index of the first level that is not below a number."""
     if levels.integers:
-        return int(ceil(min(least, levels.sides.shape[1] + 1.0))) - 1
+        integer: int = ceil(min(least, levels.sides.shape[1] + 1.0))
+        return integer - 1
     return int(np.searchsorted(levels.sides[side], least))
 
 

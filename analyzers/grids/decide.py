@@ -15,8 +15,9 @@ from analyzers.numerics.grid_kernels import SLOTS, TESTED
 # A proof needs odds below 10^-9 although so many grids are tried.
 PROOF_LOG10 = -9.0
 _TRIALS = log10(sum(len(form.tiles) for form in FORMATS))
-# Runs and blocks of values that only floats of 8 and 4 bits have, without which values on such a float may be integers
-_RUNS, _BLOCKS = 8, 16
+# Runs and blocks of values that only floats of 8 and 4 bits have, without which values on such a float may be integers, and the evidence in
+# decades that so many of them are at least
+_RUNS, _BLOCKS, _RUN_DECADES = 8, 16, 9.0
 # Share of the groups of integers that may take more bits by chance, and least share that is on a grid of which other groups are off
 _FEW, _PART = 0.01, 0.2
 # Grids of smaller groups are named if so many more values are on them
@@ -71,7 +72,8 @@ def _describe(key: Key, grids: Grids, values: int, shape: tuple[int, ...], runs:
     off = min(groups, failed + more + groups - min(tested, groups))
     selected = log10(max(1.0, tested / SLOTS))  # the strongest of so many groups were kept
     needed = _needed(form, runs) and (name != "nvfp4" or not _powers(found))  # integers may share powers of two in small groups
-    decades = max(0.0, float(np.maximum(found.counts.decades - selected, 0.0).sum()) - _TRIALS) if needed else 0.0
+    by_runs = _RUN_DECADES if form.levels.floats and runs is not None else 0.0  # one scale for all leaves few different groups
+    decades = max(0.0, by_runs + float(np.maximum(found.counts.decades - selected, 0.0).sum()) - _TRIALS) if needed else 0.0
     return TensorGrid(
         format=name,
         group=tile.name,

@@ -60,9 +60,8 @@ from analyzers.dtype_detection.statistics import (  # fmt: skip
 )
 from analyzers.dtype_detection.trainability import entropy, movable
 from analyzers.dtype_detection.training_precision import infer_training
-from analyzers.grids.counts import promising
 from analyzers.grids.first_blocks import first_blocks
-from analyzers.grids.search import may_be_on_grid
+from analyzers.grids.search import may_be_on_grid, promising
 from analyzers.numerics import BitHistogram
 from analyzers.numerics.device import Device, choose_device
 

@@ -29,9 +29,6 @@ from analyzers.numerics.few_significands import (
     MANY,
     OFF_E2M1,
     ON_E2M1,
-    PAIR_OFF,
-    PAIR_ON,
-    SCALED,
     SIGNIFICANDS_OF_FP8,
     TELLING_4,
     TELLING_8,
@@ -306,21 +303,16 @@ def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
     weights are.
 
     Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; neither do the 4-bit floats of
-    bitsandbytes, whose smallest value differs; longer integers take 5 or 7 steps. The format is mxfp4 if t is a power of two that
-    neighbouring blocks of 16 share by pairs, nvfp4 if they do not share it, and otherwise fp4_e2m1.
+    bitsandbytes, whose smallest value differs; longer integers take 5 or 7 steps. Which blocks share t is found by `grids`.
     """
     off, whole = runs[OFF_E2M1], runs[ALL_E2M1]
     tested = off + runs[ON_E2M1] + whole
     if 2 * off >= tested:
         return None
-    if runs[SCALED] == 0 and runs[PAIR_OFF] == 0:
-        name = "mxfp4"
-    else:
-        name = "nvfp4" if runs[SCALED] and 3 * runs[PAIR_OFF] >= runs[PAIR_ON] else "fp4_e2m1"
     enough = whole >= PROOF_BLOCKS and whole >= _PROOF_SHARE_OF_BLOCKS * tested
     refuted: Result = "partly" if enough else "refuted"
     result = refuted if off else _passed(enough)
-    return _evidence("fp4_blocks", name, stored, (tested, whole, off), whole * log10(_BLOCK_CHANCE), result)
+    return _evidence("fp4_blocks", "fp4_e2m1", stored, (tested, whole, off), whole * log10(_BLOCK_CHANCE), result)
 
 
 def _passed(enough: bool) -> Result:

@@ -11,12 +11,12 @@ Found = Sequence[tuple[Tensor, TensorGrid | None]]
 
 def grid_rows(found: Found) -> tuple[Grid, ...]:
     """Sum the grids of tensors by format, group and stored dtype: proven ones first, then by parameters."""
-    by_grid: dict[tuple[bool, str, str, bool, bool, str], list[tuple[Tensor, TensorGrid]]] = {}
+    by_grid: dict[tuple[bool, str, str, bool, str], list[tuple[Tensor, TensorGrid]]] = {}
     for tensor, grid in found:
         if grid is not None:
-            by_grid.setdefault((grid.proven, grid.format, grid.group, grid.columns, grid.least, tensor.dtype), []).append((tensor, grid))
+            by_grid.setdefault((grid.proven, grid.format, grid.group, grid.columns, tensor.dtype), []).append((tensor, grid))
     rows = []
-    for (proven, name, group, columns, least, stored), members in by_grid.items():
+    for (proven, name, group, columns, stored), members in by_grid.items():
         parameters = sum(tensor.elements for tensor, _ in members)
         needed = sum(tensor.elements * grid.bits for tensor, grid in members)
         roles = {tensor.role for tensor, _ in members}
@@ -25,13 +25,11 @@ def grid_rows(found: Found) -> tuple[Grid, ...]:
                 format=name,
                 group=group,
                 columns=columns,
-                least=least,
                 stored=stored,
                 tensors=len(members),
                 parameters=parameters,
                 groups_tested=sum(grid.groups for _, grid in members),
                 groups_on=sum(grid.groups - grid.exceptions for _, grid in members),
-                outliers=sum(grid.outliers for _, grid in members),
                 by_chance=10 ** max(max(grid.log10_chance for _, grid in members), -300.0),
                 roles=tuple(role for role in ROLES if role in roles),
                 bits_needed=needed / parameters,

@@ -351,7 +351,7 @@ class QuantizationRole(QuantizationError):
 
 
 class TensorLineage(Record):
-    """Lineage of one tensor. grid: the finest scaled grid that explains its values, or some of them."""
+    """Lineage of one tensor. grid: the coarsest scaled grid that explains its values, or most of their groups."""
 
     verdict: Annotated[
         Verdict, Shown("History", VERDICT_WORDS.__getitem__, help="Formats that the stored values have provably passed through.")
@@ -364,10 +364,9 @@ class TensorLineage(Record):
 class Grid(Record):
     """Tensors on one scaled grid, or in part on it.
 
-    format, group, columns, least: as of `grids.TensorGrid`; stored: the dtype of the files; groups_on: groups tested that a scale explains;
-    outliers: values set aside in these; by_chance: bound of the odds that native values pass, the largest of all tensors; bits_needed: per
-    weight, with its share of the scales; redundant_bytes: what storing it on the grid would save, 0 unless proven; proven: every group read
-    of these tensors is on the grid.
+    format, group, columns: as of `grids.TensorGrid`; stored: the dtype of the files; groups_on: groups tested that a scale explains;
+    by_chance: bound of the odds that native values pass, the largest of all tensors; bits_needed: per weight, with its share of the scales;
+    redundant_bytes: what storing it on the grid would save, 0 unless proven; proven: every group read of these tensors is on the grid.
     """
 
     format: Annotated[str, Shown("Grid", "format")]
@@ -378,7 +377,6 @@ class Grid(Record):
     parameters: Annotated[int, Shown("Parameters", "count")]
     groups_tested: Annotated[int, Shown("Groups", "count", help="Groups of weights with one scale each that were tested.")]
     groups_on: Annotated[int, Shown("On the grid", "count", help="Groups in which one scale explains every value.")]
-    outliers: Annotated[int, Shown("Outliers", "count", help="Values set aside within groups on the grid.")]
     by_chance: float
     roles: Annotated[tuple[str, ...], Shown("Roles", "list")]
     bits_needed: Annotated[
@@ -386,9 +384,6 @@ class Grid(Record):
     ]
     redundant_bytes: Annotated[int, Shown("Redundant", "size", help="Bytes that storing codes and scales would save.")]
     proven: Annotated[bool, Shown("Proven", "yes", help="Whether every group read lies on the grid.")]
-    least: Annotated[bool, Shown("Or more bits", "yes", help="Whether a grid with more bits or larger groups explains the values too.")] = (
-        False
-    )
 
 
 class TensorRow(Record):

@@ -131,7 +131,7 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
     judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows, row_length(tensor))
     if counted.grids:
-        judgement = with_grid(judgement, grid_of(counted.grids, counted.values, tensor.elements, tensor.shape))
+        judgement = with_grid(judgement, grid_of(counted.grids, counted.values, tensor.shape, counted.runs))
     return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values))
 
 

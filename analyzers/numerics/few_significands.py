@@ -16,11 +16,10 @@ Each run is one of:
   and if the run has more than 4, so has a block, or it could be E5M2 with several scales.
 
 Each block of 16 of these runs is one of ``OFF_E2M1`` (its magnitudes are not t x {1, 2, 3, 4, 6, 8, 12} for any t, up to
-rounding), ``ON_E2M1`` (they are), or ``ALL_E2M1`` (they are, and reach from t to 12 t, so that t is known). ``SCALED``
-counts the latter two if t is not a power of two. Each pair of such blocks is ``PAIR_OFF`` or ``PAIR_ON``: whether one t fits
-both. A block of zeros is none of these; nor is one with a subnormal or nonfinite value, unless its other values are off the
-grid. Of a run with more than 16 significands, in their first 7 bits, one block is counted, as ``OFF_E2M1``: such values are
-native, which 32 of them are enough to tell.
+rounding), ``ON_E2M1`` (they are), or ``ALL_E2M1`` (they are, and reach from t to 12 t, so that t is known). A block of zeros
+is none of these; nor is one with a subnormal or nonfinite value, unless its other values are off the grid. Of a run with more
+than 16 significands, in their first 7 bits, one block is counted, as ``OFF_E2M1``: such values are native, which 32 of them
+are enough to tell.
 
 A run is also counted as ``FIXED_BF16``, ``FIXED_FP16`` or ``FIXED_FP32`` where its normal values are all multiples of one step and below
 2^8, 2^11 or 2^24 steps: integers or fixed point that those formats hold whatever the scale of the run is. It may be several of these.
@@ -33,9 +32,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 MANY, DULL, FEW_4, FEW_8, TELLING_4, TELLING_8 = range(6)
-OFF_E2M1, ON_E2M1, ALL_E2M1, SCALED, PAIR_OFF, PAIR_ON = range(6, 12)
-FIXED_BF16, FIXED_FP16, FIXED_FP32 = range(12, 15)
-RUN_COUNTS = 15
+OFF_E2M1, ON_E2M1, ALL_E2M1 = range(6, 9)
+FIXED_BF16, FIXED_FP16, FIXED_FP32 = range(9, 12)
+RUN_COUNTS = 12
 
 RUN = 128
 BLOCK = 16
@@ -139,20 +138,10 @@ def _count(runs: NDArray[np.int64], sizes: NDArray[np.int64], mantissa: int, top
     for r in range(sizes.size):
         run, size = runs[r], sizes[r]
         out[_kind(run, size, mantissa, top, own)] += 1
-        before_fits = True
         for k in range((size + BLOCK - 1) // BLOCK):
-            start, end = k * BLOCK, min((k + 1) * BLOCK, size)
-            fit, scaled = OFF_E2M1, 0
-            if own[k] <= 2:
-                fit, scaled = _fit_e2m1(run, start, end, mantissa, top)
+            fit = _fit_e2m1(run, k * BLOCK, min((k + 1) * BLOCK, size), mantissa, top) if own[k] <= 2 else OFF_E2M1
             if fit != _NOTHING:
                 out[fit] += 1
-                out[SCALED] += scaled
-            fits = fit in (ON_E2M1, ALL_E2M1)
-            if k % 2 == 1 and fits and before_fits:
-                both, _ = _fit_e2m1(run, start - BLOCK, end, mantissa, top)
-                out[PAIR_OFF if both == OFF_E2M1 else PAIR_ON] += 1
-            before_fits = fits
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -243,8 +232,8 @@ def _bit_length(word: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _fit_e2m1(run: NDArray[np.int64], start: int, end: int, mantissa: int, top: int) -> tuple[int, int]:
-    """Return how magnitudes of a run fit E2M1 times one t (-1 if that cannot be tested), and whether t is not a power of two.
+def _fit_e2m1(run: NDArray[np.int64], start: int, end: int, mantissa: int, top: int) -> int:
+    """Return how magnitudes of a run fit E2M1 times one t, -1 if that cannot be tested.
 
     t, 2 t, 4 t and 8 t have one significand, 3 t, 6 t and 12 t another, which is 3/2 of it or, where that reaches 2, 3/4.
     """
@@ -267,14 +256,11 @@ def _fit_e2m1(run: NDArray[np.int64], start: int, end: int, mantissa: int, top: 
         elif bits == b:
             b_low, b_high = min(b_low, stored), max(b_high, stored)
         else:
-            return OFF_E2M1, 0
+            return OFF_E2M1
     if fractions == 0 or special:
-        return _NOTHING, 0
-    half = one >> 1
-    scaled = int(a != 0 and a != half)
+        return _NOTHING
     if fractions == 1:
-        return (ON_E2M1, scaled) if a_high - a_low <= 3 else (OFF_E2M1, 0)
-    scaled |= int(b != 0 and b != half)
+        return ON_E2M1 if a_high - a_low <= 3 else OFF_E2M1
     if a > b:
         a, a_low, a_high, b, b_low, b_high = b, b_low, b_high, a, a_low, a_high
     if _near(2 * (one + b), 3 * (one + a)):
@@ -282,10 +268,10 @@ def _fit_e2m1(run: NDArray[np.int64], start: int, end: int, mantissa: int, top: 
     elif _near(3 * (one + b), 4 * (one + a)):
         two_low, two_high, three_low, three_high = b_low, b_high, a_low - 1, a_high - 1
     else:
-        return OFF_E2M1, 0
+        return OFF_E2M1
     if max(two_high, three_high) - 3 > min(two_low, three_low - 1):
-        return OFF_E2M1, 0
-    return (ALL_E2M1 if three_high - two_low == 3 else ON_E2M1), scaled
+        return OFF_E2M1
+    return ALL_E2M1 if three_high - two_low == 3 else ON_E2M1
 
 
 @njit(nogil=True, cache=True)

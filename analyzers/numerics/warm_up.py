@@ -6,8 +6,7 @@ from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
-from analyzers.numerics.float_grid_kernels import count_finest, finest_levels
-from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_forms, test_tiles
+from analyzers.numerics.grid_kernels import Counts, Levels, fit_tiles
 from analyzers.numerics.pairs import PairCounter, PairSums, codes_of
 from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
@@ -28,15 +27,9 @@ def warm_up() -> None:
         one.constant()
         PairCounter(0.5).count(one, other, PairSums(), np.zeros((1, 3)), np.zeros(1, np.bool_), PairTables.empty(1))
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
+    levels = Levels(np.ones((2, 1)), 0, 0.0, integers=True, floats=False)
     for dtype in ("BF16", "F32"):
-        side = np.ones(2, np.int64)
-        counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.zeros(ANCHORS, np.int64), np.zeros(ANCHORS)
-        form = np.array([7, 8, 8, 0, 1, 0, 0, 0, -1000], np.int64)
-        test_tiles(zeros[dtype], 16, side, side, side, True, 1, form, 0.0, np.ones((2, 2)), counts, keys, decades, np.zeros((512, 5)))
-        test_forms(zeros[dtype], 16, side, np.ones((0, 16), np.int64), np.ones(0), np.ones(0), counts[None], keys[None], decades[None])
-        numbers, finest = np.zeros(16, np.int64), (np.zeros((16, 16), np.int16), np.zeros((16, 16), np.int8))
-        finest_levels(zeros[dtype].reshape(16, 16), numbers, numbers, np.zeros((1, 5)), 7, 8, 1, *finest)
-    count_finest(np.zeros(256, np.int16), np.zeros(256, np.int8), 16, np.zeros((1, 2), np.int64))
+        fit_tiles(zeros[dtype].reshape(16, 16), (0, 0), (1, 16), 1, (7, 8), levels, Counts.zeros(), np.zeros((16, 2)))
     centred_signs(np.zeros((2, 8)))
     remove_peaks(np.zeros((1, 5), np.complex128), 8.0)
     one, matrix = np.float32(1), np.zeros((1, 256), np.float32)

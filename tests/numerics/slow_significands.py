@@ -14,10 +14,7 @@ from analyzers.numerics.few_significands import (
     MANY,
     OFF_E2M1,
     ON_E2M1,
-    PAIR_OFF,
-    PAIR_ON,
     RUN_COUNTS,
-    SCALED,
     TELLING_4,
     TELLING_8,
 )
@@ -54,15 +51,9 @@ def _count(run: list[int], mantissa: int, top: int, out: list[int]) -> None:
         return
     blocks = [run[i : i + 16] for i in range(0, len(run), 16)]
     out[_kind(normals(run), blocks, mantissa, top)] += 1
-    fits = [_fit(block, mantissa, top) for block in blocks]
-    for block, fit in zip(blocks, fits, strict=True):
-        if fit is not None:
+    for block in blocks:
+        if (fit := _fit(block, mantissa, top)) is not None:
             out[fit] += 1
-        if fit in (ON_E2M1, ALL_E2M1):
-            out[SCALED] += any(m & ((1 << mantissa) - 1) not in (0, 1 << (mantissa - 1)) for m in block)
-    for i in range(0, len(blocks) - 1, 2):
-        if all(fit in (ON_E2M1, ALL_E2M1) for fit in fits[i : i + 2]):
-            out[PAIR_OFF if _fit(blocks[i] + blocks[i + 1], mantissa, top) == OFF_E2M1 else PAIR_ON] += 1
 
 
 def _kind(normal: list[int], blocks: list[list[int]], mantissa: int, top: int) -> int:

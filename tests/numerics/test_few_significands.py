@@ -20,10 +20,7 @@ from analyzers.numerics.few_significands import (
     MANY,
     OFF_E2M1,
     ON_E2M1,
-    PAIR_OFF,
-    PAIR_ON,
     RUN_COUNTS,
-    SCALED,
     TELLING_4,
     TELLING_8,
     runs_of_few_significands,
@@ -129,10 +126,9 @@ def test_scaled_fp8_tells_itself_and_native_values_do_not(dtype: str) -> None:
 def test_fp4_tells_itself(dtype: str) -> None:
     rng = np.random.default_rng(9)
     found = counts(fp4(rng, 128 * 200, 32, powers_of_two=True), dtype, 1280)
-    assert found[OFF_E2M1] == found[SCALED] == found[PAIR_OFF] == 0
-    assert found[ALL_E2M1] >= 150 and found[PAIR_ON] == 800
+    assert found[OFF_E2M1] == 0 and found[ALL_E2M1] >= 150
     found = counts(fp4(rng, 128 * 200, 16, powers_of_two=False), dtype, 1280)
-    assert found[OFF_E2M1] == 0 and found[ALL_E2M1] >= 800 and found[PAIR_OFF] > found[PAIR_ON]
+    assert found[OFF_E2M1] == 0 and found[ALL_E2M1] >= 800
     assert found[[TELLING_4, TELLING_8]].sum() == 0
 
 

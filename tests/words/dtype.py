@@ -13,7 +13,6 @@ from analyzers.core.report import Report
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
 from tests.dtype_detection.quantized import integers, weights
-from tests.grids.fossils import of_values
 from tests.update_sparsity.adapters import base, factors, write_adapter
 from tests.words.hostile import HOSTILE
 
@@ -37,7 +36,7 @@ def reports() -> dict[str, Report | MantissaError]:
 
 def _written(folder: Path) -> dict[str, Report | MantissaError]:
     on_grid = torch.from_numpy(integers(weights(256, 512), 4, 128, False, F32).astype(np.float32)).to(BF16)
-    moved = of_values(on_grid.float(), 0.01, np.random.default_rng(0)).to(BF16)
+    moved = torch.where(torch.from_numpy(np.random.default_rng(0).random((256, 512)) < 0.01), normal(256, 512).to(BF16), on_grid)
     native, upcast, other = normal(256, 512), through(normal(128, 512, seed=1), BF16, F32), normal(128, 512, seed=2)
     of_rows = torch.cat([through(normal(16, 512, seed=5), BF16, F32), other])
     made: dict[str, tuple[dict[str, torch.Tensor], dict[str, Any]]] = {

@@ -66,7 +66,7 @@ from analyzers.grids.search import may_be_on_grid
 from analyzers.numerics import BitHistogram
 from analyzers.numerics.device import Device, choose_device
 
-# Below twice the least, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
+# Below twice the least, the bins of a histogram do not tell the exponent of fp32.
 _LEAST_EXPONENT = -134
 
 
@@ -219,8 +219,8 @@ class Inspection:
         parameters: dict[str, int] = {}
         for tensor in chosen.parameters:
             if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not decoded
-                parameters[tensor.dtype] = parameters.get(tensor.dtype, 0) + tensor.elements
-        judged = [Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read]
+                parameters[tensor.read_as] = parameters.get(tensor.read_as, 0) + tensor.elements
+        judged = [Judged(r.tensor.read_as, r.tensor.elements, r.judgement) for r in read]
         judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
         whole_dtypes = by_dtype(found)
         pooled = {

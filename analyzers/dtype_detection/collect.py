@@ -142,7 +142,7 @@ class Partial:
 
 def _pool(tensor: Tensor) -> PoolKey:
     """Return the pool of a tensor: dtype (separate if decoded), role, and whether it is a vector, which a sample reads more of."""
-    return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
+    return tensor.read_as if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
 
 
 def _add(sums: dict[K, list[Counted]], name: K, counted: Counted) -> None:

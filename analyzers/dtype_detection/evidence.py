@@ -36,7 +36,6 @@ from analyzers.numerics.few_significands import (
     TELLING_4,
     TELLING_8,
 )
-from analyzers.numerics.formats import FP32
 
 # A proof needs odds below 10^-9, so that none of a million tensors passes by accident, and 8 different values; fp16, of whose shape several
 # binades must tell, needs 100.
@@ -98,11 +97,6 @@ FP16_IN_BF16 = Test("fp16_grid", "fp16", "low_magnitude", "fp16_grid", 1 / 3)
 
 # The share expected by chance is that of values spread evenly within each power of two, as weights near zero are.
 TESTS: dict[str, tuple[Test, ...]] = {
-    "F64": (
-        Test("fp32_exact", "fp32", "finite_nonzero", "fp32", 2.0**-29),
-        Test("bf16_exact", "bf16", "finite_nonzero", "bf16", 2.0**-45),
-        Test("fp16_exact", "fp16", "finite_nonzero", "fp16", 2.0**-42),
-    ),
     "F32": (_BF16_IN_FP32, _FP16_IN_FP32, FP16_IN_BF16),
     "F16": (Test("bf16_exact", "bf16", "normal", "bf16", 0.125),),
     "BF16": (FP16_IN_BF16,),
@@ -193,7 +187,7 @@ def _is_far_above(share: float, chance: float) -> bool:
     return share >= max(2 * chance, chance + 0.01)
 
 
-_MANTISSA_BITS = {format_.name: format_.mantissa_bits for format_ in (BF16, FP16, FP32)}
+_MANTISSA_BITS = {format_.name: format_.mantissa_bits for format_ in (BF16, FP16)}
 
 
 @cache
@@ -202,7 +196,7 @@ def _lowest_bits(dtype: str) -> NDArray[np.int16]:
     table = bins(dtype)
     whole = (np.abs(np.frexp(np.where(table.finite_nonzero, table.value, 1.0))[0]) * 2.0**53).astype(np.int64)
     lowest = table.exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1]
-    unknown = (np.arange(lowest.size) >> 16 == 0) & (dtype in ("F32", "F64"))
+    unknown = (np.arange(lowest.size) >> 16 == 0) & (dtype == "F32")
     return np.where(unknown, table.exponent - 11, lowest).astype(np.int16)
 
 
@@ -280,13 +274,13 @@ def _last_bit(test: Test, dtype: str) -> NDArray[np.bool_]:
     plane, high_half = index >> 16, index & 0xFFFF
     if test.format == "bf16" or test is FP16_IN_BF16:
         return np.asarray((plane == 4) & (high_half & 1 == 1))
-    return np.asarray(plane == (1 if test.format == "fp16" else 0))
+    return np.asarray(plane == 1)
 
 
 def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
     """Apply the fp8 test to the counts of `numerics.few_significands` for values ``stored`` in a dtype. None if no run could be tested.
 
-    Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3 and its FNUZ form) at most 8. Only telling runs prove
+    Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3) at most 8. Only telling runs prove
     anything: integers and 4- and 6-bit floats have few significands too.
     """
     telling, few, exceptions = runs[TELLING_4] + runs[TELLING_8], runs[FEW_4] + runs[FEW_8], runs[MANY]

@@ -22,21 +22,16 @@ from analyzers.dtype_detection.evidence import (
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Result, Verdict
 from analyzers.grids import TensorGrid
 from analyzers.numerics import BitHistogram, bins
-from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
-
-FORMAT_OF = {
-    "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
-    "F8_E4M3FNUZ": "fp8_e4m3fnuz", "F8_E5M2FNUZ": "fp8_e5m2fnuz",
-}  # fmt: skip
+from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, MANY, TELLING_8
 
 # Tensors that differ from all the others are set aside if they together hold at most this share of the parameters.
 SET_ASIDE = 0.001
 
 # Counters of runs that hold integers or fixed point of no more bits than a format keeps, and the test for each verdict
-_FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16, "fp32_exact": FIXED_FP32}
+_FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16}
 _TEST_FOR: dict[Verdict, str] = {
     "upcast-from-bf16": "bf16_exact", "downcast-from-bf16": "bf16_exact", "upcast-from-fp16": "fp16_exact",
-    "upcast-from-fp32": "fp32_exact", "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
+    "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
     "on-grid": "grid",
 }  # fmt: skip
 _CASTS = ("fp32", "fp16", "bf16")
@@ -126,7 +121,7 @@ def with_grid(judged: Judgement, grid: TensorGrid | None) -> Judgement:
     later = tuple(name for name in judged.passed_through if name in _CASTS)
     family: dict[str, Verdict] = {"fp8": "fp8-ancestor", "fp4": "fp4-ancestor"}
     verdict = family.get(next((part for part in ("fp8", "fp4") if part in grid.format and "bnb" not in grid.format), ""), "on-grid")
-    if judged.verdict in ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32", "downcast-from-bf16"):
+    if judged.verdict in ("upcast-from-bf16", "upcast-from-fp16", "downcast-from-bf16"):
         verdict = judged.verdict
     return replace(judged, verdict=verdict, passed_through=(grid.format, *later), fossil_rows=0, grid=grid)
 
@@ -163,11 +158,9 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
         return ("downcast-from-bf16" if dtype == "F16" else "upcast-from-bf16"), (*older, *on_grid, "bf16")
     if proven("fp16_exact"):
         return "upcast-from-fp16", (*older, "fp16")
-    if proven("fp32_exact"):
-        return "upcast-from-fp32", (*older, "fp32")
     if older:
         return own_name, (*older, *(on_grid if dtype == "BF16" else ()))
-    narrower = {"F64": ("fp32_exact",), "F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
+    narrower = {"F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
     if on_grid and all(map(refuted, narrower)):
         return "fp16-ancestor", on_grid
     # fp8 values are not tested for a narrower format.

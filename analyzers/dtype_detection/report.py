@@ -27,7 +27,6 @@ Verdict = Literal[
     "native",
     "upcast-from-bf16",
     "upcast-from-fp16",
-    "upcast-from-fp32",
     "downcast-from-bf16",
     "fp16-ancestor",
     "fp8-ancestor",
@@ -40,7 +39,6 @@ VERDICT_WORDS: dict[Verdict, str] = {
     "native": "with no narrower format",
     "upcast-from-bf16": "upcast from bf16",
     "upcast-from-fp16": "upcast from fp16",
-    "upcast-from-fp32": "upcast from fp32",
     "downcast-from-bf16": "downcast from bf16",
     "fp16-ancestor": "from fp16",
     "fp8-ancestor": "from fp8",
@@ -51,7 +49,6 @@ VERDICT_WORDS: dict[Verdict, str] = {
 }
 """Verdicts on tensors in words: one with fossil rows is mixed."""
 TEST_WORDS = {
-    "fp32_exact": "values exact in fp32",
     "bf16_exact": "values exact in bf16",
     "fp16_exact": "values exact in fp16",
     "fp16_grid": "values on the grid of fp16 (below 2⁻¹⁷)",
@@ -297,7 +294,7 @@ class Untouched(Record):
 class Entropy(Record):
     """Shannon entropy of single weights in the dtype of most of them, the limit for a lossless coder that looks at one weight at a time.
 
-    bits_per_weight: of the stored pattern, out of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits,
+    bits_per_weight: of the stored pattern, out of ``stored_bits``; null for fp32. high_half_bits: of the upper 16 bits,
     for 32-bit floats only. exponent_bits: of the exponent alone.
     """
 
@@ -492,15 +489,11 @@ class Facts(Record):
 
     @property
     def narrower(self) -> str:
-        """The format that provably holds every value (read) of a wider file: "bf16", "fp16", or, for fp64, "fp32"; else empty."""
+        """The format that provably holds every value (read) of a wider file, "bf16" or "fp16"; else empty."""
         lineage, ancestor = self.lineage, self.ancestor
         if ancestor not in TORCH or BITS.get(lineage.stored, 0) <= BITS[ancestor]:
             return ""
-        for name in (ancestor, "bf16", "fp16") if lineage.stored == "F64" else (ancestor,):
-            if name != "fp32" and getattr(self.representable, name) == 1:
-                return name
-        of_fp32 = [each for each in lineage.evidence if each.test == "fp32_exact"]
-        return "fp32" if of_fp32 and not any(each.exceptions for each in of_fp32) else ""
+        return ancestor if getattr(self.representable, ancestor) == 1 else ""
 
     @property
     def refutation(self) -> Evidence:

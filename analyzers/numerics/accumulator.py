@@ -3,11 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW, bin_count, bins
 from analyzers.numerics.count_kernels import count_codes, count_fp32
-from analyzers.numerics.formats import FP16_OVERFLOW
 from analyzers.numerics.histogram import SQUARE_BITS, BitHistogram, either
 
 
@@ -27,15 +25,13 @@ class Accumulator:
 
     def update(self, codes: Any) -> None:
         """Count ``codes``, (n,) unsigned integers of the dtype's width, or a tensor as of `torch_kernels.on_device`."""
-        if not isinstance(codes, np.ndarray) or (self._device == "cuda" and self.dtype != "F64"):
+        if not isinstance(codes, np.ndarray) or self._device == "cuda":
             self._count_on_device(codes)
             return
         if codes.size == 0:
             return
         codes = np.require(codes, requirements=("C", "A", "W"))  # required by the loops; chunks of a stream always comply
-        if codes.dtype == np.uint64:
-            self._count64(codes)
-        elif codes.dtype == np.uint32:
+        if codes.dtype == np.uint32:
             self._add_fp32(*count_fp32(codes, self._table))
         else:
             count_codes(codes, self._table)
@@ -86,28 +82,6 @@ class Accumulator:
             least, most = np.array([low, high], dtype=np.uint32).view(np.float32).tolist()
             self._extend(least, most, squares, 0)
             self._taken.near_overflow += near_overflow
-
-    def _count64(self, codes: NDArray[np.uint64]) -> None:
-        """Count float64 values by their fp32 pattern, rounded toward zero but finite and nonzero; inexact ones in plane 5."""
-        values = codes.view(np.float64)
-        with np.errstate(all="ignore"):
-            narrow = values.astype(np.float32)
-        same = (narrow == values) | np.isnan(values)
-        patterns = narrow.view(np.uint32).copy()
-        # Where the value was rounded away from zero, the preceding pattern is the one toward zero (infinity becomes the largest finite
-        # value).
-        patterns[~same & (np.abs(narrow.astype(np.float64)) > np.abs(values))] -= np.uint32(1)
-        low_bits = patterns & np.uint32(0xFFFF)
-        plane = sum((low_bits & np.uint32(mask) == 0).astype(np.uint32) for mask in (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF))
-        index = (np.where(same, plane, 5).astype(np.int64) << 16) | (patterns >> np.uint32(16)).astype(np.int64)
-        index[np.isnan(values)] = 0x7FC0  # the payload of a NaN may be in bits that fp32 drops
-        self._table += np.bincount(index, minlength=self._table.size)
-        magnitude = np.abs(values[np.isfinite(values) & (values != 0)])
-        if magnitude.size:
-            high = float(magnitude.max())
-            shift = int(np.frexp(high)[1])  # scaled to below 1, so that squares neither overflow nor underflow relative to the largest
-            self._extend(float(magnitude.min()), high, float(np.square(np.ldexp(magnitude, -shift)).sum()), 2 * shift)
-            self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
 
     def _extend(self, low: float, high: float, squares: float, shift: int) -> None:
         """Add extremes and a sum of squares given as ``squares * 2^shift``."""

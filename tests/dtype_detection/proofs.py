@@ -109,8 +109,8 @@ def save_draw(kind: str, seed: int, folder: Path, dtype: torch.dtype = torch.flo
     return write(folder, tensors)
 
 
-F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
-NATIVE = {"fp32": F32, "fp16": F16, "bf16": BF16, "fp64": F64}
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+NATIVE = {"fp32": F32, "fp16": F16, "bf16": BF16}
 # The formats through which normal values pass, and the format that these copies prove.
 COPIES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
     "bf16, fp32": (lambda values: through(values, BF16, F32), "bf16"),

@@ -26,6 +26,7 @@ from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
 from analyzers.core.errors import MantissaError
 from analyzers.numerics.blas_threads import one_blas_thread
+from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.stream_buffer import stream_buffer
 
 # Below this average span size in local files, threads would mostly wait for each other: the interpreter's share of the work, which is
@@ -37,7 +38,7 @@ _SHARED_BYTES = 128 << 10
 _ON_DEVICE = 1 << 24
 _READ = 1 << 20
 
-# Scaled values are decoded in pieces of this many elements: their patterns (512 KiB) still fit a core's cache while they are counted.
+# Values are decoded and converted in pieces of this many elements, whose patterns (512 KiB) still fit a core's cache.
 _DECODED = 1 << 17
 
 # Threads that count at once; the others read, or wait for their turn.
@@ -132,6 +133,11 @@ def _times(checkpoints: Sequence[Checkpoint]) -> int:
     return min(max(1, apart), _REPOSITORIES)
 
 
+def _counted(side: Tensor | None, codes: "NDArray[Any] | None") -> "NDArray[Any] | None":
+    """Return patterns in the side's `Tensor.counted_as`."""
+    return codes if side is None or codes is None or not side.converted else fp32_of(codes, side.dtype)
+
+
 class _Reader:
     """Reads the chunks of spans and counts the reads, for several threads. stop: makes threads stop before their next read."""
 
@@ -163,19 +169,20 @@ class _Reader:
         if len(sides) > 1 and any(side.strides is not None for side in present):
             # The byte ranges of parts of a view overlap, so the buffer is filled as far as possible at a time.
             block = max(buffers.shape[1] * 8 // widest_bits(sides) // chunk, 1) * chunk
-        if any(side.scale is not None for side in present):
+        if any(side.scale is not None or side.converted for side in present):
             piece = whole_rows(_DECODED, row_length(span.tensor))
         for first in range(span.start, end, block):
             last = min(first + block, end)
             read = [self._read(i, side, first, last, buffer) for i, (side, buffer) in enumerate(zip(sides, buffers, strict=True))]
             for start in range(first, last, piece):
                 part = slice(start - first, min(start + piece, last) - first)
-                yield Chunk(start, tuple(None if codes is None else codes[part] for codes in read))
+                pieces = (None if codes is None else codes[part] for codes in read)
+                yield Chunk(start, tuple(_counted(side, codes) for side, codes in zip(sides, pieces, strict=True)))
 
     def _held(self, i: int, side: Tensor | None, span: Span) -> Any:
         """The patterns of a span of a side where they are; None where they are to be read."""
         file = self._checkpoints[i].files[side.file] if side is not None else None
-        if side is None or not isinstance(file, MemoryFile) or side.strides is not None or side.scale is not None:
+        if side is None or not isinstance(file, MemoryFile) or side.strides is not None or side.scale is not None or side.converted:
             return None
         if span.count < _READ or side.bits not in (8, 16, 32) or side.elements < span.start + span.count:
             return None

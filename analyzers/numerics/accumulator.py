@@ -6,7 +6,7 @@ import numpy as np
 
 from analyzers.numerics.bins import NARROW, bin_count, bins
 from analyzers.numerics.count_kernels import count_codes, count_fp32
-from analyzers.numerics.histogram import SQUARE_BITS, BitHistogram, either
+from analyzers.numerics.histogram import BitHistogram
 
 
 class Accumulator:
@@ -61,32 +61,18 @@ class Accumulator:
 
     def _add_narrow(self, taken: BitHistogram) -> None:
         """Add extremes and squares of 16- and 8-bit patterns, computed from their counts."""
-        stored, table = NARROW[self.dtype], bins(self.dtype)
+        table = bins(self.dtype)
         finite = table.finite_nonzero[taken.index]
-        index, counts = taken.index[finite], taken.counts[finite]
-        if not index.size:
-            return
-        magnitudes = index & (1 << (stored.bits - 1)) - 1  # ordered like the values
-        taken.low, taken.high = float(table.value[magnitudes.min()]), float(table.value[magnitudes.max()])
-        exponents, significands = magnitudes >> stored.mantissa_bits, magnitudes & (1 << stored.mantissa_bits) - 1
-        significands += np.where(exponents > 0, 1 << stored.mantissa_bits, 0)
-        squares = np.zeros(1 << stored.exponent_bits, dtype=np.int64)  # sums of significands' squares: overflow takes 2^41 values of 2^22
-        np.add.at(squares, np.maximum(exponents, 1), significands**2 * counts)
-        occupied = np.flatnonzero(squares)
-        whole = sum(square << 2 * exponent for exponent, square in zip(occupied.tolist(), squares[occupied].tolist(), strict=True))
-        taken.squares = whole << (SQUARE_BITS - 2 * (stored.mantissa_bits + stored.bias))
+        if finite.any():
+            magnitudes = np.abs(table.value[taken.index[finite]])
+            taken.low, taken.high = float(magnitudes.min()), float(magnitudes.max())
+            taken.squares = float(np.square(magnitudes) @ taken.counts[finite])
 
     def _add_fp32(self, low: int, high: int, squares: float, near_overflow: int) -> None:
         """Add the results of `count_fp32`."""
         if high:
             least, most = np.array([low, high], dtype=np.uint32).view(np.float32).tolist()
-            self._extend(least, most, squares, 0)
-            self._taken.near_overflow += near_overflow
-
-    def _extend(self, low: float, high: float, squares: float, shift: int) -> None:
-        """Add extremes and a sum of squares given as ``squares * 2^shift``."""
-        taken = self._taken
-        taken.low = either(min, taken.low, low)
-        taken.high = either(max, taken.high, high)
-        numerator, denominator = squares.as_integer_ratio()
-        taken.squares += (numerator << (SQUARE_BITS + shift)) // denominator
+            taken = self._taken
+            taken.low, taken.high = min(taken.low or least, least), max(taken.high or most, most)
+            taken.squares += squares
+            taken.near_overflow += near_overflow

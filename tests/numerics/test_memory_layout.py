@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from analyzers.numerics import Accumulator, PairCounter, PairTables
+from tests.numerics.test_histogram import close
 from tests.numerics.values import hostile32
 
 Codes = NDArray[Any]
@@ -51,7 +52,9 @@ def test_one_checkpoint(dtype: str, by: int) -> None:
         accumulator = Accumulator(dtype)
         accumulator.update(each)
         found.append(accumulator.take())
-    assert found[0].values == codes.size and found[1:] == found[:1] * 3
+    assert found[0].values == codes.size
+    for other in found[1:]:
+        close(other, found[0])
 
 
 @pytest.mark.parametrize("change", [lambda codes: codes + (codes % 64 == 0), lambda codes: codes + 1], ids=["few", "all"])

@@ -1,4 +1,4 @@
-"""A checkpoint counted in parts: however it is cut, the report is that of one part, bit for bit."""
+"""A checkpoint counted in parts: however it is cut, the report is that of one part."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -86,9 +86,9 @@ class Inspection:
     """An open checkpoint and the plan of its reads, whose parts are counted here or in other processes, then reported on.
 
     If the same request is opened on the same commit, part k of n holds the same spans, so that parts counted in different processes make
-    one report, that of a single part but for the rounding of sums. Close it, or use it in a ``with`` statement. device: overrides the choice of the request;
-    threads: at most so many reads and counts at once, if the source is a local file; the other arguments as in `analyze`. results: of every
-    tensor, once there is a report.
+    one report, that of a single part but for the rounding of sums. Close it, or use it in a ``with`` statement. device: overrides the choice
+    of the request; threads: at most so many reads and counts at once, if the source is a local file; the other arguments as in `analyze`.
+    results: of every tensor, once there is a report.
     """
 
     def __init__(
@@ -223,11 +223,7 @@ class Inspection:
         judged = [Judged(r.tensor.read_as, r.tensor.elements, r.judgement) for r in read]
         judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
         whole_dtypes = by_dtype(found)
-        pooled = {
-            dtype: judge(each.histogram, each.runs, parts=[one.judgement for one in judged if one.dtype == dtype])
-            for dtype, each in whole_dtypes.items()
-            if each.histogram.dtype == dtype
-        }
+        pooled = {dtype: judge(each.histogram, each.runs) for dtype, each in whole_dtypes.items() if each.histogram.dtype == dtype}
         unseen = unseen_share(self._plan, found)
         on_grids = [(r.tensor, r.judgement.grid) for r in read]
         lineage = conclude(judged, pooled, parameters)

@@ -12,23 +12,20 @@ from numpy.typing import NDArray
 
 from analyzers.dtype_detection.evidence import (
     FP16_IN_BF16,
-    PROOF_LOG10,
     TESTS,
     block_evidence,
     count_tested,
     evidence,
     run_evidence,
 )  # fmt: skip
-from analyzers.dtype_detection.report import Evidence, Lineage, Part, Result, Verdict
+from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.grids import TensorGrid
 from analyzers.numerics import BitHistogram, bins
-from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, MANY, TELLING_8
+from analyzers.numerics.few_significands import DULL, MANY, TELLING_8
 
 # Tensors that differ from all the others are set aside if they together hold at most this share of the parameters.
 SET_ASIDE = 0.001
 
-# Counters of runs that hold integers or fixed point of no more bits than a format keeps, and the test for each verdict
-_FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16}
 _TEST_FOR: dict[Verdict, str] = {
     "upcast-from-bf16": "bf16_exact", "downcast-from-bf16": "bf16_exact", "upcast-from-fp16": "fp16_exact",
     "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
@@ -69,13 +66,11 @@ def judge(
     runs: NDArray[np.int64],
     exact_rows: dict[str, int] | None = None,
     row: int = 0,
-    parts: Sequence[Judgement] | None = None,
 ) -> Judgement:
     """Judge the values of one dtype.
 
     values: their histogram; runs: (RUN_COUNTS,), see `numerics.few_significands`; exact_rows: ancestor -> number of rows exact in it, each
-    of ``row`` values, which are fossils if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may
-    have its own grid, so the odds are no better than the product of theirs.
+    of ``row`` values, which are fossils if the rest is not.
     """
     dtype, of_runs = values.dtype, runs.tolist()
     informative, counts = count_tested(values)
@@ -85,21 +80,8 @@ def judge(
     found = {test.name: evidence(test, values, counts[test.name], grid) for test in TESTS.get(dtype, ())}
     if dtype == "F32" and not found["bf16_exact"].proven:
         del found[FP16_IN_BF16.name]
-    counted = sum(of_runs[MANY : TELLING_8 + 1])
-    for name, proof in found.items():
-        odds = None if parts is None else sum(e.log10_chance for part in parts for e in part.evidence if e.test == name)
-        doubt: Result | None = None
-        if of_runs[DULL] > max(counted - of_runs[DULL], _DULL_RUNS):  # no independent values
-            doubt = "levels"
-        elif name in _FIXED and 2 * of_runs[_FIXED[name]] > counted:
-            doubt = "integers"
-        elif odds is not None and odds > PROOF_LOG10:
-            doubt = "repeated"
-        if proof.proven and doubt:
-            found[name] = replace(proof, result=doubt)
     found |= narrow
     verdict, ancestors = _verdict(dtype, found)
-    _qualify(found)
     if verdict == "native" and of_runs[MANY] == 0 and sum(of_runs[DULL : TELLING_8 + 1]) > _DULL_RUNS:
         verdict = "undecided"  # no run looks native, but these tests do not identify the quantization
     fossils = 0
@@ -131,17 +113,6 @@ def _is_wider(values: BitHistogram, exact: int) -> bool:
     table = bins(values.dtype)
     few, others = values.count(table.exact["tf32"]) - exact, values.count(table.finite_nonzero) - exact
     return few <= _FEW_BITS_ELSEWHERE * others
-
-
-def _qualify(found: dict[str, Evidence]) -> None:
-    """Qualify findings that follow from another one: bf16 values are mostly exact in fp16, fp4 values in both."""
-    if any(e.test in _NARROW and e.proven for e in found.values()):
-        for follows in [e for e in found.values() if e.test not in _NARROW and e.tested and not e.exceptions and not e.proven]:
-            found[follows.test] = replace(follows, result="follows")
-    for proven, other in (("bf16_exact", "fp16_exact"), ("fp16_exact", "bf16_exact")):
-        if proven in found and other in found and found[proven].proven:
-            found[other] = replace(found[other], result="follows")
-            return
 
 
 def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str, ...]]:

@@ -56,18 +56,12 @@ TEST_WORDS = {
     "fp4_blocks": "blocks of 16 on the grid of 4-bit floats",
 }
 """Tests in words: what passes."""
-Result = Literal["proven", "partly", "refuted", "integers", "subnormals", "few", "nothing", "levels", "repeated", "follows"]
+Result = Literal["proven", "partly", "refuted", "open"]
 RESULT_WORDS: dict[Result, str] = {
     "proven": "proven",
     "partly": "refuted, though far more pass than by chance",
     "refuted": "refuted",
-    "integers": "passes, as integers with scales do too",
-    "subnormals": "passes, but too few values are below 2⁻¹⁴ to tell",
-    "few": "too few different values to tell",
-    "nothing": "no value to test",
-    "levels": "passes, but most runs of 128 have few different values, as constants do",
-    "repeated": "passes, but too few different values within each tensor",
-    "follows": "expected of a narrower format that is proven",
+    "open": "too few different values to tell",
 }
 """Outcomes of a test in words."""
 RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
@@ -178,7 +172,7 @@ class Evidence:
     neighbours, or of blocks of 16; distinct: number of different values that pass and that the coarsest grid that holds all of them does
     not explain (repeats prove nothing), or of runs or blocks that only a grid of the ancestor explains; exceptions: number that fail (one
     refutes); log10_chance: log10 of the odds that all of ``distinct`` pass by accident; result: "proven"; "refuted" or "partly", which is
-    far above chance; or why a test without exceptions proves nothing. A dataclass, because it takes a tenth of the memory of a model: a
+    far above chance; "open" if a test without exceptions proves nothing. A dataclass, because it takes a tenth of the memory of a model: a
     checkpoint may have 90,000 tensors.
     """
 

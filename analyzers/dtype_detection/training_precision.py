@@ -5,18 +5,35 @@ this is kept apart from lineage, from which nothing is inferred.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from analyzers.core.tensor_words import dtype_name
 from analyzers.dtype_detection.classifier import fitted, magnitudes_of
 from analyzers.dtype_detection.labelled_models import PRECISIONS, Label, precision_of
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
-from analyzers.dtype_detection.rule_of_thumb import rule
 from analyzers.dtype_detection.similar_models import confidence, similar_model
 
 _HALVES = ("bf16", "fp16")
 
 SOURCE = "stas00/ml-ways"
 """The repository of the labelled models and of the rule of thumb."""
+
+
+class Thresholds(NamedTuple):
+    """Thresholds of the rule: bf16 above ``abs_max``, else fp16 below ``norm_max``."""
+
+    abs_max: float
+    norm_max: float
+
+
+PUBLISHED = Thresholds(1e2, 1e3)
+
+
+def rule(abs_max: float, norm_max: float, thresholds: Thresholds = PUBLISHED) -> str:
+    """Apply the well-known rule: abs max > 1e2 means bf16; else norm max < 1e3 means fp16; else fp32 (stas00/ml-ways)."""
+    if abs_max > thresholds.abs_max:
+        return "bf16"
+    return "fp16" if norm_max < thresholds.norm_max else "fp32"
 
 
 def infer_training(
@@ -45,7 +62,7 @@ def infer_training(
             nearest_precision=known.precision,
         )
         return _unless_contradicted(relative, lineage)
-    found = fitted().classifier.estimate(magnitudes)
+    found = fitted().estimate(magnitudes)
     inferred = Training(
         verdict=found.verdict,
         probabilities=found.probabilities if found.verdict != "undecided" else {},

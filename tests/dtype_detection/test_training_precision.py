@@ -4,8 +4,9 @@ import pytest
 
 from analyzers.dtype_detection.labelled_models import Label, labelled_extremes, labels
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
-from analyzers.dtype_detection.similar_models import answered, confidence
+from analyzers.dtype_detection.similar_models import Relatives, confidence
 from analyzers.dtype_detection.training_precision import infer_training
+from tools.classifier import evaluated, relatives
 
 
 def base(abs_max: float | None = 1.0, norm_max: float | None = 400.0, exact: bool = True) -> Extremes:
@@ -81,7 +82,7 @@ def test_without_a_labelled_relative_it_is_not_told(model_type: object, names: l
 
 
 def test_relatives_are_right_about_labelled_models_left_out() -> None:
-    assert answered() == (14, 14)
+    assert relatives() == evaluated().relatives == Relatives(answered=14, right=14)
 
 
 @pytest.mark.parametrize("extremes", [base(None, None), base(1.7e308, None)])

@@ -97,8 +97,8 @@ def classifier() -> str:
         "equal probabilities": ("", f"{found.even_log_loss:.3f}"),
     }
     return (
-        f"{len(labels())} models are labelled. A relative was right in {relatives.right} of {relatives.answered} cases, each labelled model "
-        "left out in turn: "
+        f"{len(labels())} models are labelled. A relative was right in {relatives.right} of {relatives.answered} cases, each labelled "
+        "model left out in turn: "
         f"a probability of `(right+1)/(answered+2)`, {share(confidence())}. For the {found.models} models of {found.families} families "
         "with known magnitudes, each family held out in turn:\n\n"
         f"{_table(('', 'Right', 'Log-loss'), ((name, *cells) for name, cells in scores.items()))}\n\n"

@@ -86,8 +86,8 @@ class Inspection:
     """An open checkpoint and the plan of its reads, whose parts are counted here or in other processes, then reported on.
 
     If the same request is opened on the same commit, part k of n holds the same spans, so that parts counted in different processes make
-    one report, that of a single part but for the rounding of sums. Close it, or use it in a ``with`` statement. device: overrides the choice
-    of the request; threads: at most so many reads and counts at once, if the source is a local file; the other arguments as in `analyze`.
+    one report, that of a single part but for the rounding of sums. Close it, or use it in a ``with`` statement. device: overrides that of
+    the request; threads: at most so many reads and counts at once, if the source is a local file; the other arguments as in `analyze`.
     results: of every tensor, once there is a report.
     """
 

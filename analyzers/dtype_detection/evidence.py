@@ -38,12 +38,12 @@ from analyzers.numerics.few_significands import (
 )
 
 # A proof needs odds below 10^-9, so that none of a million tensors passes by accident, and 8 different values; fp16, of whose shape several
-# binades must tell, needs 100. The ancestor's last mantissa bit must be in use in 4 binades, and in a third of the values: half of the
+# binades must tell, needs 100. The ancestor's last mantissa bit must be in use in 2 binades, and in a third of the values: half of the
 # ancestor's values use it, but at most a quarter of 8-bit integers, whatever the scales of their rows.
 PROOF_LOG10 = -9.0
 PROOF_DISTINCT = 8
 PROOF_DISTINCT_OF_FP16 = 100
-PROOF_BINADES = 4
+PROOF_BINADES = 2
 PROOF_LAST_BIT = 1 / 3
 
 # Exponent of the step of fp16's subnormals

@@ -114,11 +114,12 @@ def _counted(dtype: str) -> BinGroups:
     return BinGroups.of([table.finite_nonzero & ~table.one_bit, *(mask for each in masks for mask in (each.tested, each.exceptions))])
 
 
-def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_grid: bool = False) -> Evidence:
+def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_grid: bool = False, integers: bool = False) -> Evidence:
     """Apply ``test`` to the ``values`` of one dtype, whose two counts are from `count_tested`.
 
     scaled_grid: the values are known to be fp8 or fp4 times scales. Values with the same significand then pass or fail together, so only
-    different significands count as different values.
+    different significands count as different values. integers: most runs of neighbours are integers, with a scale for each run, of no more
+    bits than the format keeps: they pass whatever their history.
     """
     tested, exceptions = counts
     bits = _bits(test, values, scaled_grid)
@@ -128,7 +129,7 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
         share = (tested - exceptions) / tested
         far_above = _is_far_above(share, test.chance) and _is_far_above(share, _chance_on_grid(test, values))
         result = "partly" if far_above else "refuted"
-    elif distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10 and _floating(test, values, scaled_grid):
+    elif not integers and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10 and _floating(test, values, scaled_grid):
         result = "proven"
     return _evidence(test.name, test.format, values.dtype, (tested, distinct, exceptions), odds, result)
 

@@ -21,11 +21,13 @@ from analyzers.dtype_detection.evidence import (
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.grids import TensorGrid
 from analyzers.numerics import BitHistogram, bins
-from analyzers.numerics.few_significands import DULL, MANY, TELLING_8
+from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, MANY, TELLING_8
 
 # Tensors that differ from all the others are set aside if they together hold at most this share of the parameters.
 SET_ASIDE = 0.001
 
+# Counters of runs that hold integers or fixed point of no more bits than a format keeps, and the test for each verdict
+_FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16}
 _TEST_FOR: dict[Verdict, str] = {
     "upcast-from-bf16": "bf16_exact", "downcast-from-bf16": "bf16_exact", "upcast-from-fp16": "fp16_exact",
     "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
@@ -77,7 +79,11 @@ def judge(
     # Values that are all powers of two, such as those of a norm of ones, are on every grid, which proves nothing.
     narrow = {e.test: e for e in (run_evidence(of_runs, dtype), block_evidence(of_runs, dtype)) if e and informative}
     grid = any(e.proven for e in narrow.values())
-    found = {test.name: evidence(test, values, counts[test.name], grid) for test in TESTS.get(dtype, ())}
+    half = sum(of_runs[MANY : TELLING_8 + 1]) / 2
+    found = {
+        test.name: evidence(test, values, counts[test.name], grid, test.name in _FIXED and of_runs[_FIXED[test.name]] > half)
+        for test in TESTS.get(dtype, ())
+    }
     if dtype == "F32" and not found["bf16_exact"].proven:
         del found[FP16_IN_BF16.name]
     found |= narrow

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
@@ -84,7 +84,8 @@ class SpanCounter:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as, self._device if span.count >= _FEW else "cpu")
             accumulator.update(chunk.codes)
             if span.tensor.read_as in _FORMATS:
-                here = replace(chunk, sides=(_read(chunk.codes),)) if span.tensor.read_as in ROW_EVIDENCE else chunk
+                whole = span.tensor.read_as in ROW_EVIDENCE and not isinstance(chunk.codes, np.ndarray)
+                here = Chunk(chunk.start, (_read(chunk.codes),)) if whole else chunk
                 self._runs(span, here, counted)
                 self._rows(span.tensor, here, counted)
             if grids is not None and not grids.done:
@@ -114,7 +115,7 @@ class SpanCounter:
                 part = chunk.codes.view(-1, RUN)[-(chunk.start // RUN) % stride :: stride].flatten()
                 runs_of_few_significands(_read(part), RUN, 0, mantissa, exponent, 1, counted.runs)
                 return
-            chunk = replace(chunk, sides=(_read(chunk.codes),))
+            chunk = Chunk(chunk.start, (_read(chunk.codes),))
         if chunk.start % row == 0 and size % row == 0:
             runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
             return

@@ -437,7 +437,7 @@ class Facts(Record):
 
     movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. quantization: only as requested, worst tensors of each format
     first; quantization_ignore: by format the modules whose error is more than 1.5 times the median, in the form of llm-compressor's
-    ``ignore`` and torchao's filters. blocks: number read in quick mode, null if everything was read; grid_blocks: number of these that were
+    ``ignore`` and torchao's filters. blocks: number read in quick mode, null if everything was read; grid_blocks: number of spans that were
     searched for grids; unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. grids:
     scaled grids that explain values, proven ones first; off_grid: roles of the matrices on none of the proven ones, if there are any.
     tensors: at most `limits.REPORT_TENSORS`, in the order of the files; layers: of all tensors.

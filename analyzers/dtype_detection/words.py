@@ -139,6 +139,8 @@ def _proof(report: "DtypeReport") -> Iterator[str]:
         yield f"Tensors by themselves: {_parts(report)}."
     if lineage.fossil_rows:
         yield f"{plural(lineage.fossil_rows, 'row')} exact in a narrower format, unlike the others: most likely never updated since."
+    if report.mode == "exact" and report.grid_blocks and not report.grids:
+        yield f"Grids were searched for in {plural(report.grid_blocks, 'block')}."
     if report.blocks and report.unseen is not None and lineage.verdict not in ("mixed", "undecided"):
         yield (
             f"At most {share(report.unseen)} of the values have another history (95% confidence: {plural(report.blocks, 'block')} "

@@ -72,14 +72,14 @@ class BinGroups:
     """
 
     group: NDArray[np.uint16]
-    masks: NDArray[np.float64]
+    masks: NDArray[np.int64]
 
     @classmethod
     def of(cls, masks: Sequence[NDArray[np.bool_]]) -> "BinGroups":
         """Group bins by ``masks``, at most 62, of the bins of one dtype."""
         pattern = sum((mask.astype(np.int64) << bit for bit, mask in enumerate(masks)), np.zeros(1, dtype=np.int64))
         patterns, group = np.unique(pattern, return_inverse=True)
-        return cls(group.astype(np.uint16), (patterns[:, None] >> np.arange(len(masks)) & 1).astype(np.float64))
+        return cls(group.astype(np.uint16), (patterns[:, None] >> np.arange(len(masks)) & 1))
 
 
 FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW, BinGroups, bin_count, bins
+from analyzers.numerics.count_kernels import sum_groups
 
 FP64_LARGEST = float(np.finfo(np.float64).max)
 
@@ -65,8 +66,8 @@ class BitHistogram:
 
     def count_each(self, groups: BinGroups) -> list[int]:
         """Count the values of each mask of ``groups``, like `count`, in one pass."""
-        counts = np.bincount(groups.group[self.index], self.counts, len(groups.masks))  # float64, exact below 2^53
-        return [int(each) for each in counts @ groups.masks]
+        found: list[int] = (sum_groups(self.index, self.counts, groups.group, len(groups.masks)) @ groups.masks).tolist()
+        return found
 
     def distinct(self, mask: NDArray[np.bool_]) -> int:
         """Count the occupied bins of ``mask``, regardless of sign: a lower bound on the number of different magnitudes.

@@ -25,12 +25,10 @@ from tests.hub import LocalHub
 from tests.ports import free_port
 from tests.scan.scans import ALL_SAMPLES, ROOT, command, launcher, run, start, summary, sums, table, write_list
 
-PARTS = {"MANTISSA_SCAN_PART_BYTES": "25000000"}
-
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All samples, a bad id, a checkpoint that does not exist, and a local one that is counted in several parts."""
+    """All samples, a bad id, a checkpoint that does not exist, and a local one."""
     folder = tmp_path_factory.mktemp("engines")
     large = normal(9_000, 4_096, seed=1).to(torch.bfloat16)
     write(folder / "large", {"model.embed_tokens.weight": large, "model.layers.0.mlp.up_proj.weight": normal(1_000, 1_000)})

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -32,6 +33,8 @@ from analyzers.numerics.stream_buffer import stream_buffer
 # Below this average span size in local files, threads would mostly wait for each other: the interpreter's share of the work, which is
 # serialized, takes longer than counting.
 _SHARED_BYTES = 128 << 10
+# Short spans of local files are passed to a thread this many at a time: each exchange between threads takes as long as counting one.
+_BATCH = 64
 
 # Tensors on a device are passed on in parts of so many values, which bounds the memory for masks of them. Smaller ones are read, and
 # counted by compiled loops, before a device has begun.
@@ -106,12 +109,15 @@ def stream(
     threads = max(1, min(wanted, len(spans), limits.STREAM_BYTES // (number * least)))
     size = max(min(limits.STREAM_BYTES // (threads * number), longest) // ALIGNED * ALIGNED, least)
 
-    def worker() -> Callable[[Span], T]:
+    def worker() -> Callable[[Sequence[Span]], list[T]]:
         buffers = stream_buffer(size * number, counted_on).reshape(number, size)
 
-        def count(span: Span) -> T:
-            with closing(reader.in_turn(span, buffers)) as chunks:  # its turn ends if ``work`` fails
-                return work(span, chunks)
+        def count(batch: Sequence[Span]) -> list[T]:
+            done = []
+            for span in batch:
+                with closing(reader.in_turn(span, buffers)) as chunks:  # its turn ends if ``work`` fails
+                    done.append(work(span, chunks))
+            return done
 
         return count
 
@@ -119,12 +125,30 @@ def stream(
         for checkpoint in checkpoints:
             checkpoint.repository.close()
 
-    with one_blas_thread(), closing(work_through(spans, threads, worker, reader.stop, cancel)) as results:
+    batches = list(_batches(spans)) if local else [[span] for span in spans]
+    with one_blas_thread(), closing(work_through(batches, threads, worker, reader.stop, cancel)) as results:
         for item in results:
-            span, result = item or (None, None)
-            yield Step(span, result, reader.tally.bytes, reader.tally.requests)
+            bytes_read, requests = reader.tally.bytes, reader.tally.requests
+            if item is None:
+                yield Step(None, None, bytes_read, requests)
+            else:
+                yield from (Step(span, result, bytes_read, requests) for span, result in zip(*item, strict=True))
     for i, checkpoint in enumerate(checkpoints):
         reader.about(i, checkpoint.confirm)
+
+
+def _batches(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """Group consecutive spans that are short together."""
+    batch: list[Span] = []
+    nbytes = 0
+    for span in spans:
+        batch.append(span)
+        nbytes += span.widest_bytes
+        if nbytes >= _SHARED_BYTES or len(batch) == _BATCH:
+            yield batch
+            batch, nbytes = [], 0
+    if batch:
+        yield batch
 
 
 def _times(checkpoints: Sequence[Checkpoint]) -> int:
@@ -192,24 +216,25 @@ class _Reader:
         """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer."""
         if side is None:
             return None
-
-        def fetch(tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
-            file = self._checkpoints[i].files[tensor.file]
-
-            def read_into(offset: int, piece: memoryview) -> None:
-                if self.stop.is_set():
-                    raise Stopped
-                file.read_into(offset, piece)
-                self.tally.add(0, 1)
-
-            codes = read_elements(read_into, tensor, first, count, into)
-            self.tally.add(codes.nbytes, 0)
-            return codes
-
         count = max(0, min(stop, side.elements) - start)
         if side.scale is not None:
-            return self.about(i, lambda: ScaledCodes(side, start, count, buffer, fetch))
-        return self.about(i, lambda: fetch(side, start, count, buffer))
+            return self.about(i, lambda: ScaledCodes(side, start, count, buffer, partial(self._fetch, i)))
+        return self.about(i, lambda: self._fetch(i, side, start, count, buffer))
+
+    def _fetch(self, i: int, tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
+        """Read elements of a tensor of a checkpoint, and tally the reads."""
+        file, reads = self._checkpoints[i].files[tensor.file], 0
+
+        def read_into(offset: int, piece: memoryview) -> None:
+            nonlocal reads
+            if self.stop.is_set():
+                raise Stopped
+            file.read_into(offset, piece)
+            reads += 1
+
+        codes = read_elements(read_into, tensor, first, count, into)
+        self.tally.add(codes.nbytes, reads)
+        return codes
 
     def about(self, i: int, call: Callable[[], T]) -> T:
         """Return the result of ``call``, with errors prefixed by the name of checkpoint ``i`` if it has one."""

@@ -22,6 +22,7 @@ from analyzers.checkpoints import (
     states_ties,
     stream,
 )
+from analyzers.checkpoints.model_card import base_models
 from analyzers.checkpoints.stated_dtype import plain_dtype
 from analyzers.core import limits
 from analyzers.core.report import Timing, check_size, content_id, environment, first_rows
@@ -66,6 +67,8 @@ from analyzers.numerics.device import Device, choose_device
 
 # Below twice the least, the bins of a histogram do not tell the exponent of fp32.
 _LEAST_EXPONENT = -134
+# Models of a card's base_model that are looked up
+_BASES = 4
 # Steps of the progress
 _STEPS = 500
 
@@ -232,7 +235,12 @@ class Inspection:
             intervals=estimates,
             lineage=lineage,
             training=infer_training(
-                _label(checkpoint.ref), base, (checkpoint.config or {}).get("model_type"), [t.name for t in chosen.floats], lineage
+                _label(checkpoint.ref),
+                base,
+                (checkpoint.config or {}).get("model_type"),
+                [t.name for t in chosen.floats],
+                lineage,
+                self._base_label(),
             ),
             fp16_risk=fp16_risk(whole.counts, whole.tallies.nonzero, undecoded_share(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
@@ -268,6 +276,14 @@ class Inspection:
         if len(results) > limits.REPORT_TENSORS:
             report.keep_rows("tensors", lambda: [tensor_row(each) for each in results])
         return report
+
+    def _base_label(self) -> tuple[str, Label] | None:
+        """Return the labelled model that an adapter is merged into, or that the model card names as base_model, with its label."""
+        checkpoint = self._checkpoint
+        if _label(checkpoint.ref):
+            return None
+        bases = [checkpoint.merge.base.ref] if isinstance(checkpoint, MergedCheckpoint) else base_models(checkpoint, _BASES)
+        return next(((name, label) for name in bases if (label := _label(name))), None)
 
     def _copies(self) -> set[str]:
         """Return the names of copies of tensors in other shards and, in exact mode or if the configuration ties it, of the embedding."""

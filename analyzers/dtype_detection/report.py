@@ -67,10 +67,10 @@ RESULT_WORDS: dict[Result, str] = {
 RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
 Risk = Literal["overflow", "underflow", "subnormal", "inexact", "nan", "infinite", "undecoded", "nothing"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
-Basis = Literal["label", "family", "classifier", "none"]
+Basis = Literal["label", "base", "family", "classifier", "none"]
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 13
+ANALYSIS_VERSION = 14
 
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 _WIDTHS = {"fp32": 32, "bf16 or fp16": 16, "8 bits": 8, "4 bits": 4}
@@ -225,11 +225,12 @@ class Lineage(Record):
 class Training(Record):
     """Precision in which the model was trained: an inference, or a label.
 
-    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "family": that
-    of a labelled model of the same architecture with weights as large; "classifier": magnitudes, which rarely decide. source: a label's
-    evidence, or where the labelled models are listed. nearest: the labelled model whose magnitudes are nearest, or of the same family;
-    distance: from it, in standard deviations; rule: what the rule of thumb on magnitudes says. contradicted_by: the 16-bit format that the
-    weights have provably been in first, if ``nearest`` was trained in the other one, so that nothing is inferred.
+    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "base": that of
+    the model that this one was made from, by its label; "family": that of a labelled model of the same architecture with weights as large;
+    "classifier": magnitudes, which rarely decide. source: a label's evidence, or where the labelled models are listed. nearest: the base, or the
+    labelled model whose magnitudes are nearest, or of the same family; distance: from it, in standard deviations; rule: what the rule
+    of thumb on magnitudes says. contradicted_by: the 16-bit format that the weights have provably been in first, if ``nearest`` was trained
+    in the other one, so that nothing is inferred.
     """
 
     verdict: str

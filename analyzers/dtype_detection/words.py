@@ -62,6 +62,7 @@ WORDS = Words(
 TRAINED = Words(
     {
         "label": "Label: trained in {trained} ({source}).",
+        "base": "Most likely trained in {trained}, like its base {relative}.",
         "family": "Most likely trained in {trained}, like {relative}.",
         "classifier": "Most likely trained in {trained}, by the magnitudes of its weights.",
     }
@@ -166,7 +167,9 @@ def trained(report: "DtypeReport") -> Tile:
         detail = f"Source: {training.source}."
         return Tile(label="Trained in", value=training.verdict, kind="label", detail=detail, whole=True)
     detail = ""
-    if training.basis == "family":
+    if training.basis == "base":
+        detail = f"Its base, {training.nearest}, was trained in {training.nearest_precision} ({training.source})."
+    elif training.basis == "family":
         detail = (
             f"The architecture and the weight magnitudes are those of {training.nearest}, and all labelled models of this architecture "
             f"were trained in {training.nearest_precision}."

@@ -41,7 +41,7 @@ from analyzers.dtype_detection.collect import (
 )  # fmt: skip
 from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, undecoded_share
-from analyzers.dtype_detection.grid_summary import grid_rows, off_grid
+from analyzers.dtype_detection.grid_summary import grid_rows
 from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
@@ -252,7 +252,6 @@ class Inspection:
             ),
             entropy=entropy(by_role),
             grids=grid_rows(on_grids),
-            off_grid=off_grid(on_grids),
             **self._headroom,
             layers=tuple(layer_rows(results)),
             tensors=tuple(map(tensor_row, first_rows(results))),

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from analyzers.checkpoints import DTYPE_BITS
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.core.columns import Column, Table
-from analyzers.core.formatting import count, magnitude, power, share, size
+from analyzers.core.formatting import magnitude, power, share
 from analyzers.core.options import Option
 from analyzers.core.records import Interval, Record
 from analyzers.core.report import CheckpointFacts, Report
@@ -73,7 +73,6 @@ Basis = Literal["label", "base", "family", "classifier", "none"]
 ANALYSIS_VERSION = 14
 
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
-_WIDTHS = {"fp32": 32, "bf16 or fp16": 16, "8 bits": 8, "4 bits": 4}
 BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
 
 
@@ -225,12 +224,12 @@ class Lineage(Record):
 class Training(Record):
     """Precision in which the model was trained: an inference, or a label.
 
-    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "base": that of
-    the model that this one was made from, by its label; "family": that of a labelled model of the same architecture with weights as large;
-    "classifier": magnitudes, which rarely decide. source: a label's evidence, or where the labelled models are listed. nearest: the base, or the
-    labelled model whose magnitudes are nearest, or of the same family; distance: from it, in standard deviations; rule: what the rule
-    of thumb on magnitudes says. contradicted_by: the 16-bit format that the weights have provably been in first, if ``nearest`` was trained
-    in the other one, so that nothing is inferred.
+    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "base": that
+    of the model that this one was made from, by its label; "family": that of a labelled model of the same architecture with weights as
+    large; "classifier": magnitudes, which rarely decide. source: a label's evidence, or where the labelled models are listed. nearest:
+    the base, or the labelled model whose magnitudes are nearest, or of the same family; distance: from it, in standard deviations; rule:
+    what the rule of thumb on magnitudes says. contradicted_by: the 16-bit format that the weights have provably been in first, if
+    ``nearest`` was trained in the other one, so that nothing is inferred.
     """
 
     verdict: str
@@ -440,7 +439,7 @@ class Facts(Record):
     first; quantization_ignore: by format the modules whose error is more than 1.5 times the median, in the form of llm-compressor's
     ``ignore`` and torchao's filters. blocks: number read in quick mode, null if everything was read; grid_blocks: number of spans that were
     searched for grids; unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. grids:
-    scaled grids that explain values, proven ones first; off_grid: roles of the matrices on none of the proven ones, if there are any.
+    scaled grids that explain values, proven ones first.
     tensors: at most `limits.REPORT_TENSORS`, in the order of the files; layers: of all tensors.
     """
 
@@ -469,7 +468,6 @@ class Facts(Record):
     untouched: Annotated[tuple[Untouched, ...], Rows("Constant, or mostly at an initial value")] = ()
     entropy: Entropy | None = None
     grids: Annotated[tuple[Grid, ...], Rows("Grids")] = ()
-    off_grid: tuple[str, ...] = ()
     quantization: Annotated[tuple[QuantizationRow, ...], Rows("Quantized tensors")] = ()
     quantization_roles: Annotated[tuple[QuantizationRole, ...], Rows("Quantization by role")] = ()
     quantization_ignore: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -538,12 +536,6 @@ def _ignored(report: Facts) -> Iterator[dict[str, str]]:
     yield from ({"format": name, "module": module} for name, modules in report.quantization_ignore.items() for module in modules)
 
 
-def sizes_by_dtype(report: Facts) -> Iterator[dict[str, Any]]:
-    """Yield the size of the selected parameters in dtypes of each width: parameters x bits / 8 bytes, without scales."""
-    for name, bits in _WIDTHS.items():
-        yield {"dtype": name, "bits": bits, "bytes": report.selected_parameters * bits // 8}
-
-
 def step_name(step: float) -> str:
     """Format a step like ``1e-6``."""
     mantissa, exponent = f"{step:.0e}".split("e")
@@ -572,16 +564,6 @@ class DtypeReport(Facts, Report):
                 Column("interval", "95% interval", cell=_between, only="people"),
             ),
             title="Shares of the values",
-        ),
-        Table(
-            "sizes",
-            sizes_by_dtype,
-            (
-                Column("dtype", "Dtype"),
-                Column("bits", "Bits per weight", count),
-                Column("bytes", "Size", size, help="Parameters times bits; the scales of 8-bit and 4-bit formats come on top."),
-            ),
-            title="Size by dtype, computed from the number of parameters",
         ),
         Table("movable", _movable, _steps, title="Share of the weights that a step does not move"),
         Table(

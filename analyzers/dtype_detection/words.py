@@ -7,7 +7,8 @@ from analyzers.core.formatting import count, listed, magnitude, plural, power, s
 from analyzers.core.notes import Tile
 from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.words import Words
-from analyzers.dtype_detection.report import RESULT_WORDS, TEST_WORDS, VERDICT_WORDS, sizes_by_dtype
+from analyzers.dtype_detection.report import RESULT_WORDS, TEST_WORDS, VERDICT_WORDS
+from analyzers.grids.first_blocks import FIRST_BLOCKS
 from analyzers.grids.tensor_grid import describe
 
 if TYPE_CHECKING:
@@ -91,13 +92,11 @@ def _stored(report: "DtypeReport") -> Tile:
     names = [dtype_name(row.dtype) for row in rows]
     said = [f"{plural(row.tensors, 'tensor')} {'computed ' * row.computed}in {dtype_name(row.dtype)}" for row in report.storage]
     more = [f"{len(said) - _SHOWN} other dtypes"] * (len(said) > _SHOWN)
-    sizes = ", ".join(f"{size(row['bytes'])} in {row['dtype']}" for row in sizes_by_dtype(report))
     quantized = f" Quantized: {report.checkpoint.quantization}." if report.checkpoint.quantization else ""
     config = f" config.json says {report.config_dtype}." if report.config_dtype else ""
     value = " + ".join(names[:2]) + (f" + {len(names) - 2} more" if len(names) > 2 else "")
     stored = size(sum(row.bytes for row in report.storage))
-    computed = f"By its parameters: {sizes}."
-    detail = f"{', '.join([*said[:_SHOWN], *more])}.{config}{quantized} {computed}"
+    detail = f"{', '.join([*said[:_SHOWN], *more])}.{config}{quantized}"
     return Tile(label="Stored as", value=f"{value or 'nothing'}, {stored}", kind="fact", detail=detail, whole=True)
 
 
@@ -140,7 +139,7 @@ def _proof(report: "DtypeReport") -> Iterator[str]:
         yield f"Tensors by themselves: {_parts(report)}."
     if lineage.fossil_rows:
         yield f"{plural(lineage.fossil_rows, 'row')} exact in a narrower format, unlike the others: most likely never updated since."
-    if report.mode == "exact" and report.grid_blocks and not report.grids:
+    if report.mode == "exact" and (report.grid_blocks or 0) >= FIRST_BLOCKS and not report.grids:
         yield f"Grids were searched for in {plural(report.grid_blocks, 'block')}."
     if report.blocks and report.unseen is not None and lineage.verdict not in ("mixed", "undecided"):
         yield (

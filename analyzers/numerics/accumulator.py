@@ -54,7 +54,7 @@ class Accumulator:
         taken, self._taken = self._taken, BitHistogram(self.dtype)
         few, self._few = self._few, []
         if few:
-            taken.index = _sorted_once(np.concatenate(few) if len(few) > 1 else few[0]).astype(np.int64)
+            taken.index = (_sorted_once(np.concatenate(few)) if len(few) > 1 else few[0]).astype(np.int64)
         else:  # of a norm this takes longer than everything else, though a comparison makes it ten times as fast
             taken.index = np.flatnonzero(self._table != 0)
         taken.counts = self._table[taken.index]

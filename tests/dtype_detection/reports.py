@@ -38,7 +38,12 @@ def parsed(report: DtypeReport) -> dict[str, Any]:
 
 def steady(report: DtypeReport) -> dict[str, Any]:
     """Return the deterministic part of the report: all but timing, environment, and the digits that the order of float sums decides."""
-    text = json.dumps({name: value for name, value in parsed(report).items() if name not in ("timing", "environment")})
-    value = json.loads(text, parse_float=lambda number: f"{float(number):.10g}")
+    parsed(report)
+    return rounded(report.model_dump_json(exclude={"timing", "environment"}))
+
+
+def rounded(text: str) -> dict[str, Any]:
+    """Parse JSON with numbers to ten digits."""
+    value = json.loads(text, parse_float=lambda number: float(f"{float(number):.10g}"))
     assert isinstance(value, dict)
     return value

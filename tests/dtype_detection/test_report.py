@@ -344,17 +344,6 @@ def test_of_many_tensors_the_report_has_the_first_and_files_have_all(tmp_path: P
     assert (row["norm"], row["parameters"], row["lineage_verdict"]) == (pytest.approx(8**0.5), 8, "undecided")
 
 
-def test_sizes_by_dtype_are_parameters_times_bits(tmp_path: Path) -> None:
-    report = exact(write(tmp_path, {"a.weight": normal(30, 10), "b.weight": normal(100).to(BF16)}))
-    sizes = report.tables()["sizes"]
-    assert list(zip(sizes["dtype"], sizes["bytes"], strict=True)) == [
-        ("fp32", 1600),
-        ("bf16 or fp16", 800),
-        ("8 bits", 400),
-        ("4 bits", 200),
-    ]
-
-
 def test_an_overflow_is_the_first_sentence_with_its_tensor(tmp_path: Path) -> None:
     report = exact(write(tmp_path, {"a.weight": normal(30, 10), "b.weight": torch.full((8,), 1e5)}))
     assert report.answer.code == "overflow" and report.answer.values["name"] == "b.weight"

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Self, TypeVar
 
 import numpy as np
@@ -16,8 +17,9 @@ from analyzers.core.records import Interval
 from analyzers.core.terminal import some_files
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.report import DtypeRequest, Storage
-from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
+from analyzers.dtype_detection.statistics import EMPTY, FORMATS, SHARES, UNREAD, TensorResult, tensor_result
 from analyzers.dtype_detection.trainability import Pool
+from analyzers.numerics import bins
 from analyzers.numerics.intervals import Blocks
 
 K = TypeVar("K")
@@ -97,15 +99,6 @@ def storage_rows(chosen: Chosen, computed: Container[str]) -> tuple[Storage, ...
         for (dtype, merged), each in by_dtype.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.bytes))
-
-
-# Formats that hold every value of a dtype.
-_ALWAYS_EXACT = {
-    "BF16": ("representable.bf16", "representable.tf32"),
-    "F16": ("representable.fp16", "representable.tf32"),
-    "F8_E4M3": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e4m3"),
-    "F8_E5M2": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e5m2"),
-}
 
 
 def _pool(tensor: Tensor) -> PoolKey:
@@ -193,5 +186,12 @@ def intervals(plan: Plan, whole: Collector) -> dict[str, Interval]:
     return {name: interval for name, interval in zip(SHARES, Interval.each(found), strict=True) if interval is not None} | {
         name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value because of the dtypes
         for name in SHARES
-        if all(name in _ALWAYS_EXACT.get(span.tensor.counted_as, ()) for span in plan.spans)
+        if all(name in _always_exact(dtype) for dtype in {span.tensor.counted_as for span in plan.spans})
     }
+
+
+@cache
+def _always_exact(dtype: str) -> set[str]:
+    """Return the `SHARES` of the formats that hold every value of a dtype."""
+    table = bins(dtype)
+    return {f"representable.{name}" for name in FORMATS if (table.exact[name] | ~table.finite_nonzero).all()}

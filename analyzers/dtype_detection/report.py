@@ -448,7 +448,7 @@ class Facts(Record):
     values_read: int
     requests: int
     blocks: int | None = None
-    grid_blocks: int | None = None
+    grid_blocks: int = 0
     unseen: float | None = None
     selected_tensors: int
     selected_parameters: int

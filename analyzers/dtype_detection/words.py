@@ -139,12 +139,12 @@ def _proof(report: "DtypeReport") -> Iterator[str]:
         yield f"Tensors by themselves: {_parts(report)}."
     if lineage.fossil_rows:
         yield f"{plural(lineage.fossil_rows, 'row')} exact in a narrower format, unlike the others: most likely never updated since."
-    if report.mode == "exact" and (report.grid_blocks or 0) >= FIRST_BLOCKS and not report.grids:
+    if report.mode == "exact" and report.grid_blocks >= FIRST_BLOCKS and not report.grids:
         yield f"Grids were searched for in {plural(report.grid_blocks, 'block')}."
     if report.blocks and report.unseen is not None and lineage.verdict not in ("mixed", "undecided"):
         yield (
             f"At most {share(report.unseen)} of the values have another history (95% confidence: {plural(report.blocks, 'block')} "
-            f"read show none); grids were searched for in {plural(report.grid_blocks or 0, 'block')}."
+            f"read show none); grids were searched for in {plural(report.grid_blocks, 'block')}."
         )
 
 

@@ -74,7 +74,7 @@ kernels: $(tests_stamp) $(kernels_stamp)
 bench: $(tests_stamp) $(kernels_stamp)
 	$(python) -m tests.benchmarks
 
-docs: $(app_stamp)
+docs: $(tests_stamp)
 	$(python) -m docs.build
 
 lint: style types

@@ -13,18 +13,18 @@ from analyzers.check.report import RULES, WITH_BASE
 from analyzers.core.formatting import count, magnitude, share, size
 from analyzers.core.limits import SETTINGS
 from analyzers.core.tensor_words import dtype_name
-from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.dtype_detection.labelled_models import labels
-from analyzers.dtype_detection.proofs import QUICK_BUDGET, Proofs, proofs
 from analyzers.dtype_detection.report import TEST_WORDS
-from analyzers.dtype_detection.similar_models import answered, confidence
+from analyzers.dtype_detection.similar_models import confidence
 from analyzers.exit_feedback.signals import ANCHORS, GOLD_RANK, RANK, RANK_EXACT, SIGNALS, HeadSettings, K
 from analyzers.gradient_conflict import published as conflict
 from analyzers.gradient_conflict.rows import TAU
 from analyzers.precision_variants.engine.comparison import BAND
 from analyzers.precision_variants.request import CLIP
 from analyzers.comparison.sparsity.published import published
+from tools.classifier import evaluated
+from tools.proofs import QUICK_BUDGET, Proofs, proofs
 
 DOCS = Path(__file__).parent
 PAGES = [DOCS / "deploy.md", *sorted((DOCS / "methods").glob("*.md"))]
@@ -87,7 +87,7 @@ def measured_proofs() -> str:
 
 def classifier() -> str:
     """Tabulate the accuracy of the classifier, and of what is claimed."""
-    found, (tried, right) = fitted().evaluation, answered()
+    found, relatives = evaluated().evaluation, evaluated().relatives
     claims = [row for row in found.out_of_fold if row.reason != "unsupported" and max(row.probabilities.values()) >= 0.7]
     wrong = sum(max(row.probabilities, key=lambda name: row.probabilities[name]) != row.precision for row in claims)
     scores = {
@@ -97,7 +97,8 @@ def classifier() -> str:
         "equal probabilities": ("", f"{found.even_log_loss:.3f}"),
     }
     return (
-        f"{len(labels())} models are labelled. A relative was right in {right} of {tried} cases, each labelled model left out in turn: "
+        f"{len(labels())} models are labelled. A relative was right in {relatives.right} of {relatives.answered} cases, each labelled "
+        "model left out in turn: "
         f"a probability of `(right+1)/(answered+2)`, {share(confidence())}. For the {found.models} models of {found.families} families "
         "with known magnitudes, each family held out in turn:\n\n"
         f"{_table(('', 'Right', 'Log-loss'), ((name, *cells) for name, cells in scores.items()))}\n\n"

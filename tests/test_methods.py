@@ -8,11 +8,11 @@ import pytest
 from sklearn.metrics import accuracy_score, log_loss  # type: ignore[import-untyped]
 
 from analyzers import ANALYZERS
-from analyzers.dtype_detection.classifier import fitted
 from components.methods import INDEX, METHODS, methods_html, names
 from components.text.render import anchor
 from docs.build import PAGES, built
 from tests.words import SNAPSHOTS, converted
+from tools.classifier import evaluated
 
 _APP = "http://here/"
 _SERVED = {f"{_APP}methods/{name}": name for name in names() if name != INDEX} | {f"{_APP}methods": INDEX}
@@ -67,7 +67,7 @@ def test_every_analyzer_has_a_page_and_nothing_else_does() -> None:
 
 
 def test_the_scores_are_scikit_learns() -> None:
-    found = fitted().evaluation.out_of_fold
+    found = evaluated().evaluation.out_of_fold
     truth, classes = [row.precision for row in found], sorted({row.precision for row in found})
     table = re.findall(r"^\| (.+) \| (.*) \| (.*) \|$", (METHODS / "dtype.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     scores = {name: (right, loss) for name, right, loss in table}

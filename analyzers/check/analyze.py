@@ -16,7 +16,7 @@ from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCo
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.comparison.parents import ParentsRequest
 from analyzers.comparison.parents import analyze as analyze_parents
-from analyzers.comparison.parents.model_card import base_models
+from analyzers.checkpoints.model_card import base_models
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity import analyze as analyze_sparsity
 from analyzers.core.coverage import Coverage

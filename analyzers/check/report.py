@@ -13,7 +13,7 @@ from analyzers.core.request import PASTED, Reference, Request
 from analyzers.core.rows import Shown, columns
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 12
+ANALYSIS_VERSION = 13
 # Tensors that a finding names for people
 _NAMED = 3
 
@@ -27,7 +27,7 @@ RULES = {
     "not-read": "Files that may hold weights and were not read; for information only if their names say that they repeat others.",
     "non-finite": "Weights that are NaN or infinite.",
     "index": "A shard index that disagrees with the files.",
-    "upcast": "fp32 or fp64 tensors whose values all fit a narrower format bit for bit, if at least one is proven to come from it.",
+    "upcast": "fp32 tensors whose values all fit a narrower format bit for bit, if at least one is proven to come from it.",
     "stored-twice": "Matrices that repeat another one byte for byte; for information only if they make up whole layers.",
     "config-dtype": "A dtype in config.json other than that of most parameters.",
     "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors whose entries are all the same.",

@@ -79,7 +79,7 @@ def not_read(coverage: Coverage) -> Iterator[Finding]:
 
 def upcast(facts: Facts) -> Iterator[Finding]:
     """Find tensors in more bits than their values need, if at least one of them is proven to come from the narrower format."""
-    verdicts = ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32")
+    verdicts = ("upcast-from-bf16", "upcast-from-fp16")
     proven = {result.tensor.name for result in facts.results if result.judgement.verdict in verdicts}
     narrow = [planned for planned in facts.plan if planned.narrows]
     if any(planned.tensor.name in proven for planned in narrow):

@@ -22,7 +22,7 @@ FINDINGS = {
     # values
     "weights-not-finite": "{nan:count} NaN and {inf:count} infinite in {tensors:#tensor}: go back to a checkpoint without any.",
     "stored-wider-than-needed": (
-        "{tensors:#tensor} in fp32 or fp64 with values that fit {formats:list} bit for bit, {bytes:count} bytes ({share:share}) less: "
+        "{tensors:#tensor} in fp32 with values that fit {formats:list} bit for bit, {bytes:count} bytes ({share:share}) less: "
         "mantissa shrink {model} --out FOLDER"
     ),
     "stored-twice": _COPIES + "tie embedding and head if the model may; if others should differ, the wrong ones were saved.",

@@ -179,7 +179,8 @@ def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator
         yield WORDS.note("unmerged-adapter", tensors=len(beside), name=beside[0].name)
     decoded = [t for t in parameters if t.scale is not None]
     unscaled = [t for t in parameters if t.scale is None and t.dtype.startswith("F8_")]
-    for code, found in (("decoded", decoded), ("unscaled", unscaled)):
+    converted = [t for t in parameters if t.converted]
+    for code, found in (("decoded", decoded), ("unscaled", unscaled), ("converted", converted)):
         if found:
             yield WORDS.note(code, tensors=len(found), dtypes=tuple(sorted({t.dtype for t in found})))
 

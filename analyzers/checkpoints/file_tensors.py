@@ -25,8 +25,8 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
     added to the names of the others. notes: receives remarks for the reader. Raises InvalidCheckpoint if a GGUF file repeats a name, or
     names still collide.
     """
-    # Layers repeat the same names: without digits only a few dozen are distinct.
-    roles: dict[str, str] = {}
+    # Layers repeat the same names: without digits only a few dozen are distinct, of few shapes.
+    kinds: dict[tuple[str, tuple[int, ...], str], tuple[str, bool]] = {}
     paths = weights.paths
     numbers, stems = {path: number for number, path in enumerate(paths)}, [stem(file_name(path)) for path in paths]
     tensors, replaced = [], dict[str, str]()
@@ -44,18 +44,16 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
                 if note not in notes:
                     notes.append(note)
             for name, dtype, shape, start, stop, strides in headers[place].tensors:
-                pattern = _NUMBER.sub("0", name)
-                if pattern not in roles:
-                    roles[pattern] = role(name)
-                buffer = is_buffer(name, shape, dtype)
+                pattern = _NUMBER.sub("0", name), shape, dtype
+                if pattern not in kinds:
+                    kinds[pattern] = role(name), is_buffer(name, shape, dtype)
+                kind, buffer = kinds[pattern]
                 nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
-                found = roles[pattern], layer(name)
-                names = [f"{stems[at]}/{name}" for at in (place, loaded[name])]
-                full = chosen.prefix + (names[0] if apart or loaded[name] != place else name)
+                full = chosen.prefix + (f"{stems[place]}/{name}" if apart or loaded[name] != place else name)
                 if loaded[name] != place:
-                    replaced[full] = chosen.prefix + (names[1] if apart else name)
+                    replaced[full] = chosen.prefix + (f"{stems[loaded[name]]}/{name}" if apart else name)
                     _refuse_gguf(name, paths[place], paths[loaded[name]])
-                tensors.append(Tensor(full, dtype, shape, place, start, nbytes, *found, buffer, strides=strides))
+                tensors.append(Tensor(full, dtype, shape, place, start, nbytes, kind, layer(name), buffer, strides=strides))
     if replaced:
         notes.append(WORDS.note("replaced", tensors=len(replaced), name=next(iter(replaced.values()))))
     return _distinct(tensors, weights), replaced

@@ -10,8 +10,11 @@ DTYPE_BITS = {
     "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
 
+# Rare dtypes of plain floats, which are converted to fp32 on reading
+CONVERTED = frozenset({"F64", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+
 # Dtypes whose elements are plain binary floats, for which float statistics are computed.
-FLOAT_DTYPES = frozenset({"F64", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+FLOAT_DTYPES = frozenset({"F32", "BF16", "F16", "F8_E4M3", "F8_E5M2"}) | CONVERTED
 
 # Additional dtypes for E2M1 codes packed two per byte with separate scales: 32 values per E8M0 scale, 16 per E4M3 scale.
 PACKED_BITS = {"MXFP4": 4, "NVFP4": 4}
@@ -72,8 +75,18 @@ class Tensor:
 
     @property
     def counted_as(self) -> str:
-        """Dtype in which values are counted: float32 if the tensor has scales, else as stored."""
-        return "F32" if self.scale is not None else self.dtype
+        """Dtype in which values are counted: float32 if they are decoded with scales or `CONVERTED`, else as stored."""
+        return "F32" if self.scale is not None else self.read_as
+
+    @property
+    def converted(self) -> bool:
+        """Return whether plain floats are converted to fp32 on reading, where fp64 is rounded to nearest even."""
+        return self.scale is None and self.dtype in CONVERTED
+
+    @property
+    def read_as(self) -> str:
+        """Dtype of the values, before any scale: float32 if they are `converted`, else as stored."""
+        return "F32" if self.converted else self.dtype
 
     @property
     def has_values(self) -> bool:

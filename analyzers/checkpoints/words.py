@@ -26,6 +26,7 @@ WORDS = Words(
         # how values are decoded
         "misfit-scales": "Scales not applied, because their shape or dtype does not fit: of {tensors:#tensor}, such as {name:name}.",
         "decoded": "Decoded, each code times its scale: {tensors:#tensor} ({dtypes:list}).",
+        "converted": "Converted to fp32 on reading, rounded to nearest even: {tensors:#tensor} ({dtypes:list}).",
         "unscaled": "Described by their codes, because no scales match: {tensors:#tensor} ({dtypes:list}).",
         # adapters
         "adapter": "This is an adapter: results are about its own parameters, not about the model they change.",

@@ -95,9 +95,6 @@ HUB_TIMEOUT_SECONDS = _setting(
 HUB_WAIT_SECONDS = _setting(
     "HUB_WAIT_SECONDS", 60, "seconds", "Longest total wait of one read for Retry-After and back-off.", "Patience in long scans."
 )
-SCAN_PART_BYTES = _setting(
-    "SCAN_PART_BYTES", 1 << 30, "bytes", "On a cluster, exact mode counts larger checkpoints in parts of this size.", "Many small workers."
-)
 GRAM_CHUNK_BYTES = _setting(
     "GRAM_CHUNK_BYTES", 128 << 20, "bytes", "Per-sample gradients held at a time; 8 times as much on a GPU.", "Little memory."
 )

@@ -1,7 +1,6 @@
 """Dtype detection: finds the formats that a checkpoint's weights are stored in, have passed through, and fit into."""
 
 from analyzers.dtype_detection.analyze import Inspection, analyze
-from analyzers.dtype_detection.collect import Partial
 from analyzers.dtype_detection.report import DtypeReport, DtypeRequest
 
-__all__ = ["DtypeReport", "DtypeRequest", "Inspection", "Partial", "analyze"]
+__all__ = ["DtypeReport", "DtypeRequest", "Inspection", "analyze"]

@@ -1,7 +1,7 @@
 """Detects dtypes: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from time import perf_counter
@@ -22,6 +22,7 @@ from analyzers.checkpoints import (
     states_ties,
     stream,
 )
+from analyzers.checkpoints.model_card import base_models
 from analyzers.checkpoints.stated_dtype import plain_dtype
 from analyzers.core import limits
 from analyzers.core.report import Timing, check_size, content_id, environment, first_rows
@@ -30,19 +31,17 @@ from analyzers.dtype_detection.answers import advice, answer
 from analyzers.dtype_detection.collect import (
     Chosen,
     Collector,
-    Partial,
     Shares,
     by_dtype,
     in_order,
     intervals,
-    merge,
     pools,
     storage_rows,
     unseen_share,
 )  # fmt: skip
 from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, undecoded_share
-from analyzers.dtype_detection.grid_summary import grid_rows, off_grid
+from analyzers.dtype_detection.grid_summary import grid_rows
 from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
@@ -65,8 +64,12 @@ from analyzers.grids.search import may_be_on_grid, promising
 from analyzers.numerics import BitHistogram
 from analyzers.numerics.device import Device, choose_device
 
-# Below twice the least, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
+# Below twice the least, the bins of a histogram do not tell the exponent of fp32.
 _LEAST_EXPONENT = -134
+# Models of a card's base_model that are looked up
+_BASES = 4
+# Steps of the progress
+_STEPS = 500
 
 
 def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | DtypeReport]:
@@ -82,12 +85,10 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
 
 
 class Inspection:
-    """An open checkpoint and the plan of its reads, whose parts are counted here or in other processes, then reported on.
+    """An open checkpoint and the plan of its reads. Close it, or use it in a ``with`` statement.
 
-    If the same request is opened on the same commit, part k of n holds the same spans, so that parts counted in different processes make
-    one report, bit for bit that of a single part. Close it, or use it in a ``with`` statement. device: overrides the choice of the request;
-    threads: at most so many reads and counts at once, if the source is a local file; the other arguments as in `analyze`. results: of every
-    tensor, once there is a report.
+    device: overrides that of the request; threads: at most so many reads and counts at once, if the source is a local file; the other
+    arguments as in `analyze`. results: of every tensor, once there is a report.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Inspection:
             in_place = held and request.mode == "exact"
             self._device = "cpu" if held and not in_place else self._device
             self._left_on = self._device if in_place else ""  # where tensors in memory are counted in place
+            self._tensors = {tensor.name: tensor for tensor in self._chosen.floats}
             groups = [(each,) for each in self._chosen.floats]
             self._plan = Plan.of([checkpoint], groups, request.mode, request.budget, request.seed, in_place)
             budget = None if self._plan.exact else request.budget
@@ -125,54 +127,24 @@ class Inspection:
             raise
 
     @property
-    def ref(self) -> str:
-        """Canonical reference of the checkpoint, without revision."""
-        return self._checkpoint.ref
-
-    @property
-    def commit(self) -> str:
-        """Commit of the checkpoint."""
-        return self._checkpoint.commit
-
-    @property
     def nbytes(self) -> int:
-        """Bytes of weights that all parts together read."""
+        """Bytes of weights to read."""
         return self._plan.nbytes + self._slabs.nbytes
 
-    def parts(self, nbytes: int) -> int:
-        """Return the number of parts of about ``nbytes``; 1 in quick mode."""
-        return 1 if self._request.mode == "quick" else max(1, min(len(self._plan.spans), -(-self.nbytes // nbytes)))
-
     def run(self) -> Generator[Progress, None, DtypeReport]:
-        """Read everything in this process; yields progress in bytes and returns the report."""
-        partials = []
-        with closing(self.count()) as steps:
-            for step in steps:
-                if isinstance(step, Progress):
-                    yield step
-                else:
-                    partials.append(step)
-        if self._request.quantize:
-            yield from self.quantize(partials[0])
-        return self.report(partials)
-
-    def count(self, part: int = 0, parts: int = 1) -> Generator[Progress | Partial, None, None]:
-        """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
-        found = Collector(self._plan, self._chosen.floats, part, parts)
-        quick = not self._plan.exact
-        total = self.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
-        yield Progress(done=0, total=total, unit="bytes", note="reading weights")
-        for dtype in {span.tensor.counted_as for span in found.spans} if quick else ():
+        """Read everything; yields progress in bytes and returns the report. Closing it cancels the reads."""
+        yield Progress(done=0, total=self.nbytes, unit="bytes", note="reading weights")
+        found, spans = Collector(self._plan), self._plan.spans
+        for dtype in {span.tensor.counted_as for span in spans}:
             share_counts(BitHistogram(dtype))  # makes its tables once, which all threads would make at the same time, with 40 MB each
-        if quick:
-            first, others = first_blocks(found.spans, self._request.seed)
-            on_grids = yield from self._count_into(found, first, total, grids=True)
-            yield from self._count_into(found, others, total, grids=on_grids)
-        else:
-            yield from self._count_into(found, found.spans, total, grids=True)
-        yield found.partial
+        first, others = first_blocks(spans, self._request.seed)
+        on_grids = yield from self._count(found, first, grids=True)
+        yield from self._count(found, others, grids=on_grids)
+        if self._request.quantize:
+            yield from self._quantize(found)
+        return self._report(found)
 
-    def _count_into(self, found: Collector, spans: Sequence[Span], total: int, grids: bool) -> Generator[Progress, None, bool]:
+    def _count(self, found: Collector, spans: Sequence[Span], grids: bool) -> Generator[Progress, None, bool]:
         """Count spans; yields progress. grids: whether to search them for grids. Returns whether any of them may be on one."""
         counted_on = "cpu" if self._left_on else self._device
         count, quick = SpanCounter(counted_on, every_run=not self._plan.exact, grids=grids), not self._plan.exact
@@ -181,52 +153,52 @@ class Inspection:
             counted = count(span, chunks)
             return counted, share_counts(counted.histogram) if quick else None
 
-        partial, reading, on_grids = found.partial, perf_counter(), False
-        nbytes, requests, seconds = partial.nbytes, partial.requests, partial.seconds
+        reading, on_grids = perf_counter() - found.seconds, False
+        nbytes, requests, shown = found.nbytes, found.requests, found.nbytes
         with closing(stream([self._checkpoint], spans, work, (), self._left_on, counted_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     on_grids |= promising(step.result[0].grids)
-                    partial.grid_blocks += grids and may_be_on_grid(step.span.tensor)
-                    found.add(step.span, *step.result)
-                partial.nbytes, partial.requests = nbytes + step.bytes_read, requests + step.requests
-                partial.seconds = seconds + perf_counter() - reading
-                yield Progress(done=partial.nbytes, total=total, unit="bytes", note="reading weights")
+                    found.grid_blocks += grids and may_be_on_grid(step.span.tensor)
+                    found.add(self._tensors[step.span.tensor.name], step.span, *step.result)
+                found.nbytes, found.requests = nbytes + step.bytes_read, requests + step.requests
+                if step.span is None or (found.nbytes - shown) * _STEPS >= self.nbytes:
+                    shown = found.nbytes
+                    yield self._progress(found)
+        found.seconds = perf_counter() - reading
+        yield self._progress(found)
         return on_grids
 
-    def quantize(self, partial: Partial) -> Generator[Progress, None, None]:
-        """Read the matrices again and round them to the requested formats, after everything was counted into ``partial``."""
-        largest = {name: result.statistics.abs_max for name, result in partial.results.items()}
-        nbytes, requests, reading = partial.nbytes, partial.requests, perf_counter() - partial.seconds
+    def _progress(self, found: Collector) -> Progress:
+        return Progress(done=found.nbytes, total=self.nbytes, unit="bytes", note="reading weights")
+
+    def _quantize(self, counts: Collector) -> Generator[Progress, None, None]:
+        """Read the matrices again and round them to the requested formats, after everything was counted."""
+        largest = {name: result.statistics.abs_max for name, result in counts.results.items()}
+        nbytes, requests, reading = counts.nbytes, counts.requests, perf_counter() - counts.seconds
         found = []
         with closing(measure(self._checkpoint, self._slabs, self._request.quantize, largest)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     found.append((step.span, step.result))
-                partial.nbytes, partial.requests = nbytes + step.bytes_read, requests + step.requests
-                partial.seconds = perf_counter() - reading
-                yield Progress(done=partial.nbytes, total=self.nbytes, unit="bytes", note="rounding to other formats")
+                counts.nbytes, counts.requests = nbytes + step.bytes_read, requests + step.requests
+                counts.seconds = perf_counter() - reading
+                yield Progress(done=counts.nbytes, total=self.nbytes, unit="bytes", note="rounding to other formats")
         self._headroom = headroom(found, self._slabs, self._request.quantize)
 
-    def report(self, partials: Iterable[Partial]) -> DtypeReport:
-        """Build the report from all parts, in any order, and use them up. Raises ValueError unless each part occurs exactly once."""
+    def _report(self, found: Collector) -> DtypeReport:
         checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.exact
-        found = merge(chosen.floats, partials)
         self.results = results = in_order(found, chosen.floats)
         read = [r for r in results if r.statistics.tallies.values_read]
         whole = summed([r.statistics for r in read])
         parameters: dict[str, int] = {}
         for tensor in chosen.parameters:
             if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not decoded
-                parameters[tensor.dtype] = parameters.get(tensor.dtype, 0) + tensor.elements
-        judged = [Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read]
+                parameters[tensor.read_as] = parameters.get(tensor.read_as, 0) + tensor.elements
+        judged = [Judged(r.tensor.read_as, r.tensor.elements, r.judgement) for r in read]
         judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
         whole_dtypes = by_dtype(found)
-        pooled = {
-            dtype: judge(each.histogram, each.runs, parts=[one.judgement for one in judged if one.dtype == dtype])
-            for dtype, each in whole_dtypes.items()
-            if each.histogram.dtype == dtype
-        }
+        pooled = {dtype: judge(each.histogram, each.runs) for dtype, each in whole_dtypes.items() if each.histogram.dtype == dtype}
         unseen = unseen_share(self._plan, found)
         on_grids = [(r.tensor, r.judgement.grid) for r in read]
         lineage = conclude(judged, pooled, parameters)
@@ -249,7 +221,7 @@ class Inspection:
             values_read=whole.tallies.values_read,
             requests=found.requests,
             blocks=blocks,
-            grid_blocks=None if exact else found.grid_blocks,
+            grid_blocks=found.grid_blocks,
             unseen=unseen,
             selected_tensors=len(chosen.parameters),
             selected_parameters=sum(t.elements for t in chosen.parameters),
@@ -262,7 +234,12 @@ class Inspection:
             intervals=estimates,
             lineage=lineage,
             training=infer_training(
-                _label(checkpoint.ref), base, (checkpoint.config or {}).get("model_type"), [t.name for t in chosen.floats], lineage
+                _label(checkpoint.ref),
+                base,
+                (checkpoint.config or {}).get("model_type"),
+                [t.name for t in chosen.floats],
+                lineage,
+                self._base_label(),
             ),
             fp16_risk=fp16_risk(whole.counts, whole.tallies.nonzero, undecoded_share(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
@@ -274,7 +251,6 @@ class Inspection:
             ),
             entropy=entropy(by_role),
             grids=grid_rows(on_grids),
-            off_grid=off_grid(on_grids),
             **self._headroom,
             layers=tuple(layer_rows(results)),
             tensors=tuple(map(tensor_row, first_rows(results))),
@@ -299,6 +275,14 @@ class Inspection:
             report.keep_rows("tensors", lambda: [tensor_row(each) for each in results])
         return report
 
+    def _base_label(self) -> tuple[str, Label] | None:
+        """Return the labelled model that an adapter is merged into, or that the model card names as base_model, with its label."""
+        checkpoint = self._checkpoint
+        if _label(checkpoint.ref):
+            return None
+        bases = [checkpoint.merge.base.ref] if isinstance(checkpoint, MergedCheckpoint) else base_models(checkpoint, _BASES)
+        return next(((name, label) for name in bases if (label := _label(name))), None)
+
     def _copies(self) -> set[str]:
         """Return the names of copies of tensors in other shards and, in exact mode or if the configuration ties it, of the embedding."""
         if not (self._plan.exact or states_ties(self._checkpoint.config) or self._checkpoint.replaced):
@@ -306,7 +290,7 @@ class Inspection:
         return {name for name, copy in repeated(self._checkpoint, self._plan.exact).items() if copy}
 
     def close(self) -> None:
-        """Free files and connections. Idempotent; no part may be being counted."""
+        """Free files and connections. Idempotent."""
         self._checkpoint.close()
 
     def __enter__(self) -> Self:

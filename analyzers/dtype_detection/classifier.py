@@ -6,10 +6,11 @@ tell apart has
     P(c) = (1 - r) softmax_c(intercept_c + sum_f weight_cf z_f),
 
 where r is the share left to the precisions that they cannot: those have a single family among the labelled models (fp32), so models that
-resemble it may as well share that family's own recipe. They keep their share of the families. `tests.dtype_detection.fit_classifier`
-makes the file and measures its accuracy.
+resemble it may as well share that family's own recipe. They keep their share of the families. `tools.classifier` makes the
+file and measures its accuracy.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -17,7 +18,6 @@ from math import dist, exp, isfinite, log10
 from typing import Literal
 
 from analyzers.core.records import Record
-from analyzers.dtype_detection.classifier_evaluation import Evaluation
 from analyzers.dtype_detection.labelled_models import REFERENCE, Example, Magnitude
 
 Reason = Literal["clear", "unclear", "unsupported", "unlearned"]
@@ -110,31 +110,16 @@ class Classifier(Record):
         return Estimate(likeliest, found, "clear", nearest, distance)
 
 
-class Fit(Record):
-    """Content of reference/classifier.json.
-
-    command: the command that writes the file. versions: of the software that fitted it. penalty: C, the inverse strength of the L2 penalty;
-    penalties: the values it was chosen from. evaluation: leave-one-family-out.
-    """
-
-    command: str
-    versions: dict[str, str]
-    penalty: float
-    penalties: tuple[float, ...]
-    classifier: Classifier
-    evaluation: Evaluation
-
-
 @cache
-def fitted() -> Fit:
-    """Read the classifier that ships, with its evaluation."""
-    return Fit.model_validate_json(FITTED.read_bytes())
+def fitted() -> Classifier:
+    """Read the classifier that ships."""
+    return Classifier.model_validate(json.loads(FITTED.read_bytes())["classifier"])
 
 
 def magnitudes_of(values: Mapping[str, float | None]) -> dict[str, float] | None:
     """Select the magnitudes that the classifier uses from ``values``; None if one of them is missing or infinite."""
     used: dict[str, float] = {}
-    for feature in fitted().classifier.features:
+    for feature in fitted().features:
         value = values.get(feature.name)
         if value is None or not isfinite(value):
             return None

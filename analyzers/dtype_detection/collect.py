@@ -1,13 +1,9 @@
-"""The read plan, split into parts that can be counted on any machine, and the merge of their counts.
-
-A part is a run of consecutive spans. Tensors within one part are finished there; for a tensor cut between parts the counts are handed over.
-Counts merge exactly, so the result does not depend on how the plan was cut.
-"""
+"""The tensors that are inspected, and the counts of their spans, combined by tensor and by kind of tensor."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Self, TypeVar
 
 import numpy as np
@@ -21,8 +17,9 @@ from analyzers.core.records import Interval
 from analyzers.core.terminal import some_files
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.report import DtypeRequest, Storage
-from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
+from analyzers.dtype_detection.statistics import EMPTY, FORMATS, SHARES, UNREAD, TensorResult, tensor_result
 from analyzers.dtype_detection.trainability import Pool
+from analyzers.numerics import bins
 from analyzers.numerics.intervals import Blocks
 
 K = TypeVar("K")
@@ -104,45 +101,9 @@ def storage_rows(chosen: Chosen, computed: Container[str]) -> tuple[Storage, ...
     return tuple(sorted(rows, key=lambda row: -row.bytes))
 
 
-# Formats that hold every value of a dtype.
-_ALWAYS_EXACT = {
-    "BF16": ("representable.bf16", "representable.tf32"),
-    "F16": ("representable.fp16", "representable.tf32"),
-    "F8_E4M3": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e4m3"),
-    "F8_E5M2": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e5m2"),
-}
-
-
-def part_of(spans: Sequence[Span], part: int, parts: int) -> list[Span]:
-    """Return the spans of part number ``part`` of ``parts``, which are about equal in bytes."""
-    ends = list(accumulate(span.nbytes for span in spans))
-    return [span for span, end in zip(spans, ends, strict=True) if (end - 1) * parts // max(ends[-1], 1) == part]
-
-
-@dataclass(slots=True)
-class Partial:
-    """Counts of one part.
-
-    results: of the tensors that lie in it; pools: counts of these tensors, by `_pool`; cut: counts of the tensors that lie in it only
-    partly; blocks: (stratum, elements, tested, positive) of each span in quick mode; grid_blocks: number of spans searched for grids.
-    nbytes, requests, seconds: of the reads.
-    """
-
-    part: int
-    parts: int
-    results: dict[str, TensorResult] = field(default_factory=dict)
-    pools: dict[PoolKey, list[Counted]] = field(default_factory=dict)
-    cut: dict[str, list[Counted]] = field(default_factory=dict)
-    blocks: list[tuple[int, int, list[int], list[int]]] = field(default_factory=list)
-    grid_blocks: int = 0
-    nbytes: int = 0
-    requests: int = 0
-    seconds: float = 0.0
-
-
 def _pool(tensor: Tensor) -> PoolKey:
     """Return the pool of a tensor: dtype (separate if decoded), role, and whether it is a vector, which a sample reads more of."""
-    return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
+    return tensor.read_as if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
 
 
 def _add(sums: dict[K, list[Counted]], name: K, counted: Counted) -> None:
@@ -157,56 +118,36 @@ def _add(sums: dict[K, list[Counted]], name: K, counted: Counted) -> None:
 
 
 class Collector:
-    """Combines the counts of a part's spans: by tensor until the tensor is complete, then by pool."""
+    """Combines the counts of spans: by tensor until the tensor is complete, then by pool.
 
-    def __init__(self, plan: Plan, floats: Sequence[Tensor], part: int, parts: int) -> None:
-        self.spans = part_of(plan.spans, part, parts)
-        self.partial = Partial(part, parts)
-        self._plan, self._tensors = plan, {tensor.name: tensor for tensor in floats}
+    results: of the tensors; pools: their counts, by `_pool`; blocks: (stratum, elements, tested, positive) of each span in quick mode;
+    grid_blocks: number of spans searched for grids. nbytes, requests, seconds: of the reads.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.results: dict[str, TensorResult] = {}
+        self.pools: dict[PoolKey, list[Counted]] = {}
+        self.blocks: list[tuple[int, int, list[int], list[int]]] = []
+        self.grid_blocks = self.nbytes = self.requests = 0
+        self.seconds = 0.0
+        self._strata, self._cut = plan.strata, dict[str, list[Counted]]()
         self._spans_left = Counter(span.tensor.name for span in plan.spans)
 
-    def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
-        """Add one finished span."""
-        tensor = self._tensors[span.tensor.name]
+    def add(self, tensor: Tensor, span: Span, counted: Counted, shares: Shares | None) -> None:
+        """Add a finished span of ``tensor``."""
+        name = tensor.name
         if shares is not None:
-            self.partial.blocks.append((self._plan.strata[tensor.name], span.count, *shares))
-        _add(self.partial.cut, tensor.name, counted)
-        self._spans_left[tensor.name] -= 1
-        if self._spans_left[tensor.name] == 0:
-            whole = Counted.together(self.partial.cut.pop(tensor.name))
-            self.partial.results[tensor.name] = tensor_result(tensor, whole)
-            _add(self.partial.pools, _pool(tensor), whole)
+            self.blocks.append((self._strata[name], span.count, *shares))
+        self._spans_left[name] -= 1
+        if self._spans_left[name] or name in self._cut:
+            _add(self._cut, name, counted)
+        if self._spans_left[name] == 0:
+            whole = Counted.together(self._cut.pop(name)) if name in self._cut else counted
+            self.results[name] = tensor_result(tensor, whole)
+            _add(self.pools, _pool(tensor), whole)
 
 
-def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
-    """Merge all parts of one plan, in any order, and empty them. Raises ValueError unless every part occurs exactly once."""
-    found = sorted(partials, key=lambda partial: partial.part)
-    if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
-        raise ValueError("the parts of a plan must be counted once each")
-    whole = Partial(0, 1)
-    for partial in found:
-        whole.results |= partial.results
-        whole.blocks += partial.blocks
-        whole.grid_blocks += partial.grid_blocks
-        whole.nbytes += partial.nbytes
-        whole.requests += partial.requests
-        whole.seconds += partial.seconds
-        for key, parts in partial.pools.items():
-            for counted in parts:
-                _add(whole.pools, key, counted)
-        for name, parts in partial.cut.items():
-            for counted in parts:
-                _add(whole.cut, name, counted)
-    for tensor in floats:
-        if tensor.name in whole.cut:
-            counted = Counted.together(whole.cut.pop(tensor.name))
-            whole.results[tensor.name] = tensor_result(tensor, counted)
-            _add(whole.pools, _pool(tensor), counted)
-    whole.pools = {key: whole.pools[key] for key in dict.fromkeys(map(_pool, floats)) if key in whole.pools}
-    return whole
-
-
-def by_dtype(whole: Partial) -> dict[str, Counted]:
+def by_dtype(whole: Collector) -> dict[str, Counted]:
     """Merge all counts of each dtype; decoded values have a name of their own."""
     parts: dict[str, list[Counted]] = {}
     for (name, _, _), counted in whole.pools.items():
@@ -214,20 +155,20 @@ def by_dtype(whole: Partial) -> dict[str, Counted]:
     return {name: Counted.together(each) for name, each in parts.items()}
 
 
-def pools(floats: Sequence[Tensor], whole: Partial) -> list[Pool]:
+def pools(floats: Sequence[Tensor], whole: Collector) -> list[Pool]:
     """Return each pool with the elements of its tensors, read or not."""
     elements: Counter[PoolKey] = Counter()
     for tensor in floats:
         elements[_pool(tensor)] += tensor.elements
-    return [Pool(key[0], key[1], Counted.together(parts).histogram, elements[key]) for key, parts in whole.pools.items()]
+    return [Pool(key[0], key[1], Counted.together(whole.pools[key]).histogram, elements[key]) for key in elements if key in whole.pools]
 
 
-def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
+def in_order(whole: Collector, tensors: Sequence[Tensor]) -> list[TensorResult]:
     """Return the results in the order of ``tensors``, with empty ones for tensors that were not read."""
     return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD, None) for t in tensors]
 
 
-def unseen_share(plan: Plan, whole: Partial) -> float | None:
+def unseen_share(plan: Plan, whole: Collector) -> float | None:
     """Bound, with 95% confidence, the share of all values in a kind of block of which none was read; None if everything was read."""
     if plan.exact or not whole.blocks:
         return None
@@ -235,7 +176,7 @@ def unseen_share(plan: Plan, whole: Partial) -> float | None:
     return Blocks(stratum, elements, plan.population).unseen()
 
 
-def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
+def intervals(plan: Plan, whole: Collector) -> dict[str, Interval]:
     """Estimate shares of all values with 95% intervals; empty if everything was read."""
     if plan.exact or not whole.blocks:
         return {}
@@ -245,5 +186,12 @@ def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
     return {name: interval for name, interval in zip(SHARES, Interval.each(found), strict=True) if interval is not None} | {
         name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value because of the dtypes
         for name in SHARES
-        if all(name in _ALWAYS_EXACT.get(span.tensor.counted_as, ()) for span in plan.spans)
+        if all(name in _always_exact(dtype) for dtype in {span.tensor.counted_as for span in plan.spans})
     }
+
+
+@cache
+def _always_exact(dtype: str) -> set[str]:
+    """Return the `SHARES` of the formats that hold every value of a dtype."""
+    table = bins(dtype)
+    return {f"representable.{name}" for name in FORMATS if (table.exact[name] | ~table.finite_nonzero).all()}

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
@@ -13,11 +13,11 @@ from analyzers.checkpoints import Chunk, Span, Tensor, row_length, whole_rows
 from analyzers.grids import Grids, GridSearch, together
 from analyzers.numerics import Accumulator, BitHistogram
 from analyzers.numerics.few_significands import RUN, RUN_COUNTS, runs_of_few_significands
-from analyzers.numerics.formats import BF16, FP16, FP32, FP64
+from analyzers.numerics.formats import BF16, FP16, FP32
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 
 # The dtypes whose runs of neighbours are examined for a scaled fp8 grid.
-_FORMATS = {"F64": FP64, "F32": FP32, "F16": FP16, "BF16": BF16}
+_FORMATS = {"F32": FP32, "F16": FP16, "BF16": BF16}
 
 # About this many runs are examined of a whole tensor, or of each block of a sample: a single run that does not fit refutes.
 RUNS_EXAMINED = 1024
@@ -83,8 +83,9 @@ class SpanCounter:
         for chunk in chunks:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as, self._device if span.count >= _FEW else "cpu")
             accumulator.update(chunk.codes)
-            if span.tensor.dtype in _FORMATS:
-                here = replace(chunk, sides=(_read(chunk.codes),)) if span.tensor.dtype in ROW_EVIDENCE else chunk
+            if span.tensor.read_as in _FORMATS:
+                whole = span.tensor.read_as in ROW_EVIDENCE and not isinstance(chunk.codes, np.ndarray)
+                here = Chunk(chunk.start, (_read(chunk.codes),)) if whole else chunk
                 self._runs(span, here, counted)
                 self._rows(span.tensor, here, counted)
             if grids is not None and not grids.done:
@@ -102,7 +103,7 @@ class SpanCounter:
         return accumulators[kind]
 
     def _runs(self, span: Span, chunk: Chunk, counted: Counted) -> None:
-        held = _FORMATS[span.tensor.dtype]
+        held = _FORMATS[span.tensor.read_as]
         mantissa, exponent = held.mantissa_bits, held.exponent_bits
         row, size = row_length(span.tensor), len(chunk.codes)
         elements = span.count if self._every_run else span.tensor.elements
@@ -114,7 +115,7 @@ class SpanCounter:
                 part = chunk.codes.view(-1, RUN)[-(chunk.start // RUN) % stride :: stride].flatten()
                 runs_of_few_significands(_read(part), RUN, 0, mantissa, exponent, 1, counted.runs)
                 return
-            chunk = replace(chunk, sides=(_read(chunk.codes),))
+            chunk = Chunk(chunk.start, (_read(chunk.codes),))
         if chunk.start % row == 0 and size % row == 0:
             runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
             return
@@ -130,10 +131,10 @@ class SpanCounter:
 
     def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
         row = row_length(tensor)
-        need = ROW_EVIDENCE.get(tensor.dtype)
+        need = ROW_EVIDENCE.get(tensor.read_as)
         if need is None or len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or len(chunk.codes) % row:
             return
-        rows = exact_rows32(chunk.codes, row, need) if tensor.dtype == "F32" else (exact_rows16(chunk.codes, row, need), 0)
+        rows = exact_rows32(chunk.codes, row, need) if tensor.read_as == "F32" else (exact_rows16(chunk.codes, row, need), 0)
         for name, number in zip(("bf16", "fp16"), rows, strict=True):
             counted.exact_rows[name] = counted.exact_rows.get(name, 0) + number
 

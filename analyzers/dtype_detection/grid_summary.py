@@ -38,10 +38,3 @@ def grid_rows(found: Found) -> tuple[Grid, ...]:
             )
         )
     return tuple(sorted(rows, key=lambda row: (not row.proven, -row.parameters)))
-
-
-def off_grid(found: Found) -> tuple[str, ...]:
-    """Return the roles of matrices on none of the proven grids; empty if there are no such grids."""
-    matrices = [(tensor.role, grid is not None and grid.proven) for tensor, grid in found if len(tensor.shape) > 1]
-    others = {role for role, proven in matrices if not proven} if any(proven for _, proven in matrices) else set()
-    return tuple(role for role in ROLES if role in others)

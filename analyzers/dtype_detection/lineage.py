@@ -12,31 +12,25 @@ from numpy.typing import NDArray
 
 from analyzers.dtype_detection.evidence import (
     FP16_IN_BF16,
-    PROOF_LOG10,
     TESTS,
     block_evidence,
     count_tested,
     evidence,
     run_evidence,
 )  # fmt: skip
-from analyzers.dtype_detection.report import Evidence, Lineage, Part, Result, Verdict
+from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.grids import TensorGrid
 from analyzers.numerics import BitHistogram, bins
-from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
-
-FORMAT_OF = {
-    "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
-    "F8_E4M3FNUZ": "fp8_e4m3fnuz", "F8_E5M2FNUZ": "fp8_e5m2fnuz",
-}  # fmt: skip
+from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, MANY, TELLING_8
 
 # Tensors that differ from all the others are set aside if they together hold at most this share of the parameters.
 SET_ASIDE = 0.001
 
 # Counters of runs that hold integers or fixed point of no more bits than a format keeps, and the test for each verdict
-_FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16, "fp32_exact": FIXED_FP32}
+_FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16}
 _TEST_FOR: dict[Verdict, str] = {
     "upcast-from-bf16": "bf16_exact", "downcast-from-bf16": "bf16_exact", "upcast-from-fp16": "fp16_exact",
-    "upcast-from-fp32": "fp32_exact", "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
+    "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
     "on-grid": "grid",
 }  # fmt: skip
 _CASTS = ("fp32", "fp16", "bf16")
@@ -74,37 +68,26 @@ def judge(
     runs: NDArray[np.int64],
     exact_rows: dict[str, int] | None = None,
     row: int = 0,
-    parts: Sequence[Judgement] | None = None,
 ) -> Judgement:
     """Judge the values of one dtype.
 
     values: their histogram; runs: (RUN_COUNTS,), see `numerics.few_significands`; exact_rows: ancestor -> number of rows exact in it, each
-    of ``row`` values, which are fossils if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may
-    have its own grid, so the odds are no better than the product of theirs.
+    of ``row`` values, which are fossils if the rest is not.
     """
     dtype, of_runs = values.dtype, runs.tolist()
     informative, counts = count_tested(values)
     # Values that are all powers of two, such as those of a norm of ones, are on every grid, which proves nothing.
     narrow = {e.test: e for e in (run_evidence(of_runs, dtype), block_evidence(of_runs, dtype)) if e and informative}
     grid = any(e.proven for e in narrow.values())
-    found = {test.name: evidence(test, values, counts[test.name], grid) for test in TESTS.get(dtype, ())}
+    half = sum(of_runs[MANY : TELLING_8 + 1]) / 2
+    found = {
+        test.name: evidence(test, values, counts[test.name], grid, test.name in _FIXED and of_runs[_FIXED[test.name]] > half)
+        for test in TESTS.get(dtype, ())
+    }
     if dtype == "F32" and not found["bf16_exact"].proven:
         del found[FP16_IN_BF16.name]
-    counted = sum(of_runs[MANY : TELLING_8 + 1])
-    for name, proof in found.items():
-        odds = None if parts is None else sum(e.log10_chance for part in parts for e in part.evidence if e.test == name)
-        doubt: Result | None = None
-        if of_runs[DULL] > max(counted - of_runs[DULL], _DULL_RUNS):  # no independent values
-            doubt = "levels"
-        elif name in _FIXED and 2 * of_runs[_FIXED[name]] > counted:
-            doubt = "integers"
-        elif odds is not None and odds > PROOF_LOG10:
-            doubt = "repeated"
-        if proof.proven and doubt:
-            found[name] = replace(proof, result=doubt)
     found |= narrow
     verdict, ancestors = _verdict(dtype, found)
-    _qualify(found)
     if verdict == "native" and of_runs[MANY] == 0 and sum(of_runs[DULL : TELLING_8 + 1]) > _DULL_RUNS:
         verdict = "undecided"  # no run looks native, but these tests do not identify the quantization
     fossils = 0
@@ -126,7 +109,7 @@ def with_grid(judged: Judgement, grid: TensorGrid | None) -> Judgement:
     later = tuple(name for name in judged.passed_through if name in _CASTS)
     family: dict[str, Verdict] = {"fp8": "fp8-ancestor", "fp4": "fp4-ancestor"}
     verdict = family.get(next((part for part in ("fp8", "fp4") if part in grid.format and "bnb" not in grid.format), ""), "on-grid")
-    if judged.verdict in ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32", "downcast-from-bf16"):
+    if judged.verdict in ("upcast-from-bf16", "upcast-from-fp16", "downcast-from-bf16"):
         verdict = judged.verdict
     return replace(judged, verdict=verdict, passed_through=(grid.format, *later), fossil_rows=0, grid=grid)
 
@@ -136,17 +119,6 @@ def _is_wider(values: BitHistogram, exact: int) -> bool:
     table = bins(values.dtype)
     few, others = values.count(table.exact["tf32"]) - exact, values.count(table.finite_nonzero) - exact
     return few <= _FEW_BITS_ELSEWHERE * others
-
-
-def _qualify(found: dict[str, Evidence]) -> None:
-    """Qualify findings that follow from another one: bf16 values are mostly exact in fp16, fp4 values in both."""
-    if any(e.test in _NARROW and e.proven for e in found.values()):
-        for follows in [e for e in found.values() if e.test not in _NARROW and e.tested and not e.exceptions and not e.proven]:
-            found[follows.test] = replace(follows, result="follows")
-    for proven, other in (("bf16_exact", "fp16_exact"), ("fp16_exact", "bf16_exact")):
-        if proven in found and other in found and found[proven].proven:
-            found[other] = replace(found[other], result="follows")
-            return
 
 
 def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str, ...]]:
@@ -163,11 +135,9 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
         return ("downcast-from-bf16" if dtype == "F16" else "upcast-from-bf16"), (*older, *on_grid, "bf16")
     if proven("fp16_exact"):
         return "upcast-from-fp16", (*older, "fp16")
-    if proven("fp32_exact"):
-        return "upcast-from-fp32", (*older, "fp32")
     if older:
         return own_name, (*older, *(on_grid if dtype == "BF16" else ()))
-    narrower = {"F64": ("fp32_exact",), "F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
+    narrower = {"F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
     if on_grid and all(map(refuted, narrower)):
         return "fp16-ancestor", on_grid
     # fp8 values are not tested for a narrower format.

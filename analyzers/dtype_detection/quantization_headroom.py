@@ -10,7 +10,6 @@ from math import fsum, log10, prod, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.checkpoints import ROLES, Checkpoint, Chunk, Span, Tensor, stream
 from analyzers.checkpoints.reading.stream import Step
@@ -106,7 +105,7 @@ def measure(
         values = np.empty(span.count, np.float32)
         for chunk in chunks:
             start = chunk.start - span.start
-            values[start : start + chunk.codes.size] = _fp32(chunk.codes, span.tensor.counted_as)
+            values[start : start + chunk.codes.size] = fp32_of(chunk.codes, span.tensor.counted_as).view(np.float32)
         amax = largest.get(span.tensor.name) or 0.0
         if sampled:
             amax = max(amax, float(np.abs(values[np.isfinite(values)]).max(initial=0)))
@@ -114,10 +113,6 @@ def measure(
         return {name: rounding_error(slab, *FORMATS[name], amax, name == "fp8") for name in formats}
 
     return stream([checkpoint], slabs.spans, work)
-
-
-def _fp32(codes: NDArray[np.generic], dtype: str) -> NDArray[np.float32]:
-    return codes.view(np.float64).astype(np.float32) if dtype == "F64" else fp32_of(codes, dtype).view(np.float32)
 
 
 def _lost(errors: Sequence[Error]) -> dict[str, float | None]:

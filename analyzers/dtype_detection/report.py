@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from analyzers.checkpoints import DTYPE_BITS
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.core.columns import Column, Table
-from analyzers.core.formatting import count, magnitude, power, share, size
+from analyzers.core.formatting import magnitude, power, share
 from analyzers.core.options import Option
 from analyzers.core.records import Interval, Record
 from analyzers.core.report import CheckpointFacts, Report
@@ -27,7 +27,6 @@ Verdict = Literal[
     "native",
     "upcast-from-bf16",
     "upcast-from-fp16",
-    "upcast-from-fp32",
     "downcast-from-bf16",
     "fp16-ancestor",
     "fp8-ancestor",
@@ -40,7 +39,6 @@ VERDICT_WORDS: dict[Verdict, str] = {
     "native": "with no narrower format",
     "upcast-from-bf16": "upcast from bf16",
     "upcast-from-fp16": "upcast from fp16",
-    "upcast-from-fp32": "upcast from fp32",
     "downcast-from-bf16": "downcast from bf16",
     "fp16-ancestor": "from fp16",
     "fp8-ancestor": "from fp8",
@@ -51,7 +49,6 @@ VERDICT_WORDS: dict[Verdict, str] = {
 }
 """Verdicts on tensors in words: one with fossil rows is mixed."""
 TEST_WORDS = {
-    "fp32_exact": "values exact in fp32",
     "bf16_exact": "values exact in bf16",
     "fp16_exact": "values exact in fp16",
     "fp16_grid": "values on the grid of fp16 (below 2⁻¹⁷)",
@@ -59,30 +56,23 @@ TEST_WORDS = {
     "fp4_blocks": "blocks of 16 on the grid of 4-bit floats",
 }
 """Tests in words: what passes."""
-Result = Literal["proven", "partly", "refuted", "integers", "subnormals", "few", "nothing", "levels", "repeated", "follows"]
+Result = Literal["proven", "partly", "refuted", "open"]
 RESULT_WORDS: dict[Result, str] = {
     "proven": "proven",
     "partly": "refuted, though far more pass than by chance",
     "refuted": "refuted",
-    "integers": "passes, as integers with scales do too",
-    "subnormals": "passes, but too few values are below 2⁻¹⁴ to tell",
-    "few": "too few different values to tell",
-    "nothing": "no value to test",
-    "levels": "passes, but most runs of 128 have few different values, as constants do",
-    "repeated": "passes, but too few different values within each tensor",
-    "follows": "expected of a narrower format that is proven",
+    "open": "too few different values to tell",
 }
 """Outcomes of a test in words."""
 RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
 Risk = Literal["overflow", "underflow", "subnormal", "inexact", "nan", "infinite", "undecoded", "nothing"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
-Basis = Literal["label", "family", "classifier", "none"]
+Basis = Literal["label", "base", "family", "classifier", "none"]
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 13
+ANALYSIS_VERSION = 14
 
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
-_WIDTHS = {"fp32": 32, "bf16 or fp16": 16, "8 bits": 8, "4 bits": 4}
 BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
 
 
@@ -181,7 +171,7 @@ class Evidence:
     neighbours, or of blocks of 16; distinct: number of different values that pass and that the coarsest grid that holds all of them does
     not explain (repeats prove nothing), or of runs or blocks that only a grid of the ancestor explains; exceptions: number that fail (one
     refutes); log10_chance: log10 of the odds that all of ``distinct`` pass by accident; result: "proven"; "refuted" or "partly", which is
-    far above chance; or why a test without exceptions proves nothing. A dataclass, because it takes a tenth of the memory of a model: a
+    far above chance; "open" if a test without exceptions proves nothing. A dataclass, because it takes a tenth of the memory of a model: a
     checkpoint may have 90,000 tensors.
     """
 
@@ -234,11 +224,12 @@ class Lineage(Record):
 class Training(Record):
     """Precision in which the model was trained: an inference, or a label.
 
-    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "family": that
-    of a labelled model of the same architecture with weights as large; "classifier": magnitudes, which rarely decide. source: a label's
-    evidence, or where the labelled models are listed. nearest: the labelled model whose magnitudes are nearest, or of the same family;
-    distance: from it, in standard deviations; rule: what the rule of thumb on magnitudes says. contradicted_by: the 16-bit format that the
-    weights have provably been in first, if ``nearest`` was trained in the other one, so that nothing is inferred.
+    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "base": that
+    of the model that this one was made from, by its label; "family": that of a labelled model of the same architecture with weights as
+    large; "classifier": magnitudes, which rarely decide. source: a label's evidence, or where the labelled models are listed. nearest:
+    the base, or the labelled model whose magnitudes are nearest, or of the same family; distance: from it, in standard deviations; rule:
+    what the rule of thumb on magnitudes says. contradicted_by: the 16-bit format that the weights have provably been in first, if
+    ``nearest`` was trained in the other one, so that nothing is inferred.
     """
 
     verdict: str
@@ -297,7 +288,7 @@ class Untouched(Record):
 class Entropy(Record):
     """Shannon entropy of single weights in the dtype of most of them, the limit for a lossless coder that looks at one weight at a time.
 
-    bits_per_weight: of the stored pattern, out of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits,
+    bits_per_weight: of the stored pattern, out of ``stored_bits``; null for fp32. high_half_bits: of the upper 16 bits,
     for 32-bit floats only. exponent_bits: of the exponent alone.
     """
 
@@ -441,9 +432,9 @@ class Facts(Record):
 
     movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. quantization: only as requested, worst tensors of each format
     first; quantization_ignore: by format the modules whose error is more than 1.5 times the median, in the form of llm-compressor's
-    ``ignore`` and torchao's filters. blocks: number read in quick mode, null if everything was read; grid_blocks: number of these that were
+    ``ignore`` and torchao's filters. blocks: number read in quick mode, null if everything was read; grid_blocks: number of spans that were
     searched for grids; unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. grids:
-    scaled grids that explain values, proven ones first; off_grid: roles of the matrices on none of the proven ones, if there are any.
+    scaled grids that explain values, proven ones first.
     tensors: at most `limits.REPORT_TENSORS`, in the order of the files; layers: of all tensors.
     """
 
@@ -452,7 +443,7 @@ class Facts(Record):
     values_read: int
     requests: int
     blocks: int | None = None
-    grid_blocks: int | None = None
+    grid_blocks: int = 0
     unseen: float | None = None
     selected_tensors: int
     selected_parameters: int
@@ -472,7 +463,6 @@ class Facts(Record):
     untouched: Annotated[tuple[Untouched, ...], Rows("Constant, or mostly at an initial value")] = ()
     entropy: Entropy | None = None
     grids: Annotated[tuple[Grid, ...], Rows("Grids")] = ()
-    off_grid: tuple[str, ...] = ()
     quantization: Annotated[tuple[QuantizationRow, ...], Rows("Quantized tensors")] = ()
     quantization_roles: Annotated[tuple[QuantizationRole, ...], Rows("Quantization by role")] = ()
     quantization_ignore: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -487,15 +477,11 @@ class Facts(Record):
 
     @property
     def narrower(self) -> str:
-        """The format that provably holds every value (read) of a wider file: "bf16", "fp16", or, for fp64, "fp32"; else empty."""
+        """The format that provably holds every value (read) of a wider file, "bf16" or "fp16"; else empty."""
         lineage, ancestor = self.lineage, self.ancestor
         if ancestor not in TORCH or BITS.get(lineage.stored, 0) <= BITS[ancestor]:
             return ""
-        for name in (ancestor, "bf16", "fp16") if lineage.stored == "F64" else (ancestor,):
-            if name != "fp32" and getattr(self.representable, name) == 1:
-                return name
-        of_fp32 = [each for each in lineage.evidence if each.test == "fp32_exact"]
-        return "fp32" if of_fp32 and not any(each.exceptions for each in of_fp32) else ""
+        return ancestor if getattr(self.representable, ancestor) == 1 else ""
 
     @property
     def refutation(self) -> Evidence:
@@ -545,12 +531,6 @@ def _ignored(report: Facts) -> Iterator[dict[str, str]]:
     yield from ({"format": name, "module": module} for name, modules in report.quantization_ignore.items() for module in modules)
 
 
-def sizes_by_dtype(report: Facts) -> Iterator[dict[str, Any]]:
-    """Yield the size of the selected parameters in dtypes of each width: parameters x bits / 8 bytes, without scales."""
-    for name, bits in _WIDTHS.items():
-        yield {"dtype": name, "bits": bits, "bytes": report.selected_parameters * bits // 8}
-
-
 def step_name(step: float) -> str:
     """Format a step like ``1e-6``."""
     mantissa, exponent = f"{step:.0e}".split("e")
@@ -579,16 +559,6 @@ class DtypeReport(Facts, Report):
                 Column("interval", "95% interval", cell=_between, only="people"),
             ),
             title="Shares of the values",
-        ),
-        Table(
-            "sizes",
-            sizes_by_dtype,
-            (
-                Column("dtype", "Dtype"),
-                Column("bits", "Bits per weight", count),
-                Column("bytes", "Size", size, help="Parameters times bits; the scales of 8-bit and 4-bit formats come on top."),
-            ),
-            title="Size by dtype, computed from the number of parameters",
         ),
         Table("movable", _movable, _steps, title="Share of the weights that a step does not move"),
         Table(

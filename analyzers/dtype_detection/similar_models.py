@@ -1,11 +1,14 @@
 """Labelled models of the same architecture with weights as large: they tell how a model was trained, whatever it is stored in."""
 
+import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 
+from analyzers.core.records import Record
+from analyzers.dtype_detection.classifier import FITTED
 from analyzers.dtype_detection.labelled_models import Example, families, labelled_extremes
 
-# Both the largest weight and the largest norm are within this factor of the relative's. Models of one recipe mostly are (`answered`);
+# Both the largest weight and the largest norm are within this factor of the relative's. Models of one recipe mostly are (`Relatives`);
 # untrained models of its architecture are not.
 NEAR = 1.5
 
@@ -30,23 +33,15 @@ def _near(known: Example, magnitudes: Mapping[str, float]) -> bool:
     return all(mine / NEAR <= other <= mine * NEAR for mine, other in pairs)
 
 
+class Relatives(Record):
+    """How often a relative answered for a labelled model that was left out, and was right."""
+
+    answered: int
+    right: int
+
+
 @cache
-def answered() -> tuple[int, int]:
-    """Count the labelled models that a relative answers for, each left out in turn, and the right answers among them."""
-    right = [
-        found.precision == each.precision
-        for each in labelled_extremes()
-        if (found := similar_model(*_architecture(each.model), each.model_dump(), leave_out=each.model)) is not None
-    ]
-    return len(right), sum(right)
-
-
 def confidence() -> float:
     """Return the probability that an answer by a relative is right: (right + 1) / (answered + 2)."""
-    number, right = answered()
-    return (right + 1) / (number + 2)
-
-
-def _architecture(model: str) -> tuple[str, tuple[str]]:
-    row = families()[model.lower()]
-    return row["model_type"], (row["tensor"],)
+    measured = Relatives.model_validate(json.loads(FITTED.read_bytes())["relatives"])
+    return (measured.right + 1) / (measured.answered + 2)

@@ -2,20 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
+from math import sqrt
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from analyzers.checkpoints import Tensor, row_length
-from analyzers.core.report import finite
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge, with_grid
 from analyzers.dtype_detection.report import Counts, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.dtype_detection.trainability import untouched
 from analyzers.grids import grid_of
-from analyzers.numerics import BinGroups, BitHistogram, bins, sqrt_of
+from analyzers.numerics import BinGroups, BitHistogram, bins
 
 FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 
@@ -72,7 +71,7 @@ class Statistics:
     abs_min: float | None
     abs_min_nonzero: float | None
     abs_max: float | None
-    square: Fraction | None
+    square: float | None
 
     @property
     def counts(self) -> Counts:
@@ -81,8 +80,8 @@ class Statistics:
 
     @property
     def norm(self) -> float | None:
-        """Frobenius norm; None if nothing finite was read, or the norm is beyond float64."""
-        return finite(sqrt_of(self.square)) if self.square is not None else None
+        """Frobenius norm; None if nothing finite was read."""
+        return sqrt(self.square) if self.square is not None else None
 
     @property
     def representable(self) -> Representable:
@@ -95,7 +94,7 @@ def statistics(values: BitHistogram, elements: int) -> Statistics:
     """Compute statistics of a tensor of ``elements``, of which ``values`` were read; the sum of squares is scaled up to all."""
     tallies = Tallies.of(values)
     abs_min, abs_min_nonzero, abs_max = values.extremes()
-    square = None if abs_max is None else values.sum_of_squares() * Fraction(elements, tallies.values_read)
+    square = None if abs_max is None else values.squares * (elements / tallies.values_read)
     return Statistics(tallies, abs_min, abs_min_nonzero, abs_max, square)
 
 
@@ -107,7 +106,7 @@ def summed(parts: Sequence[Statistics]) -> Statistics:
         abs_min=min((p.abs_min for p in parts if p.abs_min is not None), default=None),
         abs_min_nonzero=min((p.abs_min_nonzero for p in parts if p.abs_min_nonzero is not None), default=None),
         abs_max=max((p.abs_max for p in parts if p.abs_max is not None), default=None),
-        square=sum(squares, Fraction(0)) if squares else None,
+        square=sum(squares) if squares else None,
     )
 
 
@@ -138,8 +137,7 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
 def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
     """Compute extremes over tensors: magnitudes over all values, norms over tensors whose norm is not zero."""
     parts = [r.statistics for r in results if r.statistics.square is not None]
-    norms = [norm for part in parts if (norm := part.norm) != 0]
-    known = [norm for norm in norms if norm is not None]
+    norms = [norm for part in parts if (norm := part.norm)]
     whole = summed(parts)
     largest = max((r for r in results if r.statistics.abs_max is not None), key=lambda r: r.statistics.abs_max or 0.0, default=None)
     return Extremes(
@@ -147,8 +145,8 @@ def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
         abs_min=whole.abs_min,
         abs_min_nonzero=whole.abs_min_nonzero,
         abs_max=whole.abs_max,
-        norm_min=min(known, default=None),
-        norm_max=max(known, default=None) if len(known) == len(norms) else None,
+        norm_min=min(norms, default=None),
+        norm_max=max(norms, default=None),
         exact=exact,
     )
 
@@ -192,5 +190,5 @@ def layer_rows(results: Sequence[TensorResult]) -> Iterator[LayerRow]:
             parameters=sum(r.tensor.elements for r in group),
             abs_min_nonzero=whole.abs_min_nonzero,
             abs_max=whole.abs_max,
-            rms=finite(sqrt_of(whole.square / parameters)) if whole.square is not None and parameters else None,
+            rms=sqrt(whole.square / parameters) if whole.square is not None and parameters else None,
         )

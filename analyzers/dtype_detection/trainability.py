@@ -16,7 +16,7 @@ from analyzers.numerics import BF16, FP16, NARROW, BitHistogram, FloatFormat, bi
 STEPS = (1e-8, 3e-8, 1e-7, 3e-7, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 _FORMATS = {"bf16": BF16, "fp16": FP16}
 # Planes of a wide histogram whose low bits are not known well enough to round them
-_SPLIT_PLANES = (0, 1, 2, 5)
+_SPLIT_PLANES = (0, 1, 2)
 # Share of a norm's or bias's entries at their initial value from which the tensor is worth naming
 UNTOUCHED_SHARE = 0.5
 

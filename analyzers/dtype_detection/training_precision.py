@@ -1,16 +1,16 @@
-"""Infers the precision in which a model was trained: from a label if there is one, else from magnitudes, or "undecided", with the basis.
+"""Infers the precision in which a model was trained: from a label of it or of its base, else from magnitudes, or "undecided".
 
 Weights reveal the precision of the stored copy, not of the compute: fp32 masters saved as bf16 and pure bf16 training look the same. So
 this is kept apart from lineage, from which nothing is inferred.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from analyzers.core.tensor_words import dtype_name
 from analyzers.dtype_detection.classifier import fitted, magnitudes_of
 from analyzers.dtype_detection.labelled_models import PRECISIONS, Label, precision_of
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
-from analyzers.dtype_detection.rule_of_thumb import rule
 from analyzers.dtype_detection.similar_models import confidence, similar_model
 
 _HALVES = ("bf16", "fp16")
@@ -19,20 +19,53 @@ SOURCE = "stas00/ml-ways"
 """The repository of the labelled models and of the rule of thumb."""
 
 
-def infer_training(
-    label: Label | None, base: Extremes, model_type: object = None, names: Iterable[str] = (), lineage: Lineage | None = None
-) -> Training:
-    """Infer from a label, else from a labelled model of the same architecture, else from the classifier: the first that applies.
+class Thresholds(NamedTuple):
+    """Thresholds of the rule: bf16 above ``abs_max``, else fp16 below ``norm_max``."""
 
-    base: extremes of the base model (no LM head, no buffers), as in the reference table. model_type: from config.json, untrusted; names: of
-    tensors. Without a claim the verdict is "undecided", with no probabilities: every kind of training can be saved in any format, so
-    the format of a copy is no answer. lineage: weights that were first in one 16-bit format are not inferred to be trained in the other.
+    abs_max: float
+    norm_max: float
+
+
+PUBLISHED = Thresholds(1e2, 1e3)
+
+
+def rule(abs_max: float, norm_max: float, thresholds: Thresholds = PUBLISHED) -> str:
+    """Apply the well-known rule: abs max > 1e2 means bf16; else norm max < 1e3 means fp16; else fp32 (stas00/ml-ways)."""
+    if abs_max > thresholds.abs_max:
+        return "bf16"
+    return "fp16" if norm_max < thresholds.norm_max else "fp32"
+
+
+def infer_training(
+    label: Label | None,
+    extremes: Extremes,
+    model_type: object = None,
+    names: Iterable[str] = (),
+    lineage: Lineage | None = None,
+    base: tuple[str, Label] | None = None,
+) -> Training:
+    """Infer from a label, else from that of the base, a labelled model of the same architecture, the classifier: the first that applies.
+
+    extremes: without the LM head and buffers, as in the reference table. model_type: from config.json, untrusted; names: of tensors; base:
+    the labelled model that this one was made from, and its label. Without a claim the verdict is "undecided", with no probabilities: every
+    kind of training can be saved in any format, so the format of a copy is no answer. lineage: weights that were first in one 16-bit format
+    are not inferred to be trained in the other.
     """
     if label is not None:
         precision = precision_of(label.precision)
         return Training(verdict=label.precision, probabilities={precision: 1.0} if precision else {}, basis="label", source=label.evidence)
-    magnitudes = magnitudes_of(base.model_dump())
-    if magnitudes is None or base.abs_max is None or base.norm_max is None:
+    if base is not None and (precision := precision_of(base[1].precision)) is not None:
+        derived = Training(
+            verdict=precision,
+            probabilities=_mostly(precision, confidence()),
+            basis="base",
+            source=base[1].evidence,
+            nearest=base[0],
+            nearest_precision=precision,
+        )
+        return _unless_contradicted(derived, lineage)
+    magnitudes = magnitudes_of(extremes.model_dump())
+    if magnitudes is None or extremes.abs_max is None or extremes.norm_max is None:
         return Training(verdict="undecided", probabilities={}, basis="none")
     known = similar_model(model_type, names, magnitudes)
     if known is not None:
@@ -45,7 +78,7 @@ def infer_training(
             nearest_precision=known.precision,
         )
         return _unless_contradicted(relative, lineage)
-    found = fitted().classifier.estimate(magnitudes)
+    found = fitted().estimate(magnitudes)
     inferred = Training(
         verdict=found.verdict,
         probabilities=found.probabilities if found.verdict != "undecided" else {},
@@ -54,7 +87,7 @@ def infer_training(
         nearest=found.nearest.model,
         nearest_precision=found.nearest.precision,
         distance=found.distance,
-        rule=rule(base.abs_max, base.norm_max),
+        rule=rule(extremes.abs_max, extremes.norm_max),
     )
     return _unless_contradicted(inferred, lineage)
 

@@ -7,7 +7,8 @@ from analyzers.core.formatting import count, listed, magnitude, plural, power, s
 from analyzers.core.notes import Tile
 from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.words import Words
-from analyzers.dtype_detection.report import RESULT_WORDS, TEST_WORDS, VERDICT_WORDS, sizes_by_dtype
+from analyzers.dtype_detection.report import RESULT_WORDS, TEST_WORDS, VERDICT_WORDS
+from analyzers.grids.first_blocks import FIRST_BLOCKS
 from analyzers.grids.tensor_grid import describe
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ WORDS = Words(
 TRAINED = Words(
     {
         "label": "Label: trained in {trained} ({source}).",
+        "base": "Most likely trained in {trained}, like its base {relative}.",
         "family": "Most likely trained in {trained}, like {relative}.",
         "classifier": "Most likely trained in {trained}, by the magnitudes of its weights.",
     }
@@ -90,13 +92,11 @@ def _stored(report: "DtypeReport") -> Tile:
     names = [dtype_name(row.dtype) for row in rows]
     said = [f"{plural(row.tensors, 'tensor')} {'computed ' * row.computed}in {dtype_name(row.dtype)}" for row in report.storage]
     more = [f"{len(said) - _SHOWN} other dtypes"] * (len(said) > _SHOWN)
-    sizes = ", ".join(f"{size(row['bytes'])} in {row['dtype']}" for row in sizes_by_dtype(report))
     quantized = f" Quantized: {report.checkpoint.quantization}." if report.checkpoint.quantization else ""
     config = f" config.json says {report.config_dtype}." if report.config_dtype else ""
     value = " + ".join(names[:2]) + (f" + {len(names) - 2} more" if len(names) > 2 else "")
     stored = size(sum(row.bytes for row in report.storage))
-    computed = f"By its parameters: {sizes}."
-    detail = f"{', '.join([*said[:_SHOWN], *more])}.{config}{quantized} {computed}"
+    detail = f"{', '.join([*said[:_SHOWN], *more])}.{config}{quantized}"
     return Tile(label="Stored as", value=f"{value or 'nothing'}, {stored}", kind="fact", detail=detail, whole=True)
 
 
@@ -139,10 +139,12 @@ def _proof(report: "DtypeReport") -> Iterator[str]:
         yield f"Tensors by themselves: {_parts(report)}."
     if lineage.fossil_rows:
         yield f"{plural(lineage.fossil_rows, 'row')} exact in a narrower format, unlike the others: most likely never updated since."
+    if report.mode == "exact" and report.grid_blocks >= FIRST_BLOCKS and not report.grids:
+        yield f"Grids were searched for in {plural(report.grid_blocks, 'block')}."
     if report.blocks and report.unseen is not None and lineage.verdict not in ("mixed", "undecided"):
         yield (
             f"At most {share(report.unseen)} of the values have another history (95% confidence: {plural(report.blocks, 'block')} "
-            f"read show none); grids were searched for in {plural(report.grid_blocks or 0, 'block')}."
+            f"read show none); grids were searched for in {plural(report.grid_blocks, 'block')}."
         )
 
 
@@ -164,7 +166,9 @@ def trained(report: "DtypeReport") -> Tile:
         detail = f"Source: {training.source}."
         return Tile(label="Trained in", value=training.verdict, kind="label", detail=detail, whole=True)
     detail = ""
-    if training.basis == "family":
+    if training.basis == "base":
+        detail = f"Its base, {training.nearest}, was trained in {training.nearest_precision} ({training.source})."
+    elif training.basis == "family":
         detail = (
             f"The architecture and the weight magnitudes are those of {training.nearest}, and all labelled models of this architecture "
             f"were trained in {training.nearest_precision}."

@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,8 @@ from analyzers.shrink.output_folder import Folder
 from analyzers.shrink.plan import Planned, check_supported, names_in_files
 from analyzers.shrink.run import check_outside, new_folder
 
-_STORED: dict[Target, Narrow] = {"fp32": "F32", "bf16": "BF16", "fp16": "F16"}
+Dtype = Narrow | Literal["F32"]
+_STORED: dict[Target, Dtype] = {"fp32": "F32", "bf16": "BF16", "fp16": "F16"}
 _CONVERTED = ("F64", "F32", "BF16", "F16")
 
 
@@ -121,7 +122,7 @@ class _MergedFolder(Folder):
         self.unread = [path for path in self.unread if path in self._copied]
 
     def _convert(self, codes: NDArray[Any], planned: Planned) -> NDArray[Any]:
-        dtype, to = planned.tensor.dtype, _STORED[self._to]
+        dtype, to = planned.tensor.counted_as, _STORED[self._to]
         stored = rounded(codes, dtype, to)
         infinite = np.isinf(values_of(stored, to))
         if infinite.any() and (beyond := int(np.isfinite(values_of(codes[infinite], dtype)).sum())):
@@ -146,7 +147,7 @@ class _MergedFolder(Folder):
         return {path: written} if written else {}
 
 
-def _plan(checkpoint: MergedCheckpoint, to: Narrow) -> list[Planned]:
+def _plan(checkpoint: MergedCheckpoint, to: Dtype) -> list[Planned]:
     base = checkpoint.merge.base
     names, files = names_in_files(base), {tensor.name: tensor.file for tensor in base.tensors}
     last = max(files.values(), default=0)
@@ -161,7 +162,7 @@ def _plan(checkpoint: MergedCheckpoint, to: Narrow) -> list[Planned]:
     ]
 
 
-def _measure(checkpoint: MergedCheckpoint, to: Narrow) -> Generator[Progress, None, dict[str, NDArray[np.float64]]]:
+def _measure(checkpoint: MergedCheckpoint, to: Dtype) -> Generator[Progress, None, dict[str, NDArray[np.float64]]]:
     """Compare each computed or replaced tensor with the base's, and the update with what ``to`` keeps of it.
 
     Returns by name: touched weights, those among them that differ in ``to``, the squared norms of what is lost and of the update, over

@@ -1,9 +1,8 @@
 """Defines the bins of a bit histogram.
 
-A 16- or 8-bit float has few enough patterns to count every one. For 32- and 64-bit floats the histogram is taken of
-the high half of the fp32 pattern, split into *planes* by how many of the low bits are zero. Every value in a (plane,
-high half) bin is then exact in the same formats of at most 10 mantissa bits, so one
-representative answers for all of them.
+A 16- or 8-bit float has few enough patterns to count every one. For fp32 the histogram is taken of the high half of the pattern, split into
+*planes* by how many of the low bits are zero. Every value in a (plane, high half) bin is then exact in the same formats of at most 10
+mantissa bits, so one representative answers for all of them.
 """
 
 from collections.abc import Sequence
@@ -16,9 +15,7 @@ from numpy.typing import NDArray
 from analyzers.numerics.formats import (
     BF16,
     FP8_E4M3,
-    FP8_E4M3FNUZ,
     FP8_E5M2,
-    FP8_E5M2FNUZ,
     FP16,
     FP16_GRID_BELOW,
     FP16_OVERFLOW,
@@ -34,18 +31,12 @@ NARROW = {
     "BF16": BF16,
     "F8_E4M3": FP8_E4M3,
     "F8_E5M2": FP8_E5M2,
-    "F8_E4M3FNUZ": FP8_E4M3FNUZ,
-    "F8_E5M2FNUZ": FP8_E5M2FNUZ,
 }
 
-# Planes by the number of low zero bits of the fp32 pattern: fewer than 13; exactly 13, 14, 15; 16 or more. F64 adds "not exact in fp32".
-PLANES = {"F32": 5, "F64": 6}
-_PLANE_LOW_BITS = (0x0001, 0x2000, 0x4000, 0x8000, 0x0000, 0x0001)
+# Low bits of a representative of each plane of fp32: fewer than 13 low bits zero; exactly 13, 14, 15; 16 or more
+_PLANE_LOW_BITS = (0x0001, 0x2000, 0x4000, 0x8000, 0x0000)
 
-CODE_TYPE = {
-    "F64": np.uint64, "F32": np.uint32, "F16": np.uint16, "BF16": np.uint16,
-    "F8_E4M3": np.uint8, "F8_E5M2": np.uint8, "F8_E4M3FNUZ": np.uint8, "F8_E5M2FNUZ": np.uint8,
-}  # fmt: skip
+CODE_TYPE = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +72,14 @@ class BinGroups:
     """
 
     group: NDArray[np.uint16]
-    masks: NDArray[np.float64]
+    masks: NDArray[np.int64]
 
     @classmethod
     def of(cls, masks: Sequence[NDArray[np.bool_]]) -> "BinGroups":
         """Group bins by ``masks``, at most 62, of the bins of one dtype."""
         pattern = sum((mask.astype(np.int64) << bit for bit, mask in enumerate(masks)), np.zeros(1, dtype=np.int64))
         patterns, group = np.unique(pattern, return_inverse=True)
-        return cls(group.astype(np.uint16), (patterns[:, None] >> np.arange(len(masks)) & 1).astype(np.float64))
+        return cls(group.astype(np.uint16), (patterns[:, None] >> np.arange(len(masks)) & 1))
 
 
 FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)
@@ -99,21 +90,20 @@ def bins(dtype: str) -> Bins:
     """Return the bins of ``dtype``'s histogram."""
     stored = NARROW.get(dtype, FP32)
     if dtype in NARROW:
-        value, in_fp32 = stored.decode(), np.ones(1 << stored.bits, dtype=np.bool_)
+        value = stored.decode()
     else:
         high = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
-        codes = np.concatenate([high | np.uint32(low) for low in _PLANE_LOW_BITS[: PLANES[dtype]]])
+        codes = np.concatenate([high | np.uint32(low) for low in _PLANE_LOW_BITS])
         with np.errstate(invalid="ignore"):  # some patterns are signalling NaNs
-            value, in_fp32 = codes.view(np.float32).astype(np.float64), np.arange(codes.size) < 5 << 16
+            value = codes.view(np.float32).astype(np.float64)
     finite_nonzero = np.isfinite(value) & (value != 0)
     magnitude = np.where(finite_nonzero, np.abs(value), 1.0)
     significand, exponent = np.frexp(magnitude)
-    exact = {FP32.name: finite_nonzero & in_fp32}
-    exact |= {format_.name: format_.is_exact(value) & finite_nonzero & in_fp32 for format_ in FORMATS}
+    exact = {format_.name: format_.is_exact(value) & finite_nonzero for format_ in FORMATS}
     # Multiples of 2^-24, the spacing of fp16 subnormals.
     with np.errstate(over="ignore", invalid="ignore"):
         steps = value * 2.0**24
-        exact["fp16_grid"] = finite_nonzero & (np.rint(steps) == steps) & in_fp32
+        exact["fp16_grid"] = finite_nonzero & (np.rint(steps) == steps)
     return Bins(
         value=value,
         exact=exact,
@@ -121,7 +111,7 @@ def bins(dtype: str) -> Bins:
         nan=np.isnan(value),
         inf=np.isinf(value),
         finite_nonzero=finite_nonzero,
-        one_bit=finite_nonzero & (significand == 0.5) & in_fp32,
+        one_bit=finite_nonzero & (significand == 0.5),
         overflow=finite_nonzero & (magnitude >= FP16_OVERFLOW),
         underflow=finite_nonzero & (magnitude <= FP16_UNDERFLOW),
         subnormal=finite_nonzero & (magnitude > FP16_UNDERFLOW) & (magnitude < FP16.smallest_normal),
@@ -134,4 +124,4 @@ def bins(dtype: str) -> Bins:
 
 def bin_count(dtype: str) -> int:
     """Return the number of bins of ``dtype``."""
-    return (1 << NARROW[dtype].bits) if dtype in NARROW else PLANES[dtype] << 16
+    return (1 << NARROW[dtype].bits) if dtype in NARROW else len(_PLANE_LOW_BITS) << 16

@@ -7,22 +7,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW
+from analyzers.numerics.formats import FNUZ
 
 _NAN = 0x7FC00000
 
 
 def values_of(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     """Return the (n,) float64 values of patterns."""
-    if dtype == "F64":
-        return codes.view(np.float64)
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return fp32_of(codes, dtype).view(np.float32).astype(np.float64)
 
 
 def fp32_of(codes: NDArray[Any], dtype: str) -> NDArray[np.uint32]:
-    """Return the (n,) fp32 patterns of the same values, for every dtype that fp32 holds exactly: all but F64."""
+    """Return the (n,) fp32 patterns of values; those of fp64 are rounded to nearest even, those of other dtypes are exact in fp32."""
     if dtype == "F32":
         return codes
+    if dtype == "F64":
+        with np.errstate(all="ignore"):
+            return codes.view(np.float64).astype(np.float32).view(np.uint32)
     if dtype == "BF16":
         return codes.astype(np.uint32) << np.uint32(16)
     patterns: NDArray[np.uint32] = fp32_table(dtype)[codes]
@@ -32,7 +34,7 @@ def fp32_of(codes: NDArray[Any], dtype: str) -> NDArray[np.uint32]:
 @cache
 def fp32_table(dtype: str) -> NDArray[np.uint32]:
     """Return the fp32 pattern of every pattern of a narrow dtype."""
-    return NARROW[dtype].decode().astype(np.float32).view(np.uint32)
+    return (NARROW | FNUZ)[dtype].decode().astype(np.float32).view(np.uint32)
 
 
 def bf16_places(codes: NDArray[Any], dtype: str) -> NDArray[np.int64]:
@@ -40,7 +42,7 @@ def bf16_places(codes: NDArray[Any], dtype: str) -> NDArray[np.int64]:
 
     Zeros are at 0, negative values below, NaN beyond all.
     """
-    patterns = _rounded_to_odd(codes.view(np.float64)) if dtype == "F64" else fp32_of(codes, dtype)
+    patterns = fp32_of(codes, dtype)
     magnitude = (patterns & np.uint32(0x7FFFFFFF)).astype(np.int64)
     place = np.where(patterns >> np.uint32(31), -1, 1) * ((magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16)
     return np.where(magnitude > 0x7F800000, _NAN >> 16, place)
@@ -50,19 +52,3 @@ def changed(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) ->
     """Return (n,) whether the bf16 values of pairs differ."""
     mask: NDArray[np.bool_] = bf16_places(base, dtypes[0]) != bf16_places(tuned, dtypes[1])
     return mask
-
-
-def _rounded_to_odd(values: NDArray[np.float64]) -> NDArray[np.uint32]:
-    """Return fp32 patterns of float64 values, rounded to odd: toward zero, with the last bit set if the result is inexact.
-
-    fp32 has at least 2 bits more than bf16, so rounding the result again to bf16 equals rounding the values once.
-    """
-    with np.errstate(all="ignore"):
-        narrow = values.astype(np.float32)
-        wide = narrow.astype(np.float64)
-    patterns = narrow.view(np.uint32).copy()
-    inexact = (wide != values) & ~np.isnan(values)
-    patterns[inexact & (np.abs(wide) > np.abs(values))] -= np.uint32(1)
-    patterns[inexact] |= np.uint32(1)
-    patterns[np.isnan(values)] = _NAN
-    return patterns

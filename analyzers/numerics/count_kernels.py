@@ -47,3 +47,33 @@ def count_fp32(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[in
             squares += x * x
             near_overflow += bool(_FP16_OVERFLOW <= magnitude < _ABOVE_FP16)
     return low, high, squares, near_overflow
+
+
+@njit(nogil=True, cache=True)
+def magnitudes(index: NDArray[np.int64], counts: NDArray[np.int64], value: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Return the smallest and the largest finite nonzero magnitude of bins ``index`` (n,) with ``counts``, and the sum of squares.
+
+    value: (bins,) of each bin. If there is none: infinity, 0, 0.
+    """
+    low, high, squares = np.inf, 0.0, 0.0
+    for i in range(index.size):
+        x = abs(value[index[i]])
+        if 0 < x < np.inf:
+            low, high = min(low, x), max(high, x)
+            squares += x * x * counts[i]
+    return low, high, squares
+
+
+@njit(nogil=True, cache=True)
+def sum_groups(index: NDArray[np.int64], counts: NDArray[np.int64], group: NDArray[np.uint16], groups: int) -> NDArray[np.int64]:
+    """Sum the ``counts`` of bins ``index`` (n,) by the ``group`` (bins,) of each bin: (groups,)."""
+    sums = np.zeros(groups, dtype=np.int64)
+    for i in range(index.size):
+        sums[group[index[i]]] += counts[i]
+    return sums
+
+
+def fp32_bins(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the bin, (plane, high half), of each fp32 pattern, (n,), as `count_fp32` counts it."""
+    plane = sum(((codes & np.uint32(mask) == 0).astype(np.uint32) for mask in (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF)), np.zeros_like(codes))
+    return plane << np.uint32(16) | codes >> np.uint32(16)

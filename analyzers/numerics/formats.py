@@ -94,8 +94,7 @@ BF16 = FloatFormat("bf16", 8, 7)
 FP16 = FloatFormat("fp16", 5, 10)
 FP8_E4M3 = FloatFormat("fp8_e4m3", 4, 3, "fn")
 FP8_E5M2 = FloatFormat("fp8_e5m2", 5, 2)
-FP8_E4M3FNUZ = FloatFormat("fp8_e4m3fnuz", 4, 3, "fnuz")
-FP8_E5M2FNUZ = FloatFormat("fp8_e5m2fnuz", 5, 2, "fnuz")
+FNUZ = {"F8_E4M3FNUZ": FloatFormat("fp8_e4m3fnuz", 4, 3, "fnuz"), "F8_E5M2FNUZ": FloatFormat("fp8_e5m2fnuz", 5, 2, "fnuz")}
 FP4_E2M1 = FloatFormat("fp4_e2m1", 2, 1, "none")
 
 

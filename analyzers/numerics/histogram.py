@@ -1,9 +1,9 @@
 """Implements the bit histogram, which describes a tensor completely up to the order of its elements.
 
-`bins` defines the bins; extremes, sums of squares and the count on either side of 65520, which bins do not resolve, are stored exactly.
+`bins` defines the bins; extremes, sums of squares and the count on either side of 65520, which bins of fp32 do not resolve, are stored too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf, isqrt, ldexp
@@ -12,22 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW, BinGroups, bin_count, bins
-
-# Squares are summed as integer multiples of 2^-SQUARE_BITS, below the square of the smallest float64: sums are exact, so merging them is
-# associative and commutative, unlike floating-point addition.
-SQUARE_BITS = 2148 + 64
+from analyzers.numerics.count_kernels import sum_groups
 
 FP64_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(slots=True, eq=False)
 class BitHistogram:
-    """The number of occurrences of each bin of ``bins(dtype)``, and exact statistics that bins do not resolve.
+    """The number of occurrences of each bin of ``bins(dtype)``, and statistics that bins of fp32 do not resolve.
 
-    Only occupied bins are stored: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,). low, high:
-    exact smallest nonzero and largest finite magnitude, None if there is none. squares: sum of x^2 over finite values, in units of
-    2^-SQUARE_BITS: exact in dtypes of 16 and 8 bits, in wider ones as accumulated in float64. near_overflow: values with
-    65520 <= |x| < 65536, which share a bin with smaller ones (wide dtypes).
+    Only occupied bins are stored: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,). low, high: smallest nonzero
+    and largest finite magnitude, None if there is none. squares: sum of x^2 over finite values, in float64. near_overflow: values with
+    65520 <= |x| < 65536, which share a bin with smaller ones (fp32).
     """
 
     dtype: str
@@ -35,11 +31,11 @@ class BitHistogram:
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     low: float | None = None
     high: float | None = None
-    squares: int = 0
+    squares: float = 0.0
     near_overflow: int = 0
 
     def merge(self, other: "BitHistogram") -> "BitHistogram":
-        """Merge two histograms into a new one. Associative and commutative; an empty histogram is the identity."""
+        """Merge two histograms into a new one. Associative but for the rounding of ``squares``; an empty histogram is the identity."""
         return BitHistogram.together((self, other))
 
     @classmethod
@@ -51,20 +47,13 @@ class BitHistogram:
         if any(part.dtype != whole.dtype for part in parts):
             raise ValueError(f"cannot merge histograms of {' and '.join(part.dtype for part in parts)}")
         table = np.zeros(bin_count(whole.dtype), dtype=np.int64)
-        low, high = whole.low, whole.high
         for part in parts:
             table[part.index] += part.counts
-            low, high = either(min, low, part.low), either(max, high, part.high)
+        low = min((part.low for part in parts if part.low is not None), default=None)
+        high = max((part.high for part in parts if part.high is not None), default=None)
         index = np.flatnonzero(table != 0)
         squares, near = sum(part.squares for part in parts), sum(part.near_overflow for part in parts)
         return cls(whole.dtype, index, table[index], low, high, squares, near)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, BitHistogram):
-            return NotImplemented
-        mine = (self.dtype, self.low, self.high, self.squares, self.near_overflow)
-        theirs = (other.dtype, other.low, other.high, other.squares, other.near_overflow)
-        return mine == theirs and np.array_equal(self.index, other.index) and np.array_equal(self.counts, other.counts)
 
     @property
     def values(self) -> int:
@@ -77,8 +66,8 @@ class BitHistogram:
 
     def count_each(self, groups: BinGroups) -> list[int]:
         """Count the values of each mask of ``groups``, like `count`, in one pass."""
-        counts = np.bincount(groups.group[self.index], self.counts, len(groups.masks))  # float64, exact below 2^53
-        return [int(each) for each in counts @ groups.masks]
+        found: list[int] = (sum_groups(self.index, self.counts, groups.group, len(groups.masks)) @ groups.masks).tolist()
+        return found
 
     def distinct(self, mask: NDArray[np.bool_]) -> int:
         """Count the occupied bins of ``mask``, regardless of sign: a lower bound on the number of different magnitudes.
@@ -107,18 +96,6 @@ class BitHistogram:
             return 0.0, self.low, self.high if self.high is not None else 0.0
         return self.low, self.low, self.high
 
-    def sum_of_squares(self) -> Fraction:
-        """Return the sum of x^2 over the finite values."""
-        if not self.squares:
-            return Fraction(0)
-        # Reducing the fraction is slow, and most trailing bits are zero.
-        zeros = min((self.squares & -self.squares).bit_length() - 1, SQUARE_BITS)
-        return Fraction(self.squares >> zeros, 1 << (SQUARE_BITS - zeros))
-
-    def norm(self) -> float:
-        """Return the Frobenius norm over the finite values."""
-        return sqrt_of(self.sum_of_squares())
-
     def exponents(self) -> dict[int, int]:
         """Count the finite nonzero values by their exponent e = floor(log2 |x|).
 
@@ -134,13 +111,6 @@ class BitHistogram:
         counts = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
         np.add.at(counts, exponent - first, self.counts[chosen])
         return {first + i: int(c) for i, c in enumerate(counts) if c}
-
-
-def either(choose: Callable[[float, float], float], a: float | None, b: float | None) -> float | None:
-    """Return ``choose(a, b)``, or the argument that is not None."""
-    if a is None or b is None:
-        return b if a is None else a
-    return choose(a, b)
 
 
 def sqrt_of(square: Fraction) -> float:

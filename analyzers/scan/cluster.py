@@ -1,10 +1,9 @@
 """Runs a scan on a dask.distributed cluster, which schedules the tasks and retries those of lost workers.
 
-Each checkpoint is one task; a large one in exact mode becomes one task per part and one that combines them.
+Each checkpoint is one task.
 """
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -41,26 +40,17 @@ def scan_on_cluster(address: str, task: Task, keys: Sequence[str]) -> Iterator[O
         except (OSError, ValueError, TypeError):
             raise InvalidRequest(f"No dask scheduler answers at {address[:200]}: start one, or use --dask local.") from None
         _check_versions(client)
-        started = time.time()
-        names = dict(zip(client.map(task.begin, keys, pure=False), keys, strict=True))
-        running = as_completed(names)
-        for future in running:
-            key = names.pop(future)
-            found = _result(key, future)
-            if isinstance(found, int):
-                counts = client.map(task.count, [key] * found, range(found), [found] * found, pure=False)
-                combined = client.submit(task.combine, key, counts, started, pure=False)
-                names[combined] = key
-                running.add(combined)
-            else:
-                yield found
+        names = dict(zip(client.map(task.scan, keys, pure=False), keys, strict=True))
+        for future in as_completed(names):
+            yield _result(names.pop(future), future)
 
 
-def _result(key: str, future: Any) -> Any:
+def _result(key: str, future: Any) -> Outcome:
     from distributed.scheduler import KilledWorker
 
     try:
-        return future.result()
+        outcome: Outcome = future.result()
+        return outcome
     except KilledWorker:
         lost = ProcessLost("The workers that scanned this checkpoint were lost, one after another, perhaps because memory ran out.")
         return Outcome.failed(key, lost)

@@ -12,13 +12,13 @@ from analyzers.shrink.report import ShrinkReport
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.describe(
-        "Store a checkpoint in fewer bytes without changing a value: each fp32 or fp64 tensor in a narrower format that holds its values.",
+        "Store a checkpoint in fewer bytes without changing a value: each fp32 tensor in a 16-bit format that holds its values.",
         ("./checkpoint --out ./smaller", "the result is read back and compared before the folder gets its name"),
         ("org/name --out ./smaller --to bf16", "a model of the Hub, in bf16 where that holds every value"),
     )
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, which must not exist")
-    only = "consider only this format (default: bf16 and fp16, and fp32 for fp64)"
+    only = "consider only this format (default: bf16 and fp16)"
     parser.add_argument("--to", choices=get_args(Target), default="auto", help=only)
     request = "then open a pull request on the model's repository, with your own token"
     parser.add_argument("--pull-request", action="store_true", help=request)

@@ -132,7 +132,7 @@ class Folder:
         return digests
 
     def _convert(self, codes: NDArray[Any], planned: Planned) -> NDArray[Any]:
-        return narrowed(codes, planned.tensor.dtype, _narrow(planned))
+        return narrowed(codes, _narrow(planned))
 
     def _write_others(self, folder: Path) -> None:
         for path, text in self._small.items():

@@ -10,7 +10,7 @@ from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Chunk, Span, Tensor, q
 from analyzers.core.errors import UnsupportedWeights
 from analyzers.core.notes import Note
 from analyzers.core.request import Progress
-from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, narrowed_exactly
+from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed_exactly
 from analyzers.shrink.words import WORDS
 
 Target = Literal["auto", "bf16", "fp16"]
@@ -62,16 +62,16 @@ class Planned:
 
 
 def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
-    """Read the F32 and F64 tensors, yielding progress; return the plan for each tensor, in the checkpoint's order.
+    """Read the F32 tensors, yielding progress; return the plan for each tensor, in the checkpoint's order.
 
-    A tensor gets the 16-bit format that holds each of its values bit for bit; otherwise an F64 tensor gets F32 if that holds them. If both
-    16-bit formats do, as for ones and zeros, the format that holds more of the other tensors is chosen. Raises NothingToShrink for GGUF and
+    A tensor gets the 16-bit format that holds each of its values bit for bit. If both do, as for ones and zeros, the format that holds
+    more of the other tensors is chosen. Raises NothingToShrink for GGUF and
     quantized checkpoints, UnsupportedWeights for views and unread tensors, and the errors of reads.
     """
     check_supported(checkpoint, "shrink")
     copies = tied_copies(checkpoint)
-    wide = [t for t in checkpoint.tensors if t.dtype in WIDE_DTYPES and t.elements and t.name not in copies]
-    fits: dict[str, set[Narrow]] = {tensor.name: {each for each in _DTYPES[to] if each != tensor.dtype} for tensor in wide}
+    wide = [t for t in checkpoint.tensors if t.dtype == "F32" and t.elements and t.name not in copies]
+    fits: dict[str, set[Narrow]] = {tensor.name: set(_DTYPES[to]) for tensor in wide}
     digests: dict[str, dict[int, dict[Narrow, bytes]]] = {tensor.name: {} for tensor in wide}
 
     def work(span: Span, chunks: Iterator[Chunk]) -> dict[Narrow, bytes]:
@@ -79,7 +79,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
         left = {each: hashlib.sha256() for each in tuple(fits[span.tensor.name])}
         while left and (chunk := next(chunks, None)) is not None:
             for each in list(left):
-                codes = narrowed_exactly(chunk.codes, span.tensor.dtype, each)
+                codes = narrowed_exactly(chunk.codes, each)
                 if codes is None:
                     del left[each]
                 else:
@@ -93,8 +93,8 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
                 fits[step.span.tensor.name] = fits[step.span.tensor.name] & step.result.keys()
                 digests[step.span.tensor.name][step.span.start] = step.result
             yield Progress(done=step.bytes_read, total=total, unit="bytes", note="looking for values that need all of their bits")
-    alone = {each: sum(t.nbytes for t in wide if fits[t.name] - {"F32"} == {each}) for each in NARROW_DTYPES}
-    preferred = sorted(NARROW_DTYPES, key=lambda each: (DTYPE_BITS[each], -alone[each]))
+    alone = {each: sum(t.nbytes for t in wide if fits[t.name] == {each}) for each in NARROW_DTYPES}
+    preferred = sorted(NARROW_DTYPES, key=lambda each: -alone[each])
     names = names_in_files(checkpoint)
 
     def planned(tensor: Tensor) -> Planned:

@@ -12,7 +12,6 @@ from analyzers.core.formatting import size
 from analyzers.core.notes import Note
 from analyzers.core.report import check_size
 from analyzers.core.request import Progress
-from analyzers.numerics.narrowing import WIDE_DTYPES
 from analyzers.shrink.output_folder import Folder
 from analyzers.shrink.plan import NothingToShrink, Planned, Target, make_plan
 from analyzers.shrink.report import ShrinkReport, ShrunkTensor
@@ -22,7 +21,7 @@ from analyzers.shrink.words import WORDS
 def shrink(
     model: str, out: str, to: Target = "auto", access: Access | None = None, *, changed_only: bool = False, largest: int | None = None
 ) -> Iterator[Progress | ShrinkReport]:
-    """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16, F16 or F32, if that holds every value of it bit for bit.
+    """Store ``model`` in the new folder ``out``, each F32 tensor in BF16 or F16, if that holds every value of it bit for bit.
 
     Yields progress in bytes, then the report. Everything else is unchanged, including other weight files, except the dtype in config.json
     and copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. The result is read back and
@@ -67,7 +66,7 @@ def shrink(
 
 
 def _no_gain(plan: list[Planned], to: Target) -> Note:
-    wide = sum(planned.tensor.dtype in WIDE_DTYPES for planned in plan)
+    wide = sum(planned.tensor.dtype == "F32" for planned in plan)
     formats = "bf16 and fp16" if to == "auto" else to
     return WORDS.note("needed", tensors=wide, formats=formats) if wide else WORDS.note("narrow")
 

@@ -79,7 +79,7 @@ def test_a_warning_is_annotated_and_fails_only_where_it_is_asked_to(check: Any, 
     done = check("./model")
     assert done.status == 0 and "| warning | upcast |" in done.summary
     (line,) = done.lines
-    assert line.startswith("::warning title=upcast%3A Stored wider than needed::4 tensors in fp32 or fp64")
+    assert line.startswith("::warning title=upcast%3A Stored wider than needed::4 tensors in fp32")
     path = done.report.removeprefix("report=")
     assert CheckReport.model_validate_json(Path(path).read_text()).saving_bytes > 0
 

@@ -192,24 +192,6 @@ def test_other_spellings_of_a_dtype_are_understood(dtype: str, tmp_path: Path, c
     assert check(capsys, write(tmp_path / "in", HEALTHY, {**CONFIG, "dtype": dtype}))["findings"] == []
 
 
-@pytest.mark.parametrize(("through_bf16", "narrow", "width"), [(False, "fp32", 4), (True, "bf16", 2)])
-def test_fp64_that_holds_less_is_waste(
-    through_bf16: bool, narrow: str, width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Check and shrink say the same, to the byte."""
-    single = {UP: normal(128, 64), EMBEDDING: normal(256, 64, seed=1), HEAD: normal(256, 64, seed=2)}
-    values = {name: (value.to(BF16) if through_bf16 else value).double() for name, value in single.items()}
-    model = write(tmp_path / "in", values, {**CONFIG, "dtype": "double"})
-    (found,) = check(capsys, model)["findings"]
-    saving = (8 - width) * (128 + 256 + 256) * 64
-    assert (found["rule"], found["saving_bytes"]) == ("upcast", saving) and found["values"]["formats"] == [narrow]
-    assert main(["shrink", str(model), "--out", str(tmp_path / "out"), "--json"]) == 0
-    done = json.loads(capsys.readouterr().out)
-    assert done["bytes_before"] - done["bytes_after"] == saving
-    assert done["config_dtype"] == {"fp32": "float32", "bf16": "bfloat16"}[narrow]
-    assert check(capsys, tmp_path / "out")["findings"] == []
-
-
 def test_what_check_counts_is_what_shrink_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """To the byte, with a buffer, a norm of ones, a native tensor and a tied head; and then there is nothing left to save."""
     tied = wide(HEALTHY) | {

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from analyzers.checkpoints import Access, Checkpoint, Chunk, Span, Tensor, open_checkpoint, stream, whole_spans
+from analyzers.checkpoints import Access, Checkpoint, Chunk, Span, Tensor, account_notes, open_checkpoint, stream, whole_spans
 from analyzers.checkpoints.quantization.decode import Grid, ScaledCodes, stored_bytes
 from analyzers.checkpoints.quantization.scales import pair_scales
 from analyzers.checkpoints.tensor import Scale
@@ -125,6 +125,20 @@ def test_every_pattern_of_every_fp8_dtype(dtype: str, tmp_path: Path) -> None:
     every = torch.arange(256, dtype=torch.uint8).reshape(4, 64).view(FP8[dtype])
     with opened(tmp_path, {"a.weight": every, "a.weight_scale": torch.tensor(0.3)}) as checkpoint:
         same(values_of(checkpoint, "a.weight"), every.float() * torch.tensor(0.3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz])
+def test_rare_floats_are_converted_to_fp32(dtype: torch.dtype, tmp_path: Path) -> None:
+    """As torch converts them, whichever part is read, and a note says so."""
+    wide = torch.from_numpy(np.random.default_rng(0).integers(0, 256, 40 * 8 * 64, dtype=np.uint8)).view(dtype)
+    if dtype == torch.float64:
+        wide = torch.cat([wide, torch.tensor([1 + 2.0**-24, 1 + 3 * 2.0**-24, 3.5e38, -1e300, 1e-46, 5e-324, -0.0])])
+    checkpoint = opened(tmp_path, {"weight": wide})
+    (tensor,) = checkpoint.tensors
+    assert tensor.counted_as == "F32" and "converted" in [note.code for note in account_notes(checkpoint, [tensor])]
+    parts = [Span.of(tensor, start, min(101, wide.numel() - start)) for start in range(0, wide.numel(), 101)]
+    for spans in (None, parts):
+        same(values_of(checkpoint, "weight", spans), wide.to(torch.float32))
 
 
 def test_every_pattern_of_e8m0_and_e2m1() -> None:

@@ -24,7 +24,7 @@ from tests.checkpoints.counting_file import MemoryFile
 spans_module = import_module("analyzers.checkpoints.reading.spans")
 stream_module = import_module("analyzers.checkpoints.reading.stream")
 
-DTYPES = {"F64": 8, "F32": 4, "BF16": 2, "F8_E4M3": 1}
+DTYPES = {"I64": 8, "F32": 4, "BF16": 2, "F8_E4M3": 1}
 
 
 @dataclass

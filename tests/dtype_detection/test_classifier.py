@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 from analyzers.dtype_detection.classifier import CONFIDENT, FLOOR, Classifier, Feature, fitted, magnitudes_of
 from analyzers.dtype_detection.labelled_models import Example
 
-SHIPPED = fitted().classifier
+SHIPPED = fitted()
 magnitudes = st.floats(0, 1e300)
 
 

@@ -14,28 +14,29 @@ from sklearn import config_context  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 from sklearn.metrics import log_loss  # type: ignore[import-untyped]
 
-from analyzers.dtype_detection.classifier import Fit, fitted
-from analyzers.dtype_detection.classifier_evaluation import OutOfFold
 from analyzers.dtype_detection.labelled_models import family_of, labelled_extremes, labels, precision_of
-from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, rule
-from tests.dtype_detection.fit_classifier import (
+from analyzers.dtype_detection.training_precision import PUBLISHED, rule
+from tests.dtype_detection.fits import assert_same_fit
+from tools.classifier import (
     BINS,
     FOUR,
     PENALTIES,
     REACH,
     RECIPES,
     TWO,
+    Fit,
+    OutOfFold,
     best_thresholds,
     candidates,
+    evaluated,
     fit,
     folds,
     out_of_fold,
     rule_correct,
 )
-from tests.dtype_detection.fits import assert_same_fit
 
 ROOT = Path(__file__).parents[2]
-ROWS = fitted().evaluation.out_of_fold
+ROWS = evaluated().evaluation.out_of_fold
 CLASSES = ["fp16", "bf16", "fp32"]
 
 FloatArray = npt.NDArray[np.float64]
@@ -48,12 +49,12 @@ FloatArray = npt.NDArray[np.float64]
 @pytest.mark.timeout(240)
 def test_what_ships_is_what_the_command_writes(tmp_path: Path) -> None:
     file = tmp_path / "classifier.json"
-    command = [sys.executable, "-W", "error", "-m", "tests.dtype_detection.fit_classifier", "--out", str(file)]
+    command = [sys.executable, "-W", "error", "-m", "tools.classifier", "--out", str(file)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
     assert "likeliest right for 23 (the rule: 22)" in done.stdout
     made = Fit.model_validate_json(file.read_bytes())
-    assert_same_fit(fitted(), made)
-    assert made.command in Path(ROOT / "tests/dtype_detection/fit_classifier.py").read_text()
+    assert_same_fit(evaluated(), made)
+    assert made.command in Path(ROOT / "tools/classifier.py").read_text()
 
 
 # --- reference data -----------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ def test_what_is_chosen_is_chosen_without_the_family(family: str) -> None:
 
 
 def test_folds_leave_whole_families_out() -> None:
-    examples = fitted().classifier.examples
+    examples = evaluated().classifier.examples
     left_out = list(folds(examples))
     assert sorted(family for family, _ in left_out) == sorted({example.family for example in examples})
     for family, rest in left_out:
@@ -148,7 +149,7 @@ def test_folds_leave_whole_families_out() -> None:
 
 def test_a_family_says_nothing_about_itself() -> None:
     """Its labels changed, the predictions for it stay; those for others do not."""
-    examples = fitted().classifier.examples
+    examples = evaluated().classifier.examples
     changed = [each.model_copy(update={"precision": "bf16"}) if each.family == "opt" else each for each in examples]
     tried = candidates()[2:4]
     before, after = out_of_fold(examples, tried), out_of_fold(changed, tried)
@@ -158,7 +159,7 @@ def test_a_family_says_nothing_about_itself() -> None:
 
 
 def test_coefficients_are_those_of_another_solver() -> None:
-    classifier, penalty = fitted().classifier, fitted().penalty
+    classifier, penalty = evaluated().classifier, evaluated().penalty
     names = [feature.name for feature in classifier.features]
     points = [row for row in ROWS if row.reason != "unsupported"]
     expected = predict(ROWS, points, names, penalty)
@@ -176,7 +177,7 @@ def test_coefficients_are_those_of_another_solver() -> None:
 
 
 def test_figures_follow_from_the_predictions() -> None:
-    found = fitted().evaluation
+    found = evaluated().evaluation
     truth = [row.precision for row in ROWS]
     ordered = sorted(CLASSES)
 
@@ -193,7 +194,7 @@ def test_figures_follow_from_the_predictions() -> None:
 
 
 def test_it_beats_what_knows_nothing() -> None:
-    found = fitted().evaluation
+    found = evaluated().evaluation
     assert found.log_loss.models < found.even_log_loss < found.prior_log_loss.models
     assert found.log_loss.families < found.even_log_loss
     assert found.likeliest_correct >= found.rule_correct
@@ -203,7 +204,7 @@ def test_reliability_bins_are_numpys() -> None:
     predicted = np.array([row.probabilities[name] for row in ROWS for name in CLASSES])
     true = np.array([name == row.precision for row in ROWS for name in CLASSES])
     where = np.digitize(predicted, np.linspace(0, 1, BINS + 1)[1:-1])
-    bins = fitted().evaluation.reliability
+    bins = evaluated().evaluation.reliability
     assert sum(each.predictions for each in bins) == 3 * len(ROWS)
     for each in bins:
         inside = where == round(each.low * BINS)
@@ -215,8 +216,8 @@ def test_reliability_bins_are_numpys() -> None:
 
 
 def test_the_rule_is_right_for_24_in_sample_and_22_out_of_sample() -> None:
-    assert rule_correct(ROWS) == fitted().evaluation.rule_in_sample == 24
-    assert sum(row.rule == row.precision for row in ROWS) == fitted().evaluation.rule_correct == 22
+    assert rule_correct(ROWS) == evaluated().evaluation.rule_in_sample == 24
+    assert sum(row.rule == row.precision for row in ROWS) == evaluated().evaluation.rule_correct == 22
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
-from analyzers.dtype_detection.labelled_models import Example, examples
-from tests.dtype_detection.fit_classifier import check, main
+from analyzers.dtype_detection.labelled_models import Example
+from tools.classifier import check, examples, main
 
 
 def write(folder: Path, text: str | bytes) -> Path:
@@ -59,7 +59,7 @@ def test_a_file_may_be_missing_a_folder_or_too_large(tmp_path: Path, monkeypatch
     for path in (tmp_path / "no such.csv", tmp_path):
         with pytest.raises(InvalidRequest, match="cannot be read"):
             examples(path)
-    monkeypatch.setattr("analyzers.dtype_detection.labelled_models.LABELS_BYTES", 30)
+    monkeypatch.setattr("tools.classifier.LABELS_BYTES", 30)
     with pytest.raises(LimitExceeded, match="the limit is 30"):
         examples(write(tmp_path, "model_id,training_precision\na/b,fp16\n"))
 

@@ -18,9 +18,7 @@ HISTORIES: dict[str, tuple[torch.Tensor, str, tuple[str, ...]]] = {
     "bf16": (normal(512, 512).to(BF16), "native", ()),
     "fp16": (normal(256, 256).to(F16), "native", ()),
     "fp64": (torch.from_numpy(np.random.default_rng(1).standard_normal((128, 128))), "native", ()),
-    "fp32->fp64": (through(normal(128, 128), F64), "upcast-from-fp32", ("fp32",)),
     "bf16->fp64": (through(normal(128, 128), BF16, F64), "upcast-from-bf16", ("bf16",)),
-    "fp16->fp64": (through(normal(128, 128), F16, F64), "upcast-from-fp16", ("fp16",)),
     "bf16->fp32": (through(normal(512, 512), BF16, F32), "upcast-from-bf16", ("bf16",)),
     "fp16->fp32": (through(normal(256, 256), F16, F32), "upcast-from-fp16", ("fp16",)),
     "bf16->fp16": (through(normal(256, 256), BF16, F16), "downcast-from-bf16", ("bf16",)),
@@ -103,7 +101,7 @@ def test_integers_are_exact_in_bf16_whatever_came_before(tmp_path: Path) -> None
     integers = torch.cat([torch.arange(-255, 256), torch.tensor([258, 300, 516, 1032])]).float()
     report = exact(write(tmp_path / "lucky", {f"{i}.weight": integers.repeat(4) for i in range(3)}))
     assert (report.lineage.verdict, report.lineage.passed_through) == ("undecided", ())
-    assert report.lineage.evidence[0].result == "few"
+    assert report.lineage.evidence[0].result == "open"
     rest = {f"{i}.weight": torch.arange(600.0) for i in range(28)}  # exact in fp16, and not in bf16
     assert exact(write(tmp_path / "rest", rest)).lineage.evidence[0].result == "refuted"  # though 43% of the values are exact in it
     lineage = exact(write(tmp_path / "two", rest | {f"b{i}.weight": through(normal(64, 64, seed=i), BF16, F32) for i in range(2)})).lineage
@@ -300,6 +298,6 @@ def test_integers_in_units_of_fp16s_smallest_step_are_no_fp16_ancestor(tmp_path:
     integers = torch.from_numpy(np.rint(np.random.default_rng(0).standard_normal((64, 128)) * 200) * 2.0**-24).to(BF16)
     lineage = exact(write(tmp_path / "integers", {"model.layers.0.mlp.up_proj.weight": integers})).tensors[0].lineage
     (grid,) = [each for each in lineage.evidence if each.test == "fp16_grid"]
-    assert lineage.passed_through == () and grid.result == "integers"
+    assert lineage.passed_through == () and grid.result == "open"
     usual = exact(write(tmp_path / "usual", {"model.layers.0.mlp.up_proj.weight": through(normal(512, 512), F16, BF16)}))
     assert usual.lineage.passed_through == ("fp16",)

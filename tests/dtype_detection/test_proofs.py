@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.dtype_detection.proofs import QUICK_BUDGET, Proofs, proofs
 from tests.cases import few
-from tests.dtype_detection.proofs import COPIES, KINDS, NATIVE, ROWS, SIZES, measured, proven, save_draw
 from tests.dtype_detection.reports import exact, inspect
+from tools.proofs import COPIES, KINDS, NATIVE, QUICK_BUDGET, ROWS, SIZES, Proofs, measured, proofs, proven, save_draw
 
 # Values from which each copy proves its ancestor. fp16 shows by its smallest values alone: in fp32 below 2^-14, in bf16 below 2^-17.
 ENOUGH = {"fp16, fp32": 65_536, "fp16, bf16": 524_288}

@@ -12,7 +12,7 @@ from tests.cases import few
 from tests.dtype_detection.checkpoints import normal, through, write
 from tests.dtype_detection.reports import exact, inspect
 
-F32, BF16, F16, F64 = torch.float32, torch.bfloat16, torch.float16, torch.float64
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 SCALES = (1e-3, 1e-2, 0.02, 1.0)
 SHAPES = ((128, 256), (512, 64))  # short rows too, which are more often exact in fp16 by accident
 QUICK_SHARE = 0.3
@@ -129,7 +129,7 @@ def test_norms_of_11_bits_leave_open_what_came_before(kind: str, tmp_path: Path)
     norm = NORMS[kind](normal(1000, scale=0.7).exp())
     lineage = exact(write(tmp_path, {"model.norm.weight": norm})).lineage
     assert (lineage.verdict, lineage.passed_through) == ("undecided", ())
-    assert "subnormals" in [each.result for each in lineage.evidence]
+    assert "open" in [each.result for each in lineage.evidence]
 
 
 def test_matrices_decide_for_norms(tmp_path: Path) -> None:
@@ -140,10 +140,9 @@ def test_matrices_decide_for_norms(tmp_path: Path) -> None:
         assert {row.lineage.verdict for row in report.tensors if "norm" in row.name} == {"undecided"}
 
 
-@pytest.mark.parametrize("stored", [F32, F64])
 @pytest.mark.parametrize("scale", SCALES[:3])
-def test_copies_of_fp16_prove_it(scale: float, stored: torch.dtype, tmp_path: Path) -> None:
-    tensors = {f"{i}.weight": through(normal(*SHAPES[i % 2], seed=i, scale=scale), F16, stored) for i in range(6)}
+def test_copies_of_fp16_prove_it(scale: float, tmp_path: Path) -> None:
+    tensors = {f"{i}.weight": through(normal(*SHAPES[i % 2], seed=i, scale=scale), F16, F32) for i in range(6)}
     whole, quick = reports(tmp_path, tensors)
     assert len(claims_of_fp16(whole)) == len(tensors) + 1
     assert whole.lineage.verdict == quick.lineage.verdict == "upcast-from-fp16"

@@ -1,11 +1,16 @@
 """Label, relative, classifier: which one answers, and what it says."""
 
+from pathlib import Path
+
 import pytest
 
 from analyzers.dtype_detection.labelled_models import Label, labelled_extremes, labels
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
-from analyzers.dtype_detection.similar_models import answered, confidence
+from analyzers.dtype_detection.similar_models import Relatives, confidence
 from analyzers.dtype_detection.training_precision import infer_training
+from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype_detection.reports import exact
+from tools.classifier import evaluated, relatives
 
 
 def base(abs_max: float | None = 1.0, norm_max: float | None = 400.0, exact: bool = True) -> Extremes:
@@ -39,6 +44,24 @@ def test_a_labelled_model_of_the_same_architecture_tells_it() -> None:
     found = infer_training(None, base(1.0, 350.0), *OPT)
     assert (found.verdict, found.basis, found.nearest) == ("fp16", "family", "facebook/opt-1.3b")
     assert found.probabilities["fp16"] == confidence() == 15 / 16 and sum(found.probabilities.values()) == pytest.approx(1)
+
+
+def test_the_label_of_the_base_beats_resemblance() -> None:
+    found = infer_training(None, base(1.0, 350.0), *OPT, base=("org/base", Label("bf16-mixed", "a paper")))
+    assert (found.verdict, found.basis, found.nearest, found.source) == ("bf16", "base", "org/base", "a paper")
+    own = infer_training(Label("fp16", "a log"), base(1.0, 350.0), *OPT, base=("org/base", Label("bf16-mixed", "a paper")))
+    assert (own.verdict, own.basis) == ("fp16", "label")
+    unknown = infer_training(None, base(1.0, 350.0), *OPT, base=("org/base", Label("mxfp4-post-trained", "a README")))
+    assert unknown.basis == "family"
+
+
+def test_the_base_is_that_of_the_card_or_of_the_adapter(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tuned", {"model.layers.0.mlp.up_proj.weight": normal(64, 64)})
+    (folder / "README.md").write_text("---\nlicense: mit\nbase_model:\n- somebody/else\n- meta-llama/Llama-2-7b-hf\n---\n")
+    training = exact(folder).training
+    assert (training.verdict, training.basis, training.nearest) == ("bf16", "base", "meta-llama/Llama-2-7b-hf")
+    merged = exact("sample:tiny-bf16+sample:tiny-adapter").training
+    assert (merged.verdict, merged.basis, merged.nearest) == ("bf16", "base", "sample:tiny-bf16")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +104,7 @@ def test_without_a_labelled_relative_it_is_not_told(model_type: object, names: l
 
 
 def test_relatives_are_right_about_labelled_models_left_out() -> None:
-    assert answered() == (14, 14)
+    assert relatives() == evaluated().relatives == Relatives(answered=14, right=14)
 
 
 @pytest.mark.parametrize("extremes", [base(None, None), base(1.7e308, None)])

@@ -18,12 +18,12 @@ import pytest
 
 from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
-from analyzers.dtype_detection.labelled_models import examples
 from components.library import Identity, Library, ResultRow, open_library
 from components.library.cache import FILE
 from components.library.items import timestamp
 from tests.library import LINK
 from tests.library.reports import COMMIT, report
+from tools.classifier import examples
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob", ("org",))
 FORMULA = '=HYPERLINK("http://evil/trained/in/bf16") is in section 3'

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.formats import (
     BF16,
+    FNUZ,
     FP8_E4M3,
-    FP8_E4M3FNUZ,
     FP8_E5M2,
-    FP8_E5M2FNUZ,
     FP16,
     FP16_GRID_BELOW,
     FP16_OVERFLOW,
@@ -23,7 +22,7 @@ from analyzers.numerics.formats import (
 )
 from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hostile64, survives
 
-NARROW = {"F16": FP16, "BF16": BF16, "F8_E4M3": FP8_E4M3, "F8_E5M2": FP8_E5M2, "F8_E4M3FNUZ": FP8_E4M3FNUZ, "F8_E5M2FNUZ": FP8_E5M2FNUZ}
+NARROW = {"F16": FP16, "BF16": BF16, "F8_E4M3": FP8_E4M3, "F8_E5M2": FP8_E5M2} | FNUZ
 ASKED = {f.name: f for f in (FP32, TF32, FP16, BF16, FP8_E4M3, FP8_E5M2)}
 E2M1 = FloatFormat("fp4_e2m1", 2, 1, "none")
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers.numerics import Accumulator, BitHistogram, bins, sqrt_of
-from tests.numerics.values import all_patterns, decoded, hostile32, hostile64, survives
+from analyzers.numerics import Accumulator, BitHistogram, bins
+from tests.numerics.values import all_patterns, decoded, hostile32, survives
 
-DTYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
-FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2", "fp32")
+DTYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 
 
 def counted(codes: NDArray[Any], dtype: str, device: str = "cpu") -> BitHistogram:
@@ -27,16 +27,6 @@ def patterns(dtype: str, seed: int = 0) -> dict[str, NDArray[Any]]:
     """Sets of patterns of ``dtype``, by name."""
     rng = np.random.default_rng(seed)
     normal = (rng.standard_normal(9001) * 0.02).astype(np.float32)
-    if dtype == "F64":
-        wide = normal.astype(np.float64)
-        return {
-            "hostile": hostile64(),
-            "from fp32": wide.view(np.uint64),
-            "native": rng.standard_normal(999).view(np.uint64),
-            "from fp16": normal.astype(np.float16).astype(np.float64).view(np.uint64),
-            "huge": (rng.standard_normal(50) * 1e300).view(np.uint64),
-            "tiny": (rng.standard_normal(50) * 1e-310).view(np.uint64),
-        }
     if dtype == "F32":
         return {
             "hostile": hostile32(),
@@ -57,10 +47,8 @@ def patterns(dtype: str, seed: int = 0) -> dict[str, NDArray[Any]]:
 
 
 def common(dtype: str) -> dict[str, NDArray[Any]]:
-    code = patterns(dtype)["random" if dtype not in ("F32", "F64") else "hostile"].dtype
-    one = np.array([1.5], dtype=np.float64)
-    nan = {"F64": 0x7FF8000000000000, "F32": 0x7FC00000, "F16": 0x7E00, "BF16": 0x7FC0, "F8_E4M3": 0x7F, "F8_E5M2": 0x7E}.get(dtype, 0x80)
-    assert one.size
+    code = patterns(dtype)["random" if dtype != "F32" else "hostile"].dtype
+    nan = {"F32": 0x7FC00000, "F16": 0x7E00, "BF16": 0x7FC0, "F8_E4M3": 0x7F, "F8_E5M2": 0x7E}[dtype]
     return {
         "empty": np.zeros(0, dtype=code),
         "zeros": np.zeros(130, dtype=code),
@@ -101,22 +89,15 @@ def test_every_lookup(dtype: str, name: str) -> None:
     lowest, highest = (magnitude[finite].min(), magnitude[finite].max()) if finite.any() else (None, None)
     assert histogram.extremes() == (lowest, least, highest)
     squares = sum((Fraction(x) ** 2 for x in values[nonzero].tolist()), Fraction(0))
-    tolerance = Fraction(1, 10**12) if dtype in ("F32", "F64") else 0
-    assert abs(histogram.sum_of_squares() - squares) <= tolerance * squares
+    assert histogram.squares == pytest.approx(float(squares), rel=1e-12, abs=0)
     # Magnitudes that fp32 does not tell apart share a bin: the spectrum is asked of the others.
     exponents: dict[int, int] = {}
-    seen = nonzero & (magnitude >= 2.0**-133) & (magnitude < 2.0**128)
+    seen = nonzero & (magnitude >= 2.0**-133)
     for e in (np.frexp(magnitude[seen])[1] - 1).tolist():
         exponents[e] = exponents.get(e, 0) + 1
-    if dtype not in ("F32", "F64"):
-        assert histogram.exponents() == exponents
-    else:
-        # Beyond fp32's range everything counts at its ends.
-        found = histogram.exponents()
-        assert sum(found.values()) == int(nonzero.sum())
-        high = int((nonzero & (magnitude >= 2.0**128)).sum())
-        assert {e: n for e, n in found.items() if -133 <= e < 127} == {e: n for e, n in exponents.items() if e < 127}
-        assert found.get(127, 0) == exponents.get(127, 0) + high
+    found = histogram.exponents()
+    assert {e: n for e, n in found.items() if e >= -133 or dtype != "F32"} == exponents
+    assert sum(found.values()) == int(nonzero.sum())
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16", "F8_E4M3", "F8_E5M2"])
@@ -126,15 +107,12 @@ def test_one_bit_values_are_powers_of_two(dtype: str) -> None:
     np.testing.assert_array_equal(bins(dtype).one_bit, expected)
 
 
-@pytest.mark.parametrize("dtype", ["F32", "F64"])
-def test_powers_of_two_are_one_bit_and_their_neighbours_are_not(dtype: str) -> None:
-    kind = np.float32 if dtype == "F32" else np.float64
-    code = np.uint32 if dtype == "F32" else np.uint64
-    powers = np.exp2(np.arange(-126, 128)).astype(kind)
-    table = bins(dtype)
-    assert counted(powers.view(code), dtype).count(table.one_bit) == powers.size
-    beside = np.concatenate([np.nextafter(powers, kind(0)), np.nextafter(powers, kind(np.inf))])
-    assert counted(beside[np.isfinite(beside)].view(code), dtype).count(table.one_bit) == 0
+def test_powers_of_two_are_one_bit_and_their_neighbours_are_not() -> None:
+    powers = np.exp2(np.arange(-126, 128)).astype(np.float32)
+    table = bins("F32")
+    assert counted(powers.view(np.uint32), "F32").count(table.one_bit) == powers.size
+    beside = np.concatenate([np.nextafter(powers, np.float32(0)), np.nextafter(powers, np.float32(np.inf))])
+    assert counted(beside[np.isfinite(beside)].view(np.uint32), "F32").count(table.one_bit) == 0
 
 
 @pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])
@@ -169,19 +147,20 @@ def drawn(dtype: str, seed: int, size: int) -> NDArray[Any]:
 
 
 def close(a: BitHistogram, b: BitHistogram) -> None:
-    """Equal in all that is counted; squares of wide dtypes are sums of float64 partial sums."""
+    """Equal in all that is counted; squares are sums of float64 partial sums."""
     np.testing.assert_array_equal(a.index, b.index)
     np.testing.assert_array_equal(a.counts, b.counts)
     assert (a.dtype, a.low, a.high, a.near_overflow) == (b.dtype, b.low, b.high, b.near_overflow)
-    assert abs(a.squares - b.squares) * 10**12 <= max(a.squares, b.squares)
+    assert a.squares == pytest.approx(b.squares, rel=1e-12, abs=0)
 
 
 @given(any_dtype, st.tuples(*[st.tuples(st.integers(0, 99), st.integers(0, 300))] * 3))
 def test_merge_is_associative_and_commutative_with_identity(dtype: str, parts: tuple[tuple[int, int], ...]) -> None:
     a, b, c = (counted(drawn(dtype, seed, size), dtype) for seed, size in parts)
-    assert a.merge(b) == b.merge(a)
-    assert a.merge(b).merge(c) == a.merge(b.merge(c))
-    assert a.merge(BitHistogram(dtype)) == a == BitHistogram(dtype).merge(a)
+    close(a.merge(b), b.merge(a))
+    close(a.merge(b).merge(c), a.merge(b.merge(c)))
+    close(a.merge(BitHistogram(dtype)), a)
+    close(BitHistogram(dtype).merge(a), a)
 
 
 @given(any_dtype, st.integers(0, 99), st.integers(0, 2000), st.lists(st.integers(0, 2000), max_size=5), st.booleans())
@@ -207,7 +186,8 @@ def test_a_small_histogram_merges_into_a_large_one() -> None:
         small = np.asarray(few, dtype=np.uint16)
         for codes in (small, rng.choice(all_patterns("BF16"), 500)):
             whole, parts = counted(np.concatenate([many, codes]), "BF16"), (counted(many, "BF16"), counted(codes, "BF16"))
-            assert parts[0].merge(parts[1]) == whole == parts[1].merge(parts[0])
+            close(parts[0].merge(parts[1]), whole)
+            close(parts[1].merge(parts[0]), whole)
 
 
 @given(any_dtype, st.lists(st.tuples(st.integers(0, 99), st.integers(0, 300)), min_size=1, max_size=9))
@@ -217,8 +197,9 @@ def test_many_together_are_what_merging_them_gives(dtype: str, parts: list[tuple
     whole = BitHistogram(dtype)
     for one in each:
         whole = whole.merge(one)
-    assert BitHistogram.together(each) == whole
-    assert each == before
+    close(BitHistogram.together(each), whole)
+    for one, untouched in zip(each, before, strict=True):
+        close(one, untouched)
 
 
 def test_histograms_of_different_dtypes_do_not_merge() -> None:
@@ -227,8 +208,6 @@ def test_histograms_of_different_dtypes_do_not_merge() -> None:
             BitHistogram.together([BitHistogram("F16")] * count + [BitHistogram("BF16")])
     with pytest.raises(ValueError, match="F16 and BF16"):
         BitHistogram("F16").merge(BitHistogram("BF16"))
-    assert BitHistogram("F16") != BitHistogram("BF16")
-    assert BitHistogram("F16") != "F16"
 
 
 # --- the accumulator ----------------------------------------------------------------------------------------------
@@ -240,9 +219,10 @@ def test_take_starts_anew(dtype: str) -> None:
     codes = drawn(dtype, 1, 500)
     accumulator.update(codes)
     first = accumulator.take()
-    assert accumulator.take() == BitHistogram(dtype)
+    close(accumulator.take(), BitHistogram(dtype))
     accumulator.update(codes)
-    assert accumulator.take() == first == counted(codes, dtype)
+    close(accumulator.take(), first)
+    close(first, counted(codes, dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -255,25 +235,7 @@ def test_counts_beyond_32_bits(dtype: str) -> None:
     accumulator.update(codes)
     histogram = accumulator.take()
     assert histogram.counts.tolist() == [2**40 + 100]
-    if dtype not in ("F32", "F64") and np.isfinite(decoded(codes[:1], dtype)[0]):
-        assert histogram.sum_of_squares() == (2**40 + 100) * Fraction(decoded(codes[:1], dtype)[0]) ** 2
+    if dtype != "F32" and np.isfinite(decoded(codes[:1], dtype)[0]):
+        assert histogram.squares == pytest.approx((2**40 + 100) * decoded(codes[:1], dtype)[0] ** 2, rel=1e-12)
     accumulator.update(codes)
     assert accumulator.take().counts.tolist() == [100]
-
-
-# --- norms beyond float64 -----------------------------------------------------------------------------------------
-
-
-def test_square_roots_beyond_floats() -> None:
-    assert sqrt_of(Fraction(0)) == 0
-    assert sqrt_of(Fraction(2)) == pytest.approx(2**0.5, rel=1e-15)
-    assert sqrt_of(Fraction(10) ** 600) == pytest.approx(1e300, rel=1e-15)
-    assert sqrt_of(Fraction(1, 10**600)) == pytest.approx(1e-300, rel=1e-15)
-    assert sqrt_of(Fraction(4, 10**646)) == pytest.approx(2e-323, abs=5e-324)
-    assert sqrt_of(Fraction(10) ** 620) == float("inf")
-
-
-def test_norm_beyond_float64_is_infinite() -> None:
-    assert counted(np.full(4, 1.7e308).view(np.uint64), "F64").norm() == float("inf")
-    assert counted(np.full(4, 1e300).view(np.uint64), "F64").norm() == pytest.approx(2e300, rel=1e-15)
-    assert counted(np.full(4, 5e-324).view(np.uint64), "F64").norm() == 1e-323

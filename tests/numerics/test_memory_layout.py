@@ -8,21 +8,20 @@ import pytest
 from numpy.typing import NDArray
 
 from analyzers.numerics import Accumulator, PairCounter, PairTables
-from tests.numerics.values import hostile32, hostile64
+from tests.numerics.test_histogram import close
+from tests.numerics.values import hostile32
 
 Codes = NDArray[Any]
 ROW = 192
-DTYPES = ("BF16", "F16", "F32", "F64")
+DTYPES = ("BF16", "F16", "F32")
 
 
 def codes_of(dtype: str, seed: int) -> Codes:
     """48 rows of normal values between hostile ones."""
     values = np.random.default_rng(seed).normal(scale=0.02, size=48 * ROW)
-    hostile = hostile64() if dtype == "F64" else hostile32()
-    if dtype == "F64":
-        codes: Codes = values.view(np.uint64)
-    elif dtype == "F16":
-        codes = values.astype(np.float16).view(np.uint16)
+    hostile = hostile32()
+    if dtype == "F16":
+        codes: Codes = values.astype(np.float16).view(np.uint16)
     else:
         codes = values.astype(np.float32).view(np.uint32)
     some = hostile[:: -(-hostile.size // (8 * ROW))]
@@ -53,11 +52,13 @@ def test_one_checkpoint(dtype: str, by: int) -> None:
         accumulator = Accumulator(dtype)
         accumulator.update(each)
         found.append(accumulator.take())
-    assert found[0].values == codes.size and found[1:] == found[:1] * 3
+    assert found[0].values == codes.size
+    for other in found[1:]:
+        close(other, found[0])
 
 
 @pytest.mark.parametrize("change", [lambda codes: codes + (codes % 64 == 0), lambda codes: codes + 1], ids=["few", "all"])
-@pytest.mark.parametrize("dtypes", [("BF16", "BF16"), ("F32", "BF16"), ("F32", "F32"), ("F16", "F16"), ("F64", "F32")])
+@pytest.mark.parametrize("dtypes", [("BF16", "BF16"), ("F32", "BF16"), ("F32", "F32"), ("F16", "F16")])
 def test_pairs(dtypes: tuple[str, str], change: Callable[[Codes], Codes]) -> None:
     base, tuned = codes_of(dtypes[0], 3), codes_of(dtypes[1], 3)
     tuned = change(tuned).astype(tuned.dtype)

@@ -20,17 +20,15 @@ from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.run import scan
 from tests.dtype_detection.checkpoints import normal, write
-from tests.dtype_detection.reports import exact, steady
+from tests.dtype_detection.reports import exact, rounded, steady
 from tests.hub import LocalHub
 from tests.ports import free_port
 from tests.scan.scans import ALL_SAMPLES, ROOT, command, launcher, run, start, summary, sums, table, write_list
 
-PARTS = {"MANTISSA_SCAN_PART_BYTES": "25000000"}
-
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All samples, a bad id, a checkpoint that does not exist, and a local one that is counted in several parts."""
+    """All samples, a bad id, a checkpoint that does not exist, and a local one."""
     folder = tmp_path_factory.mktemp("engines")
     large = normal(9_000, 4_096, seed=1).to(torch.bfloat16)
     write(folder / "large", {"model.embed_tokens.weight": large, "model.layers.0.mlp.up_proj.weight": normal(1_000, 1_000)})
@@ -43,7 +41,7 @@ def alone(listed: Path) -> dict[str, str]:
     out = listed.parent / "one"
     done = scan(ScanRequest.of(str(listed), {"mode": "exact"}), out)
     assert done is not None and (done.processes, done.checkpoints, done.ok) == (1, len(ALL_SAMPLES) + 3, len(ALL_SAMPLES) + 1)
-    assert json.loads(table(out)["report"].iloc[-1]) == steady(exact(listed.parent / "large"))
+    assert rounded(table(out)["report"].iloc[-1]) == steady(exact(listed.parent / "large"))
     return sums(out)
 
 
@@ -131,7 +129,7 @@ def cluster(workers: int, variables: dict[str, str]) -> Iterator[tuple[str, list
 
 @pytest.mark.exhaustive
 def test_a_cluster(listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
-    with cluster(3, PARTS) as (address, _):
+    with cluster(3, {}) as (address, _):
         done = run(str(listed), "--out", str(tmp_path), "--exact", "--json", "--dask", address)
     assert summary(done)["scanned"] == len(ALL_SAMPLES) + 2
     assert sums(tmp_path) == alone

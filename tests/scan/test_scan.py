@@ -19,7 +19,7 @@ from analyzers.scan.request import ScanRequest
 from analyzers.scan.scan_folder import ScanFolder
 from tests.cases import few
 from tests.dtype_detection.checkpoints import normal, write
-from tests.dtype_detection.reports import exact, inspect, steady
+from tests.dtype_detection.reports import exact, inspect, rounded, steady
 from tests.hub import Fault, LocalHub
 from tests.scan.forks import Forks
 from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, finished, sums, table, write_list
@@ -64,7 +64,7 @@ def test_rows_are_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "is not a model id" in rows["message"][4] and "no built-in sample" in rows["message"][6]
     for position in (0, 1, 2, 3, 5):
         row, report = rows.loc[position], exact(asked[position])
-        stored = json.loads(str(row["report"]))
+        stored = rounded(str(row["report"]))
         expected = steady(report)
         assert stored == expected and row["id"] == report.id
         assert (row["ref"], row["commit"], row["mode"]) == (report.checkpoint.ref, report.checkpoint.commit, "exact")
@@ -161,7 +161,7 @@ def test_options_reach_each_checkpoint(tmp_path: Path, capsys: pytest.CaptureFix
     scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:3]), "--out", tmp_path / "out", "--limit", "2", "--jobs", "2", *options)
     rows = table(tmp_path / "out")
     expected = [inspect(name, budget=50_000, include="mlp", exclude="down", seed=3) for name in ALL_SAMPLES[:2]]
-    assert [json.loads(text) for text in rows["report"]] == [steady(report) for report in expected]
+    assert [rounded(text) for text in rows["report"]] == [steady(report) for report in expected]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints.tensor import Scale, Tensor
 from analyzers.numerics.bins import NARROW
-from analyzers.numerics.conversions import fp32_of
+from analyzers.numerics.conversions import fp32_of, fp32_table
 from analyzers.numerics.decode_kernels import decode
-from analyzers.numerics.formats import FP4_E2M1, e8m0_values
+from analyzers.numerics.formats import FNUZ, FP4_E2M1, e8m0_values
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -135,6 +135,6 @@ def _float32(tensor: Tensor, first: int, last: int, read: Read) -> Floats:
 @cache
 def _table(dtype: str) -> Floats:
     """Return the value of each code: a byte, or half a byte for E2M1. Bytes of non-float dtypes are read as E8M0."""
-    if dtype in NARROW:
-        return NARROW[dtype].decode().astype(np.float32)
+    if dtype in NARROW or dtype in FNUZ:
+        return fp32_table(dtype).view(np.float32)
     return (FP4_E2M1.decode() if dtype == "F4" else e8m0_values()).astype(np.float32)

@@ -100,6 +100,8 @@ def chunk_elements(sides: Sides) -> int:
 
 def widest_bits(sides: Sides) -> int:
     """Return the bits per element, with scales, of the side that takes most."""
+    if len(sides) == 1 and sides[0] is not None and sides[0].scale is None:
+        return sides[0].bits
     return max(side.bits + scale_bits(side) for side in sides if side is not None)
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -26,18 +27,21 @@ from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
 from analyzers.core.errors import MantissaError
 from analyzers.numerics.blas_threads import one_blas_thread
+from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.stream_buffer import stream_buffer
 
 # Below this average span size in local files, threads would mostly wait for each other: the interpreter's share of the work, which is
 # serialized, takes longer than counting.
 _SHARED_BYTES = 128 << 10
+# Short spans of local files are passed to a thread this many at a time: each exchange between threads takes as long as counting one.
+_BATCH = 64
 
 # Tensors on a device are passed on in parts of so many values, which bounds the memory for masks of them. Smaller ones are read, and
 # counted by compiled loops, before a device has begun.
 _ON_DEVICE = 1 << 24
 _READ = 1 << 20
 
-# Scaled values are decoded in pieces of this many elements: their patterns (512 KiB) still fit a core's cache while they are counted.
+# Values are decoded and converted in pieces of this many elements, whose patterns (512 KiB) still fit a core's cache.
 _DECODED = 1 << 17
 
 # Threads that count at once; the others read, or wait for their turn.
@@ -105,12 +109,15 @@ def stream(
     threads = max(1, min(wanted, len(spans), limits.STREAM_BYTES // (number * least)))
     size = max(min(limits.STREAM_BYTES // (threads * number), longest) // ALIGNED * ALIGNED, least)
 
-    def worker() -> Callable[[Span], T]:
+    def worker() -> Callable[[Sequence[Span]], list[T]]:
         buffers = stream_buffer(size * number, counted_on).reshape(number, size)
 
-        def count(span: Span) -> T:
-            with closing(reader.in_turn(span, buffers)) as chunks:  # its turn ends if ``work`` fails
-                return work(span, chunks)
+        def count(batch: Sequence[Span]) -> list[T]:
+            done = []
+            for span in batch:
+                with closing(reader.in_turn(span, buffers)) as chunks:  # its turn ends if ``work`` fails
+                    done.append(work(span, chunks))
+            return done
 
         return count
 
@@ -118,18 +125,41 @@ def stream(
         for checkpoint in checkpoints:
             checkpoint.repository.close()
 
-    with one_blas_thread(), closing(work_through(spans, threads, worker, reader.stop, cancel)) as results:
+    batches = list(_batches(spans)) if local else [[span] for span in spans]
+    with one_blas_thread(), closing(work_through(batches, threads, worker, reader.stop, cancel)) as results:
         for item in results:
-            span, result = item or (None, None)
-            yield Step(span, result, reader.tally.bytes, reader.tally.requests)
+            bytes_read, requests = reader.tally.bytes, reader.tally.requests
+            if item is None:
+                yield Step(None, None, bytes_read, requests)
+            else:
+                yield from (Step(span, result, bytes_read, requests) for span, result in zip(*item, strict=True))
     for i, checkpoint in enumerate(checkpoints):
         reader.about(i, checkpoint.confirm)
+
+
+def _batches(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """Group consecutive spans that are short together."""
+    batch: list[Span] = []
+    nbytes = 0
+    for span in spans:
+        batch.append(span)
+        nbytes += span.widest_bytes
+        if nbytes >= _SHARED_BYTES or len(batch) == _BATCH:
+            yield batch
+            batch, nbytes = [], 0
+    if batch:
+        yield batch
 
 
 def _times(checkpoints: Sequence[Checkpoint]) -> int:
     """Return how many times as many threads keep the reads of one repository in flight for each of several over a network."""
     apart = sum(not is_local(each.repository) and not isinstance(each.repository, MemoryRepository) for each in checkpoints)
     return min(max(1, apart), _REPOSITORIES)
+
+
+def _counted(side: Tensor | None, codes: "NDArray[Any] | None") -> "NDArray[Any] | None":
+    """Return patterns in the side's `Tensor.counted_as`."""
+    return codes if side is None or codes is None or not side.converted else fp32_of(codes, side.dtype)
 
 
 class _Reader:
@@ -163,19 +193,20 @@ class _Reader:
         if len(sides) > 1 and any(side.strides is not None for side in present):
             # The byte ranges of parts of a view overlap, so the buffer is filled as far as possible at a time.
             block = max(buffers.shape[1] * 8 // widest_bits(sides) // chunk, 1) * chunk
-        if any(side.scale is not None for side in present):
+        if any(side.scale is not None or side.converted for side in present):
             piece = whole_rows(_DECODED, row_length(span.tensor))
         for first in range(span.start, end, block):
             last = min(first + block, end)
             read = [self._read(i, side, first, last, buffer) for i, (side, buffer) in enumerate(zip(sides, buffers, strict=True))]
             for start in range(first, last, piece):
                 part = slice(start - first, min(start + piece, last) - first)
-                yield Chunk(start, tuple(None if codes is None else codes[part] for codes in read))
+                pieces = (None if codes is None else codes[part] for codes in read)
+                yield Chunk(start, tuple(_counted(side, codes) for side, codes in zip(sides, pieces, strict=True)))
 
     def _held(self, i: int, side: Tensor | None, span: Span) -> Any:
         """The patterns of a span of a side where they are; None where they are to be read."""
         file = self._checkpoints[i].files[side.file] if side is not None else None
-        if side is None or not isinstance(file, MemoryFile) or side.strides is not None or side.scale is not None:
+        if side is None or not isinstance(file, MemoryFile) or side.strides is not None or side.scale is not None or side.converted:
             return None
         if span.count < _READ or side.bits not in (8, 16, 32) or side.elements < span.start + span.count:
             return None
@@ -185,24 +216,25 @@ class _Reader:
         """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer."""
         if side is None:
             return None
-
-        def fetch(tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
-            file = self._checkpoints[i].files[tensor.file]
-
-            def read_into(offset: int, piece: memoryview) -> None:
-                if self.stop.is_set():
-                    raise Stopped
-                file.read_into(offset, piece)
-                self.tally.add(0, 1)
-
-            codes = read_elements(read_into, tensor, first, count, into)
-            self.tally.add(codes.nbytes, 0)
-            return codes
-
         count = max(0, min(stop, side.elements) - start)
         if side.scale is not None:
-            return self.about(i, lambda: ScaledCodes(side, start, count, buffer, fetch))
-        return self.about(i, lambda: fetch(side, start, count, buffer))
+            return self.about(i, lambda: ScaledCodes(side, start, count, buffer, partial(self._fetch, i)))
+        return self.about(i, lambda: self._fetch(i, side, start, count, buffer))
+
+    def _fetch(self, i: int, tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
+        """Read elements of a tensor of a checkpoint, and tally the reads."""
+        file, reads = self._checkpoints[i].files[tensor.file], 0
+
+        def read_into(offset: int, piece: memoryview) -> None:
+            nonlocal reads
+            if self.stop.is_set():
+                raise Stopped
+            file.read_into(offset, piece)
+            reads += 1
+
+        codes = read_elements(read_into, tensor, first, count, into)
+        self.tally.add(codes.nbytes, reads)
+        return codes
 
     def about(self, i: int, call: Callable[[], T]) -> T:
         """Return the result of ``call``, with errors prefixed by the name of checkpoint ``i`` if it has one."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from analyzers.checkpoints.tensor import Tensor
 
@@ -19,6 +20,7 @@ _OF_IMAGE_MODELS = re.compile(
 _PARTS = ("lora", "ia3_l", "hada_", "lokr_", "oft_", "vera_lambda_", "prompt_embeddings", "dora_scale")
 
 
+@lru_cache(1 << 17)  # asked several times of each name
 def is_adapter_parameter(name: str) -> bool:
     """Return whether a tensor has the name of an adapter's parameter."""
     return any(part in name for part in _PARTS) and bool(_PARAMETERS.search(name) or _OF_IMAGE_MODELS.search(name))

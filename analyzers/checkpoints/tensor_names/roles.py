@@ -6,7 +6,6 @@ and the leaf weight.
 """
 
 import re
-from itertools import pairwise
 
 ROLES = ("embedding", "attention", "mlp", "expert", "router", "norm", "head", "other")
 
@@ -32,7 +31,7 @@ _MLP_LEAF = re.compile(
     r"^(fc\d|fc_(in|out)|c_fc|(gate|up|down|gate_up)_proj|dense_h_to_4h|dense_4h_to_h|intermediate|w[123]|wi(_\d)?|lin(ear)?[12])$"
 )
 _BLOCKS = re.compile(r"^(h|blk|(\w*_)?(layers?|blocks?)|resblocks)$")
-_LAYER_NUMBER = re.compile(r"[0-9]{1,6}")
+_LAYER = re.compile(r"(?:^|\.)(?:h|blk|(?:\w*_)?(?:layers?|blocks?)|resblocks)\.([0-9]{1,6})(?=\.|$)", re.IGNORECASE)
 
 _BUFFERS = re.compile(
     r"masked_bias|(original_)?inv_freq|running_(mean|var)|num_batches_tracked|position_ids|token_type_ids|final_logits_bias"
@@ -94,11 +93,8 @@ def _block_role(modules: list[str]) -> str:
 
 def layer(name: str) -> int | None:
     """Return the number of the outermost block a tensor belongs to; None outside blocks. Encoder and decoder both count from 0."""
-    modules = name.split(".")
-    for before, module in pairwise(modules):
-        if _LAYER_NUMBER.fullmatch(module) and _BLOCKS.match(before.lower()):
-            return int(module)
-    return None
+    found = _LAYER.search(name)
+    return int(found[1]) if found else None
 
 
 def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides, with_commits
-from analyzers.comparison.parents.model_card import base_models
+from analyzers.checkpoints.model_card import base_models
 from analyzers.comparison.parents.report import ParentsRequest, Source
 from analyzers.comparison.parents.words import WORDS
 from analyzers.core import limits

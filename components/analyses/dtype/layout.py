@@ -46,7 +46,6 @@ LAYOUT = Layout(
             [
                 Table("evidence"),
                 Table("grids"),
-                Table("sizes"),
                 Figure(
                     "Spectrum of weight magnitudes", plots.spectrum, "Share of the values read per doubling; dashed: limits of the formats."
                 ),

@@ -1,4 +1,4 @@
-"""Fits the classifier: ``python -m tests.dtype_detection.fit_classifier [--labels FILE] [--out FILE]``.
+"""Fits the classifier: ``python -m tools.classifier [--labels FILE] [--out FILE]``.
 
 Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json: coefficients, the models they
 were fitted on, and their accuracy on held-out families. It takes about ten seconds. The same input gives the same numbers on every machine,
@@ -9,6 +9,7 @@ features) is log10 of the magnitudes, z is x standardised.
 """
 
 import argparse
+import csv
 import json
 import platform
 import sys
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product
-from math import inf, log, log10, sqrt
+from math import inf, isfinite, log, log10, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,19 +28,102 @@ from sklearn import config_context
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
 from analyzers.core.atomic_files import replacing
-from analyzers.core.errors import InvalidRequest, MantissaError
+from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
+from analyzers.core.records import Record
 from analyzers.core.terminal import print_line
-from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Fit
-from analyzers.dtype_detection.classifier_evaluation import Bin, Evaluation, Loss, OutOfFold
-from analyzers.dtype_detection.labelled_models import CLASSES, LABELS, MAGNITUDES, Example, Magnitude, examples
-from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, Thresholds, rule
+from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature
+from analyzers.dtype_detection.labelled_models import (
+    LABELS,
+    MAGNITUDES,
+    Example,
+    Magnitude,
+    families,
+    family_of,
+    labelled_extremes,
+    magnitudes,
+    precision_of,
+)
+from analyzers.dtype_detection.similar_models import Relatives, similar_model
+from analyzers.dtype_detection.training_precision import PUBLISHED, Thresholds, rule
 
-COMMAND = "python -m tests.dtype_detection.fit_classifier"
+COMMAND = "python -m tools.classifier"
 
 # scikit-learn's C, the inverse strength of the L2 penalty
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 
+# Precisions that the classifier knows; fp8 is seen in the bits or in a label.
+CLASSES = ("fp16", "bf16", "fp32")
+LABELS_BYTES = 10_000_000  # A file of labels is parsed in memory.
+
 FloatArray = npt.NDArray[np.float64]
+
+
+class OutOfFold(Example):
+    """One labelled model, predicted by a fit without its family.
+
+    probabilities, reason: see `classifier.Estimate`; features, penalty: chosen in that fold; prior: shares of the other families; rule:
+    answer of the rule of thumb with thresholds chosen without the family.
+    """
+
+    probabilities: dict[str, float]
+    reason: str
+    features: tuple[str, ...]
+    penalty: float
+    prior: dict[str, float]
+    rule: str
+
+
+class Bin(Record):
+    """Predicted probabilities in [low, high): their number, their mean, and the share of them that came true."""
+
+    low: float
+    high: float
+    predictions: int
+    mean: float
+    share: float
+
+
+class Loss(Record):
+    """Mean of -ln P(the labelled precision) in nats: over models, and over families of the mean over their models."""
+
+    models: float
+    families: float
+
+
+class Evaluation(Record):
+    """Leave-one-family-out evaluation.
+
+    likeliest_correct: number of models whose likeliest precision is the labelled one. rule_correct: number that the rule gets right, with
+    thresholds chosen in the same folds; rule_in_sample: with the published ones. log_loss: of the probabilities; prior_log_loss: of the
+    shares of the other families; even_log_loss: of an equal share for each precision.
+    """
+
+    models: int
+    families: int
+    likeliest_correct: int
+    rule_correct: int
+    rule_in_sample: int
+    log_loss: Loss
+    prior_log_loss: Loss
+    even_log_loss: float
+    reliability: tuple[Bin, ...]
+    out_of_fold: tuple[OutOfFold, ...]
+
+
+class Fit(Record):
+    """Content of reference/classifier.json.
+
+    command: the command that writes the file. versions: of the software that fitted it. penalty: C, the inverse strength of the L2 penalty;
+    penalties: the values it was chosen from. relatives: how often a relative was right; evaluation: leave-one-family-out.
+    """
+
+    command: str
+    versions: dict[str, str]
+    penalty: float
+    penalties: tuple[float, ...]
+    classifier: Classifier
+    relatives: Relatives
+    evaluation: Evaluation
 
 
 class Recipe(NamedTuple):
@@ -258,6 +342,69 @@ def _departure(thresholds: Thresholds) -> float:
     )
 
 
+def examples(file: Path = LABELS) -> tuple[Example, ...]:
+    """Collect the models with extremes and a label that is one of `CLASSES`, by lower-case id.
+
+    file: CSV with the columns model_id and training_precision, which take precedence over the labels of weight_extremes.csv; optional
+    columns abs_min, abs_max, norm_min and norm_max add models which that table lacks. Labels of models without extremes are left out.
+    Raises InvalidRequest if the file cannot be used, LimitExceeded if it is too large.
+    """
+    known = {each.model.lower(): each for each in labelled_extremes()}
+    given: dict[str, str | None] = {}
+    for line, row in enumerate(_read_labels(file), 2):
+        model, precision = row["model_id"].strip(), precision_of(row["training_precision"].strip())
+        key = model.lower()
+        if key in given and given[key] != precision:
+            raise InvalidRequest(f"Line {line} of {file.name} contradicts an earlier label of {model[:100]!r}: keep one of the two.")
+        given[key] = precision
+        if key not in known and all(row.get(name) for name in MAGNITUDES):
+            for name in MAGNITUDES:
+                _check_magnitude(row[name], line, file)
+            known[key] = Example(model=model, family=family_of(key), precision="", **magnitudes(row))
+    labelled = (each.model_copy(update={"precision": given.get(key, each.precision)}) for key, each in sorted(known.items()))
+    return tuple(each for each in labelled if each.precision in CLASSES)
+
+
+def _read_labels(file: Path) -> list[dict[str, str]]:
+    try:
+        size = file.stat().st_size
+        if size > LABELS_BYTES:
+            raise LimitExceeded(f"{file.name} has {size:,} bytes; the limit is {LABELS_BYTES:,}. Leave out models without extremes.")
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            reader = csv.DictReader(opened, restval="", restkey="more")
+            if not {"model_id", "training_precision"} <= set(reader.fieldnames or ()):
+                raise InvalidRequest(f"{file.name} must have the columns model_id and training_precision in its first line.")
+            return [row for row in reader if row["model_id"].strip()]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not CSV in UTF-8"
+        raise InvalidRequest(f"{file.name} cannot be read as labels: {reason}.") from None
+
+
+def _check_magnitude(text: str, line: int, file: Path) -> None:
+    try:
+        if float(text) >= 0 and isfinite(float(text)):
+            return
+    except ValueError:
+        pass
+    raise InvalidRequest(f"Line {line} of {file.name} gives {text[:40]!r} as a magnitude: write a finite number that is not negative.")
+
+
+def relatives() -> Relatives:
+    """Count the labelled models that a relative answers for, each left out in turn, and the right answers among them."""
+    right = []
+    for each in labelled_extremes():
+        row = families()[each.model.lower()]
+        found = similar_model(row["model_type"], (row["tensor"],), each.model_dump(), leave_out=each.model)
+        right += [] if found is None else [found.precision == each.precision]
+    return Relatives(answered=len(right), right=sum(right))
+
+
+@cache
+def evaluated() -> Fit:
+    """Read the file that ships: the classifier with its evaluation."""
+    return Fit.model_validate_json(FITTED.read_bytes())
+
+
 def fit_all(labels: Path = LABELS) -> Fit:
     """Fit the classifier on every labelled model, and evaluate it. Raises MantissaError if the labels cannot be used."""
     known = examples(labels)
@@ -270,6 +417,7 @@ def fit_all(labels: Path = LABELS) -> Fit:
         penalty=chosen.penalty,
         penalties=PENALTIES,
         classifier=fit(known, chosen),
+        relatives=relatives(),
         evaluation=evaluate(out_of_fold(known, tried), rule_correct(known)),
     )
 

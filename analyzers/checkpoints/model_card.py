@@ -1,8 +1,9 @@
-"""Reads the candidates that a model card names."""
+"""Reads which models a model card names as those that it was made from."""
 
 import re
 
-from analyzers.checkpoints import Checkpoint, read_range
+from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.repository import read_range
 from analyzers.core.errors import MantissaError
 from analyzers.core.pasted_text import split
 

@@ -1,4 +1,4 @@
-"""Recomputes reference/proofs.csv: ``python -m tests.dtype_detection.proofs``, in about ten minutes.
+"""Recomputes proofs.csv: ``python -m tools.proofs``, in about ten minutes.
 
 The file has the number of seeded checkpoints for which an ancestor is proven: native ones of many kinds, for which each proof is false,
 since no narrower format ever held them; and copies of normal weights through narrower formats, of several sizes.
@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from itertools import starmap
 from pathlib import Path
 
@@ -16,10 +17,37 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from analyzers.dtype_detection.proofs import PROOFS, QUICK_BUDGET, Proofs
+from analyzers.core.records import Record
 from analyzers.dtype_detection.report import DtypeReport
 from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
 from tests.dtype_detection.reports import exact, inspect
+
+PROOFS = Path(__file__).with_suffix(".csv")
+# Bytes that quick mode may read in the measurement
+QUICK_BUDGET = 100_000
+
+
+class Proofs(Record):
+    """Number of ``draws`` checkpoints for which an ancestor is proven, of the whole or of any tensor, in exact and in quick mode.
+
+    what: the kind of native values, or the formats that normal values passed through; values: number of values in a copy, None for native
+    ones.
+    """
+
+    what: str
+    stored: str
+    values: int | None
+    draws: int
+    exact: int
+    quick: int
+
+
+@cache
+def proofs() -> tuple[Proofs, ...]:
+    """Read the rows of proofs.csv."""
+    with PROOFS.open(newline="", encoding="utf-8") as file:
+        return tuple(Proofs.model_validate(row | {"values": row["values"] or None}, strict=False) for row in csv.DictReader(file))
+
 
 Values = NDArray[np.float64]
 Shape = tuple[int, int]
@@ -109,8 +137,8 @@ def save_draw(kind: str, seed: int, folder: Path, dtype: torch.dtype = torch.flo
     return write(folder, tensors)
 
 
-F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
-NATIVE = {"fp32": F32, "fp16": F16, "bf16": BF16, "fp64": F64}
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+NATIVE = {"fp32": F32, "fp16": F16, "bf16": BF16}
 # The formats through which normal values pass, and the format that these copies prove.
 COPIES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
     "bf16, fp32": (lambda values: through(values, BF16, F32), "bf16"),

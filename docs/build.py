@@ -10,6 +10,7 @@ from pathlib import Path
 
 from analyzers import numerics
 from analyzers.check.report import RULES, WITH_BASE
+from analyzers.comparison.sparsity.published import published
 from analyzers.core.formatting import count, magnitude, share, size
 from analyzers.core.limits import SETTINGS
 from analyzers.core.tensor_words import dtype_name
@@ -22,7 +23,6 @@ from analyzers.gradient_conflict import published as conflict
 from analyzers.gradient_conflict.rows import TAU
 from analyzers.precision_variants.engine.comparison import BAND
 from analyzers.precision_variants.request import CLIP
-from analyzers.comparison.sparsity.published import published
 from tools.classifier import evaluated
 from tools.proofs import QUICK_BUDGET, Proofs, proofs
 

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     from analyzers.check import CheckReport
     from analyzers.comparison.compare import CompareReport
+    from analyzers.comparison.parents import ParentsReport
+    from analyzers.comparison.sparsity import SparsityReport
     from analyzers.core.report import Report
     from analyzers.core.request import Progress
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
     from analyzers.merge import Target as Stored
-    from analyzers.comparison.parents import ParentsReport
     from analyzers.precision_variants import PrecisionReport
     from analyzers.shrink import ShrinkReport, Target
-    from analyzers.comparison.sparsity import SparsityReport
 
     Reference = str | os.PathLike[str]
     Weights = Reference | nn.Module | Mapping[str, Tensor]
@@ -72,7 +72,7 @@ def sparsity(
     """Measure what a fine-tune changed at bf16 resolution: shares, places and sizes of updates.
 
     base, tuned: like the model of `dtype`; several tuned checkpoints are a trajectory. options: fields of
-    `analyzers.comparison.sparsity.SparsityRequest`: eta (relative threshold of the probe), spectral, and those of `dtype`. Other parameters and
+    `SparsityRequest`: eta (relative threshold of the probe), spectral, and those of `dtype`. Other parameters and
     errors as in `dtype`.
     """
     return _ask("sparsity", {"base": base, "tuned": tuned}, options, stream, progress, token)
@@ -92,7 +92,7 @@ def parents(
     """Determine the models that the weights come from: a copy, a fine-tune, a merge (in which proportions), or none of the candidates.
 
     model, candidates: like the model of `dtype`; by default the candidates that the model card names. options: fields of
-    `analyzers.comparison.parents.ParentsRequest`, those of `dtype`. Other parameters and errors as in `dtype`.
+    `ParentsRequest`, those of `dtype`. Other parameters and errors as in `dtype`.
     """
     return _ask("parents", {"model": model, "candidates": candidates}, options, stream, progress, token)
 
@@ -109,7 +109,7 @@ def compare(*models: "Weights", stream: bool = False, progress: bool = False, to
     """Determine what models are to each other: the same weights, a fine-tune, a merge, a stack of layers, or unrelated; and what changed.
 
     models: each like the model of `dtype`, a base first; the report contains those of `parents` and `sparsity`. One alone is compared with
-    the models that its card names. options: fields of `analyzers.comparison.compare.CompareRequest`, those of `sparsity`. Other parameters and errors
+    the models that its card names. options: fields of `CompareRequest`, those of `sparsity`. Other parameters and errors
     as in `dtype`.
     """
     return _ask("compare", {"models": models}, options, stream, progress, token)

@@ -29,9 +29,7 @@ ANALYZER_PARTS = {
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
 _FOR_TOOLS = {"core", "checkpoints", "numerics"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS, "merge": _FOR_TOOLS | {"shrink"}}
-RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "grids", "language_models", "parents", "shrink", "update_sparsity"}
-# Compare is composed of the reports of two others.
-RUNNERS["compare"] = _FOR_TOOLS | {"parents", "update_sparsity"}
+RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "grids", "language_models", "comparison", "shrink"}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from analyzers.check.report import CheckRequest
 from analyzers.checkpoints.reference import Reference, parse_reference
 from analyzers.comparison.compare import CompareRequest
+from analyzers.comparison.parents.report import ParentsRequest
+from analyzers.comparison.sparsity.report import SparsityRequest
 from analyzers.core.errors import InvalidReference
 from analyzers.core.pasted_text import is_address, on_hub, plain, split
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.gradient_conflict.request import ConflictRequest
-from analyzers.comparison.parents.report import ParentsRequest
-from analyzers.comparison.sparsity.report import SparsityRequest
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _SITE = "https://huggingface.co"

@@ -14,9 +14,9 @@ from analyzers.check.rules import INDEX, RULES, Facts, file_rules
 from analyzers.check.words import KINDS, STATES, UNJUDGED, WORDS, kind
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
+from analyzers.checkpoints.model_card import base_models
 from analyzers.comparison.parents import ParentsRequest
 from analyzers.comparison.parents import analyze as analyze_parents
-from analyzers.checkpoints.model_card import base_models
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity import analyze as analyze_sparsity
 from analyzers.core.coverage import Coverage

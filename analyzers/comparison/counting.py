@@ -262,7 +262,7 @@ class _Counting:
         """Return whether a chunk is counted by torch: what is on its device, or long enough to be copied there. Not for fits."""
         if not isinstance(chunk.codes, np.ndarray):
             return True
-        plain = len(self._dtypes) == 2 and "" not in self._dtypes and "F64" not in self._dtypes
+        plain = len(self._dtypes) == 2 and "" not in self._dtypes
         return self._task.device != "cpu" and plain and self._span.count >= _FEW and len(chunk.sides[1]) == len(chunk.codes)
 
     def _count_on_device(self, chunk: Chunk) -> None:

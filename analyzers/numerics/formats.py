@@ -87,7 +87,6 @@ class FloatFormat:
         return value
 
 
-FP64 = FloatFormat("fp64", 11, 52)
 FP32 = FloatFormat("fp32", 8, 23)
 TF32 = FloatFormat("tf32", 8, 10)
 BF16 = FloatFormat("bf16", 8, 7)

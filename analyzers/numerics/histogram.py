@@ -5,16 +5,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from math import inf, isqrt, ldexp
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW, BinGroups, bin_count, bins
 from analyzers.numerics.count_kernels import sum_groups
-
-FP64_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(slots=True, eq=False)
@@ -111,20 +107,3 @@ class BitHistogram:
         counts = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
         np.add.at(counts, exponent - first, self.counts[chosen])
         return {first + i: int(c) for i, c in enumerate(counts) if c}
-
-
-def sqrt_of(square: Fraction) -> float:
-    """Compute the square root of a non-negative fraction to float64 precision, for sums beyond the range of float64.
-
-    Infinity if the root too is beyond float64.
-    """
-    if square == 0:
-        return 0.0
-    # Scale so that the integer square root keeps 64 significant bits.
-    above, below = square.numerator, square.denominator
-    shift = (130 - (above.bit_length() - below.bit_length())) // 2 * 2
-    root = isqrt((above << shift) // below if shift >= 0 else above // (below << -shift))
-    try:
-        return ldexp(root, -shift // 2)
-    except OverflowError:
-        return inf

@@ -84,9 +84,6 @@ class Codes:
 
 def codes_of(patterns: NDArray[Any], dtype: str, narrow: bool) -> Codes:
     """Return patterns of a dtype, contiguous and writable, as bf16 if that is the dtype and ``narrow``, else widened to fp32."""
-    if dtype == "F64":  # rounded to fp32
-        with np.errstate(over="ignore"):
-            return Codes(patterns.view(np.float64).astype(np.float32).view(np.uint32), dtype)
     plain = patterns if narrow and dtype == "BF16" else fp32_of(patterns, dtype)
     return Codes(np.require(plain, requirements=("C", "A", "W")), dtype)
 

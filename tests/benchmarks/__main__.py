@@ -23,7 +23,6 @@ from .precision import precision
 from .result import Result, table
 from .shrink import shrink
 from .sparsity import sparsity_exact, sparsity_quick
-from .sparsity_intervals import sparsity_intervals
 
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "local": local_exact,
@@ -36,7 +35,6 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "adapters": adapters_exact,
     "adapters-quick": adapters_quick,
     "layouts": layouts,
-    "sparsity-intervals": sparsity_intervals,
     "shrink": shrink,
     "conflict": conflict,
     "precision": precision,

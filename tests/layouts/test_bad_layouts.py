@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from analyzers.core.errors import MantissaError
 from analyzers.comparison.parents.report import FAITHFUL
+from analyzers.core.errors import MantissaError
 from tests.cases import few
 from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
 from tests.layouts.file_formats import write, write_pickle

@@ -15,10 +15,10 @@ from safetensors import safe_open
 from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
-from analyzers.core.coverage import NAMES, Coverage
-from analyzers.core.report import Report
 from analyzers.comparison.parents import ParentsReport
 from analyzers.comparison.sparsity import SparsityReport
+from analyzers.core.coverage import NAMES, Coverage
+from analyzers.core.report import Report
 from tests.cases import few
 from tests.dtype_detection.reports import inspect
 from tests.layouts.architectures import ARCHITECTURES, BF16, F16, F32, VOCABULARY, WIDTH, State, architecture, llama, values

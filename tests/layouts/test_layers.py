@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.core.coverage import Coverage
 from analyzers.comparison.parents import ParentsReport
+from analyzers.core.coverage import Coverage
 from tests.cases import few
 from tests.layouts.architectures import KEY_HEADS, State, architecture, llama
 from tests.layouts.file_formats import write, write_pickle, write_sharded

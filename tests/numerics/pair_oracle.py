@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.pair_statistics import PairCounts
+from tests.numerics.pair_counts import PairCounts
 from tests.numerics.values import all_patterns, decoded
 
 Floats = NDArray[np.float64]

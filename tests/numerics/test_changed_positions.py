@@ -8,7 +8,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from analyzers.numerics import ChangedPositions, PairCounter, PairTables, changed_positions, intersections
+from analyzers.numerics import ChangedPositions, changed_positions, intersections
+from tests.numerics.pair_counts import Counting
 from tests.numerics.values import TORCH, all_patterns, decoded, hostile32
 
 Codes = NDArray[Any]
@@ -44,9 +45,9 @@ def stored(values: NDArray[np.float64], dtype: str) -> Codes:
 
 def mask_of(base: Codes, tuned: Codes, dtypes: Dtypes, *, tables: bool = True) -> NDArray[np.bool_]:
     mask = np.ones(base.size, dtype=np.bool_)  # nothing may be left of what was there before
-    counter = PairCounter(*dtypes, 1e-3, PairTables() if tables else None)
-    counter.update(base, tuned, mask)
-    assert counter.take().changed == np.count_nonzero(mask) or not base.size
+    counting = Counting(dtypes, 1e-3, sized=tables)
+    counting.add(base, tuned, mask)
+    assert counting.counts.changed == np.count_nonzero(mask) or not base.size
     return mask
 
 

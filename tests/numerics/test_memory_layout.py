@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from analyzers.numerics import Accumulator, PairCounter, PairTables
+from analyzers.numerics import Accumulator
+from tests.numerics.pair_counts import Counting
 from tests.numerics.test_histogram import close
 from tests.numerics.values import hostile32
 
@@ -64,9 +65,8 @@ def test_pairs(dtypes: tuple[str, str], change: Callable[[Codes], Codes]) -> Non
     tuned = change(tuned).astype(tuned.dtype)
     found = []
     for one, other in ((base, tuned), (moved(base, 1), moved(tuned, 3)), (read_only(base), moved(tuned, 5)), (moved(base, 61), tuned)):
-        tables = PairTables()
-        counter = PairCounter(*dtypes, 1e-3, tables)
         changed = np.empty(one.size, dtype=np.bool_)
-        counter.update(one, other, changed)
-        found.append((counter.take(), tables, changed.tolist()))
+        counting = Counting(dtypes, 1e-3)
+        counting.add(one, other, changed)
+        found.append((counting.counts, counting.bins.absolute.tolist(), changed.tolist()))
     assert all(each == found[0] for each in found[1:])

@@ -1,7 +1,6 @@
 """Log-linear bins against the values that were put in."""
 
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,33 +8,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers.numerics.pair_kernels import bin_of
-from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE, Distribution, Summary, lower_edge
+from analyzers.numerics.pair_kernels import BINS, FIRST_EXPONENT, PER_BINADE, bin_of
+from analyzers.numerics.sketches import Distribution, Summary, lower_edge
 
 Floats = NDArray[np.float64]
-POSITIVE = st.floats(min_value=5e-324, max_value=1.7976931348623157e308)
-LARGEST = float(np.finfo(np.float64).max)
+SMALLEST, LARGEST = 2.0**-149, 2.0**129
+POSITIVE = st.floats(min_value=SMALLEST, max_value=LARGEST)
 
 
-def filled(values: Floats, changed: NDArray[np.bool_] | None = None) -> Distribution:
+def filled(values: Floats, changed: NDArray[np.bool_] | None = None, zeros: float = 0) -> Distribution:
     moved = np.zeros(values.size, dtype=np.bool_) if changed is None else changed
-    distribution = Distribution()
+    counts = np.zeros((2, BINS))
     for plane, chosen in ((0, ~moved), (1, moved)):
         for value in values[chosen].tolist():
-            distribution.counts[plane, bin_of(value)] += 1
-    for changed_only, part in ((False, values), (True, values[moved])):
-        exact = [Fraction(value) for value in part.tolist()]
-        distribution.accumulate(changed_only, Fraction(sum(exact)), Fraction(sum(x * x for x in exact)), float(part.max(initial=0.0)))
-    return distribution
+            counts[plane, bin_of(value)] += 1
+    parts = values, values[moved]
+    sums, squares, largest = (
+        np.array([float(of(part)) for part in parts]) for of in (np.sum, lambda x: x @ x, lambda x: x.max(initial=0.0))
+    )
+    return Distribution(counts, zeros, sums, squares, largest)
 
 
 SHAPES: dict[str, Callable[[np.random.Generator], Floats]] = {
     "normal": lambda rng: np.abs(rng.standard_normal(5_000)) * 1e-4,
-    "wide": lambda rng: np.exp(rng.standard_normal(5_000) * 60),
+    "wide": lambda rng: np.exp(rng.standard_normal(5_000) * 15),
     "few": lambda rng: rng.choice(np.array([2.0**-10, 3 * 2.0**-11, 1e-7]), 999),
     "one": lambda _: np.array([0.3]),
     "two": lambda _: np.array([1e-3, 1.0]),
-    "subnormal": lambda rng: np.ldexp(rng.integers(1, 1 << 40, 999).astype(np.float64), -1074),
+    "smallest": lambda rng: np.ldexp(rng.integers(1, 1 << 20, 999).astype(np.float64), -149),
     "largest": lambda rng: LARGEST * rng.random(999),
 }
 
@@ -44,9 +44,7 @@ SHAPES: dict[str, Callable[[np.random.Generator], Floats]] = {
 def test_a_bin_holds_the_value_and_is_narrow(value: float) -> None:
     number = bin_of(value)
     low, high = lower_edge(number), lower_edge(number + 1)
-    assert low <= value and (value < high or value == LARGEST or high == low)  # among the least subnormals edges coincide
-    if value > 1e-300:
-        assert (high - low) / low <= 1 / PER_BINADE * 1.001
+    assert low <= value < high and (high - low) / low <= 1 / PER_BINADE * 1.001
 
 
 @given(st.lists(POSITIVE, min_size=2, max_size=2))
@@ -55,11 +53,11 @@ def test_bins_are_in_order(values: list[float]) -> None:
     assert low <= high
 
 
-@pytest.mark.parametrize("exponent", [-1074, -1022, -126, -8, -7, 0, 127, 1023])
+@pytest.mark.parametrize("exponent", [-149, -126, -8, -7, 0, 127, 128])
 def test_powers_of_two_are_edges(exponent: int) -> None:
     value = 2.0**exponent
     assert bin_of(value) == (exponent - FIRST_EXPONENT) * PER_BINADE
-    if exponent > -1022:
+    if exponent > -149:
         assert bin_of(float(np.nextafter(value, 0))) == (exponent - FIRST_EXPONENT) * PER_BINADE - 1
 
 
@@ -69,8 +67,7 @@ def test_summary(name: str, zeros: int) -> None:
     rng = np.random.default_rng(1)
     values = SHAPES[name](rng)
     changed = rng.random(values.size) < 0.6
-    distribution = filled(values, changed)
-    distribution.zeros = zeros
+    distribution = filled(values, changed, zeros)
     for changed_only, kept in ((False, np.concatenate([np.zeros(zeros), values])), (True, values[changed])):
         found = distribution.summary(changed_only)
         if kept.size == 0:
@@ -87,11 +84,10 @@ def test_summary(name: str, zeros: int) -> None:
 
 
 def test_nothing_at_all() -> None:
-    empty = Distribution()
+    empty = filled(np.zeros(0))
     assert empty.summary(changed_only=False) == empty.summary(changed_only=True) == Summary(0)
-    assert empty.energy([0.1]) == [None]
-    assert empty.histogram(4) == [] and empty.below(3, changed_only=False) == 0
-    nothing = Distribution(zeros=5)
+    assert empty.energy([0.1]) == [None] and empty.histogram(4) == [] and empty.below(3, changed_only=False) == 0
+    nothing = filled(np.zeros(0), zeros=5)
     assert nothing.energy([0.1]) == [None] and nothing.below(3, changed_only=False) == 5
     zeros = nothing.summary(changed_only=False)
     assert (zeros.count, zeros.mean, zeros.std, zeros.p99, zeros.max) == (5, 0.0, 0.0, 0.0, 0.0)
@@ -103,7 +99,7 @@ def test_shares_below_powers_of_two_are_exact(name: str) -> None:
     values = SHAPES[name](rng)
     changed = rng.random(values.size) < 0.3
     distribution = filled(values, changed)
-    for exponent in (-1073, -1030, -20, -10, -8, -7, 0, 1000):
+    for exponent in (-148, -130, -20, -10, -8, -7, 0, 100):
         assert distribution.below(exponent, changed_only=False) == (values < 2.0**exponent).sum()
         assert distribution.below(exponent, changed_only=True) == (values[changed] < 2.0**exponent).sum()
 
@@ -117,7 +113,7 @@ def test_histogram(name: str, per_binade: int) -> None:
     bins = filled(values, changed).histogram(per_binade)
     assert [bin_.low for bin_ in bins] == sorted({bin_.low for bin_ in bins})
     for bin_ in bins:
-        inside = (values >= bin_.low) & ((values < bin_.high) | (bin_.high == LARGEST))
+        inside = (values >= bin_.low) & (values < bin_.high)
         assert (bin_.count, bin_.changed) == (int(inside.sum()), int((inside & changed).sum()))
         assert bin_.high / bin_.low <= 1 + 1 / per_binade + 1e-12
     assert sum(bin_.count for bin_ in bins) == values.size
@@ -129,26 +125,9 @@ def test_energy_of_the_largest(name: str, zeros: int) -> None:
     values = SHAPES[name](np.random.default_rng(4))
     squares = np.sort((values / values.max()) ** 2)[::-1]
     tops = (0.001, 0.01, 0.05, 0.5, 1.0)
-    distribution = filled(values)
-    distribution.zeros = zeros
+    distribution = filled(values, zeros=zeros)
     energies = distribution.energy(tops)
     for top, energy in zip(tops, energies, strict=True):
         count = int(np.ceil(top * (values.size + zeros)))
         assert energy == pytest.approx(squares[:count].sum() / squares.sum(), abs=0.01)
     assert energies[-1] == 1.0
-
-
-def test_merging_is_associative_and_commutative() -> None:
-    rng = np.random.default_rng(5)
-    parts = [rng.random(200) ** 9 for _ in range(3)]
-    changed = [rng.random(200) < 0.5 for _ in range(3)]
-
-    def merged(*order: int) -> Distribution:
-        total = Distribution()
-        for i in order:
-            total.merge(filled(parts[i], changed[i]))
-        return total
-
-    assert merged(0, 1, 2) == merged(2, 0, 1) == filled(np.concatenate(parts), np.concatenate(changed))
-    assert merged(0, 1) != merged(1, 2)
-    assert Distribution() != 3

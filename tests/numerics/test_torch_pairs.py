@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.reading.stream import _ON_DEVICE
-from analyzers.numerics import Accumulator, PairCounter, PairTables, torch_pairs
+from analyzers.numerics import Accumulator, torch_pairs
 from analyzers.numerics.conversions import changed as changed_pairs
-from analyzers.numerics.torch_kernels import on_device
+from tests.numerics.pair_counts import Counting, counted
 from tests.numerics.readbacks import peak_bytes, readbacks
-from tests.numerics.test_pairs import PAIRS, counted, same_tables, weights, whole
+from tests.numerics.test_pairs import PAIRS, same_tables, weights, whole
 from tests.numerics.values import TORCH, all_patterns, hostile32
 
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -20,17 +20,15 @@ WHERE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float) -> None:
     expected, tables = counted(base, tuned, dtypes, eta)
-    for ours in (PairTables(), None):
-        counter = PairCounter(*dtypes, eta, ours)
-        changed = np.empty(base.size, dtype=np.bool_)
-        counter.update(on_device(base, WHERE), on_device(tuned, WHERE), changed)
+    for sized in (True, False):
+        counting, changed = Counting(dtypes, eta, WHERE, sized), np.empty(base.size, dtype=np.bool_)
+        counting.add(base, tuned, changed)
         np.testing.assert_array_equal(changed, changed_pairs(base, tuned, dtypes))
-        found = counter.take()
+        found = counting.counts
         assert whole(found) == whole(expected)
-        for one, other in ((found.update_square, expected.update_square), (found.base_square, expected.base_square)):
-            assert abs(one - other) <= other / 10**12
-        if ours is not None:
-            same_tables(ours, tables)
+        assert (found.update_square, found.base_square) == pytest.approx((expected.update_square, expected.base_square), rel=1e-12)
+        if sized:
+            same_tables(counting.tables, tables)
 
 
 @pytest.mark.parametrize("eta", [1e-3, 2.0**-8, 1e-12])
@@ -58,12 +56,12 @@ def test_a_tensor_is_read_back_once(dtypes: tuple[str, str], monkeypatch: pytest
     values = torch.from_numpy(weights(900)).to(WHERE)
     sides = [values.to(TORCH.get(dtype, torch.float32)).view(torch.int32 if dtype == "F32" else torch.int16) for dtype in dtypes]
     base, tuned = sides
-    counter = PairCounter(*dtypes, 1e-3, PairTables())
+    device = torch_pairs.DevicePairs(dtypes, 1e-3, True, base.device)
     with readbacks() as found:
         for _ in range(2):
-            counter.update(base, tuned)
-        taken = counter.take()
-    assert taken.values == 1800 and found.pop("_unique2", 0) == (0 if "F32" in dtypes else 6)
+            device.update(base, tuned)
+        counts, *_ = device.take()
+    assert counts.size and found.pop("_unique2", 0) == (0 if "F32" in dtypes else 6)
     assert found == {"cpu": 1}
 
 
@@ -79,7 +77,8 @@ def test_what_is_counted_in_place_needs_little_memory(kind: torch.dtype) -> None
         accumulator.update(patterns)
         assert accumulator.take().values == _ON_DEVICE
         del accumulator
-        counter = PairCounter(dtype, dtype, 1e-3, PairTables())
-        counter.update(patterns, moved, np.empty(_ON_DEVICE, dtype=np.bool_))
-        assert counter.take().differ > _ON_DEVICE // 2
+        device = torch_pairs.DevicePairs((dtype, dtype), 1e-3, True, patterns.device)
+        device.update(patterns, moved)
+        device.changed(patterns, moved)
+        assert device.take()[0][2] > _ON_DEVICE // 2
     assert sizes[1] <= 256 << 20, sizes

@@ -15,7 +15,7 @@ from analyzers.checkpoints import Tensor
 from analyzers.checkpoints.quantization import decode
 from analyzers.dtype_detection import count
 from analyzers.grids import GridSearch
-from analyzers.numerics import Accumulator, PairCounter, PairTables, few_significands, pair_kernels, quantize_kernels
+from analyzers.numerics import Accumulator, PairCounter, PairTables, few_significands, pairs, quantize_kernels
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.quantization_formats import FORMATS
 from analyzers.numerics.warm_up import warm_up
@@ -44,12 +44,12 @@ def patterns(values, dtype):
 
 for dtype in CODE_TYPE:
     Accumulator(dtype).update(codes[dtype])
-SIDES = ("F32", "F16", "BF16", "F8_E4M3")  # fp64 is counted by numpy
+SIDES = ("F32", "F16", "BF16", "F8_E4M3")
 for one, other in product(SIDES, SIDES):
-    for tables, changed in product((None, PairTables()), (None, np.empty(1 << 16, dtype=bool))):
-        counter = PairCounter(one, other, 1e-3, tables)
-        counter.update(codes[one], codes[other], changed)
-        counter.take()
+    a, b = (pairs.codes_of(codes[dtype], dtype, {one, other} == {"BF16"}) for dtype in (one, other))
+    a.constant()
+    for tables, changed in product((None, PairTables.empty(1)), (None, np.empty(1 << 16, dtype=bool))):
+        PairCounter(1e-3).count(a, b, pairs.PairSums(), np.zeros((16, 3)), np.zeros(16, bool), tables, changed=changed)
 for dtype, held in count._FORMATS.items():
     for values in (codes[dtype][128:], np.full(256, held.bias << held.mantissa_bits, CODE_TYPE[dtype])):
         counts = np.zeros(few_significands.RUN_COUNTS, dtype=np.int64)
@@ -61,7 +61,6 @@ for form in FORMATS.values():
 for form in GRIDS.values():
     quantize_kernels.update_lost(integers, integers, *form, (np.float32(1), np.float32(1)))
 quantize_kernels.sizes(integers, integers)
-pair_kernels.bin_of(1.0)
 grid = decode.Grid(512, 256, 128, 128, 4, 2)
 for dtype in ("F8_E4M3", "F4"):
     decode.decode(codes["F8_E4M3"][5:], 5, tuple(grid), np.ones(8, np.float32), 0, decode._table(dtype), np.zeros(1000, np.float32))

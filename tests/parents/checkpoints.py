@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from analyzers.checkpoints import Access
-from analyzers.core.request import Progress
 from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
+from analyzers.core.request import Progress
 from tests.dtype_detection.checkpoints import write
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32

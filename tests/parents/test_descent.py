@@ -26,7 +26,6 @@ from tests.parents.checkpoints import (
     stacked,
     ties,
     tuned,
-    with_lora,
 )
 
 FIRST, SECOND, THIRD = (model(seed) for seed in (10, 11, 12))

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from analyzers.check.base_rules import base_mismatch
 from analyzers.language_models import samples
-from tests.parents.checkpoints import BF16, F32, Folder, Tensors, asked, merged, model, tuned, with_lora
+from tests.parents.checkpoints import BF16, F32, Folder, Tensors, asked, merged, model, tuned
 
 BASE = model(100, layers=2, width=64)
 NEAR = [tuned(BASE, 1e-3, seed) for seed in (20, 21)]

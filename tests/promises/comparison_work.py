@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from analyzers import compare, update_sparsity
 from analyzers.checkpoints import Access, Chunk, Plan, Span, open_checkpoint, stream
+from analyzers.comparison import compare, sparsity
 
 RUNS = 2
 CHUNK = 4 << 20  # bytes
@@ -34,8 +34,8 @@ def main(mode: Any, *models: str) -> None:
         return _last(compare.analyze(compare.CompareRequest(models=models, mode=mode), access))
 
     def changed() -> Any:
-        request = update_sparsity.SparsityRequest(base=models[0], tuned=models[1:], mode=mode)
-        return _last(update_sparsity.analyze(request, access))
+        request = sparsity.SparsityRequest(base=models[0], tuned=models[1:], mode=mode)
+        return _last(sparsity.analyze(request, access))
 
     report = compared()  # loads compiled loops, and opens connections
     found = {"compare": _processor_seconds(compared), "bytes": report.bytes_read, "verdict": report.relation.kind}

@@ -24,8 +24,8 @@ def load(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def values(tensor: torch.Tensor) -> Floats:
-    """Return the stored values in float64, which represents them exactly."""
-    found: Floats = tensor.to(torch.float64).numpy()
+    """Return the values as they are read, in float64: as stored, but float64 rounded to fp32."""
+    found: Floats = (tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor).to(torch.float64).numpy()
     return found
 
 

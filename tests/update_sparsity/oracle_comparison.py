@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from analyzers.checkpoints import Access
-from analyzers.core.errors import MantissaError
-from analyzers.core.request import Progress
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest, analyze
 from analyzers.comparison.sparsity.magnitudes import Summary
+from analyzers.core.errors import MantissaError
+from analyzers.core.request import Progress
 from tests.update_sparsity.oracle import Expected, Floats
 
 

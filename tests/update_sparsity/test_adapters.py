@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from analyzers.checkpoints import Access
-from analyzers.core.records import Interval
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest, analyze
 from analyzers.comparison.sparsity.report import Adapter
+from analyzers.core.records import Interval
 from tests.numerics.test_update_lost import CASTS, lost
 from tests.update_sparsity.adapters import ALPHA, base, factors, merged, write_adapter
 from tests.update_sparsity.checkpoints import BF16, F16, F32, Tensors

@@ -13,10 +13,10 @@ from safetensors.torch import save
 
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import replies
+from analyzers.comparison.sparsity import SparsityRequest, analyze
 from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, LimitExceeded
 from analyzers.core.request import request_error
-from analyzers.comparison.sparsity import SparsityRequest, analyze
 from tests.dtype_detection.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
 from tests.update_sparsity.checkpoints import BF16, Tensors, model, pair, updated

@@ -10,8 +10,8 @@ import pandas
 import pytest
 
 from analyzers.__main__ import main
-from analyzers.core import limits
 from analyzers.comparison.sparsity import SparsityReport
+from analyzers.core import limits
 from tests.dtype_detection.checkpoints import normal, write
 from tests.update_sparsity.checkpoints import model, pair, updated
 from tests.update_sparsity.oracle import load, together

@@ -8,8 +8,8 @@ import torch
 
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.checkpoints import align as aligned
-from analyzers.core import limits
 from analyzers.comparison.sparsity.decomposed_matrices import Matrices
+from analyzers.core import limits
 from tests.dtype_detection.checkpoints import normal
 from tests.update_sparsity.checkpoints import BF16, F16, F32, F64, Tensors, cast, pair, updated
 from tests.update_sparsity.oracle_comparison import compare
@@ -27,7 +27,7 @@ def layered(layers: int) -> Tensors:
 def chosen(folders: tuple[Path, Path]) -> tuple[list[str], int]:
     sides = [open_checkpoint(str(folder), Access(local=True)) for folder in folders]
     try:
-        found = Matrices.of(aligned(sides[0], sides[1:]))
+        found = Matrices.of(aligned(sides[0], sides[1:]), (0, 1))
         return [spans[0].tensor.name for spans in found.spans], found.left_out
     finally:
         for side in sides:

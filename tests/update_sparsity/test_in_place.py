@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 import mantissa
 from analyzers.checkpoints import in_memory, stream
+from analyzers.comparison import counting, reading
 from analyzers.numerics import torch_kernels
-from analyzers.comparison.sparsity import count
 from tests.comparison.differences import differences
 from tests.numerics.readbacks import readbacks
 
@@ -45,7 +45,7 @@ def _in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def left(checkpoints: Any, spans: Any, work: Any, names: Any, *devices: str) -> Any:
         return stream(checkpoints, spans, work, names, "cpu")
 
-    monkeypatch.setattr(analyze, "stream", left)
+    monkeypatch.setattr(reading, "stream", left)
     monkeypatch.setattr(streams, "_READ", 1000)
 
 
@@ -56,8 +56,13 @@ def test_the_answer_is_the_same(base: str, tuned: str, request: pytest.FixtureRe
     request.getfixturevalue("_in_place")
     monkeypatch.setattr(streams, "_ON_DEVICE", 1400)  # 20 of 60 rows
     in_place: Counter[bool] = Counter()
-    real = count.segments
-    monkeypatch.setattr(count, "segments", lambda codes: in_place.update([isinstance(codes[0], torch.Tensor)]) or real(codes))
+    real = counting._Counting._is_for_device
+
+    def asked_where(self: Any, chunk: Any) -> bool:
+        in_place.update([isinstance(chunk.codes, torch.Tensor)])
+        return real(self, chunk)
+
+    monkeypatch.setattr(counting._Counting, "_is_for_device", asked_where)
     assert list(differences(expected, asked(*sides), 1e-12)) == []
     assert in_place == {True: 9, False: 1}
 
@@ -69,7 +74,7 @@ def test_a_tensor_is_read_back_a_few_times_at_most(monkeypatch: pytest.MonkeyPat
     sides = state(torch.float32), state(torch.float32, 1e-4)
     waits: Counter[str] = Counter()
 
-    def counting(real: Any) -> Any:
+    def watched(real: Any) -> Any:
         def counted(*arguments: Any) -> Any:
             with readbacks() as found:
                 taken = real(*arguments)
@@ -78,8 +83,8 @@ def test_a_tensor_is_read_back_a_few_times_at_most(monkeypatch: pytest.MonkeyPat
 
         return counted
 
-    for name in ("add", "take"):
-        monkeypatch.setattr(count.Comparing, name, counting(getattr(count.Comparing, name)))
+    for name in ("add", "finish"):
+        monkeypatch.setattr(counting._Counting, name, watched(getattr(counting._Counting, name)))
     mantissa.sparsity(*sides, mode="exact")
     assert waits == {"cpu": 3 + 3 * 30}  # counts of three matrices, and what changed in two rows at a time
 
@@ -101,8 +106,8 @@ def test_chunks_of_files_are_copied_to_a_device_once(tmp_path: Path, monkeypatch
         return torch.from_numpy(codes.view(np.int16).copy())
 
     monkeypatch.setattr(analyze, "choose_device", lambda *_, **__: "cuda")
-    monkeypatch.setattr(analyze, "stream", lambda checkpoints, spans, work, names, *_: stream(checkpoints, spans, work, names))
+    monkeypatch.setattr(reading, "stream", lambda checkpoints, spans, work, names, *_: stream(checkpoints, spans, work, names))
     monkeypatch.setattr(torch_kernels, "on_device", on_device)
-    monkeypatch.setattr(count, "_FEW", 1000)
+    monkeypatch.setattr(counting, "_FEW", 1000)
     assert list(differences(expected, asked(*sides), 1e-12)) == []
     assert sum(copied) == 2 * 3 * 60 * 70 * 2  # the norm stays here

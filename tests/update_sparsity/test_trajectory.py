@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.comparison.sparsity.count import segments
 from tests.dtype_detection.checkpoints import write
 from tests.update_sparsity.checkpoints import BF16, F32, cast, model, updated
 from tests.update_sparsity.oracle import changed, expected, together, values
@@ -71,15 +70,6 @@ def test_checkpoints_of_other_shapes_and_dtypes(tmp_path: Path) -> None:
     assert report.trajectory[1].step.num_changed == step
     assert report.total_parameters == sum(tensor.numel() for tensor in base.values())
     assert [each.rows for each in report.unmatched.resized] == [96]
-
-
-def test_segments_end_where_a_checkpoint_does() -> None:
-    base = np.arange(10, dtype=np.uint16)
-    cut = [(codes[0].tolist(), holders) for codes, holders in segments([base, base[:4], None, base, base[:0]])]
-    assert cut == [([0, 1, 2, 3], [0, 2]), ([4, 5, 6, 7, 8, 9], [2])]
-    assert list(segments([base, None])) == []
-    ((codes, holders),) = segments([base, base, base])
-    assert [each.size for each in codes] == [10, 10, 10] and holders == [0, 1]
 
 
 def test_dtypes_of_a_step_are_its_own(tmp_path: Path) -> None:

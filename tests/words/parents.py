@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from analyzers.checkpoints import Access
+from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
 from tests.dtype_detection.checkpoints import write
 from tests.parents import checkpoints as made
 from tests.parents.checkpoints import BF16, F16, F32, Tensors, model, tuned

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import mantissa
+from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.comparison.sparsity import SparsityReport
 from tests.update_sparsity.adapters import base as write_base
 from tests.update_sparsity.adapters import factors, write_adapter
 from tests.update_sparsity.checkpoints import BF16, F32, F64, Tensors, cast, model, updated

@@ -6,9 +6,9 @@ import math
 
 import plotly.graph_objects as go
 
-from analyzers.core.tensor_words import layer_name
 from analyzers.comparison.sparsity.magnitudes import Bin
 from analyzers.comparison.sparsity.report import SparsityReport
+from analyzers.core.tensor_words import layer_name
 from components.plots.marks import COLOUR_BAR, SHARES, line, percent
 from components.plots.style import COLOURS, exactly, layout, legend, text, threshold
 from components.text import numbers

@@ -13,12 +13,12 @@ from analyzers.check import CheckRequest
 from analyzers.check import analyze as check
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.local import sample_folder
+from analyzers.comparison.sparsity import SparsityRequest
+from analyzers.comparison.sparsity import analyze as sparsity
 from analyzers.core.errors import MantissaError
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
 from analyzers.merge import merge
-from analyzers.comparison.sparsity import SparsityRequest
-from analyzers.comparison.sparsity import analyze as sparsity
 from tests.hub import LocalHub
 
 _ADAPTER = "adapter_model.safetensors"

@@ -10,13 +10,13 @@ from safetensors.torch import save
 
 from analyzers.checkpoints import Access, open_checkpoint, open_whole, parse_reference, summands
 from analyzers.checkpoints.reference import with_commits
+from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
+from analyzers.comparison.sparsity import analyze as sparsity
 from analyzers.core.errors import InvalidReference, MantissaError
 from analyzers.core.pasted_text import plain, split
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
-from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
-from analyzers.comparison.sparsity import analyze as sparsity
 from components import store
 from components.fields import filled
 from components.result import links

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Chunk, Group, Plan, Span, Tensor
 from analyzers.numerics import ChangedPositions, intersections, torch_kernels
 from analyzers.numerics.pair_kernels import BEYOND, PART
-from analyzers.numerics.pairs import Codes, PairCounter, PairSums, PairTables, codes_of, count_on_device
+from analyzers.numerics.pairs import Codes, PairCounter, PairSums, codes_of, count_on_device
+from analyzers.numerics.sketches import PairTables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -222,7 +223,7 @@ class _Counting:
         grams, known = self.counted.grams, set[int]()
         assert grams is not None
         for (i, j), of_parts in products.items():
-            groups = (start // PART + self._number + np.arange(len(of_parts))) % GROUPS
+            groups: Any = (start // PART + self._number + np.arange(len(of_parts))) % GROUPS
             np.add.at(grams, (groups, i, j), of_parts[:, 1])
             np.add.at(grams, (groups, j, i), of_parts[:, 1])
             for side, column in ((i, 0), (j, 2)):

@@ -311,7 +311,7 @@ def count_pairs(
     counts: NDArray[np.int64], sums: NDArray[np.float64], moments: NDArray[np.float64], products: NDArray[np.float64],
     digests: NDArray[np.uint64], absolute: NDArray[np.float64], relative: NDArray[np.float64], step_counts: NDArray[np.float64],
     changed: NDArray[np.bool_],
-) -> int:  # fmt: skip
+) -> Any:  # fmt: skip
     """Count pairs of patterns (n,) of fp32, or of bf16; return the index of the first pair whose patterns differ, n if none does.
 
     shift: left shift that turns the patterns into fp32, 0 or 16. eta, weight: see `count_values`. skipped: (parts,) parts that add nothing

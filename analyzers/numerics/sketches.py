@@ -113,8 +113,8 @@ class Distribution:
             return Summary(0)
         mean = float(self.sums[int(changed_only)]) / n
         std = float(np.sqrt(max(float(self.squares[int(changed_only)]) / n - mean * mean, 0.0)))
-        least, *quantiles = self.quantiles((0, *QUANTILES), changed_only)
-        return Summary(n, mean, std, least, *quantiles, float(self.largest[int(changed_only)]))
+        least, p25, p50, p75, p90, p99 = self.quantiles((0, *QUANTILES), changed_only)
+        return Summary(n, mean, std, least, p25, p50, p75, p90, p99, float(self.largest[int(changed_only)]))
 
     def number(self, changed_only: bool) -> float:
         """Count all values, including zeros, or the changed values."""

@@ -25,9 +25,9 @@ def warm_up() -> None:
             ones = np.full_like(codes, 127 << 7)  # a run of few significands: native values take half of the loops
             runs_of_few_significands(ones, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
     for dtype in ("BF16", "F32"):
-        one, other = (codes_of(codes, dtype, narrow=True) for codes in (zeros[dtype], np.full_like(zeros[dtype], 1)))
-        one.constant()
-        PairCounter(0.5).count(one, other, PairSums(), np.zeros((1, 3)), np.zeros(1, np.bool_), PairTables.empty(1))
+        before, after = (codes_of(codes, dtype, narrow=True) for codes in (zeros[dtype], np.full_like(zeros[dtype], 1)))
+        before.constant()
+        PairCounter(0.5).count(before, after, PairSums(), np.zeros((1, 3)), np.zeros(1, np.bool_), PairTables.empty(1))
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
     levels = Levels(np.ones((2, 1)), 0, 0.0, integers=True, floats=False)
     for dtype in ("BF16", "F32"):

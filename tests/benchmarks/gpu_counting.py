@@ -82,7 +82,8 @@ def _counting() -> dict[str, Any]:
     """Measure bytes per second of weights on the device and the memory used, and compare the counts with those of the compiled loops."""
     import torch
 
-    from analyzers.numerics import Accumulator, PairCounter, PairTables
+    from analyzers.numerics import Accumulator
+    from tests.numerics.pair_counts import Counting
 
     torch.manual_seed(0)
     weights = torch.randn(_VALUES, device=_DEVICE, dtype=torch.bfloat16).mul_(0.02)
@@ -105,11 +106,11 @@ def _counting() -> dict[str, Any]:
 
     def two(dtype: str, tables: bool) -> Callable[..., Any]:
         def count(before: Any, after: Any) -> Any:
-            found = PairTables()
-            counter = PairCounter(dtype, dtype, 1e-3, found if tables else None)
-            counter.update(before, after)
-            taken = counter.take()
-            return taken.changed, taken.probe, taken.differ, taken.absolute_max, found.steps.tolist(), found.absolute.counts.tobytes()
+            counting = Counting((dtype, dtype), 1e-3, "" if isinstance(before, np.ndarray) else _DEVICE, tables)
+            counting.add(before, after)
+            taken = counting.counts
+            bins = counting.bins
+            return taken.changed, taken.probe, taken.differ, taken.absolute_max, bins.steps.tolist(), bins.absolute.tobytes()
 
         return count
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.pair_kernels import CHANGED, DIFFER, LARGEST, NONFINITE, NONFINITE_DIFFER, PART, PROBE, RELATIVE, SQUARE, TOTAL
-from analyzers.numerics.pairs import PairCounter, PairSums, PairTables, codes_of, count_on_device
-from analyzers.numerics.sketches import Distribution, ulp_bins
+from analyzers.numerics.pairs import PairCounter, PairSums, codes_of, count_on_device
+from analyzers.numerics.sketches import Distribution, PairTables, ulp_bins
 from analyzers.numerics.torch_kernels import on_device
 from analyzers.numerics.torch_pairs import DevicePairs
 
@@ -36,14 +36,15 @@ class Counting:
     def __init__(self, dtypes: Dtypes, eta: float, device: str = "", sized: bool = True) -> None:
         self._dtypes, self._eta, self._device = dtypes, eta, device
         self.sums, self.bins, self.products = PairSums(), PairTables.empty(1), np.zeros(3)
-        self._sized, self._counter, self._on_device = sized, PairCounter(eta), None
+        self._sized, self._counter = sized, PairCounter(eta)
+        self._on_device: DevicePairs | None = None
 
     def add(self, base: Codes, tuned: Codes, changed: NDArray[np.bool_] | None = None) -> None:
         if self._device:
             one, other = (on_device(codes, self._device) for codes in (base, tuned))
             self._on_device = self._on_device or DevicePairs(self._dtypes, self._eta, self._sized, one.device)
             self._on_device.update(one, other)
-            self.sums.values += base.size
+            self.sums.values += len(base)
             if changed is not None:
                 changed[:] = self._on_device.changed(one, other).cpu().numpy()
             return
@@ -63,8 +64,9 @@ class Counting:
     def counts(self) -> PairCounts:
         self.finish()
         counts, (plain, moved), square = self.sums.counts, self.sums.sums, float(self.sums.moments[0])
-        numbers = (int(counts[at]) for at in (CHANGED, PROBE, DIFFER, NONFINITE))
-        return PairCounts(self.sums.values, *numbers, max(plain[LARGEST], moved[LARGEST]), plain[SQUARE] + moved[SQUARE], square)
+        changed, probe, differ, nonfinite = (int(counts[at]) for at in (CHANGED, PROBE, DIFFER, NONFINITE))
+        largest, update = max(plain[LARGEST], moved[LARGEST]), plain[SQUARE] + moved[SQUARE]
+        return PairCounts(self.sums.values, changed, probe, differ, nonfinite, largest, update, square)
 
     @property
     def tables(self) -> "Tables":
@@ -80,9 +82,9 @@ class Tables:
         zeros = float(sums.values - self.nonfinite - (sums.counts[DIFFER] - sums.counts[NONFINITE_DIFFER]))
         self._steps = bins.steps[0].copy()
         self._steps[0] += zeros
+        both, most = np.stack([sums.sums.sum(axis=0), sums.sums[1]]), np.stack([sums.sums.max(axis=0), sums.sums[1]])
         self.absolute, self.relative = (
-            Distribution(table[0], zeros, *(both[:, first + at] for at in (TOTAL, SQUARE)), most[:, first + LARGEST])
-            for both, most in [(np.stack([sums.sums.sum(axis=0), sums.sums[1]]), np.stack([sums.sums.max(axis=0), sums.sums[1]]))]
+            Distribution(table[0], zeros, both[:, first + TOTAL], both[:, first + SQUARE], most[:, first + LARGEST])
             for table, first in ((bins.absolute, 0), (bins.relative, RELATIVE))
         )
 

@@ -44,13 +44,18 @@ def reports() -> dict[str, Report | MantissaError]:
             "int8 of the source": explained(made.int8(FIRST), FIRST, SECOND),
             "fp8 of the source but for one value": explained(in_fp8(FIRST), FIRST, mode="exact"),
             "of similar candidates": explained(tuned(FIRST, 0.05, 30), *NEAR, FIRST),
-            "a merged LoRA": explained(made.with_lora(FIRST, 4, 0.05), FIRST),
             "pruned": explained(made.each(lambda x: x * (x.abs() > 0.01), FIRST), FIRST),
             "another norm": explained(FIRST | {"model.norm.weight": SECOND["model.norm.weight"]}, FIRST),
             "damaged": spoiled,
             "norms of one and permuted neurons": explained(untrained(made.permuted(FIRST)), FIRST),
             "one matrix replaced": explained(tuned(FIRST, 0.02) | {UP: SECOND[UP]}, FIRST),
-            "outliers": explained(outlying(tuned(FIRST, 0.01)), FIRST),
+            "one value that dominates": explained(outlying(tuned(FIRST, 0.01)), FIRST),
+            "base of a pruned one": explained(FIRST, made.each(lambda x: x * (x.abs() > 0.01), FIRST)),
+            "rows in another order": explained(FIRST | {UP: FIRST[UP].roll(1, 0)}, FIRST, mode="exact"),
+            "norms stored plus one": explained(FIRST | plus_one(SECOND), FIRST | less_one(SECOND), mode="exact"),
+            "without scales of blocks": explained(FIRST | {UP: unscaled(FIRST[UP])}, FIRST, mode="exact"),
+            "NaN in the candidate": explained(FIRST, FIRST | {UP: FIRST[UP] * torch.where(torch.arange(64) == 3, torch.nan, 1.0).to(BF16)}),
+            "two versions mixed": explained(mixed(FIRST, SIBLINGS[0]), FIRST, SIBLINGS[0], mode="exact"),
             "a merge": explained(made.merged((0.7, 0.3), FIRST, SECOND), FIRST, SECOND, THIRD),
             "a merge with weights by layer": explained(by_layer(), FIRST, SECOND),
             "a merge in fp32 by noise": explained(noisy(made.merged((0.6, 0.4), FIRST, SECOND, dtype=F32)), FIRST, SECOND),
@@ -157,6 +162,23 @@ def damaged(tensors: Tensors) -> Tensors:
     return spoiled
 
 
+def plus_one(tensors: Tensors) -> Tensors:
+    return {name: (torch.linspace(-0.5, 0.5, x.numel()) + 1).to(BF16) for name, x in tensors.items() if x.dim() == 1}
+
+
+def less_one(tensors: Tensors) -> Tensors:
+    return {name: torch.linspace(-0.5, 0.5, x.numel()).to(BF16) for name, x in tensors.items() if x.dim() == 1}
+
+
+def unscaled(x: torch.Tensor) -> torch.Tensor:
+    scales = torch.linspace(50, 100, x.numel() // 32).repeat_interleave(32).reshape(x.shape)
+    return (x.to(F32) * scales).to(BF16)
+
+
+def mixed(first: Tensors, second: Tensors) -> Tensors:
+    return {name: (first if number % 2 else second)[name] for number, name in enumerate(first)}
+
+
 def outlying(tensors: Tensors) -> Tensors:
     tensors[UP].view(-1)[7] = 30_000.0
     return tensors
@@ -189,7 +211,7 @@ def twin(tensors: Tensors) -> Tensors:
 def hostile(report: ParentsReport) -> ParentsReport:
     """Return the report with markup and control characters wherever text comes from outside."""
     best = report.candidates[0].model_copy(update={"ref": HOSTILE})
-    row = report.conversion[0].model_copy(update={"name": HOSTILE, "sources": (HOSTILE,), "relation": "zeroed"})
+    row = report.conversion[0].model_copy(update={"name": HOSTILE, "sources": (HOSTILE,), "relation": "zero"})
     return report.model_copy(
         update={
             "checkpoint": report.checkpoint.model_copy(update={"ref": HOSTILE}),

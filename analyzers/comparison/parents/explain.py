@@ -311,7 +311,7 @@ def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Sourc
         commit=side.commit,
         public=side.public,
         source=source,
-        parameters=sum(table.groups[number].base.elements for number in np.flatnonzero(held)),
+        parameters=sum(table.groups[number].base.elements for number in np.flatnonzero(held).tolist()),
         compared=compared,
         equal_share=matrices.unchanged() if compared else None,
         equal_interval=Interval.each(blocks.unchanged(x, p, ("changed",), [table.matrix]))[0] if blocks is not None else None,

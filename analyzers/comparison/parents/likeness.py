@@ -1,7 +1,7 @@
 """Tells whether two matrices are related weight by weight: by the agreement of their signs beyond the structure that both may share, and
 by equal values beyond chance."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Likeness:
     def _look(self, piece: Looked) -> _Piece:
         usable = np.isfinite(piece.values)
         values = np.where(usable, piece.values, 0.0).astype(np.float64)
-        present = usable.any(axis=1)
+        present = usable.any(axis=1).tolist()
         tables = [signs(each, piece.width) if held else None for each, held in zip(values, present, strict=True)]
         smooth = [each is not None and is_smooth(each, each.size // piece.width) for each in tables]
         clean = [None if each is None else without_structure(each, piece.width) for each in tables]
@@ -85,7 +85,7 @@ class Likeness:
                 self._signs[piece.number, number] += (s @ (s * (t != 0)), (left * other).sum(), t @ (t * (s != 0)), square, s @ t)
         return _Piece(piece.number, [_patterns(each) if held else None for each, held in zip(piece.values, present, strict=True)], smooth)
 
-    def agreement(self, x: int, p: int, chosen: Floats | None = None) -> Agreement:
+    def agreement(self, x: int, p: int, chosen: Any = None) -> Agreement:
         """Return the agreement of two sides over some tensors, (t,) a mask, by default all."""
         at = self._table.pairs.index((min(x, p), max(x, p)))
         weights = self._table.weights if chosen is None else self._table.weights * chosen

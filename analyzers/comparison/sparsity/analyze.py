@@ -80,7 +80,7 @@ class Spectra:
 
     def read(self, before: int) -> Iterator[Progress]:
         """Read and decompose; yields progress. before: bytes that were read."""
-        sides, names = ([of[side] for side in self._sides] for of in (self._found.sides, self._found.names))
+        sides, names = [self._found.sides[side] for side in self._sides], [self._found.names[side] for side in self._sides]
         total = before + self._matrices.nbytes
         for step in decompose(self._matrices, sides, names, self._device):
             if step.spectrum is not None:

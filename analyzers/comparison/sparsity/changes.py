@@ -117,7 +117,7 @@ class Changes:
             "relative_norm": relative_norm(whole),
             "num_changed": int(self._tensors["changed"][mask].sum()),
             "tensors": int(mask.sum()),
-            "parameters": sum(prod(self.shape(number)) for number in np.flatnonzero(mask)),
+            "parameters": sum(prod(self.shape(number)) for number in np.flatnonzero(mask).tolist()),
         }
 
     def layers(self) -> Iterator[LayerRow]:

@@ -106,7 +106,7 @@ def _counting() -> dict[str, Any]:
 
     def two(dtype: str, tables: bool) -> Callable[..., Any]:
         def count(before: Any, after: Any) -> Any:
-            counting = Counting((dtype, dtype), 1e-3, "" if isinstance(before, np.ndarray) else _DEVICE, tables)
+            counting = Counting((dtype, dtype), 1e-3, _DEVICE if isinstance(before, torch.Tensor) else "", tables)
             counting.add(before, after)
             taken = counting.counts
             bins = counting.bins

@@ -77,6 +77,7 @@ def reports() -> dict[str, Report | MantissaError]:
             "slightly similar": explained(made.each(lambda x, y: x + 0.1 * y, THIRD, FIRST), FIRST),
             **with_adapters(),
             "many candidates": explained(tuned(FIRST, 0.05), FIRST, *(model(seed, 1, 64, vocabulary=256) for seed in range(9))),
+            "a candidate without matrices": explained(FIRST, FIRST, {name: x for name, x in FIRST.items() if x.dim() == 1}),
             "candidates of other sizes": explained(tuned(FIRST, 0.05), FIRST, model(12, width=64, vocabulary=200)),
             "hostile names": hostile(spoiled),
             "error": error(),

@@ -14,7 +14,7 @@ from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
 from tests.update_sparsity.adapters import base as write_base
 from tests.update_sparsity.adapters import factors, write_adapter
-from tests.update_sparsity.checkpoints import BF16, F32, F64, Tensors, cast, model, updated
+from tests.update_sparsity.checkpoints import BF16, F32, Tensors, cast, model, updated
 from tests.words.hostile import HOSTILE
 
 BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"
@@ -49,7 +49,6 @@ def _in_memory() -> dict[str, SparsityReport]:
     rounded = cast(cast(fine, BF16), F32)
     below = {name: tensor * (1 + 2.0**-20) for name, tensor in rounded.items()}
     missing = {name: tensor for name, tensor in plain.items() if name != FIRST}
-    odd: Tensors = {"a.weight": torch.tensor([1e308, 1.0, torch.nan], dtype=F64)}
     patch = pytest.MonkeyPatch()
     with patch.context() as limits:
         limits.setattr("analyzers.core.limits.SPECTRAL_MATRICES", 2)

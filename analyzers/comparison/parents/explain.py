@@ -106,7 +106,7 @@ class Explanation:
         fit = fit_rows(self._fit, [found.sides[side].ref for side in self._others]) if self._fit is not None else None
         parents = [row for i, row in zip(self._fit.chosen, fit.parents, strict=True) if i in self._fit.parents] if self._fit and fit else []
         candidates = (*(self._rows[side] for side in self.order), *known.screened)
-        rows = list(self._relations.rows(found.sides[x], found.sides[self.best].ref))
+        rows = list(self._relations.rows(found.sides[x], found.sides[self.best].ref, self._tied()))
         facts = self._facts(candidates, fit, parents, rows)
         verdict, answer = judge(facts)
         stack = self._stack if verdict == "stack" else None
@@ -142,6 +142,11 @@ class Explanation:
             report.keep_rows("conversion", lambda: conversion)
         return report
 
+    def _tied(self) -> set[str]:
+        """Return the names of copies of the embedding, on the sides of the model and the best candidate."""
+        sides = {self.x, self.best} - {0}
+        return {tensor.name for side in sides for tensor in self._pass.alignment.unmatched[side - 1].tied}
+
     def _of_stack(self, stack: Stack) -> Iterator[Conversion]:
         """Yield the rows of a model made of the layers or tensors of several candidates, each by its own."""
         for side in stack.sides:
@@ -149,7 +154,7 @@ class Explanation:
             of_tensors = {relations.stored(number) for number, of in stack.tensors.items() if of == side}
             of_layers = [number for number in relations.numbers if stack.parents.get(layer_of(self._table.groups[number])) == side]
             names = of_tensors | {relations.stored(number) for number in of_layers}
-            rows = relations.rows(self._pass.sides[self.x], self._pass.sides[side].ref)
+            rows = relations.rows(self._pass.sides[self.x], self._pass.sides[side].ref, ())
             yield from (row for row in rows if row.name in names and row.relation != "unmatched")
 
     def _unseen(self) -> tuple[int, float] | None:

@@ -1,6 +1,6 @@
 """Tells how each tensor of a model comes from a candidate, from the sums of the pass: equal, rounded, affine, reordered, and so on."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -228,13 +228,16 @@ class Relations:
         alike = float(row["xp"]) > _ALIKE * float(np.sqrt(row["xx"] * row["pp"]))
         return bool(line is not None or (alike and not self._table.matrix[number]))
 
-    def rows(self, model: Checkpoint, ref: str) -> Iterator[Conversion]:
-        """Yield a row for each tensor of ``model``, or for each part if its parts differ in relation; damaged tensors first."""
+    def rows(self, model: Checkpoint, ref: str, tied: Collection[str]) -> Iterator[Conversion]:
+        """Yield a row for each tensor of ``model``, or for each part if its parts differ in relation; damaged tensors first.
+
+        ref: the candidate; tied: names of copies of the embedding, which count once.
+        """
         by_stored: dict[str, list[int]] = {}
         for number in self.numbers:
             by_stored.setdefault(self.stored(number), []).append(number)
         found = [row for numbers in by_stored.values() for row in self._rows_of(numbers, ref)]
-        known = {self.stored(number) for number, held in enumerate(self._table.holders(self._p)) if held}
+        known = {*tied} | {self.stored(number) for number, held in enumerate(self._table.holders(self._p)) if held}
         for tensor in model.tensors:
             if tensor.name not in known and not tensor.buffer and not tensor.holds_scales and tensor.elements and tensor.has_values:
                 found.append(Conversion(name=tensor.name, sources=(), form="", relation="unmatched", values=0, exceptions=0))

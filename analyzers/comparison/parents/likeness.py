@@ -73,7 +73,7 @@ class Likeness:
     def _look(self, piece: Looked) -> _Piece:
         usable = np.isfinite(piece.values)
         values = np.where(usable, piece.values, 0.0).astype(np.float64)
-        present = usable.any(axis=1).tolist()
+        present: list[bool] = np.any(usable, axis=1).tolist()
         tables = [signs(each, piece.width) if held else None for each, held in zip(values, present, strict=True)]
         smooth = [each is not None and is_smooth(each, each.size // piece.width) for each in tables]
         clean = [None if each is None else without_structure(each, piece.width) for each in tables]

@@ -6,7 +6,7 @@ from itertools import combinations
 from time import perf_counter
 from typing import Any
 
-from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Matching, Plan, Span, base_coverage, stream, tuned_coverage
+from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Matching, Plan, Span, base_coverage, stream, tuned_coverage
 from analyzers.comparison.counting import Counted, Counter, Task
 from analyzers.comparison.table import Table
 from analyzers.core.coverage import Coverage
@@ -96,13 +96,3 @@ def nothing_shared(sides: Sequence[Checkpoint]) -> str:
 def every_pair(sides: int) -> list[tuple[int, int]]:
     """Return every two sides."""
     return list(combinations(range(sides), 2))
-
-
-def layer_of(group: Group) -> int | None:
-    """Return the layer of a group of tensors."""
-    return group.base.layer
-
-
-def role_of(group: Group) -> str:
-    """Return the role of a group of tensors."""
-    return group.base.role

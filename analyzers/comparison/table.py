@@ -1,6 +1,6 @@
 """The sums of one pass, by tensor and pair of sides, and what follows from them for groups of tensors: shares, norms, intervals."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,8 @@ class Table:
         self.strata = np.array([plan.strata.get(group.base.name, 0) for group in groups])
         self.weights = np.array(counter.weights)[self.strata]
         self.matrix = np.array([is_matrix(group.base.shape, group.base.role) for group in groups])
+        self._layers = _numbered([group.base.layer for group in groups])
+        self._roles = _numbered([group.base.role for group in groups])
         self.grams: dict[Layer, Floats] = {}
         self.places: dict[int, ChangedPositions] = {}
         self.overlap: Ints | None = None
@@ -171,11 +173,13 @@ class Table:
         """Return (t,) which tensors a side has."""
         return np.array([group.sides[side] is not None for group in self.groups])
 
-    def by(self, key: Callable[[Group], Any], chosen: Any = None) -> dict[Any, NDArray[np.bool_]]:
-        """Return (t,) masks of the tensors of each key."""
-        keys = [key(group) for group in self.groups]
-        masks = {each: np.array([other == each for other in keys]) for each in dict.fromkeys(keys)}
-        return masks if chosen is None else {each: mask & chosen for each, mask in masks.items() if (mask & chosen).any()}
+    def by_layer(self, chosen: Any) -> dict[Layer, NDArray[np.bool_]]:
+        """Return (t,) masks of the tensors of each layer, among those ``chosen``."""
+        return _masks(self._layers, chosen)
+
+    def by_role(self, chosen: Any) -> dict[str, NDArray[np.bool_]]:
+        """Return (t,) masks of the tensors of each role, among those ``chosen``."""
+        return _masks(self._roles, chosen)
 
     def gram(self, sides: Sequence[int]) -> dict[Layer, Floats]:
         """Return, by layer, (GROUPS, k, k) the sums of products of some sides over matrices."""
@@ -225,6 +229,17 @@ class Table:
     def blocks(self) -> "ReadBlocks | None":
         """Return the blocks of a sample, None if everything was read."""
         return ReadBlocks(self, self._blocks) if self._blocks else None
+
+
+def _numbered(keys: Sequence[Any]) -> tuple[list[Any], Ints]:
+    """Return the different keys, in order, and the number of each entry's."""
+    different = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return list(different), np.array([different[key] for key in keys], np.int64)
+
+
+def _masks(numbered: tuple[list[Any], Ints], chosen: Any) -> dict[Any, NDArray[np.bool_]]:
+    keys, numbers = numbered
+    return {keys[number]: (numbers == number) & chosen for number in np.unique(numbers[chosen]).tolist()}
 
 
 class ReadBlocks:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.checkpoints import Checkpoint, MergedCheckpoint, adapter_rank
+from analyzers.checkpoints import adapter_rank
 from analyzers.comparison.parents.construction import made
 from analyzers.comparison.parents.evidence import evidence, notes, reading_notes
 from analyzers.comparison.parents.facts import Facts, proven, pruned, related
@@ -27,7 +27,7 @@ from analyzers.comparison.parents.report import (
 from analyzers.comparison.parents.rounding import STEPPED, is_step_function, steps_of
 from analyzers.comparison.parents.stack import Stack, exact_stack, fitted_stack
 from analyzers.comparison.parents.verdict import advise, judge, named_candidates
-from analyzers.comparison.reading import Pass, layer_of, nothing_shared, role_of
+from analyzers.comparison.reading import Pass, nothing_shared
 from analyzers.comparison.table import CASTS, Layer, Sums, Table
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest
@@ -152,7 +152,7 @@ class Explanation:
         for side in stack.sides:
             relations = Relations(self._table, self._likeness, self.x, side)
             of_tensors = {relations.stored(number) for number, of in stack.tensors.items() if of == side}
-            of_layers = [number for number in relations.numbers if stack.parents.get(layer_of(self._table.groups[number])) == side]
+            of_layers = [number for number in relations.numbers if stack.parents.get(self._table.groups[number].base.layer) == side]
             names = of_tensors | {relations.stored(number) for number in of_layers}
             rows = relations.rows(self._pass.sides[self.x], self._pass.sides[side].ref, ())
             yield from (row for row in rows if row.name in names and row.relation != "unmatched")
@@ -197,7 +197,7 @@ class Explanation:
 
     def _equal_share(self, layer: Layer, side: int) -> float | None:
         """Return the share of a layer's values read that equal the candidate's, once both have the same dtype."""
-        chosen = np.array([layer_of(group) == layer for group in self._table.groups])
+        chosen = np.array([group.base.layer == layer for group in self._table.groups])
         sums = self._table.sums(self.x, side, chosen, weighed=False)
         return float(max(sums[name] for name in CASTS) / sums["values"]) if sums["values"] else None
 
@@ -252,14 +252,12 @@ class Explanation:
 
     def _related_layers(self) -> float:
         """Return the share of layers, equally weighted, in which the model and the best candidate are related."""
-        agreements = (self._likeness.agreement(self.x, self.best, mask) for mask in self._table.by(layer_of, self._table.matrix).values())
+        agreements = (self._likeness.agreement(self.x, self.best, mask) for mask in self._table.by_layer(self._table.matrix).values())
         return float(np.mean([each.value >= RELATED_PART for each in agreements if each.value is not None] or [False]))
 
     def _unlike_roles(self) -> list[str]:
         """Return the roles whose matrices are not related."""
-        found = {
-            role: self._likeness.agreement(self.x, self.best, mask) for role, mask in self._table.by(role_of, self._table.matrix).items()
-        }
+        found = {role: self._likeness.agreement(self.x, self.best, mask) for role, mask in self._table.by_role(self._table.matrix).items()}
         return [role for role, each in found.items() if each.value is not None and each.value < RELATED_PART]
 
     def _akin(self) -> tuple[int, float]:
@@ -275,9 +273,7 @@ class Explanation:
         return sum(held), sum(n for n, akin in zip(elements, held, strict=True) if akin) / max(1, sum(elements))
 
     def _is_akin(self, number: int, row: Sums) -> bool:
-        chosen = np.zeros(len(self._table.groups))
-        chosen[number] = 1
-        agreement = self._likeness.agreement(self.x, self.best, chosen)
+        agreement = self._likeness.of_tensor(self.x, self.best, number)
         return agreement.beyond(RELATED_PART, 4) or bool(2 * max(row[name] for name in CASTS) >= row["values"])
 
     def _constant(self) -> list[str]:
@@ -346,11 +342,6 @@ def rank(row: Candidate) -> tuple[float, float, float, str]:
     if row.distance is not None and (related(row) or proven(row)):
         return (0.0, min(row.distance, 1 - (row.equal_share or 0.0)), -(row.equal_share or 0.0), row.ref)
     return (1.0, -round(row.agreement or 0.0, 2), -row.cosine, row.ref)
-
-
-def is_made_of(side: Checkpoint) -> bool:
-    """Return whether a checkpoint is made of another one, with adapters."""
-    return isinstance(side, MergedCheckpoint)
 
 
 def coverages(found: Pass, sides: Iterable[int]) -> list[Coverage]:

@@ -87,18 +87,21 @@ class Likeness:
 
     def agreement(self, x: int, p: int, chosen: Any = None) -> Agreement:
         """Return the agreement of two sides over some tensors, (t,) a mask, by default all."""
-        at = self._table.pairs.index((min(x, p), max(x, p)))
-        weights = self._table.weights if chosen is None else self._table.weights * chosen
-        s, product, t, _, both = weights @ self._signs[:, at]
-        norms = float(np.sqrt(s * t))
-        if norms <= 0:
-            return Agreement(None, None, None)
-        deviation = np.sqrt(np.square(weights) @ self._signs[:, at, 3])
-        return Agreement(float(product) / norms, float(deviation) / norms, float(both) / norms)
+        signs, weights = self._signs[:, self._pair(x, p)], self._table.weights
+        weights = weights if chosen is None else weights * chosen
+        s, product, t, _, both = (weights @ signs).tolist()
+        return _agreement(s, product, t, float(np.square(weights) @ signs[:, 3]), both)
+
+    def of_tensor(self, x: int, p: int, number: int) -> Agreement:
+        """Return the agreement of two sides in one tensor."""
+        return _agreement(*self._signs[number, self._pair(x, p)].tolist())
+
+    def _pair(self, x: int, p: int) -> int:
+        return self._table.pairs.index((min(x, p), max(x, p)))
 
     def looked_into(self, x: int, p: int) -> Ints:
         """Return the numbers of the tensors whose signs were compared."""
-        return np.flatnonzero(self._signs[:, self._table.pairs.index((min(x, p), max(x, p))), 0] > 0)
+        return np.flatnonzero(self._signs[:, self._pair(x, p), 0] > 0)
 
     def chance(self, x: int, p: int) -> Chance:
         """Return the equal values that chance would give."""
@@ -124,6 +127,11 @@ class Likeness:
         by_chance = float(of_x[~common] @ of_p[~common]) / total
         shares = (float(equal[~common].sum()) / telling, by_chance / telling) if telling else (None, None)
         return Chance(float(of_x @ of_p) / total**2, telling, *shares)
+
+
+def _agreement(s: float, product: float, t: float, square: float, both: float) -> Agreement:
+    norms = float(np.sqrt(s * t))
+    return Agreement(product / norms, float(np.sqrt(square)) / norms, both / norms) if norms > 0 else Agreement(None, None, None)
 
 
 def _patterns(values: Floats) -> Ints:

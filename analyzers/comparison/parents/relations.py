@@ -10,7 +10,7 @@ import numpy as np
 from analyzers.checkpoints import Checkpoint, Group, Tensor
 from analyzers.comparison.parents.likeness import RELATED_PART, Likeness
 from analyzers.comparison.parents.report import Conversion, Relation
-from analyzers.comparison.parents.rounding import Floats, is_step_function, steps_of
+from analyzers.comparison.parents.rounding import is_step_function, steps_of
 from analyzers.comparison.parents.words import TENSORS
 from analyzers.comparison.table import CASTS, Sums, Table
 from analyzers.core.notes import Note
@@ -219,9 +219,7 @@ class Relations:
         if 2 * row["differ"] < row["values"]:
             return True
         if self._table.matrix[number]:
-            chosen: Floats = np.zeros(len(self._table.groups))
-            chosen[number] = 1
-            agreement = self._likeness.agreement(self._x, self._p, chosen)
+            agreement = self._likeness.of_tensor(self._x, self._p, number)
             if agreement.value is not None:
                 return agreement.beyond(RELATED_PART, 4)
         line = self._line(row, with_offset=True)

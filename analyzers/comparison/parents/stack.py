@@ -7,7 +7,6 @@ from typing import TypeVar
 import numpy as np
 
 from analyzers.comparison.parents.least_squares import Weights
-from analyzers.comparison.reading import layer_of
 from analyzers.comparison.table import CASTS, Layer, Table
 
 # Largest distance of a weight from 1, or from 0, in a layer that is one parent's.
@@ -63,7 +62,7 @@ def exact_stack(table: Table, x: int, others: Sequence[int]) -> Stack | None:
         return None
     of_layers: dict[Layer, set[int]] = {}
     for number, holders in of_tensors.items():
-        layer = layer_of(table.groups[number])
+        layer = table.groups[number].base.layer
         of_layers[layer] = of_layers.get(layer, set(others)) & holders
     if all(of_layers.values()):
         return Stack(_fewest(of_layers, others), exact=True, tensors={})

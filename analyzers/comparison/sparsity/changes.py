@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import ROLES, Tensor
-from analyzers.comparison.reading import layer_of, role_of
 from analyzers.comparison.sparsity.magnitudes import Absolute, Bin, Energy, Magnitudes, Relative, RelativeSummary, Summary, UlpBin
 from analyzers.comparison.sparsity.report import LayerRow, Overlap, Probe, RoleRow, Step, Swallowed, TensorRow, TrajectoryRow
 from analyzers.comparison.table import Sums, Table
@@ -79,7 +78,7 @@ class Changes:
             return Estimates(trajectory=[None] * len(self.tuned))
         changed, probe = Interval.each(blocks.unchanged(base, last, ("changed", "probe")))
         (swallowed,) = Interval.each(blocks.swallowed(base, last))
-        roles, layers = table.by(role_of, self.held), table.by(layer_of, self.held)
+        roles, layers = table.by_role(self.held), table.by_layer(self.held)
         of_roles, of_layers = (Interval.each(blocks.unchanged(base, last, ("changed",), masks.values())) for masks in (roles, layers))
         named = {"sparsity": changed, "probe.sparsity": probe, "swallowed.share": swallowed}
         named |= {f"roles.{role}.sparsity": interval for role, interval in zip(roles, of_roles, strict=True)}
@@ -91,7 +90,7 @@ class Changes:
 
     def roles(self) -> dict[str, RoleRow]:
         """Build one row for each role that occurs, in the order of `ROLES`."""
-        masks = self._table.by(role_of, self.held)
+        masks = self._table.by_role(self.held)
         return {role: self._role(masks[role]) for role in ROLES if role in masks}
 
     def _role(self, mask: Mask) -> RoleRow:
@@ -103,7 +102,7 @@ class Changes:
         by_probe = _spread([1 - row["probe"] / row["values"] for row in counted])
         return RoleRow(
             **self._group(mask),
-            layers=len({layer_of(self._table.groups[number]) for number in numbers} - {None}),
+            layers=len({self._table.groups[number].base.layer for number in numbers} - {None}),
             **_spread([1 - row["changed"] / row["values"] for row in counted]),
             **{f"probe_{name}": value for name, value in by_probe.items()},
         )
@@ -122,8 +121,8 @@ class Changes:
 
     def layers(self) -> Iterator[LayerRow]:
         """Build one row per layer, in order; tensors outside the layers come last."""
-        for layer, mask in sorted(self._table.by(layer_of, self.held).items(), key=lambda item: (item[0] is None, item[0] or 0)):
-            roles = self._table.by(role_of, mask)
+        for layer, mask in sorted(self._table.by_layer(self.held).items(), key=lambda item: (item[0] is None, item[0] or 0)):
+            roles = self._table.by_role(mask)
             interval = self.estimates.layers.get(layer)
             yield LayerRow(
                 **self._group(mask),
@@ -197,7 +196,7 @@ class Changes:
         for side, of, interval in zip(self.tuned, facts, self.estimates.trajectory, strict=True):
             read, whole = table.sums(self.base, side, weighed=False), table.sums(self.base, side)
             step_read, step = table.sums(before, side, weighed=False), table.sums(before, side)
-            roles = table.by(role_of, table.holders(side))
+            roles = table.by_role(table.holders(side))
             shares = {role: table.sums(self.base, side, roles[role]).unchanged() for role in ROLES if role in roles}
             sparsity = interval.estimate if interval is not None else whole.unchanged()
             yield TrajectoryRow(

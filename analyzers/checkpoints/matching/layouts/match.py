@@ -19,6 +19,8 @@ from analyzers.checkpoints.tensor import Tensor
 _MODULES, _EXPERTS, _OPTIONS = 3, 2, 256
 # Correlation above which no other option is tried.
 _CERTAIN = 0.98
+# Correlation of a run of values as stored from which they are in place: a merge resembles each parent less than a copy, but at the same places.
+_IN_PLACE = 0.4
 
 Readers = tuple[Reader, Reader]
 
@@ -112,7 +114,7 @@ class Matcher:
         )
         for numbers in sorted(patterns.values(), key=lambda each: modules[each[0]].leaf != "weight"):
             chosen = [number for number in spread(numbers, _MODULES) if number in first]
-            if 2 * sum(first[number][0] >= _CERTAIN for number in chosen) >= len(chosen) and not self._relaid_as_weight(
+            if 2 * sum(first[number][0] >= _IN_PLACE for number in chosen) >= len(chosen) and not self._relaid_as_weight(
                 modules[numbers[0]]
             ):
                 continue

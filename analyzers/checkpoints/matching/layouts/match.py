@@ -19,7 +19,7 @@ from analyzers.checkpoints.tensor import Tensor
 _MODULES, _EXPERTS, _OPTIONS = 3, 2, 256
 # Correlation above which no other option is tried.
 _CERTAIN = 0.98
-# Correlation of a run of values as stored from which they are in place: a merge resembles each parent less than a copy, but at the same places.
+# Correlation of a run of values from which they are in place: a merge resembles each parent less than a copy does, but at the same places.
 _IN_PLACE = 0.4
 
 Readers = tuple[Reader, Reader]

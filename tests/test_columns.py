@@ -65,6 +65,8 @@ def test_a_column_says_what_is_unknown_and_where_it_is_shown() -> None:
     assert table.frame([{"interval": interval, "more": interval}]).iloc[0]["low"] == 0.25
     assert table.frame([{"interval": interval, "more": interval}]).iloc[0]["more"] == interval.model_dump()
     assert table.frame([]).empty and list(table.frame([])) == ["name", "low", "secret", "more"] and table.lines([]) == []
+    assert [column.title for column in table.shown(rows, "page")] == ["Name", "Long"]  # nothing in any row
+    rows.append({"name": "", "interval": interval, "long": ""})
     assert [column.title for column in table.shown(rows, "page")] == ["Name", "95% interval", "Long"]
 
 

@@ -77,8 +77,10 @@ class Table:
         return self.columns(report) if callable(self.columns) else self.columns
 
     def shown(self, report: Any, where: Literal["page", "terminal"]) -> list[Column]:
-        """Return the columns that people see on the page or in a terminal."""
-        return [column for column in self.columns_of(report) if column.title and column.only in ("", "people", where)]
+        """Return the columns that people see on the page or in a terminal. The page leaves out those with nothing in any row."""
+        shown = [column for column in self.columns_of(report) if column.title and column.only in ("", "people", where)]
+        rows = list(self.rows(report)) if where == "page" else []
+        return [column for column in shown if not rows or any(column.text_of(row) != NOTHING for row in rows)]
 
     @extras_explained()
     def frame(self, report: Any) -> "pandas.DataFrame":

@@ -64,8 +64,10 @@ def ancestry(report: ParentsReport) -> go.Figure | None:
             figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
             amount = "" if weight is None else f"{numbers.share(weight)} of the layers, " if report.verdict == "stack" else f"{weight:.3f} "
             how = ("proven" if is_proven else "inferred") if len(report.parents) == 1 or weight is not None else "not told apart"
-            # beside the line, on the side that it leads away from, and left of the model's name
-            place = {"x": 0.37, "xanchor": "left", "y": y + 0.36 * (middle - y)}
+            # beside the line, on the side that it leads away from, and left of the model's name; above that where nothing else is
+            place: dict[str, Any] = {"x": 0.37, "xanchor": "left", "y": y + 0.36 * (middle - y)}
+            if len(drawn) == 1:
+                place = {"x": 0.94, "xanchor": "right", "y": y}
             label(figure, f"{amount}{how}", **place, yshift=12 if y <= middle else -12)
         marker = {"size": 13, "color": color, "symbol": "circle" if named else "circle-open"}
         hover = f"{text(row.ref)}<br>{similarity}<extra></extra>"

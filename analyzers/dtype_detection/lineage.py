@@ -176,6 +176,8 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
                 weight[own_verdict] = weight.get(own_verdict, 0) + one.parameters
                 alike.setdefault(own_verdict, []).append(one)
         names |= {own_verdict: _ancestors_of(group) for own_verdict, group in alike.items()}
+        if whole.verdict in alike and set(whole.passed_through) >= set(names[whole.verdict]):
+            names[whole.verdict] = whole.passed_through  # oldest first; tensors too small to prove an older format do so together
     everything = sum(one.parameters for one in judged)
     verdict: Verdict = max(weight, key=lambda v: weight[v], default="undecided")
     leads, others = weight.get(verdict, 0), sum(weight.values()) - weight.get(verdict, 0)

@@ -164,6 +164,67 @@ def test_a_stack_of_two_models_covers_both_and_a_pruned_model_has_no_order(folde
     assert relation.model == pruned and relation.direction is None
 
 
+@pytest.mark.parametrize("order", ["mixed first second", "mixed second first", "first second mixed"])
+def test_a_stack_of_two_models_is_mapped_wherever_it_stands(folder: Folder, order: str) -> None:
+    """Layers are numbered as those of the model that is explained, whichever was read first."""
+    paths = {"first": folder.write("first", FIRST), "second": folder.write("second", SECOND)}
+    paths["mixed"] = folder.write("mixed", stacked((FIRST, 0, 3), (SECOND, 1, 4)))
+    report = compared(*(paths[name] for name in order.split()), mode="exact")
+    assert report.relation.kind == "stack" and report.parents.checkpoint.ref == paths["mixed"] and report.answer.code == "stack"
+    rows = [(row.layer, row.ref, row.source) for row in report.parents.layer_map if row.layer is not None]
+    assert rows == [*((n, paths["first"], n) for n in range(3)), *((n + 2, paths["second"], n) for n in range(1, 4))]
+    assert report.parents.advice.code == "list-layers"
+
+
+def test_two_quantized_copies_are_not_copies_of_each_other(folder: Folder) -> None:
+    seven, five = ({name: _in_steps(tensor, steps) for name, tensor in FIRST.items()} for steps in (7, 5))
+    source, paths = folder.write("source", FIRST), [folder.write("seven", seven), folder.write("five", five)]
+    for models in (paths, paths[::-1]):
+        assert compared(*models, mode="exact").relation.kind == "derived"
+    assert all(compared(source, path, mode="exact").relation.kind == "quantized-copy" for path in paths)
+
+
+def test_lost_rows_are_damage_and_neither_pruning_nor_an_update(folder: Folder) -> None:
+    lost = {name: tensor.clone() for name, tensor in FIRST.items()}
+    name = next(name for name, tensor in lost.items() if tensor.ndim == 2 and "layers.1" in name)
+    lost[name][len(lost[name]) // 2 :] = 0
+    report = compared(folder.write("first", FIRST), folder.write("lost", lost), mode="exact")
+    assert report.answer.code == "damaged" and report.advice.code == "repair"
+    assert [row.name for row in report.parents.conversion if row.relation == "truncated"] == [name]
+
+
+def test_values_that_overflow_or_vanish_are_named(folder: Folder) -> None:
+    wide = {name: tensor.to(F32) for name, tensor in FIRST.items()}
+    large, small = [name for name, tensor in wide.items() if tensor.ndim == 2 and "layers" in name][:2]
+    wide[large][0, :3] = 1e5
+    wide[small] *= 1e-7
+    narrow = {name: tensor.to(torch.float16) for name, tensor in wide.items()}
+    report = compared(folder.write("wide", wide), folder.write("narrow", narrow), mode="exact")
+    rows = {row.name: row for row in report.parents.conversion}
+    assert (rows[large].relation, rows[large].exceptions) == ("non-finite", 3)
+    zeros = int(((narrow[small] == 0) & (wide[small] != 0)).sum())
+    assert rows[small].relation == "rounded" and rows[small].note is not None and rows[small].note.values == {"values": zeros}
+
+
+@pytest.mark.parametrize("block", [1, 16])
+def test_factors_of_rows_and_blocks_are_no_training(folder: Folder, block: int) -> None:
+    scaled, generator = {name: tensor.clone() for name, tensor in FIRST.items()}, torch.Generator().manual_seed(0)
+    for name, tensor in scaled.items():
+        if tensor.ndim == 2 and "layers" in name:
+            rows = torch.rand(len(tensor) // block, 1, generator=generator).repeat_interleave(block, 0) + 1
+            scaled[name] = (tensor * rows).to(tensor.dtype)
+    report = compared(folder.write("first", FIRST), folder.write("scaled", scaled), mode="exact")
+    assert {row.relation for row in report.parents.conversion} == {"affine", "equal"} and report.answer.code == "scaled"
+
+
+def _in_steps(tensor: torch.Tensor, steps: int) -> torch.Tensor:
+    """Quantize rows of matrices to integers up to ``steps``."""
+    if tensor.ndim < 2:
+        return tensor
+    scale = tensor.to(F32).abs().amax(dim=-1, keepdim=True) / steps
+    return ((tensor.to(F32) / scale).round() * scale).to(tensor.dtype)
+
+
 @pytest.mark.exhaustive
 def test_eight_models_are_a_trajectory_of_those_that_are_related(folder: Folder) -> None:
     run = [FIRST]

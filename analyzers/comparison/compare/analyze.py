@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal
 
@@ -33,6 +34,9 @@ _SHOWN, _ROUNDED = 3, 2.0
 # Most checkpoints of which every two are compared in the sizes of their updates, which takes memory.
 _SIZED = 4
 
+# Answers that no training explains: what changed is no update that one would ship.
+_NO_UPDATE = ("damaged", "replaced", "scaled", "reordered")
+
 
 def analyze(request: CompareRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | CompareReport]:
     """Compare the models; yields progress in bytes, then the report.
@@ -47,21 +51,33 @@ def analyze(request: CompareRequest, access: Access | None = None, *, largest: i
         stack.enter_context(one_blas_thread())
         models = yield from _open(request, access, stack)
         matching = Matching(request.include, request.exclude)
-        known = Known(models.opened.sources, notes=models.opened.notes)
-        sides, names, known = yield from screen(models.request, models.opened, matching, known, largest)
-        last, every = len(sides) - 1, every_pair(len(sides))
-        merge = merge_of(sides[1], sides[0]) if last == 1 else None
-        meter = AdapterMeter(merge, (1, 0)) if merge is not None else None
-        task = Task(
-            every,
-            sized=every if last < _SIZED else [pair for pair in every if 0 in pair],
-            overlaps=range(1, last + 1) if last > 1 else (),
-            placed=1 if last == 1 else None,
-            eta=request.eta,
-        )
-        found = Pass(request, sides, names, matching, task, largest=largest, watch=meter.watch if meter is not None else None)
-        yield from found.read(known.nbytes)
-        yield from _Comparison(request, models, found, known, meter).report(start)
+        comparison = yield from _compare(request, models, matching, Known(models.opened.sources, notes=models.opened.notes), largest)
+        first = comparison.first
+        if first is not None:
+            models.put_first(first)
+            again = yield from _compare(request, models, matching, comparison.known, largest, given=True)
+            comparison = again if again.says_as_much_as(comparison) else comparison
+        yield from comparison.report(start)
+
+
+def _compare(
+    request: CompareRequest, models: "_Models", matching: Matching, known: Known, largest: int | None, given: bool = False
+) -> Generator[Progress, None, "_Comparison"]:
+    """Read the models once. given: the first side is the one that is explained."""
+    sides, names, known = yield from screen(models.request, models.opened, matching, known, largest)
+    last, every = len(sides) - 1, every_pair(len(sides))
+    merge = merge_of(sides[1], sides[0]) if last == 1 else None
+    meter = AdapterMeter(merge, (1, 0)) if merge is not None else None
+    task = Task(
+        every,
+        sized=every if last < _SIZED else [pair for pair in every if 0 in pair],
+        overlaps=range(1, last + 1) if last > 1 else (),
+        placed=1 if last == 1 else None,
+        eta=request.eta,
+    )
+    found = Pass(request, sides, names, matching, task, largest=largest, watch=meter.watch if meter is not None else None)
+    yield from found.read(known.nbytes)
+    return _Comparison(request, models, found, known, meter, given)
 
 
 class _Models:
@@ -74,10 +90,17 @@ class _Models:
         order = sorted(range(len(sides)), key=lambda at: (isinstance(sides[at], MergedCheckpoint), at))
         order = [order[-1], *order[:-1]]
         self.opened = Opened([sides[at] for at in order], ["named"] * (len(sides) - 1), [])
-        self.pinned = [with_commits(sides[at].ref, sides[at].commit) for at in order]
-        self.request = options(request, ParentsRequest, model=self.pinned[0], candidates=tuple(self.pinned[1:]))
-        if len(sides) == 1:
-            self.request = options(request, ParentsRequest, model=self.pinned[0], suggested=request.suggested)
+        self.last = self.opened.sides[0]
+        self._set_request(options(request, ParentsRequest, model="", suggested=request.suggested if len(sides) == 1 else ()))
+
+    def put_first(self, side: int) -> None:
+        """Make another side the first one."""
+        self.opened.sides.insert(0, self.opened.sides.pop(side))
+        self._set_request(self.request)
+
+    def _set_request(self, request: ParentsRequest) -> None:
+        self.pinned = [with_commits(side.ref, side.commit) for side in self.opened.sides]
+        self.request = request.model_copy(update={"model": self.pinned[0], "candidates": tuple(self.pinned[1:])})
 
 
 def _open(request: CompareRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, _Models]:
@@ -107,15 +130,42 @@ def options(request: CompareRequest, kind: Any, **fields: Any) -> Any:
 class _Comparison:
     """What a pass over the models says of them; its first side is the last model."""
 
-    def __init__(self, request: CompareRequest, models: _Models, found: Pass, known: Known, meter: AdapterMeter | None) -> None:
+    def __init__(
+        self, request: CompareRequest, models: _Models, found: Pass, known: Known, meter: AdapterMeter | None, given: bool
+    ) -> None:
         self._request, self._models, self._pass, self._known, self._meter = request, models, found, known, meter
         self._likeness = Likeness(found.table)
         self._start = perf_counter()
+        self._x, self._parents = (0, self._explain(0)) if given else self._explained()
+
+    @property
+    def known(self) -> Known:
+        """What is known to a pass after this one."""
+        return replace(self._known, nbytes=self._known.nbytes + self._pass.nbytes, seconds=self._known.seconds + self._pass.seconds)
+
+    @property
+    def first(self) -> int | None:
+        """The side that has to be the first of another pass, None if this one suffices.
+
+        Layers are numbered as those of the first side, of which a model that repeats or mixes layers has more.
+        """
+        moved, sizes = any(each.layers for each in self._pass.alignment.unmatched), [side.parameters for side in self._pass.sides]
+        if len(sizes) != len(self._models.facts):
+            return None
+        if self._x:
+            return self._x if moved else None
+        mixed = len(sizes) > 2 and (moved or self._parents.answer.code == "damaged")
+        return sizes.index(max(sizes)) if mixed and max(sizes) > sizes[0] else None
+
+    def says_as_much_as(self, other: "_Comparison") -> bool:
+        """Return whether this pass, in which another side is explained, says as much as the one before; more if that one had a choice."""
+        ours, theirs = _says(self._parents), _says(other._parents)
+        return ours >= theirs if other._x else ours > theirs
 
     def report(self, start: float) -> Iterator[Progress | CompareReport]:
         """Compose the report."""
         request, found, models = self._request, self._pass, self._models
-        x, parents = self._explained()
+        x, parents = self._x, self._parents
         order = self._order(x, parents)
         spectra = Spectra(found, [order[0], order[-1]], "cpu") if order and request.spectral else None
         if spectra is not None:
@@ -137,7 +187,7 @@ class _Comparison:
                 kind=parents.verdict,
                 model=parents.checkpoint.ref,
                 sources=parents.parents,
-                direction=_direction(parents, x == 0 and len(models.facts) > 1),
+                direction=_direction(parents, found.sides[x] is models.last and len(models.facts) > 1),
                 changed_share=sparsity.update_fraction if sparsity else None,
             ),
             parents=parents,
@@ -268,7 +318,9 @@ def _advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:
     """Return the advice of the report that is closer to the question."""
     if parents.verdict in ("unrelated", "undecided"):
         return WORDS.advice("other-models", "dtype", parents.checkpoint.ref, model=parents.checkpoint.ref)
-    return sparsity.advice if sparsity is not None and parents.verdict == "derived" else parents.advice
+    if sparsity is None or parents.verdict != "derived" or parents.answer.code in _NO_UPDATE:
+        return parents.advice
+    return sparsity.advice
 
 
 def _of_others(parents: ParentsReport) -> Iterator[Note]:

@@ -29,7 +29,7 @@ _PROVES, _LEAVES = 0.05, 0.1
 # Additional share of values that per-layer weights must prove compared with common weights.
 _BETTER = 0.01
 # Number of values on which weights are tried: over all layers, and in one layer; steps in which weights are tried.
-_OVERALL, _OF_LAYER, _COARSE, _GRID = 1 << 14, 1 << 12, 0.05, 0.01
+_OVERALL, _OF_LAYER, _GRID, _STEPS = 1 << 14, 1 << 12, 0.01, (0.05, 0.01, 0.001)
 _PIECE = 1 << 18  # values tested at a time, in float64
 
 
@@ -96,10 +96,10 @@ class Fitted:
         self.parents = self._parents()
         self.exact, self.layer_exact = self._exactness(self.parents or [self.best])
         if self.exact is not None and self.by_exact_values:
-            self.weights = self._exactly(self.weights, self.exact)
+            self.weights = self._exactly(self.weights, self.exact, self._proven())
         for layer, exact in self.layer_exact.items():
             if exact.share >= EXACT:
-                self.layers[layer] = self._exactly(self.layers[layer], exact)
+                self.layers[layer] = self._exactly(self.layers[layer], exact, exact.share)
 
     @property
     def exceptions(self) -> list[Layer]:
@@ -208,11 +208,12 @@ class Fitted:
             return Exactness(together / total, chance, total, whole, stored, per_layer=True), layers
         return Exactness(shared / total, chance, total, whole, stored), layers
 
-    def _exactly(self, fit: Weights, exact: Exactness) -> Weights:
-        """Return ``fit`` at the weights of ``exact``, with intervals that contain these."""
+    def _exactly(self, fit: Weights, exact: Exactness, share: float) -> Weights:
+        """Return ``fit`` at the weights of ``exact``, with intervals that contain these; unless all are exact, also half a step beyond."""
         weights = dict(zip(self.parents or [self.best], exact.weights, strict=True))
         estimate = np.array([weights.get(i, 0.0) for i in self.chosen])
-        return replace(fit, estimate=estimate, low=np.minimum(fit.low, estimate), high=np.maximum(fit.high, estimate))
+        half = np.where(estimate == 0, 0.0, _STEPS[-1] / 2 if share < 1 else 0.0)
+        return replace(fit, estimate=estimate, low=np.minimum(fit.low, estimate - half), high=np.maximum(fit.high, estimate + half))
 
 
 def proves_more(together: float, alone: float) -> bool:
@@ -234,13 +235,13 @@ def exact_weights(some: Floats, start: Floats, dtype: str) -> tuple[Floats, bool
     found = []
     for stored in (False, True) if len(start) > 1 and dtype in ("BF16", "F16") else (False,):
         best = np.round(start / _GRID) * _GRID
-        share, step = explained(best, stored), _COARSE
-        while step:
-            most, nearest = max(((explained(each, stored), each) for each in _neighbours(best, step)), key=lambda each: each[0])
-            if most > share:
+        share = explained(best, stored)
+        for step in _STEPS:
+            while share < 1:
+                most, nearest = max(((explained(each, stored), each) for each in _neighbours(best, step)), key=lambda each: each[0])
+                if most <= share:
+                    break
                 share, best = most, nearest
-            else:
-                step = _GRID if step == _COARSE else 0.0
         found += [(share, best, stored), (explained(start, stored), start, stored)]
         if stored:  # some programs round the weights too
             narrow = rounded(best, dtype)
@@ -253,10 +254,10 @@ def _neighbours(weights: Floats, size: float) -> Iterator[Floats]:
     """Yield the weights one step of this size away: each alone, and each two in opposite directions."""
     steps = np.eye(len(weights)) * size
     for step, sign in product(steps, (1, -1)):
-        yield np.round(weights + sign * step, 2)
+        yield np.round(weights + sign * step, 3)
     for one, other in product(steps, steps):
         if one is not other and (one != other).any():
-            yield np.round(weights + one - other, 2)
+            yield np.round(weights + one - other, 3)
 
 
 def by_chance(x: Floats, y: Floats) -> float:

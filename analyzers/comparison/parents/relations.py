@@ -29,8 +29,8 @@ _MOST = 0.9
 _CORRELATED = 0.9
 # Largest squared residual of X = f P in a vector, in units of its variance.
 _OF_SPREAD = 0.005
-# Runs of values that share a scale, the residual that coarse rounding leaves in them, and the least distance of their factors from 1.
-_RUN, _COARSE, _OFF_GRID, _RUNS = 32, 0.06, 0.1, 4
+# Runs of values that share a scale, the residual that coarse rounding leaves in them, the distance of factors from 1, and how many have it.
+_RUN, _COARSE, _OFF_GRID, _USUAL, _RUNS = 32, 0.06, 0.1, 0.5, 4
 # Cosine of what differs below which it is another tensor's, and above which a vector still resembles its source.
 _LOST, _ALIKE = 0.5, 0.5
 
@@ -108,11 +108,12 @@ class Relations:
             narrow = "F16"  # fp16 holds most values of bf16, while bf16 holds few of fp16
         exceptions = values - max(int(row[name]) for name in CASTS)
         cast = next((name for name in ("cast", "cast_bf16", "cast_f16") if row[name] == values), None)
+        if broken := int(row["broken_x"]):
+            return Judged("non-finite", max(exceptions, broken), note=TENSORS.note("non-finite", values=broken))
         if cast is not None and (cast != "cast" or dtypes[0] != dtypes[1]):
             through = {"cast": narrow, "cast_f16": "F16", "cast_bf16": "BF16"}[cast]
-            return Judged("rounded", 0, to=dtype_name(through))
-        if row["broken_x"]:
-            return Judged("non-finite", exceptions, note=TENSORS.note("non-finite", values=int(row["broken_x"])))
+            zeros = int(row["zero_x"])
+            return Judged("rounded", 0, to=dtype_name(through), note=TENSORS.note("too-small", values=zeros) if zeros else None)
         if self._is_constant(number):
             value = float(table.constants[number, self._x, 0])
             note = TENSORS.note("constant", value=value) if value else None
@@ -194,9 +195,11 @@ class Relations:
         factor = xp[used] / pp[used]
         residual = np.sqrt(np.maximum(0, xx[used] - factor * xp[used]) / xx[used])
         apart = np.abs(factor - 1)
-        explained = (residual <= _COARSE) & (apart > _OFF_GRID)
-        if explained.mean() < _MOST:
+        if (residual <= _COARSE).mean() < _MOST or (apart > _OFF_GRID).mean() < _USUAL:
             return None
+        whole = float(xp.sum() / pp.sum())
+        if xx.sum() - whole * xp.sum() <= _COARSE**2 * xx.sum():
+            return Judged("affine", exceptions, factor=whole)
         return Judged("affine", exceptions, factor=None, note=TENSORS.note("by-block", low=float(factor.min()), high=float(factor.max())))
 
     def _changed(self, number: int, row: Sums, exceptions: int) -> Judged:

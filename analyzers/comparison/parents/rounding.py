@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 FORMATS = {"BF16": BF16, "F16": FP16, "F32": FP32}
 _TYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
 _UNIT = 2.0**-24  # half an ulp of fp32, relative
-# Shares of neighbouring pairs: the most that a step function may invert, and the least that it merges; and the values in whose order.
+# Shares of neighbouring pairs: the most that a step function may invert or split, and the least that it merges.
 _INVERTED, _MERGED = 0.005, 0.02
 STEPPED = 16  # the fewest values that share a scale
 
@@ -52,7 +52,9 @@ def is_combination(values: Floats, parents: Floats, weights: Floats, dtype: str,
 
 
 def steps_of(x: Floats, p: Floats, dtype: str) -> tuple[float, float] | None:
-    """Return the shares of neighbours in the order of P that X inverts, and that it merges, within runs of `STEPPED` values; None without.
+    """Return the shares of neighbours in the order of P that X inverts or tells apart where P does not, and that it merges; None without.
+
+    Within runs of `STEPPED` values, per pair of neighbours that differ in P.
 
     p: cast to ``dtype`` first, that of X.
     """
@@ -64,7 +66,8 @@ def steps_of(x: Floats, p: Floats, dtype: str) -> tuple[float, float] | None:
     x, p = np.take_along_axis(x, order, 1), np.take_along_axis(p, order, 1)
     rising, step = np.diff(p, axis=1) > 0, np.diff(x, axis=1)
     pairs = max(1, int(rising.sum()))
-    return float((rising & (step < 0)).sum()) / pairs, float((rising & (step == 0)).sum()) / pairs
+    no_function = np.where(rising, step < 0, step != 0)
+    return float(no_function.sum()) / pairs, float((rising & (step == 0)).sum()) / pairs
 
 
 def is_step_function(steps: tuple[float, float] | None) -> bool:

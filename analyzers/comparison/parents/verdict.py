@@ -140,7 +140,8 @@ def _damage(facts: Facts) -> Note | None:
 
 
 def _derivation(facts: Facts, best: Candidate) -> Note:
-    if pruned(best):
+    lost = any(row.relation in ("zero", "truncated") for row in facts.conversion)  # whole tensors and rows are not what pruning chooses
+    if pruned(best) and not lost:
         return facts.answer("pruned", zeroed=best.zeroed, equal=best.equal_share)
     if unpruned(best):
         return facts.answer("unpruned", zeroed=best.filled, equal=best.equal_share)
@@ -167,7 +168,11 @@ def advise(verdict: Verdict, parents: tuple[str, ...], facts: Facts, sampled: bo
         return WORDS.advice(code, "dtype", facts.model.ref, source=parents[0])
     if verdict in ("unrelated", "undecided"):
         return WORDS.advice("read-all" if verdict == "undecided" and sampled else "other-candidates", "dtype", facts.model.ref)
-    if 2 * _kept_values(facts.conversion) >= facts.values and (broken := sum(row.damaged for row in facts.conversion)):
+    if (
+        verdict == "derived"
+        and 2 * _kept_values(facts.conversion) >= facts.values
+        and (broken := sum(row.damaged for row in facts.conversion))
+    ):
         return WORDS.advice("repair", "check", facts.model.ref, tensors=broken)
     code = "list-layers" if verdict == "stack" else "name-one" if verdict == "derived" and len(parents) > 1 else "name-base"
     return WORDS.advice(code, "dtype", facts.model.ref, parents=parents)

@@ -157,6 +157,7 @@ TENSORS = Words(
         "by-block": "a factor of its own for each block, from {low:magnitude} to {high:magnitude}",
         "steps": "a step function of the source, as rounding to a coarser grid makes",
         "some-zeros": "{values:#value} became zero, the others are the same",
+        "too-small": "{values:#value} became zero",
     }
 )
 _RELATIONS = {

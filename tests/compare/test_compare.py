@@ -203,7 +203,8 @@ def test_values_that_overflow_or_vanish_are_named(folder: Folder) -> None:
     rows = {row.name: row for row in report.parents.conversion}
     assert (rows[large].relation, rows[large].exceptions) == ("non-finite", 3)
     zeros = int(((narrow[small] == 0) & (wide[small] != 0)).sum())
-    assert rows[small].relation == "rounded" and rows[small].note is not None and rows[small].note.values == {"values": zeros}
+    note = rows[small].note
+    assert rows[small].relation == "rounded" and note is not None and note.values == {"values": zeros}
 
 
 @pytest.mark.parametrize("block", [1, 16])

@@ -1,4 +1,4 @@
-"""Compares checkpoints in one pass: which of them comes from the others (parents), and what changed on the way (update sparsity)."""
+"""Compares checkpoints: which of them comes from the others (parents), and what changed on the way (sparsity), from the same sums."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -42,8 +42,9 @@ def analyze(request: CompareRequest, access: Access | None = None, *, largest: i
     """Compare the models; yields progress in bytes, then the report.
 
     The last model is explained by the others. Weights may show that another one is the descendant: the model that resembles it most is
-    explained too, from the same sums, and the verdict that says more is kept. access, largest: as in `parents.analyze`. Raises
-    MantissaError.
+    explained too, from the same sums, and the verdict that says more is kept. If layers moved and that model was not the first side, all
+    are read once more with it as the first: layers are numbered as those of the first side. access, largest: as in `parents.analyze`, of
+    each pass. Raises MantissaError.
     """
     start = perf_counter()
     access = access or Access()

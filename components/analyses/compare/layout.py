@@ -30,7 +30,7 @@ LAYOUT = Layout(
 
 QUESTION = Question(
     heading="What are these models to each other?",
-    about="Name two models or more, the older one first if you know: samples of their weights (up to 64 MB of each) show "
+    about="Name two models or more, the older one first if you know: samples of their weights (64 MB of each, twice if layers moved) show "
     "whether they are the same in another form, a fine-tune, a merge, a stack of layers or unrelated. One alone is compared with the "
     "base_model of its card, and with models of the library whose tensors have the same shapes.",
     button="Compare",

@@ -58,7 +58,7 @@ def test_a_column_says_what_is_unknown_and_where_it_is_shown() -> None:
         ),
         title="Rates",
     )
-    rows = [{"name": "\x1b[31m", "interval": None, "long": "x" * 500, "secret": 1, "more": 2}]
+    rows: list[dict[str, object]] = [{"name": "\x1b[31m", "interval": None, "long": "x" * 500, "secret": 1, "more": 2}]
     assert table.lines(rows) == ["Rates:", "Name          95% interval", "<U+001B>[31m             –"]
     assert table.frame(rows).to_dict("records") == [{"name": "\x1b[31m", "low": None, "secret": 1, "more": 2}]
     interval = Interval(estimate=0.5, low=0.25, high=0.75)

@@ -242,7 +242,7 @@ def conflict(
     batches: inputs of ``loss(model, batch)``, which returns a scalar tensor; the gradient of each batch is then one sample. Without a loss,
     batches are mappings and ``model(**batch).loss`` is differentiated. model is any module of torch with feed-forward blocks
     (`analyzers.language_models.unit_weights`); it runs itself, in evaluation mode; its state and torch's random state are restored
-    afterwards. Only the options gamma, epsilon, unit, weights and seed apply. Exceptions of the loss are not translated. Other
+    afterwards. Only the options gamma, unit, weights and seed apply. Exceptions of the loss are not translated. Other
     parameters and errors as in `dtype`.
     """
     if batches is not None:

@@ -136,7 +136,6 @@ PRECISION_TOKENS = 8_192  # Longest sequence of precision variants.
 PRECISION_CHARACTERS = 1_000_000  # Longest text given to precision variants.
 ENGINE_BYTES = 128 << 20  # A file of an engine's log-probabilities, which is read into memory; 100,000 tokens have 2 to 100 MB.
 ENGINE_TOKENS = 200_000  # Tokens of such a file: the report holds them, and the model runs on them eight times.
-PRECISION_KEPT_BYTES = 128 << 20  # Activations that a precision run stores for the backward pass; others are recomputed.
 EXIT_SAMPLES = 256  # Exit feedback holds the hidden states of all its samples in memory.
 EXIT_TOKENS = 65_536  # Measured tokens of exit feedback, whose hidden states at all chosen layers are held in memory.
 EXIT_SEEDS = 64  # Draws of random codes that exit feedback measures, each on every token.

@@ -3,10 +3,8 @@
 Axes: S samples, L tokens with padding, N measured tokens, d width.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,10 +12,9 @@ from torch import Tensor, nn
 
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.terminal import plural
-from analyzers.exit_feedback.model_head import hidden_of
-from analyzers.language_models.ffn import decoder_layers
-from analyzers.language_models.model_failures import not_finite, running
+from analyzers.language_models.model_failures import not_finite
 from analyzers.language_models.prompts import IGNORED, Batch
+from analyzers.language_models.stages import Stages, micro_batches
 
 _AUTO_LAYERS = 6
 
@@ -63,42 +60,29 @@ class Positions:
 
 @torch.no_grad()
 def hidden_states(
-    model: nn.Module,
-    batch: Batch,
-    together: Sequence[Sequence[int]],
-    positions: Positions,
-    layers: Sequence[int],
-    at_layer: Callable[[int], None] = lambda layer: None,
-) -> Mapping[int, Tensor]:
-    """Run the model and return the output of each of ``layers`` at ``positions``, (N, d).
+    model: nn.Module, batch: Batch, positions: Positions, layers: Sequence[int]
+) -> Generator[int, None, tuple[Stages, Mapping[int, Tensor]]]:
+    """Run the model. Yields the number of layers done; returns its stages, and the output of each of ``layers`` at ``positions``, (N, d).
 
-    together: groups of samples that run together, each sample once, in ascending order. at_layer: called before each layer with the number
-    of layers done; with G groups, a layer of one group counts as 1/G. Raises InvalidCheckpoint for values that are not finite.
+    Raises InvalidCheckpoint for values that are not finite.
     """
-    modules, states = decoder_layers(model), dict[int, Tensor]()
+    together, states = micro_batches(batch.lengths), dict[int, Tensor]()
     samples, of_samples = positions.samples.cpu(), positions.positions.cpu()
-    for number, group in enumerate(together):
+    places = []
+    for group in together:
         chosen = torch.isin(samples, torch.tensor(group)).nonzero().flatten()
-        rows, columns = torch.searchsorted(torch.tensor(group), samples[chosen]), of_samples[chosen]
-        with ExitStack() as stack:
-            for layer, module in enumerate(modules):
-
-                def report(module: nn.Module, args: Any, done: int = number * len(modules) + layer) -> None:
-                    at_layer(done // len(together))
-
-                stack.callback(module.register_forward_pre_hook(report).remove)
-            for layer in layers:
-
-                def store(module: nn.Module, args: Any, output: Any, layer: int = layer, at: Any = (chosen, rows, columns)) -> None:
-                    hidden = hidden_of(output)
-                    chosen, rows, columns = (index.to(hidden.device) for index in at)
-                    states.setdefault(layer, hidden.new_empty(len(positions), hidden.shape[-1]))[chosen] = hidden[rows, columns]
-
-                stack.callback(modules[layer].register_forward_hook(store).remove)
-            # Without an attention mask, because no real token attends to padding on its right. The last column predicts nothing.
-            with running():
-                cast(Any, model).get_decoder()(input_ids=batch.part(group).token_ids[:, :-1], use_cache=False)
+        members = [group.index(sample) for sample in samples[chosen].tolist()]
+        places.append((chosen, torch.tensor(members, dtype=torch.int64), of_samples[chosen]))
+    stages = Stages(model, [batch.part(group).token_ids[:, :-1] for group in together])  # the last token predicts nothing
+    for call in stages.forward():
+        layer = stages.calls[call].layer
+        if layer in layers:
+            for part, at in zip(stages.parts, places, strict=True):
+                hidden = part.hidden[-1]
+                chosen, rows, columns = (index.to(hidden.device) for index in at)
+                states.setdefault(layer, hidden.new_empty(len(positions), hidden.shape[-1]))[chosen] = hidden[rows, columns]
+        yield call + 1
     for layer, hidden in states.items():
         if not torch.isfinite(hidden).all():
             raise not_finite(f"The model's numbers after layer {layer}", hidden.dtype)
-    return states
+    return stages, states

@@ -12,15 +12,16 @@ from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
 from analyzers.core.errors import InvalidCheckpoint, UnknownArchitecture
-from analyzers.language_models.ffn import decoder_layers, text_config
-from analyzers.language_models.lm_head import LogitMap, unknown_logits
+from analyzers.language_models.ffn import family_of, text_config
 from analyzers.language_models.model_failures import not_finite, running
+from analyzers.language_models.stages import Stages
 
 # Attributes of a decoder that hold the norm after the last layer, and the projection that may follow it.
 _NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm", "embedding_norm", "layer_norm")
 _PROJECTION = "project_out"
 _CLOSE = {torch.float32: 1e-3, torch.float64: 1e-9}
 _CLOSE_NARROW = 0.1
+_CHECKED = 16  # Tokens on which the logits are compared with the model's own.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,14 +54,14 @@ class ModelHead:
         if norm is None:
             raise UnknownArchitecture(f"The final norm of models of the type {kind} is not known.")
         norms = tuple(module for module in (getattr(decoder, norm), getattr(decoder, _PROJECTION, None)) if module is not None)
-        finish = LogitMap.of(model)
-        if 0 in (finish.factor, finish.divisor, finish.cap):
+        scale, cap = _finish(model)
+        if 0 in (scale, cap):
             raise InvalidCheckpoint("config.json multiplies, divides or bounds the logits by 0: nothing is left of them.")
         return cls(
             weight=head.weight,
             bias=head.bias,
-            scale=finish.factor / finish.divisor,
-            cap=finish.cap,
+            scale=scale,
+            cap=cap,
             norms=norms,
             tied=head.weight is whole.get_input_embeddings().weight,
         )
@@ -96,26 +97,27 @@ class ModelHead:
         return [torch.autograd.grad(h, leaf, signal.to(h), retain_graph=True)[0] for signal in signals]
 
     @torch.no_grad()
-    def check(self, model: nn.Module, token_ids: Tensor) -> None:
-        """Raise UnknownArchitecture unless `logits` equal the model's own for tokens (1, L), InvalidCheckpoint if these are not finite.
+    def check(self, stages: Stages, hidden: Tensor) -> None:
+        """Raise UnknownArchitecture unless `logits` equal the model's own for outputs of its last layer (n, ..), InvalidCheckpoint if these
+        are not finite.
 
         A model may transform its logits in an unknown way, and a wrong head must not be measured.
         """
-        whole, outputs = cast(Any, model), []
-        hook = decoder_layers(model)[-1].register_forward_hook(lambda module, args, output: outputs.append(hidden_of(output)))
-        try:
-            with running():
-                expected = whole(input_ids=token_ids, use_cache=False).logits[0]
-        finally:
-            hook.remove()
-        logits = self.logits(self.tail(outputs[0].reshape(-1, outputs[0].shape[-1]))).to(expected.device)
+        with running():
+            expected = stages.head(hidden[:_CHECKED])
+        logits = self.logits(self.tail(hidden[:_CHECKED])).to(expected.device)
         if not torch.isfinite(expected).all():
             raise not_finite("The model's logits", expected.dtype)
         close = _CLOSE.get(logits.dtype, _CLOSE_NARROW) * float(expected.abs().max().clamp(min=1e-6))
         if logits.shape != expected.shape or float((logits.float() - expected.float()).abs().max()) > close:
-            raise unknown_logits(model)
+            kind = quoted(str(text_config(stages.outside).model_type))
+            raise UnknownArchitecture(f"How models of the type {kind} compute logits from their last layer is not known.")
 
 
-def hidden_of(output: Any) -> Tensor:
-    """Return the hidden states in the output of a layer."""
-    return cast(Tensor, output[0] if isinstance(output, tuple) else output)
+def _finish(model: nn.Module) -> tuple[float, float | None]:
+    """Return the scale and the soft cap of a model's logits, from its family's settings; a divisor of 0 gives the scale 0."""
+    config, family = text_config(model), family_of(model)
+    if config is not cast(Any, model).config:  # multimodal models of transformers omit what their text models do to logits
+        return 1.0, None
+    factor, divisor = (1.0 if name is None else float(getattr(config, name)) for name in (family.multiplied, family.divided))
+    return factor / divisor if divisor else 0.0, None if family.bounded is None else getattr(config, family.bounded)

@@ -1,13 +1,12 @@
 """Steps of the analysis: hidden states -> every signal against the exact gradient -> sweep, cost -> report."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from analyzers.core.report import Timing, content_id, environment
 from analyzers.core.request import Progress
-from analyzers.core.thread_calls import call_in_thread
 from analyzers.exit_feedback.alignment import Measured, exact_row, layer_rows, method_rows, spreads, sweep_rows
 from analyzers.exit_feedback.answer import advice, answer, fastest, notes
 from analyzers.exit_feedback.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
@@ -21,13 +20,12 @@ from analyzers.exit_feedback.request import ANALYSIS_VERSION, ExitRequest
 from analyzers.exit_feedback.signals import EXACT, NULL
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.instruction_data import Instructions
-from analyzers.language_models.length_groups import tokens
 from analyzers.language_models.load import OpenModel, check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.language_models.stages import check_stages, padded_tokens
 
 _OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device", "offload"}  # `resolved` adds these itself.
 _PREVIEW = 240
-_CHECKED = 16  # Tokens on which the head's logits are compared with the model's own.
 
 
 @dataclass(slots=True)
@@ -42,15 +40,12 @@ class Results:
 
 @dataclass(slots=True)
 class Pipeline:
-    """The resolved run. together: groups of samples that run together; head: the outline's; layers: those of the logit lens, including the
-    last layer; done: completed steps.
-    """
+    """The resolved run. head: the outline's; layers: those of the logit lens, including the last layer; done: completed steps."""
 
     request: ExitRequest
     text: Instructions
     encoded: Sequence[Encoded]
     batch: Batch
-    together: Sequence[Sequence[int]]
     positions: Positions
     head: ModelHead
     layers: tuple[int, ...]
@@ -74,19 +69,18 @@ class Pipeline:
         sizes = Sizes(head.width, head.vocabulary, len(positions))
         measured = requested_points(request, sizes)
         layers = chosen_layers(request.layers, len(decoder_layers(opened.outline)))
-        together, swept = opened.groups(batch), sweep(request, measured, sizes)
-        return cls(request, text, encoded, batch, together, positions, head, layers, measured, swept)
+        return cls(request, text, encoded, batch, positions, head, layers, measured, sweep(request, measured, sizes))
 
     def check(self, opened: OpenModel, largest: int | None) -> None:
         """Raise ModelTooLarge or LimitExceeded if the run needs more memory or time than allowed. Reads no weights."""
         count = len(self.positions)
         extra = needed_bytes(self.head, self.points, self.swept, count, len(self.layers), opened.dtype != "float32")
-        opened.check(self.batch, checkpointing=True, extra=extra)
+        opened.check(self.batch, extra=extra)
         # Products with the head and with codes, in multiplications per token and row of the vocabulary.
         columns = 3 * self.head.width * (len(self.layers) + 1) + sum(point.settings.rank or 0 for point in (*self.points, *self.swept))
         products = count * self.head.vocabulary * columns // max(1, opened.facts.parameters)
         less = "fewer seeds, tokens or layers, no sweep, fewer or shorter samples, a smaller model"
-        check_work(opened, tokens(self.together, self.batch.lengths) + products, largest, less)
+        check_work(opened, padded_tokens(self.batch.lengths) + products, largest, less)
 
     @property
     def total(self) -> int:
@@ -98,16 +92,16 @@ class Pipeline:
     def run(self, model: nn.Module) -> Generator[Progress, None, tuple[Mapping[int, Tensor], ModelHead]]:
         """Run the model. Returns the hidden states by layer, and the head with its weights."""
         yield self._step("model", "running the model", 0)
-        head = ModelHead.of(model)
-        head.check(model, self.batch.token_ids[:1, : min(_CHECKED, self.batch.lengths[0])])
-
-        def forward(tell: Callable[[Progress], None]) -> Mapping[int, Tensor]:
-            def at_layer(layer: int) -> None:
-                tell(self._step("model", f"running the model: layer {layer}", 0))
-
-            return hidden_states(model, self.batch, self.together, self.positions, self.layers, at_layer)
-
-        states = yield from call_in_thread(forward)
+        check_stages(model, self.batch.token_ids)
+        head, running = ModelHead.of(model), hidden_states(model, self.batch, self.positions, self.layers)
+        while True:
+            try:
+                yield self._step("model", f"running the model: layer {next(running) - 1}", 0)
+            except StopIteration as done:
+                stages, states = done.value
+                break
+        head.check(stages, states[self.layers[-1]])
+        stages.close()
         yield self._step("model", "model done")
         return states, head
 

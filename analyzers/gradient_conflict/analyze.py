@@ -25,11 +25,10 @@ def analyze(
     # Imported on call, so that forms and endpoints can read the request without torch.
     from analyzers.checkpoints import Access
     from analyzers.gradient_conflict.measure import every_neuron
-    from analyzers.gradient_conflict.pipeline import CHECKED, Pipeline, text_of
-    from analyzers.language_models.length_groups import tokens
-    from analyzers.language_models.lm_head import check_logits
+    from analyzers.gradient_conflict.pipeline import Pipeline, text_of
     from analyzers.language_models.load import check_work, open_model
     from analyzers.language_models.model_failures import explaining_failures
+    from analyzers.language_models.stages import check_stages, padded_tokens
 
     start = perf_counter()
     access = access or Access()
@@ -39,14 +38,13 @@ def analyze(
     with explaining_failures(), open_model(request.model, access, **settings, lent=lent) as opened:
         pipeline = Pipeline.of(request, opened, text)
         passes = 1 if request.ffn == "original" else 2
-        run_tokens = tokens(opened.groups(pipeline.batch), pipeline.batch.lengths)
-        check_work(opened, passes * run_tokens, largest, "fewer or shorter samples, a smaller model")
+        check_work(opened, passes * padded_tokens(pipeline.batch.lengths), largest, "fewer or shorter samples, a smaller model")
         yield from opened.fetch()
         if lent:
             return
         model = opened.load()
         reading = perf_counter()
-        check_logits(model, pipeline.batch.token_ids[:1, :CHECKED])
+        check_stages(model, pipeline.batch.token_ids)
         original, losses = yield from pipeline.measure(model, {}, 0)
         collected: dict[Any, Any] = {"original": original}
         if request.ffn == "topk":

@@ -1,8 +1,6 @@
 """Gradient conflict between batches of the caller: each batch's gradient, by the caller's loss, is one sample.
 
-Plain autograd computes the gradients batch by batch; those of the units' weights are held until all batches have run. A gradient
-G (d, F), with a column for each unit, is treated as a capture of d tokens whose inputs are the unit vectors e_i, since
-G = sum over i of e_i G[i]; everything after that is the code for tokens.
+Plain autograd computes the gradients batch by batch; those of the units' weights are held until all batches have run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,19 +20,19 @@ from analyzers.core.formatting import size
 from analyzers.core.report import Timing, content_id, environment
 from analyzers.core.request import Progress
 from analyzers.gradient_conflict.collect import Collector
+from analyzers.gradient_conflict.grams import held_group
 from analyzers.gradient_conflict.measure import measurement, settings_of, units_of
 from analyzers.gradient_conflict.report import BATCHES, ConflictReport, DataFacts, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, ConflictRequest
 from analyzers.gradient_conflict.rows import TAU
 from analyzers.gradient_conflict.verdict import advice, answer, notes
 from analyzers.gradient_conflict.words import WORDS
-from analyzers.language_models.layer_capture import Block, LayerCapture
 from analyzers.language_models.memory_needs import available_bytes
 from analyzers.language_models.model_failures import explaining_failures
 from analyzers.language_models.unit_weights import UnitWeights, unit_weights
 
 Loss = Callable[[nn.Module, Any], Tensor]
-OPTIONS = ("gamma", "epsilon", "unit", "weights", "seed")
+OPTIONS = ("gamma", "unit", "weights", "seed")
 """Options of the request that apply to batches."""
 
 
@@ -75,7 +73,10 @@ def analyze_batches(
     with explaining_failures():
         for unit in units:
             before = len(collected.layers)
-            collected.add(_capture(unit, gradients.pop(0), len(given)))
+            held = gradients.pop(0)
+            for blocks in [held] if "down" in held else [{name: each} for name, each in held.items()]:
+                collected.add(held_group(unit.layer, unit.expert, None if "down" in held else next(iter(blocks)), blocks))
+            del held, blocks
             if len(collected.layers) > before:
                 yield Progress(done=before, total=layers, unit="layers", note=f"gradients: layer {unit.layer}")
     yield Progress(done=layers, total=layers, unit="layers", note="gradients: done")
@@ -129,10 +130,8 @@ def _check_memory(parameters: Sequence[nn.Parameter], batches: int) -> None:
 
 
 def _zeros(unit: UnitWeights, batches: int) -> dict[str, Tensor]:
-    """Return zeros (S, d, F) by block; all blocks of a capture must have the same number of tokens, the largest d."""
-    shapes = {name: view(parameter).shape for name, (parameter, view) in unit.parts.items()}
-    tokens = max(shape[0] for shape in shapes.values())
-    return {name: unit.parts[name][0].new_zeros(batches, tokens, shape[1]) for name, shape in shapes.items()}
+    """Return zeros (S, d, F) by block."""
+    return {name: parameter.new_zeros(batches, *view(parameter).shape) for name, (parameter, view) in unit.parts.items()}
 
 
 def _add(
@@ -163,8 +162,7 @@ def _add(
     for unit, into in zip(units, gradients, strict=True):
         for name, (parameter, view) in unit.parts.items():
             if (gradient := computed[parameter]) is not None:
-                columns = view(gradient)
-                into[name][number, : len(columns)] = columns
+                into[name][number] = view(gradient)
     return result
 
 
@@ -200,17 +198,3 @@ def _measuring(model: nn.Module, parameters: Sequence[nn.Parameter], seed: int) 
                 module.training = mode
             for parameter, flag in flags:
                 parameter.requires_grad_(flag)
-
-
-def _capture(unit: UnitWeights, gradients: Mapping[str, Tensor], batches: int) -> LayerCapture:
-    first = next(iter(gradients.values()))
-    tokens, device = first.shape[1], first.device
-    inputs: dict[int, Tensor] = {}
-    blocks = []
-    for name, gradient in gradients.items():
-        width = len(unit.parts[name][1](unit.parts[name][0]))
-        if width not in inputs:
-            inputs[width] = torch.eye(tokens, width, dtype=gradient.dtype, device=gradient.device).repeat(batches, 1)
-        blocks.append(Block(name, gradient.flatten(0, 1), inputs[width]))
-    sample = torch.arange(batches, device=device).repeat_interleave(tokens)
-    return LayerCapture(unit.layer, unit.expert, sample, tuple(blocks), None, torch.zeros(batches, device=device))

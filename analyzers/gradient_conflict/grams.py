@@ -1,114 +1,142 @@
-"""Gram matrices of per-sample gradients, one for each unit, from one backward pass; only a chunk of the gradients exists at a time.
+"""Gradients of units by sample, and their Gram matrices, for a chunk of units at a time.
 
 The gradient of unit n in sample s is g_s = sum over the tokens t of s of left[t, n] right[t], and its Gram matrix (g_s . g_r). The gradient
-of a unit concatenates those of its blocks, so that their Gram matrices add.
+of a unit concatenates those of its blocks, so that their Gram matrices add. Gradients are scaled by a power of two that keeps their squares
+within float32 for losses of any size; no rate depends on it.
 
 Axes: T tokens, S samples, F units, n units of a chunk, d width.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 
-from analyzers.gradient_conflict.gradient_scaling import Scaling, scaled
-from analyzers.gradient_conflict.weight_signs import WeightSums
-from analyzers.language_models.layer_capture import Block, LayerCapture
 from analyzers.language_models.model_failures import not_finite
+from analyzers.language_models.unit_gradients import Block, UnitGradients
 
-# Matrix products are fastest if the number of units is a multiple of this.
-_ALIGNED = 64
+LARGEST = 30
+"""The largest product left[t, n] right[t, i] is scaled to about 2^30. Sums of it over 2^13 tokens, squared and summed over 2^14 inputs and
+2^15 units, stay below 2^127; the squares of products 2^-80 times as large are still normal numbers of float32."""
+_LEAST = -70  # A lower bound on the exponents of magnitudes, so that every scaling factor is within float32.
 # Number of (n, S, S) matrices derived from a chunk's Grams that exist at once.
 _DERIVED = 6
-# A chunk of this size stays in a CPU's cache; products of fewer than `_ALIGNED` units are slow, so a chunk has at least that many.
-_CACHE_BYTES = 12 << 20
+# A chunk of this size stays in a CPU's cache; products of fewer than `_FEWEST` units are slow, so a chunk has at least that many.
+_CACHE_BYTES, _FEWEST = 12 << 20, 64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Group:
-    """Blocks of the same units. counts: (S,), tokens of each sample, which are contiguous. scaling: applied to the gradients."""
+class UnitGroup:
+    """The units of one FFN, expert or attention projection, with all blocks of their gradients.
 
-    blocks: tuple[Block, ...]
-    counts: tuple[int, ...]
-    scaling: Scaling = field(default_factory=Scaling)
+    block: the projection, None for neurons. units: F. gradients: by block, from a slice of units to their gradients (n, S, d), scaled by
+    2^exponent, in float32 (float64 for a model in float64). unit_bytes: of a unit in a chunk. activity, tokens: as in `UnitGradients`.
+    """
 
-    @property
-    def units(self) -> int:
-        """The number of units, F."""
-        return self.blocks[0].left.shape[1]
+    layer: int
+    expert: int | None
+    block: str | None
+    units: int
+    gradients: Mapping[str, Callable[[slice], Tensor]]
+    exponent: int
+    unit_bytes: int
+    on_cpu: bool
+    activity: Tensor | None = None
+    tokens: Tensor | None = None
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the computation: float32, or float64 for captures in float64."""
-        return torch.promote_types(self.blocks[0].left.dtype, torch.float32)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of all blocks."""
-        return self.blocks[0].left.device
-
-    def rights(self) -> dict[int, Tensor]:
-        """Return the rights by id: blocks with the same input share one."""
-        return {id(block.right): block.right for block in self.blocks}
+    def chunks(self, most_bytes: int) -> Iterator[slice]:
+        """Divide the units into chunks of at most ``most_bytes``, but at least one unit."""
+        size = max(1, most_bytes // self.unit_bytes)
+        if self.on_cpu:
+            size = min(size, max(_FEWEST, _CACHE_BYTES // self.unit_bytes))
+        return (slice(first, min(first + size, self.units)) for first in range(0, self.units, size))
 
 
-def groups(capture: LayerCapture, samples: int) -> list[Group]:
-    """Split a capture into groups: one with all blocks of an FFN's neurons, or one for each attention projection.
+def unit_groups(gradients: UnitGradients, samples: int) -> list[UnitGroup]:
+    """Return one group with all blocks of an FFN's neurons, or one for each attention projection.
 
     Raises InvalidCheckpoint if their gradients are not finite.
     """
-    counts = tuple(torch.bincount(capture.sample, minlength=samples).tolist())
-    alone = [(block,) for block in capture.blocks]
-    result = [Group(blocks, counts, Scaling.of(blocks)) for blocks in ([capture.blocks] if capture.of_neurons else alone)]
-    if not all(group.scaling.finite for group in result):
-        raise not_finite(f"The model's gradients of layer {capture.layer}", capture.blocks[0].left.dtype)
-    return result
+    apart = [gradients.blocks] if gradients.of_neurons else [(block,) for block in gradients.blocks]
+    return [_of_tokens(gradients, blocks, samples) for blocks in apart]
 
 
-def chunk_sizes(group: Group, chunk_bytes: int) -> tuple[int, ...]:
-    """Divide a group's units into about equal chunks of at most ``chunk_bytes``, but at least one unit; large ones are `_ALIGNED`."""
-    samples, widest = len(group.counts), max(block.right.shape[1] for block in group.blocks)
-    unit = group.dtype.itemsize * (samples * widest + (len(group.blocks) + _DERIVED) * samples**2)
-    near = _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
-    most = max(1, min(chunk_bytes // unit, max(near // unit, _ALIGNED), group.units))
-    most -= most % _ALIGNED if most > _ALIGNED else 0
-    size = -(-group.units // -(-group.units // most))
-    size += -size % _ALIGNED if size > _ALIGNED else 0
-    return tuple(min(size, group.units - first) for first in range(0, group.units, size))
+def _of_tokens(gradients: UnitGradients, blocks: Sequence[Block], samples: int) -> UnitGroup:
+    present, counts = torch.unique_consecutive(gradients.sample, return_counts=True)
+    rows = list(zip(present.tolist(), _slices(counts.tolist()), strict=True))
+    dtype = torch.promote_types(blocks[0].left.dtype, torch.float32)
+    powers = {id(block.right): _power(block.right, gradients.layer) for block in blocks}
+    exponent = LARGEST - max(_power(block.left, gradients.layer) + powers[id(block.right)] for block in blocks)
+    rights = {id(block.right): scaled(block.right.to(dtype), -powers[id(block.right)]) for block in blocks}
+
+    def by_sample(block: Block, units: slice) -> Tensor:
+        left, right = scaled(block.left[:, units].to(dtype), exponent + powers[id(block.right)]), rights[id(block.right)]
+        result = left.new_zeros(left.shape[1], samples, right.shape[1])
+        for sample, tokens in rows:
+            torch.mm(left[tokens].t(), right[tokens], out=result[:, sample])
+        return result
+
+    def of_block(block: Block) -> Callable[[slice], Tensor]:
+        return lambda units: by_sample(block, units)
+
+    widest = max(block.right.shape[1] for block in blocks)
+    return UnitGroup(
+        layer=gradients.layer,
+        expert=gradients.expert,
+        block=None if gradients.of_neurons else blocks[0].name,
+        units=blocks[0].left.shape[1],
+        gradients={block.name: of_block(block) for block in blocks},
+        exponent=exponent,
+        unit_bytes=unit_bytes(dtype, samples, widest, len(blocks)),
+        on_cpu=not blocks[0].left.is_cuda,
+        activity=gradients.activity,
+        tokens=gradients.tokens,
+    )
 
 
-class Products:
-    """Computation of the Gram matrices of a group, in `chunk_sizes`."""
+def held_group(layer: int, expert: int | None, block: str | None, gradients: Mapping[str, Tensor]) -> UnitGroup:
+    """Return the group of gradients that are held in memory, (S, d, F) by block. Raises InvalidCheckpoint if they are not finite."""
+    first = next(iter(gradients.values()))
+    dtype = torch.promote_types(first.dtype, torch.float32)
+    exponent = LARGEST - max(_power(each, layer) for each in gradients.values())
 
-    def __init__(self, group: Group, chunk_bytes: int) -> None:
-        self.chunks = _slices(chunk_sizes(group, chunk_bytes))
-        self._group = group
-        self._rights = {key: scaled(right, group.scaling.rights.get(key, 0), group.dtype) for key, right in group.rights().items()}
+    def of_block(gradient: Tensor) -> Callable[[slice], Tensor]:
+        return lambda units: scaled(gradient[:, :, units].to(dtype), exponent).permute(2, 0, 1).contiguous()
 
-    def grams(self, units: slice, weights: WeightSums | None = None) -> dict[str, Tensor]:
-        """Return, by block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``, in float32 (float64 for captures in float64).
+    return UnitGroup(
+        layer=layer,
+        expert=expert,
+        block=block,
+        units=first.shape[2],
+        gradients={name: of_block(gradient) for name, gradient in gradients.items()},
+        exponent=exponent,
+        unit_bytes=unit_bytes(dtype, len(first), max(each.shape[1] for each in gradients.values()), len(gradients)),
+        on_cpu=not first.is_cuda,
+    )
 
-        The gradients are scaled by 2^``group.scaling.exponent``, and the individual weights are added to ``weights``.
-        """
-        grams, exponent = {}, self._group.scaling.exponent
-        for block in self._group.blocks:
-            key = id(block.right)
-            left = scaled(block.left[:, units], exponent - self._group.scaling.rights.get(key, 0), self._group.dtype)
-            by_unit = self._per_sample(left, self._rights[key])
-            grams[block.name] = torch.bmm(by_unit, by_unit.transpose(1, 2))
-            if weights is not None:
-                weights.add(by_unit.transpose(0, 1), exponent)
-            del by_unit  # freed before the next block's are computed
-        return grams
 
-    def _per_sample(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the gradient of each unit in each sample, (n, S, d)."""
-        gradients = left.new_empty(left.shape[1], len(self._group.counts), right.shape[1])
-        for sample, rows in enumerate(_slices(self._group.counts)):
-            torch.mm(left[rows].t(), right[rows], out=gradients[:, sample])
-        return gradients
+def unit_bytes(dtype: torch.dtype, samples: int, width: int, blocks: int) -> int:
+    """Return the memory of one unit in a chunk: its gradients, and the matrices derived from its Gram matrices."""
+    return dtype.itemsize * (samples * width + (blocks + _DERIVED) * samples**2)
+
+
+def scaled(values: Tensor, power: int) -> Tensor:
+    """Return ``values`` times 2^power; the tensor itself if nothing changes."""
+    return values * 2.0**power if power else values
+
+
+def _power(matrix: Tensor, layer: int) -> int:
+    """Return the exponent of the next power of two above the largest magnitude, at least `_LEAST`. Raises InvalidCheckpoint if it is not
+    finite.
+    """
+    low, high = torch.aminmax(matrix) if matrix.numel() else (torch.zeros(()), torch.zeros(()))
+    largest = float(torch.maximum(-low, high))
+    if not math.isfinite(largest):
+        raise not_finite(f"The model's gradients of layer {layer}", matrix.dtype)
+    return max(_LEAST, math.frexp(largest)[1]) if largest else _LEAST
 
 
 def _slices(sizes: Sequence[int]) -> list[slice]:

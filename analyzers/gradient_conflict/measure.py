@@ -1,15 +1,14 @@
 """Computes a `Measurement` from the sums over a model's layers, of one FFN or of the original and a top-k FFN."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add, attrgetter
 from typing import Any, TypeVar
 
-import numpy as np
-
 from analyzers.core import limits
 from analyzers.core.records import Record
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
+from analyzers.gradient_conflict.neurons import Concentration
 from analyzers.gradient_conflict.rates import cosines, difference_interval, dominance, pair_share, rates, rounded, whole
 from analyzers.gradient_conflict.report import TopK, Units
 from analyzers.gradient_conflict.request import ConflictRequest
@@ -27,7 +26,7 @@ from analyzers.gradient_conflict.rows import (
     Variant,
     Weights,
 )
-from analyzers.gradient_conflict.sample_pairs import FloatArray, Thresholds
+from analyzers.gradient_conflict.sample_pairs import FloatArray, PairSums, Thresholds
 
 RowT = TypeVar("RowT", bound=Record)
 # A GPU needs larger chunks: with a CPU's, launching kernels would take longer than running them.
@@ -44,7 +43,6 @@ def settings_of(request: ConflictRequest, dtype: str, order: tuple[int, ...], de
     return Settings(
         thresholds=Thresholds(request.gamma, TAU[dtype]),
         order=order,
-        epsilon=request.epsilon,
         seed=request.seed,
         weights=request.weights,
         chunk_bytes=chunk_bytes(device),
@@ -62,13 +60,18 @@ def measurement(collected: Mapping[Variant, Collector], settings: Settings) -> M
         every = [row.model_copy(update={"ffn": ffn}) for ffn, side, sums in sides for row in rows(side, sums)]
         return tuple(sorted(every, key=attrgetter(key)))
 
-    dominances = merged("sample", lambda side, sums: _dominance(sums).samples)
+    def layer_rows(side: Collector) -> Iterator[LayerRow]:
+        for each in side.layers:
+            row = _row(each, side.neurons.concentration(each.layer), settings.thresholds)
+            yield LayerRow(layer=each.layer, **dict(row))
+
+    dominances = merged("sample", lambda side, sums: _dominance(side, sums).samples)
     return Measurement(
-        model=_row(model, settings.thresholds),
-        original=_row(unmodified, settings.thresholds) if topk else None,
-        layers=merged("layer", lambda side, sums: (_layer_row(each, settings.thresholds) for each in side.layers)),
-        differences=_differences(requested.layers, original.layers) if topk else (),
-        dominance=_dominance(model).model_copy(update={"samples": dominances}),
+        model=_row(model, requested.neurons.concentration(None), settings.thresholds),
+        original=_row(unmodified, original.neurons.concentration(None), settings.thresholds) if topk else None,
+        layers=merged("layer", lambda side, sums: layer_rows(side)),
+        differences=_differences(requested, original) if topk else (),
+        dominance=_dominance(requested, model).model_copy(update={"samples": dominances}),
         batch_curve=merged("batch_size", lambda side, sums: side.batches.rows(sums.sums[ALL].gram)),
         deciles=merged("decile", lambda side, sums: side.deciles.rows() if side.deciles is not None else ()),
         weights=Weights(
@@ -100,23 +103,24 @@ def units_of(request: ConflictRequest, collected: Collector, experts: int | None
 
 def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
     """Sum all layers into one, whose layer number is meaningless."""
-    units, weights = reduce(add, (layer.units for layer in layers)), reduce(add, (layer.weights for layer in layers))
+    weights = reduce(add, (layer.weights for layer in layers))
     names = dict.fromkeys(name for layer in layers for name in layer.sums)
     sums = {name: reduce(add, (layer.sums[name] for layer in layers if name in layer.sums)) for name in names}
-    return LayerSums(-1, sum(layer.neurons for layer in layers), units, weights, sums)
+    return LayerSums(-1, weights, sums)
 
 
-def _differences(first: Sequence[LayerSums], second: Sequence[LayerSums]) -> tuple[Difference, ...]:
-    """Subtract ``second`` from ``first``, measured on the same samples: for the model (layer null), then layer by layer."""
-    layers = sorted(zip(first, second, strict=True), key=lambda pair: pair[0].layer)
-    return (
-        _difference(None, model_sums(first), model_sums(second)),
-        *(_difference(one.layer, one, other) for one, other in layers),
+def _differences(one: Collector, other: Collector) -> tuple[Difference, ...]:
+    """Subtract ``other`` from ``one``, measured on the same samples: for the model (layer null), then layer by layer."""
+    layers = sorted(zip(one.layers, other.layers, strict=True), key=lambda pair: pair[0].layer)
+    pairs: list[tuple[int | None, LayerSums, LayerSums]] = [(None, model_sums(one.layers), model_sums(other.layers))]
+    pairs += [(first.layer, first, second) for first, second in layers]
+    return tuple(
+        _difference(first.sums[ALL], second.sums[ALL], layer, [each.neurons.concentration(layer) for each in (one, other)])
+        for layer, first, second in pairs
     )
 
 
-def _difference(layer: int | None, one: LayerSums, other: LayerSums) -> Difference:
-    first, second = one.sums[ALL], other.sums[ALL]
+def _difference(first: PairSums, second: PairSums, layer: int | None, units: Sequence[Concentration]) -> Difference:
     conflict = [pair_share(each.below, each.valid) for each in (first, second)]
     similarity = [pair_share(each.similarity, each.valid) for each in (first, second)]
     return Difference(
@@ -124,8 +128,8 @@ def _difference(layer: int | None, one: LayerSums, other: LayerSums) -> Differen
         conflict_rate=_less(conflict),
         interval=difference_interval((first.below, first.valid), (second.below, second.valid)),
         magnitude_similarity=_less(similarity),
-        neuron_top_share=_less([each.units.mean_top_share for each in (one, other)]),
-        neuron_effective_samples=_less([each.units.mean_effective for each in (one, other)]),
+        neuron_top_share=_less([each.top_share for each in units]),
+        neuron_effective_samples=_less([each.effective for each in units]),
     )
 
 
@@ -134,28 +138,22 @@ def _less(values: Sequence[float | None]) -> float | None:
     return None if first is None or second is None else first - second
 
 
-def _row(sums: LayerSums, thresholds: Thresholds) -> ModelRow:
+def _row(sums: LayerSums, units: Concentration, thresholds: Thresholds) -> ModelRow:
     blocks: dict[str, Any] = {name: rates(each) for name, each in sums.sums.items() if name != ALL}
     every = sums.sums[ALL]
     return ModelRow(
         **dict(rates(every)),
         **blocks,
-        neurons=sums.neurons,
-        dead=sums.units.dead,
-        neuron_top_share=sums.units.mean_top_share,
-        neuron_effective_samples=sums.units.mean_effective,
+        neurons=units.units,
+        dead=units.dead,
+        neuron_top_share=units.top_share,
+        neuron_effective_samples=units.effective,
         whole=whole(every.gram, thresholds),
     )
 
 
-def _layer_row(sums: LayerSums, thresholds: Thresholds) -> LayerRow:
-    row = _row(sums, thresholds)
-    return LayerRow(layer=sums.layer, **dict(row))
-
-
-def _dominance(model: LayerSums) -> Dominance:
-    gram, units = model.sums[ALL].gram, model.units
-    return dominance(gram, units.leading / units.live if units.live else np.full(len(gram), np.nan))
+def _dominance(side: Collector, model: LayerSums) -> Dominance:
+    return dominance(model.sums[ALL].gram, side.neurons.concentration(None).leading)
 
 
 def _layer_weights(sums: LayerSums, samples: int) -> LayerWeights:

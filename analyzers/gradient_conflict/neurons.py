@@ -3,13 +3,14 @@
 Axes: n units of a chunk, F units of a layer, expert or projection, S samples.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from analyzers.core import limits
+from analyzers.gradient_conflict.grams import UnitGroup
 from analyzers.gradient_conflict.rows import NeuronRow
 from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, Pairs
 
@@ -21,6 +22,21 @@ _COLUMNS = np.dtype(
 )
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Concentration:
+    """Concentration of units' squared norms on single samples. units: their number; dead: those without any gradient, which are in no mean.
+
+    top_share, effective: means of the largest sample's share and of the effective number of samples, None without live units. leading:
+    (S,), the share of units in which the sample has the largest norm (ties count for the first), NaN without live units.
+    """
+
+    units: int
+    dead: int
+    top_share: float | None
+    effective: float | None
+    leading: FloatArray
+
+
 class NeuronTable:
     """Table of all units, 48 bytes each, filled by one layer, expert or projection after the other. gamma: as in the request.
 
@@ -29,6 +45,7 @@ class NeuronTable:
     """
 
     def __init__(self, samples: int, gamma: float) -> None:
+        self._samples = samples
         self._gamma = gamma
         self._fewest = samples * (samples - 1) / 4
         self._parts: list[Any] = []
@@ -36,12 +53,16 @@ class NeuronTable:
         self._where = (0, _NONE, _NONE)
         self._activation: FloatArray | None = None
 
-    def begin(self, layer: int, expert: int | None, block: str | None, activity: Tensor | None, tokens: Tensor) -> None:
-        """Begin the next layer, expert or projection. block: the projection's, None for neurons. activity, tokens: as in `LayerCapture`."""
+    def begin(self, group: UnitGroup) -> None:
+        """Begin the next layer, expert or projection."""
+        block = group.block
         if block is not None and block not in self._blocks:
             self._blocks.append(block)
-        self._where = (layer, _NONE if expert is None else expert, _NONE if block is None else self._blocks.index(block))
-        self._activation = None if activity is None else (activity.double().sum(0) / tokens.sum()).cpu().numpy()
+        expert = _NONE if group.expert is None else group.expert
+        self._where = (group.layer, expert, _NONE if block is None else self._blocks.index(block))
+        self._activation = None
+        if group.activity is not None and group.tokens is not None:
+            self._activation = (group.activity.double().sum(0) / group.tokens.sum()).cpu().numpy()
 
     def add(self, units: slice, pairs: Pairs) -> None:
         """Add a chunk of the current units."""
@@ -53,12 +74,26 @@ class NeuronTable:
             rows[name] = values
         self._parts.append(rows)
 
+    def concentration(self, layer: int | None) -> "Concentration":
+        """Return how the units of a layer, or for None of all layers, concentrate on single samples."""
+        rows = self._table()
+        rows = rows if layer is None else rows[rows["layer"] == layer]
+        live = rows[rows["top_sample"] != _NONE]
+        share, effective = (float(live[name].mean(dtype=float)) if len(live) else None for name in ("top_share", "effective_samples"))
+        leading = np.bincount(live["top_sample"], minlength=self._samples) / max(1, len(live))
+        return Concentration(len(rows), len(rows) - len(live), share, effective, leading if len(live) else leading * np.nan)
+
+    def _table(self) -> Any:
+        if len(self._parts) > 1:
+            self._parts = [np.concatenate(self._parts)]
+        return self._parts[0] if self._parts else np.zeros(0, _COLUMNS)
+
     def rows(self, listed: bool = False) -> tuple[NeuronRow, ...]:
         """Return the rows of all units, in the order measured: the last layer first.
 
         listed: only up to `limits.REPORT_NEURONS` of the most and as many of the least conflicted units, by rank.
         """
-        rows = np.concatenate(self._parts) if self._parts else np.zeros(0, _COLUMNS)
+        rows = self._table()
         ranked = np.flatnonzero(rows["pairs"] >= self._fewest)
         ranked = ranked[np.lexsort((rows["mean_cosine"][ranked], -rows["conflict_rate"][ranked].astype(float)))]
         ranks = np.full(len(rows), _NONE)

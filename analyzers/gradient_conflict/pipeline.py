@@ -1,18 +1,19 @@
 """Steps of the analysis: model and text -> one backward pass -> Gram matrices layer by layer -> rates -> report."""
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from analyzers.checkpoints import Access
-from analyzers.core.errors import InvalidData, InvalidRequest, ModelTooLarge
+from analyzers.core.errors import InvalidData, InvalidRequest
 from analyzers.core.report import Timing, content_id, environment
 from analyzers.core.request import Progress
-from analyzers.core.thread_calls import call_in_thread
 from analyzers.gradient_conflict.collect import Collector, Settings
+from analyzers.gradient_conflict.grams import unit_groups
 from analyzers.gradient_conflict.measure import measurement, settings_of, units_of
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, TOPK_OPTIONS, ConflictRequest
@@ -20,28 +21,21 @@ from analyzers.gradient_conflict.rows import Variant
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
 from analyzers.gradient_conflict.verdict import advice, answer, notes
 from analyzers.language_models.builtin_text import Pair
-from analyzers.language_models.capture import Run, run
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
 from analyzers.language_models.instruction_data import Instructions, chosen_pairs, digest, instruction_pairs
-from analyzers.language_models.layer_capture import Places
-from analyzers.language_models.layer_hooks import Mask
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.model_request import sample_notes
 from analyzers.language_models.prompt_templates import Template, resolved
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.language_models.unit_gradients import Mask, UnitPass
 from analyzers.language_models.words import WORDS as REMARKS
 
-CHECKED = 16  # Tokens on which the logits computed for the loss are compared with the model's own.
-
-_OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
+_OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "unit", "ffn", "weights", "attention", "seed"}
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The resolved run. layers: number in the model; measured: number with units; converted: layers with a top-k FFN, sharing ``mask``.
-
-    checkpointing: requested, or necessary because memory is short; whole: as in `capture.run`, for an offloaded model.
-    """
+    """The resolved run. layers: number in the model; measured: number with units; converted: layers with a top-k FFN, sharing ``mask``."""
 
     request: ConflictRequest
     encoded: Sequence[Encoded]
@@ -53,8 +47,6 @@ class Pipeline:
     experts: int | None
     converted: tuple[int, ...]
     mask: TopKMask
-    checkpointing: bool
-    whole: bool
 
     @classmethod
     def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "Pipeline":
@@ -77,10 +69,9 @@ class Pipeline:
         settings = settings_of(request, opened.dtype, order(encoded, request.seed), opened.runs_on)
         chosen = converted(request, layers) if request.ffn == "topk" else ()
         batch = collate(encoded, opened.device)
-        mask = TopKMask(request.select, request.topk, request.topk_share, Places(batch).real(batch.token_ids.device))
-        checkpointing = _needs_checkpointing(opened, batch, request.checkpointing, 3 * settings.chunk_bytes)
-        whole = opened.offloaded and not request.checkpointing
-        return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask, checkpointing, whole)
+        opened.check(batch, extra=3 * settings.chunk_bytes)
+        mask = TopKMask(request.select, request.topk, request.topk_share)
+        return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask)
 
     def measure(
         self, model: nn.Module, masks: Mapping[int, Mask], done: int
@@ -90,23 +81,18 @@ class Pipeline:
         total = (self.layers + self.measured) * (1 if request.ffn == "original" else 2)
         what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
         collected = Collector(len(self.encoded), self.settings)
-
-        def forward(tell: Callable[[Progress], None]) -> Run:
-            def at_layer(layer: int) -> None:
-                tell(Progress(done=done + layer, total=total, unit="layers", note=f"{what}: forward, layer {layer}"))
-
-            options: dict[str, Any] = {"checkpointing": self.checkpointing, "whole": self.whole, "loss": request.loss, "masks": masks}
-            return run(model, self.batch, _units(request, model), at_layer=at_layer, **options)
-
-        passed = yield from call_in_thread(forward)
-        done += self.layers
-        for capture in passed:
-            before = len(collected.layers)
-            collected.add(capture)
-            note = f"{what}: layer {capture.layer}"
-            del capture  # Frees it before the next layer runs.
-            if len(collected.layers) > before:
-                yield Progress(done=done + before, total=total, unit="layers", note=note)
+        with closing(UnitPass(model, self.batch, request.unit, request.loss, masks)) as passed:
+            for layer in passed.forward():
+                yield Progress(done=done + layer, total=total, unit="layers", note=f"{what}: forward, layer {layer}")
+            done += self.layers
+            for gradients in passed.backward():
+                before = len(collected.layers)
+                for group in unit_groups(gradients, len(self.encoded)):
+                    collected.add(group)
+                note = f"{what}: layer {gradients.layer}"
+                del gradients, group  # Frees them before the next layer runs.
+                if len(collected.layers) > before:
+                    yield Progress(done=done + before, total=total, unit="layers", note=note)
         yield Progress(done=done + len(collected.layers), total=total, unit="layers", note=f"{what}: done")
         return collected, tuple(passed.losses.double().tolist())
 
@@ -154,18 +140,6 @@ class Pipeline:
         options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
         named = self.request.resolved(opened, text.source, text.commit, options)
         return named | ({"template": self.template} if self.template and self.template != resolved("auto", opened.tokenizer) else {})
-
-
-def _needs_checkpointing(opened: OpenModel, batch: Batch, requested: bool, extra: int) -> bool:
-    """Tell whether activations must be recomputed. Raises the errors of `OpenModel.check`."""
-    if not requested:
-        try:
-            opened.check(batch, extra=extra)
-            return False
-        except ModelTooLarge:
-            pass
-    opened.check(batch, checkpointing=True, extra=extra)
-    return True
 
 
 def _units(request: ConflictRequest, model: nn.Module) -> Sequence[FFN | Attention]:

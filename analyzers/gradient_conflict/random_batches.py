@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from analyzers.gradient_conflict.gradient_scaling import LARGEST
+from analyzers.gradient_conflict.grams import LARGEST
 from analyzers.gradient_conflict.rates import clipped
 from analyzers.gradient_conflict.rows import BatchRow
 from analyzers.gradient_conflict.sample_pairs import FloatArray, Pairs, packed

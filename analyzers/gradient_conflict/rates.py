@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from analyzers.core.records import Interval
-from analyzers.gradient_conflict.gradient_scaling import LARGEST
+from analyzers.gradient_conflict.grams import LARGEST
 from analyzers.gradient_conflict.rows import Dominance, Rates, SampleDominance, Undecided, Whole
 from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, Pairs, PairSums, Thresholds, packed
 from analyzers.numerics import student_t
@@ -95,8 +95,8 @@ def clipped(cosine: float | None) -> float | None:
 
 def _historic_rate(sums: PairSums) -> float | None:
     """Return the share with cos < 0 of the ordered pairs with nonzero gradients, including each sample with itself."""
-    total = 2 * sums.valid_of_all.sum() + len(sums.gram) * sums.units - sums.zeros
-    return float(2 * sums.historic.sum() / total) if total else None
+    total = 2 * sums.valid.sum() + len(sums.gram) * sums.units - sums.zeros
+    return float(2 * sums.negative.sum() / total) if total else None
 
 
 def _historic_similarity(sums: PairSums) -> float | None:
@@ -104,7 +104,7 @@ def _historic_similarity(sums: PairSums) -> float | None:
     samples = len(sums.gram)
     if not sums.units or sums.zeros:
         return None
-    return float((2 * sums.similarity_of_all.sum() + samples * sums.units) / (sums.units * samples**2))
+    return float((2 * sums.similarity.sum() + samples * sums.units) / (sums.units * samples**2))
 
 
 def whole(gram: FloatArray, thresholds: Thresholds) -> Whole:

@@ -3,7 +3,7 @@
 A *unit* is one neuron of an FFN (its gate row, up row and down column; without a gate its fc-in row, here ``up``, and fc-out column, here
 ``down``; in a mixture of experts one neuron of one expert) or one row of an attention projection (``q``, ``k``, ``v``, ``o``;
 ``g``, ``q_a``, ``q_b``, ``kv_a``, ``kv_b`` as of `ffn.Attention`). Its gradient in sample s is g_s; its Gram matrix is (g_s . g_r).
-A *pair* is two distinct samples whose gradients are not zero and longer than epsilon. Shares are numbers in [0, 1]; a missing number is
+A *pair* is two distinct samples whose gradients are not zero. Shares are numbers in [0, 1]; a missing number is
 null. Samples and layers are counted from 0.
 """
 
@@ -23,7 +23,7 @@ from analyzers.language_models.prompt_templates import Template, common_prefix
 BATCHES = "batches"
 """Name of the data source for batches of the caller."""
 _EXCERPT = 160
-# Fields of a request that change the published figures; gamma, epsilon, weights, attention, device and checkpointing do not.
+# Fields of a request that change the published figures; gamma, weights, attention and device do not.
 _DECIDING = ("samples", "choice", "seed", "unit", "ffn", "topk", "topk_share", "select", "loss")
 
 

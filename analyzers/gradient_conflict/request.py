@@ -17,7 +17,7 @@ from analyzers.language_models.row_selection import RowSelection
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 5
+ANALYSIS_VERSION = 6
 
 FFN_BLOCKS = ("gate", "up", "down")
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
@@ -96,18 +96,12 @@ class ConflictRequest(ModelRequest):
     gamma: Annotated[float, Option("Conflict below")] = Field(
         default=0.0, ge=-1, le=1, description="A pair of samples conflicts if its cosine is below this."
     )
-    epsilon: Annotated[float, Option("Gradient norm above")] = Field(
-        default=0.0, ge=0, le=1e30, description="Exclude gradients whose norm is not above this."
-    )
     weights: Annotated[bool, Option("Measure individual weights too", info="", off="do not measure individual weights: faster")] = Field(
         default=True, description="Also measure individual weights, which takes longer (default true)."
     )
     dtype: Dtype = "auto"
     device: Device = "auto"
     attention: Attention = "sdpa"
-    checkpointing: Annotated[bool, Option("Recompute activations")] = Field(
-        default=False, description="Recompute activations in the backward pass: slower, less memory (automatic if memory is short)."
-    )
     seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of the choice of samples, and of their halves and batches.")
     choice: Annotated[RowSelection, Option("Which samples", names=("at random, by the seed", "the first"))] = Field(
         default="random", description="Which samples: random, chosen by seed among all rows, or the first rows."

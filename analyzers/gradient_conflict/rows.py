@@ -59,7 +59,7 @@ class Rates(Record):
     """Rates over all units and their pairs together; interval: 95 %, by a delete-one jackknife over samples.
 
     pairs: number of (unit, pair of samples). conflict_rate: share with cos < gamma. conflict_rate_historic: the published rate, which
-    ignores gamma and epsilon: the share with cos < 0 of the ordered pairs of samples with nonzero gradients, including each sample with
+    ignores gamma: the share with cos < 0 of the ordered pairs of samples with nonzero gradients, including each sample with
     itself. magnitude_similarity: mean of 2|g||h| / (|g|^2 + |h|^2); magnitude_similarity_historic: the mean over all S x S ordered
     pairs, null if a sample has no gradient (0/0). mean_cosine: mean over the pairs.
     """
@@ -169,7 +169,7 @@ class Dominance(Record):
 class BatchRow(Record):
     """Rates between random batches of ``batch_size`` samples, ``batches`` in each of ``draws`` draws; batches of a draw share no sample.
 
-    As in `Rates` (units; epsilon does not apply, because it concerns single samples) and `Whole` (whole model).
+    As in `Rates` (units) and `Whole` (whole model).
     """
 
     batch_size: Annotated[int, Shown("Samples in a batch", "count")]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 FloatArray = npt.NDArray[np.float64]
 
-# Norms below 2^-50, after `gradient_scaling`, count as zero, because their squares are near or below the smallest normal float32.
+# Norms below 2^-50, after the scaling of `grams`, count as zero, because their squares are near or below the smallest normal float32.
 SMALLEST_SQUARE = 2.0**-100
 
 
@@ -35,11 +35,11 @@ def packed(gram: Tensor) -> Tensor:
 class Pairs:
     """The pairs of samples in the units of a chunk. gram: (S + P, n), as returned by `packed`.
 
-    A gradient counts if its norm is above ``epsilon``, a pair if both of its gradients count.
+    A gradient counts if its norm is above 0, a pair if both of its gradients count.
     """
 
-    def __init__(self, gram: Tensor, samples: int, epsilon: float = 0.0) -> None:
-        self.gram, self.epsilon = gram, min(epsilon, torch.finfo(gram.dtype).max)
+    def __init__(self, gram: Tensor, samples: int) -> None:
+        self.gram = gram
         self.squares, self.products = gram[:samples], gram[samples:]
         self._first, self._second = pair_index(samples, gram.device)
 
@@ -50,12 +50,8 @@ class Pairs:
 
     @cached_property
     def counted(self) -> Tensor:
-        """Whether the gradient of a sample in a unit counts: its norm is above epsilon and above rounding noise; (S, n)."""
-        return (self.squares > SMALLEST_SQUARE) & (self.norms > self.epsilon)
-
-    def of_all(self) -> "Pairs":
-        """Return the pairs without epsilon, in which every nonzero norm counts."""
-        return Pairs(self.gram, len(self.squares)) if self.epsilon else self
+        """Whether the gradient of a sample in a unit counts: its norm is above rounding noise; (S, n)."""
+        return self.squares > SMALLEST_SQUARE
 
     @cached_property
     def valid(self) -> Tensor:
@@ -103,8 +99,7 @@ class PairSums:
     """Sums over units, (P,) each unless stated otherwise. units: their number. gram: (S, S), symmetric, the sum of the Gram matrices.
 
     valid: units in which the pair counts; below, below_low, below_high: those with a cosine below gamma, gamma - tau, gamma + tau; cosine,
-    similarity: sums over them. zeros: number of (unit, sample) without a gradient. Ignoring epsilon: valid_of_all: units in which
-    both gradients are nonzero; historic: those with cos < 0; similarity_of_all: sum over valid_of_all.
+    similarity: sums over them. zeros: number of (unit, sample) without a gradient. negative: units with cos < 0, whatever gamma is.
     """
 
     units: int
@@ -116,31 +111,26 @@ class PairSums:
     below_high: FloatArray
     cosine: FloatArray
     similarity: FloatArray
-    valid_of_all: FloatArray
-    historic: FloatArray
-    similarity_of_all: FloatArray
+    negative: FloatArray
 
     @classmethod
     def of(cls, pairs: Pairs, thresholds: Thresholds, exponent: int = 0) -> Self:
         """Compute the sums of one chunk, of gradients scaled by 2^exponent."""
-        every = pairs.of_all()
-        below, similarity = pairs.below(thresholds.gamma).sum(1), pairs.similarity.nansum(1)
+        below = pairs.below(thresholds.gamma).sum(1)
         sums = (
             pairs.valid,
             below,
             pairs.below(thresholds.low).sum(1),
             pairs.below(thresholds.high).sum(1),
             pairs.cosines.nansum(1),
-            similarity,
-            every.valid,
-            below if thresholds.gamma == 0 and every is pairs else every.below(0.0).sum(1),
-            similarity if every is pairs else every.similarity.nansum(1),
+            pairs.similarity.nansum(1),
+            below if thresholds.gamma == 0 else pairs.below(0.0).sum(1),
         )
         samples, units = pairs.squares.shape
         diagonal, products = pairs.gram.sum(1).double().cpu().numpy() * 4.0**-exponent, np.zeros((samples, samples))
         products[np.triu_indices(samples, 1)] = diagonal[samples:]
         gram = np.diag(diagonal[:samples]) + products + products.T
-        return cls(units, int((~every.counted).sum()), gram, *torch.stack(sums).double().cpu().numpy())
+        return cls(units, int((~pairs.counted).sum()), gram, *torch.stack(sums).double().cpu().numpy())
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))

@@ -12,32 +12,30 @@ from analyzers.gradient_conflict.request import ConflictRequest, Selection
 
 
 class TopKMask:
-    """Mask between the activation of an FFN and its down projection, called by `capture.run`; one mask serves all converted layers.
+    """Mask between the activation of an FFN and its down projection (`unit_gradients.Mask`); one mask serves all converted layers.
 
     select: the score that ranks neurons: gate (after its activation), up, |up|, the product gate x up, or its magnitude; without a gate,
     the activation is both gate and product. A token keeps the share ``width`` of the neurons (at least one) or, if ``total`` is given, the
-    smallest set with that share of the sum of |score|. counting: (N,), mask of the batch's tokens over which ``kept`` averages.
+    smallest set with that share of the sum of |score|.
     """
 
-    def __init__(self, select: Selection, width: float, total: float | None, counting: Tensor) -> None:
+    def __init__(self, select: Selection, width: float, total: float | None) -> None:
         self._select = select
         self._width = width
         self._total = total
-        self._counting = counting
         self._kept = 0.0
         self._seen = 0.0
 
     @property
     def kept(self) -> float:
-        """Mean share of the neurons kept, over the ``counting`` tokens (with experts, over those that each token is routed to)."""
+        """Mean share of the neurons kept, over real tokens (with experts, over those that each token is routed to)."""
         return self._kept / self._seen if self._seen else 1.0
 
-    def __call__(self, gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor) -> Tensor:
-        """Return ``product`` (.., F) with 0 for neurons not kept. tokens: the token of each row."""
+    def __call__(self, gate: Tensor | None, up: Tensor, product: Tensor, real: Tensor) -> Tensor:
+        """Return ``product`` (.., F) with 0 for neurons not kept. real: (..,), False for padding."""
         with torch.no_grad():
             keep = self._keep(self._score(gate, up, product))
-            counting = self._counting.to(keep.device)
-            rows = keep.flatten(0, -2)[counting[tokens]]
+            rows = keep[real.to(keep.device)]
             self._kept += float(rows.sum())
             self._seen += rows.numel()
         return torch.where(keep, product, torch.zeros((), dtype=product.dtype, device=product.device))

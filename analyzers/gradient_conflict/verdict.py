@@ -26,7 +26,7 @@ def answer(request: ConflictRequest, found: Measurement, data: DataFacts, dtype:
     of: dict[str, Any] = {"unit": unit, "many": nouns(data.tokens is None)[1], "samples": data.samples}
     rate: Any = model.interval or model.conflict_rate
     if rate is None or found.unmodified.conflict_rate is None:
-        return WORDS.note("nothing", **of, epsilon=request.epsilon)
+        return WORDS.note("nothing", **of)
     if found.original is not None:
         before: Any = found.original.interval or found.original.conflict_rate
         return WORDS.note(_change(found), **of, before=before, after=rate)

@@ -27,7 +27,7 @@ WORDS = Words(
         "undecided": "Numerically undecided in {dtype}: " + _GRADIENTS + "{low:share} to {high:share}" + _CASES,
         # another gamma than 0, and no gradients
         "below-gamma": "Among {samples:count} {many}, two gradients in the same {unit} have a cosine below {gamma:number} in {rate:share}.",
-        "nothing": "Nothing to compare: no two of {samples:count} {many} have a gradient above {epsilon:number} in the same {unit}.",
+        "nothing": "Nothing to compare: no two of {samples:count} {many} have a gradient in the same {unit}.",
         # top-k against the original
         "topk-more": "The top-k FFN raises conflict: " + _TOPK,
         "topk-less": "The top-k FFN lowers conflict: " + _TOPK,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from analyzers.checkpoints import quoted
 from analyzers.core.errors import UnknownArchitecture
 from analyzers.language_models.module_names import FAMILIES, AttentionNames, Family, FFNNames, Rows
+
+UnitKind = Literal["ffn", "attention"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -58,15 +60,33 @@ def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
 
     Raises UnknownArchitecture, naming the model type, for an unsupported family.
     """
-    family = family_of(model)
-    return tuple(ffn for layer, block in enumerate(decoder_layers(model)) for ffn in _ffns(layer, block, family))
+    return tuple(ffn for layer, block in enumerate(decoder_layers(model)) for ffn in layer_ffns(model, layer, block))
+
+
+def layer_ffns(model: nn.Module, layer: int, block: nn.Module) -> Iterator[FFN]:
+    """Yield the FFNs within ``block``, layer number ``layer`` of a model or a copy of it, the experts first."""
+    return _ffns(layer, block, family_of(model))
 
 
 def attention_projections(model: nn.Module) -> tuple[Attention, ...]:
     """List the attention projections of the layers that have any, in layer order. Raises UnknownArchitecture as `ffn_layers` does."""
-    names, config = family_of(model).attention, text_config(model)
-    within = ((layer, _find(block, names.where)) for layer, block in enumerate(decoder_layers(model)))
-    return tuple(Attention(layer, _projections(module, names, config), module) for layer, module in within if module is not None)
+    every = (layer_attention(model, layer, block) for layer, block in enumerate(decoder_layers(model)))
+    return tuple(attention for attention in every if attention is not None)
+
+
+def layer_attention(model: nn.Module, layer: int, block: nn.Module) -> Attention | None:
+    """Return the attention projections within ``block``, layer number ``layer`` of a model or a copy of it; None without any."""
+    names = family_of(model).attention
+    module = _find(block, names.where)
+    return None if module is None else Attention(layer, _projections(module, names, text_config(model)), module)
+
+
+def layer_units(model: nn.Module, layer: int, block: nn.Module, kind: UnitKind) -> list[FFN | Attention]:
+    """List the units of one kind within ``block``, layer number ``layer`` of a model or a copy of it."""
+    if kind == "ffn":
+        return list(layer_ffns(model, layer, block))
+    attention = layer_attention(model, layer, block)
+    return [] if attention is None else [attention]
 
 
 def text_config(model: nn.Module) -> Any:

@@ -36,7 +36,6 @@ from analyzers.core.request import Progress
 from analyzers.core.terminal import plural
 from analyzers.language_models.adapter_beside import adapter_bytes, attach, check_beside
 from analyzers.language_models.ffn import ffn_layers, text_config
-from analyzers.language_models.length_groups import length_groups, padded
 from analyzers.language_models.loaded_dtypes import compute_buffers, loaded_dtypes
 from analyzers.language_models.memory_needs import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
 from analyzers.language_models.model_failures import explaining_failures, is_out_of_memory
@@ -116,12 +115,12 @@ class OpenModel(ExitStack):
         self.callback(tokenizer.close)
         return tokenizer
 
-    def check(self, batch: Batch, *, checkpointing: bool = False, extra: int = 0, kept: int = 0) -> None:
+    def check(self, batch: Batch, *, runs: int = 1, extra: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on disk. Reads no weights.
 
-        With checkpointing, a model that does not fit is ``offloaded`` if that is possible and fits. extra: additional bytes the caller
-        needs on the same device; kept: additional bytes that are not needed if the model is offloaded. Raises InvalidRequest for samples
-        longer than ``context``; InvalidCheckpoint for token ids without an embedding.
+        A model that does not fit is ``offloaded`` if that is possible and fits. runs: passes side by side; extra: additional bytes the
+        caller needs on the same device. Raises InvalidRequest for samples longer than ``context``; InvalidCheckpoint for token ids without
+        an embedding.
         """
         dtype = self._torch_dtype
         length = max(batch.lengths)
@@ -135,13 +134,13 @@ class OpenModel(ExitStack):
                 f"Beyond {turn:,} tokens this model scales its rotary embeddings differently (longrope), for all samples of a batch: "
                 f"truncate samples to {turn + 1:,} tokens, or use longer ones only."
             )
-        activations = activation_bytes(self.outline, dtype, padded(self.groups(batch), batch.lengths), checkpointing)
-        self._needs = self.loaded_bytes + activations + extra + kept
+        activations = activation_bytes(self.outline, dtype, lengths, runs)
+        self._needs = self.loaded_bytes + activations + extra
         self.offloaded = False
         try:
             self._places()
         except ModelTooLarge:
-            if not (checkpointing and self.offload and self._stored):
+            if not (self.offload and self._stored):
                 raise
             self.offloaded = True
             self._needs = offloaded_bytes(self.outline, dtype) + activations + extra
@@ -159,15 +158,6 @@ class OpenModel(ExitStack):
     def loaded_bytes(self) -> int:
         """Size of the loaded weights, with the adapters beside them."""
         return weight_bytes(self.outline, self._torch_dtype) + (adapter_bytes(self._beside) if self._beside else 0)
-
-    @property
-    def spare_bytes(self) -> int:
-        """Free memory beyond what the last `check` found necessary, on the device that has least; before the model is loaded."""
-        return min(self._free()) - self._needs
-
-    def groups(self, batch: Batch) -> list[list[int]]:
-        """Group the samples that run together, see `length_groups.length_groups`."""
-        return length_groups(self.outline, batch.lengths, self.runs_on)
 
     def fetch(self) -> Iterator[Progress]:
         """Download the weights, unless they are samples or local folders.

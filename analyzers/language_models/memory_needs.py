@@ -11,8 +11,9 @@ from torch import nn
 
 from analyzers.core.errors import ModelTooLarge
 from analyzers.core.formatting import size
-from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
+from analyzers.language_models.ffn import FFN, decoder_layers, ffn_layers, text_config
 from analyzers.language_models.lm_head import logits_bytes
+from analyzers.language_models.stages import micro_batches, padded_tokens
 
 # The system's free memory ignores a container's limit: these files hold the limit and the usage.
 _CGROUPS = (
@@ -22,9 +23,7 @@ _CGROUPS = (
 
 # Values that a layer saves per token, as multiples of the hidden width, of the FFN width and of heads times length. 16-bit models compute
 # norms, and the softmax of eager attention, in float32.
-_HIDDEN, _HIDDEN_NARROW = 10, 20
-_FFN, _EXPERT = 4, 8
-_SCORES, _SCORES_NARROW = 2, 4
+_HIDDEN, _FFN, _SCORES = 20, 8, 4
 # Linear attention and state-space models compute in float32 on chunks: values saved per head and token, as multiples of the chunk length,
 # of the key and value widths, and of the state size (linear attention has one state per chunk).
 _CHUNK, _LINEAR_CHUNK = 5, 64
@@ -44,47 +43,51 @@ def offloaded_bytes(model: nn.Module, dtype: torch.dtype) -> int:
     return weight_bytes(model, dtype) - sum(layers) + max(layers)
 
 
-def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tuple[int, int]], checkpointing: bool) -> int:
-    """Bound the peak memory of a `capture.run` over groups of (samples, length) tokens, weights excluded, from per-token counts.
+def activation_bytes(model: nn.Module, dtype: torch.dtype, lengths: Sequence[int], runs: int = 1) -> int:
+    """Bound the peak memory of passes over samples of these lengths, weights excluded, from per-token counts.
 
-    Per layer and token: 10 hidden widths, 4 FFN widths (8 per selected expert) and, with eager attention, 2 scores per head and attended
-    token; more in 16 bits. With checkpointing, one hidden width. In addition two layers with their gradients, and the replacements for
-    attention that some layers have.
+    Each of ``runs`` passes side by side keeps the hidden states between layers; one layer at a time is recomputed, with its gradients, for
+    one micro-batch: per token 20 hidden widths, 8 FFN widths for each selected expert and, with eager attention, 4 scores per head and
+    attended token, twice; and the replacements for attention that some layers have.
     """
     config, ffns = text_config(model), ffn_layers(model)
-    narrow = dtype.itemsize < torch.float32.itemsize
-    layers = 1 + max(ffn.layer for ffn in ffns)
+    layers, hidden = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden
     chosen = cast(int, getattr(config, "num_experts_per_tok", 1) or 1)
-    widths = [_EXPERT * chosen * ffn.width if ffn.expert == 0 else _FFN * ffn.width for ffn in ffns if not ffn.expert]
-    hidden = ffns[0].hidden
-    mixed = sum(any(isinstance(module, nn.Conv1d) for module in block.modules()) for block in decoder_layers(model))
-    total = logits_bytes(model, dtype)
-    for samples, length in shapes:
-        layer = hidden * (_HIDDEN_NARROW if narrow else _HIDDEN) + sum(widths) // layers
+    width = max(sum(ffn.width * (chosen if ffn.expert == 0 else 1) for ffn in group) for group in _by_layer(ffns))
+    mixed = any(isinstance(module, nn.Conv1d) for block in decoder_layers(model) for module in block.modules())
+    most = 0
+    for part in micro_batches(lengths):
+        samples, length = len(part), lengths[part[0]]
+        layer = _HIDDEN * hidden + _FFN * width
         if config._attn_implementation == "eager":
-            layer += config.num_attention_heads * length * (_SCORES_NARROW if narrow else _SCORES)
-        saved = layers * hidden if checkpointing else layers * layer
-        mixing, passing = _mixing_bytes(config, samples, length)
-        above = (mixing * (2 + (0 if checkpointing else mixed)) + passing) if mixed else 0
-        total += samples * length * (saved + 2 * layer + 3 * hidden) * dtype.itemsize + above
-    return total
+            layer += config.num_attention_heads * length * _SCORES
+        most = max(most, 2 * samples * length * layer * _WIDE + (2 * _mixing_bytes(config, samples, length) if mixed else 0))
+    saved = runs * padded_tokens(lengths) * (layers + 3) * hidden * max(dtype.itemsize, _WIDE)
+    return saved + most + logits_bytes(model, dtype)
 
 
-def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
-    """Return the memory that a linear-attention or state-space layer saves, tokens padded to whole chunks, and its temporary memory."""
+def _by_layer(ffns: Sequence[FFN]) -> list[list[FFN]]:
+    """Group FFNs by layer, with one of the experts for all."""
+    layers: dict[int, list[FFN]] = {}
+    for ffn in ffns:
+        if not ffn.expert:
+            layers.setdefault(ffn.layer, []).append(ffn)
+    return list(layers.values())
+
+
+def _mixing_bytes(config: Any, samples: int, length: int) -> int:
+    """Return the memory of a linear-attention or state-space layer, tokens padded to whole chunks, with its temporary memory."""
     if hasattr(config, "linear_num_value_heads"):
         heads, keys, values = config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
-        chunk, passing = _LINEAR_CHUNK, 0
+        chunk = _LINEAR_CHUNK
         saved = heads * (_CHUNK * chunk + _HEAD * (keys + values) + _STATES * keys * values // chunk)
     elif hasattr(config, "mamba_n_heads"):
         heads, width, state = config.mamba_n_heads, config.mamba_d_head, config.mamba_d_state
         chunk = config.mamba_chunk_size
-        saved = heads * (_CHUNK * chunk + _HEAD * (width + state) + 2 * width * state)
-        passing = 2 * heads * chunk * max(width, state)  # products of all tokens of a chunk, before summation
+        saved = heads * (_CHUNK * chunk + _HEAD * (width + state) + 2 * width * state + 2 * chunk * max(width, state))
     else:
-        return 0, 0
-    tokens = samples * -(-length // chunk) * chunk
-    return tokens * saved * _WIDE, tokens * passing * _WIDE
+        return 0
+    return int(samples * -(-length // chunk) * chunk * saved * _WIDE)
 
 
 def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:

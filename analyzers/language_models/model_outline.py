@@ -14,7 +14,6 @@ from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, MantissaError, UnknownArchitecture, UnsupportedWeights
 from analyzers.core.formatting import listed
 from analyzers.language_models.ffn import ffn_layers, unknown_family
-from analyzers.language_models.lm_head import LogitMap
 from analyzers.language_models.memory_needs import activation_bytes
 from analyzers.language_models.module_names import FAMILIES
 from analyzers.language_models.untrusted_config import LABELS, LAYERS, check_counts, numbers, safe_config
@@ -52,8 +51,7 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
             model: PreTrainedModel = model_class._from_config(config, attn_implementation=chosen)
         if not ffn_layers(model):
             raise InvalidCheckpoint("config.json describes a model without layers, in which there is nothing to measure.")
-        LogitMap.of(model)
-        activation_bytes(model, torch.float32, [(1, 2)], False)  # checks that the sizes derived from the configuration can be computed
+        activation_bytes(model, torch.float32, [2])  # checks that the sizes derived from the configuration can be computed
     except MantissaError:
         raise
     except Exception as error:  # any error is possible: the library receives untrusted values

@@ -106,7 +106,7 @@ class Family:
 
     experts: the module with all experts of a layer; shared: an FFN that receives every token in addition to the experts. A layer without
     experts has the ``ffn``. multiplied, divided, bounded: config settings that scale, divide or soft-cap the logits, for families that have
-    them (`lm_head.LogitMap`).
+    them (`exit_feedback.model_head`).
     """
 
     ffn: FFNNames

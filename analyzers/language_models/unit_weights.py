@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from analyzers.core.errors import UnknownArchitecture, UnsupportedWeights
 from analyzers.language_models.ffn import FFN, Attention, Linear, attention_projections, decoder_layers, ffn_layers
-from analyzers.language_models.layer_hooks import gate_and_up
 from analyzers.language_models.module_names import FAMILIES
+from analyzers.language_models.unit_gradients import gate_and_up
 
 View = Callable[[Tensor], Tensor]
 _NAMES = {(family.ffn.gate, family.ffn.up, family.ffn.down) for family in FAMILIES.values() if family.ffn.gate != family.ffn.up}
@@ -22,8 +22,8 @@ _BLOCKS = {frozenset(filter(None, names)): names for names in _NAMES}
 class UnitWeights:
     """The weights of the units of one FFN, expert or attention.
 
-    parts: by block, as in `layer_capture.LayerCapture`: the parameter, and the function that views it, or its gradient, as (d, F), in which
-    column n belongs to unit n.
+    parts: by block, as in `unit_gradients.UnitGradients`: the parameter, and the function that views it, or its gradient, as (d, F), in
+    which column n belongs to unit n.
     """
 
     layer: int

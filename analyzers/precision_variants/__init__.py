@@ -4,8 +4,8 @@ Loads without torch: forms read presets and published settings here.
 """
 
 from analyzers.precision_variants.analyze import analyze
-from analyzers.precision_variants.report import PrecisionReport, VariantProgress
+from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import ABOUT, DEFAULT, PRESETS, described, parse_variant
 
-__all__ = ["ABOUT", "DEFAULT", "PRESETS", "PrecisionReport", "PrecisionRequest", "VariantProgress", "analyze", "described", "parse_variant"]
+__all__ = ["ABOUT", "DEFAULT", "PRESETS", "PrecisionReport", "PrecisionRequest", "analyze", "described", "parse_variant"]

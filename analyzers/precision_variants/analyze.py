@@ -28,7 +28,10 @@ def analyze(
     from analyzers.checkpoints import Access
     from analyzers.language_models.load import check_work, open_model
     from analyzers.language_models.model_failures import explaining_failures
-    from analyzers.precision_variants.pipeline import Pipeline, kept_bytes, reference_device
+    from analyzers.language_models.stages import check_stages
+    from analyzers.precision_variants.casts import RunnableModel
+    from analyzers.precision_variants.lockstep import Steps
+    from analyzers.precision_variants.pipeline import Models, Pipeline
 
     start = perf_counter()
     access = access or Access()
@@ -41,10 +44,9 @@ def analyze(
         check_work(opened, pipeline.work, largest, "fewer variants, fewer or shorter sequences, a smaller model")
         others = 0
         if beside is not None:
-            beside.check(pipeline.batch, checkpointing=True)
+            beside.check(pipeline.batch)
             others = beside.loaded_bytes
-        device = reference_device(opened, pipeline.largest, request.inside, others)
-        kept = kept_bytes(opened)
+        opened.check(pipeline.largest, runs=1 + len(pipeline.variants), extra=pipeline.extra_bytes(opened) + others)
         if lent:
             if not request.random_init:
                 yield from opened.fetch()
@@ -56,15 +58,16 @@ def analyze(
         else:
             yield from opened.fetch()
             model = opened.load()
-        apart = None
+        check_stages(model, pipeline.batch.token_ids)
+        models = Models(RunnableModel(model))
         if beside is not None:
             yield from beside.fetch()
-            apart = beside.load()
+            models = Models(models.model, RunnableModel(beside.load()))
         reading = perf_counter()
-        measured = pipeline.measurement(model, apart, device, kept)
-        reference, variants = yield from pipeline.run(measured)
-        engine = None if pipeline.engine is None else (yield from pipeline.engine.compare(measured))
-        del model, apart
+        steps = Steps(2 * models.model.layers * pipeline.runs)
+        results = yield from pipeline.run(models, steps)
+        engine = None if pipeline.engine is None else (yield from pipeline.engine.compare(models.model, steps))
+        del model, models
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        yield pipeline.report(opened, measured, reference, variants, engine, timing)
+        yield pipeline.report(opened, results, engine, timing)

@@ -17,7 +17,7 @@ from analyzers.precision_variants.words import CAUSES, PARTS, WORDS, WORTHWHILE,
 
 if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel
-    from analyzers.precision_variants.measure import Measurement
+    from analyzers.precision_variants.casts import RunnableModel
     from analyzers.precision_variants.request import PrecisionRequest
 
 _DISAGREEMENT = 1e-2  # Nats by which fp32 runs of the same function may differ.
@@ -149,7 +149,8 @@ def notes(
     passport: Fp16Passport,
     engine: Engine | None,
     opened: "OpenModel",
-    run: "Measurement",
+    model: "RunnableModel",
+    disagreements: Mapping[str, float],
 ) -> Iterator[Note]:
     """Yield what changes how the numbers are to be read."""
     short = inputs.sequences < request.sequences or inputs.length < request.sequence_length
@@ -160,9 +161,9 @@ def notes(
     if opened.attention != request.attention:
         yield WORDS.note("attention", asked=request.attention, attention=opened.attention)
     yield from opened.notes()
-    yield from _settings_notes(variants, opened.device, "router" in run.anatomy.roles.values())
-    yield from _in_fp32(variants, run)
-    for attention, nats in run.disagreements.items():
+    yield from _settings_notes(variants, opened.device, model.has_router)
+    yield from _in_fp32(variants, model)
+    for attention, nats in disagreements.items():
         names = tuple(name for name, variant in variants.items() if variant.attention == attention)
         yield WORDS.note("own_reference", attention=attention, variants=names)
         if nats > _DISAGREEMENT:
@@ -207,12 +208,12 @@ def _settings_notes(variants: Mapping[str, Variant], device: str, routed: bool) 
         yield WORDS.note("wide_softmax", variants=wide)
 
 
-def _in_fp32(variants: Mapping[str, Variant], run: "Measurement") -> Iterator[Note]:
+def _in_fp32(variants: Mapping[str, Variant], model: "RunnableModel") -> Iterator[Note]:
     """Yield notes on parameters and buffers that transformers loads in fp32."""
-    from analyzers.precision_variants.variant_weights import DTYPES
+    from analyzers.precision_variants.casts import DTYPES
 
     for dtype in dict.fromkeys(variant.settings.dtype for variant in variants.values() if variant.settings.dtype in ("bf16", "fp16")):
-        names = tuple(run.anatomy.loaded(DTYPES[dtype]).in_fp32())
+        names = tuple(model.loaded(DTYPES[dtype]).in_fp32())
         in_dtype = {name: variant.settings for name, variant in variants.items() if variant.settings.dtype == dtype}
         loaded = tuple(name for name, settings in in_dtype.items() if settings.round == "loaded" and not settings.autocast)
         rounded = tuple(name for name, settings in in_dtype.items() if settings.round == "all")

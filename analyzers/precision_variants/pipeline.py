@@ -1,37 +1,35 @@
-"""The runs of an analysis: the fp32 reference and every variant on the same tokens, each compared as it runs; and the report."""
+"""The runs of an analysis: the fp32 reference and every variant on the same tokens, side by side; and the report."""
 
-import shutil
-import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from analyzers.checkpoints import Access
 from analyzers.core import limits
-from analyzers.core.errors import InvalidRequest, ModelTooLarge
-from analyzers.core.formatting import size
+from analyzers.core.errors import InvalidRequest
 from analyzers.core.report import Timing, content_id, environment
+from analyzers.core.request import Progress
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.load import OpenModel
-from analyzers.language_models.memory_needs import available_bytes, too_large, weight_bytes
+from analyzers.language_models.memory_needs import weight_bytes
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.answers import advice, answer, notes
-from analyzers.precision_variants.casts import implementation
+from analyzers.precision_variants.casts import STORED, Rounding, RunnableModel, implementation
 from analyzers.precision_variants.engine.compare import EngineComparison
 from analyzers.precision_variants.engine.measurements import Engine
-from analyzers.precision_variants.engine.runs import batches, padded, token_rows
+from analyzers.precision_variants.engine.runs import token_rows
+from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport, answered
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
+from analyzers.precision_variants.lockstep import Lockstep, Steps
 from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.measure import Measurement
+from analyzers.precision_variants.magnitudes import extreme, with_excerpt
 from analyzers.precision_variants.measurements import Inputs, Reference, Variant
-from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.reductions import WAITING_BYTES
-from analyzers.precision_variants.report import PrecisionReport, VariantProgress
+from analyzers.precision_variants.quantization import check_quantization
+from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.request import ANALYSIS_VERSION, PrecisionRequest
-from analyzers.precision_variants.variant_weights import STORED, Rounding, check_quantization
+from analyzers.precision_variants.run import Run, RunOptions
 from analyzers.precision_variants.variants import Settings
 
 _OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
@@ -89,46 +87,76 @@ class Pipeline:
 
     @property
     def largest(self) -> Batch:
-        """The batch that needs the most memory."""
+        """Return the batch that needs the most memory."""
         if self.engine is None:
             return self.batch
-        whole = [padded(self.engine.rows, indices, "cpu") for indices in batches(self.engine.rows)]
-        return max([*whole, self.batch], key=lambda batch: batch.token_ids.numel())
+        token_ids = torch.zeros(len(self.engine.rows), max(map(len, self.engine.rows)), dtype=torch.int64)
+        token_ids[0, : self.batch.token_ids.shape[1]] = self.batch.token_ids[0]
+        engine = Batch(token_ids, token_ids, tuple(map(len, self.engine.rows)))
+        return max([engine, self.batch], key=lambda batch: sum(batch.lengths))
 
-    def measurement(self, model: nn.Module, beside: nn.Module | None, device: str | None, kept: int) -> Measurement:
-        """The runs of a loaded model. beside: see `Measurement`; device: where the reference is stored; kept: see `kept_bytes`."""
-        batch, inside = self.batch.token_ids, self.request.inside
-        other = None if beside is None else ModelParts.of(beside)
-        return Measurement(ModelParts.of(model), batch, self.attention, self.objective, inside, device, self.runs, kept, other)
-
-    def run(self, measured: Measurement) -> Generator[VariantProgress, None, tuple[Reference, dict[str, Variant]]]:
-        """The reference with the stored weights, then every variant; with ``pre_rounded`` each after a reference rounded like it."""
+    def run(self, models: "Models", steps: Steps) -> Generator[Progress, None, "Results"]:
+        """Run the reference with the stored weights and the variants that are compared with it; then, of variants with another reference,
+        one after the other: with another attention, or with ``pre_rounded`` with weights rounded like the variant's.
+        """
         variants: dict[str, Variant] = {}
-        first, *others = self._references()
-        stored, reference = yield from measured.reference(STORED, self.request.random_init)
-        log_p = stored.log_p
-        for compared in (first, *others):
-            rounding, attention = compared
-            if compared != first:
-                del stored
-                stored, _ = yield from measured.reference(rounding, self.request.random_init, attention)
-                if rounding == STORED:
-                    measured.disagreements[attention] = float((stored.log_p - log_p).abs().max())
-            for name, variant in self.variants.items():
-                if self._reference(*variant) == compared:
-                    variants[name] = yield from measured.variant(name, *variant, rounding, stored)
-        return reference, {name: variants[name] for name in self.variants}
+        disagreements: dict[str, float] = {}
+        first: Lockstep | None = None
+        for rounding, attention in self._references():
+            own = {name: each for name, each in self.variants.items() if self._reference(*each) == (rounding, attention)}
+            runs = {name: self._run(models, *each) for name, each in own.items()}
+            reference = self._run(models, Settings(), attention, rounding, located=first is None)
+            together = Lockstep(reference, runs, self.objective, steps, rounding)
+            variants |= yield from together.run()
+            first = first or together
+            if rounding == STORED and together is not first:
+                disagreements[attention] = float((reference.log_p - first.reference.log_p).abs().max())
+            del runs, reference, together
+        assert first is not None
+        return Results(first, {name: variants[name] for name in self.variants}, disagreements)
 
-    def report(
-        self,
-        opened: OpenModel,
-        measured: Measurement,
-        reference: Reference,
-        variants: dict[str, Variant],
-        engine: Engine | None,
-        timing: Timing,
-    ) -> PrecisionReport:
-        """The finished report."""
+    def _run(self, models: "Models", settings: Settings, attention: str, rounding: Rounding = STORED, located: bool = False) -> Run:
+        model = models.beside if settings.adapter == "beside" and models.beside is not None else models.model
+        return Run(model, [self.batch.token_ids], RunOptions(settings, attention, rounding, self.request.inside, located))
+
+    def extra_bytes(self, opened: OpenModel) -> int:
+        """Bound the bytes that the runs take in addition to hidden states and one layer's activations: of each run the cast weights outside
+        the layers; of two runs at a time logits and a layer's weights, with their gradients.
+        """
+        weights = weight_bytes(opened.outline, torch.float32)
+        ffns, vocabulary = ffn_layers(opened.outline), int(text_config(opened.outline).vocab_size)
+        layers, hidden = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden
+        ends = min(weights, 2 * vocabulary * hidden * 4)
+        logits = 4 * 4 * self.largest.token_ids.numel() * vocabulary
+        return len(self.variants) * ends // 2 + logits + 4 * (weights - ends // 2) // layers + 2 * ends
+
+    def passport(self, results: "Results", opened: OpenModel) -> Fp16Passport:
+        """Return whether the values of the first reference fit fp16, and where the largest are."""
+        run, rows = results.first.reference, self.tokens.rows
+        decode = opened.tokenizer.decode if self.tokens.preview else None
+
+        def located(found: Extreme) -> Extreme:
+            return found if decode is None else with_excerpt(found, rows, decode)
+
+        shape = run.log_p.shape
+        forward, backward = (extreme(peaks.largest_spot, *shape) for peaks in (run.forward_peaks, run.backward_peaks))
+        over = run.forward_peaks.first_spot
+        measured = Fp16Passport(
+            verdict=None,
+            texts=len(rows),
+            tokens=sum(len(row) - 1 for row in rows),
+            cut=self.tokens.cut,
+            weights=Extreme(),
+            forward=located(forward),
+            backward=run.binades.shares(located(backward)),
+            first_overflow=None if over is None else located(extreme(over, *shape)),
+            rescale=None,
+            not_called=tuple(run.not_called) + run.model.elsewhere,
+        )
+        return answered(measured, results.reference(self.request.random_init), results.variants)
+
+    def report(self, opened: OpenModel, results: "Results", engine: Engine | None, timing: Timing) -> PrecisionReport:
+        """Build the report."""
         request = self.request
         inputs = Inputs(
             source=self.tokens.source,
@@ -139,9 +167,7 @@ class Pipeline:
             preview=self.tokens.preview,
         )
         given = request.text is not None or request.token_ids or request.logprobs
-        assert measured.located is not None
-        decode = opened.tokenizer.decode if self.tokens.preview else None
-        passport = measured.located.passport(reference, variants, self.tokens.rows, self.tokens.cut, decode)
+        reference, variants, passport = results.reference(request.random_init), results.variants, self.passport(results, opened)
         most = limits.REPORT_TENSORS // len(variants)
         report = PrecisionReport(
             id=content_id("precision", ANALYSIS_VERSION, self._resolved(opened)),
@@ -155,7 +181,7 @@ class Pipeline:
             engine=engine,
             answer=answer(reference, variants, passport, engine, inputs.predicted),
             advice=advice(opened.facts.ref, variants, passport, engine),
-            notes=tuple(notes(request, inputs, variants, passport, engine, opened, measured)),
+            notes=tuple(notes(request, inputs, variants, passport, engine, opened, results.first.reference.model, results.disagreements)),
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
@@ -164,7 +190,7 @@ class Pipeline:
         return report
 
     def _reference(self, settings: Settings, attention: str) -> tuple[Rounding, str]:
-        """Rounding and attention of the reference of a variant; flash attention has none in fp32."""
+        """Return rounding and attention of the reference of a variant; flash attention has none in fp32."""
         rounding = Rounding.of(settings) if self.request.pre_rounded else STORED
         return rounding, self.attention if attention == "flash_attention_2" else attention
 
@@ -175,68 +201,29 @@ class Pipeline:
         return list(dict.fromkeys([(STORED, self.attention), *stored, *asked]))
 
     def _resolved(self, opened: OpenModel) -> dict[str, Any]:
-        """See `TokensRequest.resolved`; variants by their settings, however they were written."""
+        """Return what determines the report; variants by their settings, however they were written."""
         variants = {name: settings.model_dump(mode="json", exclude_defaults=True) for name, (settings, _) in self.variants.items()}
         return self.request.resolved(opened, self.tokens.source, self.tokens.commit, _OPTIONS) | {"variants": variants}
 
 
-_FLOAT = 4
-# Tensors inside a layer stored per token, counted in hidden widths and in FFN widths; the same number of gradients.
-_INSIDE_HIDDEN, _INSIDE_FFN = 8, 4
+@dataclass(frozen=True, eq=False, slots=True)
+class Models:
+    """The loaded model, and if a variant asks for it the one with its adapters beside the base."""
+
+    model: RunnableModel
+    beside: RunnableModel | None = None
 
 
-def reference_bytes(opened: OpenModel, batch: Batch, inside: bool) -> int:
-    """Bytes of a stored reference: weight gradients, logits, hidden states, and the gradients of both."""
-    weights = weight_bytes(opened.outline, torch.float32)
-    rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
-    layers, hidden = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden
-    width = max(ffn.width for ffn in ffns)
-    per_token = 2 * (layers + 1) * hidden + 2 * int(text_config(opened.outline).vocab_size)
-    per_token += layers * 2 * (_INSIDE_HIDDEN * hidden + _INSIDE_FFN * width) if inside else 0
-    return weights + rows * per_token * _FLOAT
-
-
-def run_bytes(opened: OpenModel, batch: Batch) -> int:
-    """Most bytes of a run in addition to one layer's activations: logits and their gradient, hidden states, one layer's cast weights and
-    gradients, the gradients of embeddings and head, and on a GPU what waits to be reduced: peaks of two kinds, and errors.
+@dataclass(frozen=True, eq=False, slots=True)
+class Results:
+    """What the runs gave. first: the report's reference with its variants; disagreements: largest difference of a log-probability between
+    that and another reference, by the attention implementation of the second.
     """
-    weights = weight_bytes(opened.outline, torch.float32)
-    rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
-    layers, hidden, vocabulary = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden, int(text_config(opened.outline).vocab_size)
-    ends = min(weights, 2 * vocabulary * hidden * _FLOAT)
-    at_boundaries = rows * ((layers + 1) * hidden + 2 * vocabulary) * _FLOAT
-    waiting = 0 if opened.runs_on == "cpu" else 3 * WAITING_BYTES
-    return waiting + at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
 
+    first: Lockstep
+    variants: dict[str, Variant]
+    disagreements: dict[str, float]
 
-def reference_device(opened: OpenModel, batch: Batch, inside: bool, others: int = 0) -> str | None:
-    """None if the reference fits on the run's device, else "cpu" if it fits there, else "disk" unless the user wants nothing there.
-
-    others: bytes of another model that is held too. Raises ModelTooLarge as `OpenModel.check` does, and for a reference that fits nowhere.
-    """
-    running, stored, kept = others + run_bytes(opened, batch), reference_bytes(opened, batch, inside), limits.PRECISION_KEPT_BYTES
-    try:
-        opened.check(batch, checkpointing=True, extra=running + stored, kept=kept)
-        if not opened.offloaded:
-            return None
-    except ModelTooLarge:
-        if opened.runs_on == "cpu" and not opened.offload:
-            raise
-    opened.check(batch, checkpointing=True, extra=running, kept=kept)
-    free = available_bytes("cpu")[0]
-    if opened.runs_on != "cpu" and stored <= free:
-        return "cpu"
-    if not opened.offload:
-        raise too_large(stored, free)
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if stored > free:
-        raise ModelTooLarge(f"The reference needs {size(stored)} of disk and this machine has {size(free)} left: choose a smaller model.")
-    return "disk"
-
-
-def kept_bytes(opened: OpenModel) -> int:
-    """Bytes of graphs that a run may keep: the limit, or on a GPU half of what the run leaves free there, if that is more.
-
-    Call after `reference_device`, before the model is loaded.
-    """
-    return limits.PRECISION_KEPT_BYTES if opened.runs_on == "cpu" else max(limits.PRECISION_KEPT_BYTES, opened.spare_bytes // 2)
+    def reference(self, random: bool) -> Reference:
+        """Return the facts of the report's reference."""
+        return self.first.report(random)

@@ -1,4 +1,4 @@
-"""Progress and report of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
+"""The report of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from analyzers.core.columns import Column, Table
 from analyzers.core.formatting import NOTHING, magnitude, power, share
 from analyzers.core.report import CheckpointFacts, Report
-from analyzers.core.request import Progress
 from analyzers.core.rows import columns
 from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport
@@ -29,16 +28,6 @@ from analyzers.precision_variants.words import cause_text
 
 _VARIANT = Column("variant", "Variant")
 _LAYER = Column("layer", "Layer", cell=lambda row: "head" if row["head"] else short_layer(row["layer"]))
-
-
-class VariantProgress(Progress):
-    """Progress within one run of the model. variant: name of the variant, or "reference"; finished: whether the variant is done.
-
-    ``unit`` is "layers", two per layer and run (forward, backward); ``done`` never decreases and reaches ``total`` at the end.
-    """
-
-    variant: str
-    finished: bool = False
 
 
 def _scale(row: Any) -> str:

@@ -7,9 +7,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from analyzers.precision_variants.compare import Compared, Sums, sums
+from analyzers.precision_variants.errors import Compared, Sums, sums
 from analyzers.precision_variants.measurements import Kind, Logprobs, Routing, Summary, TensorError
-from analyzers.precision_variants.reductions import totals
 from analyzers.precision_variants.request import CLIP
 
 _WITHIN = ("parameter_grad", "inside", "inside_grad")
@@ -54,8 +53,7 @@ def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
     """Compare log-probabilities. log_p, reference: (S, L)."""
     d, sequence_means = _differences(log_p, reference), (log_p.double() - reference.double()).mean(-1)
     sequence_means = sequence_means[torch.isfinite(sequence_means)]
-    rows = [(log_p.reshape(1, -1), reference.reshape(1, -1))]
-    (whole,) = sums(rows, totals([(reference, None) for _, reference in rows]))
+    (whole,) = sums([(log_p, reference)])
     fit = whole.fit()
     ratios, sequence_ratios = d.expm1().abs(), sequence_means.expm1()
     low, high = CLIP["gspo"]

@@ -12,15 +12,14 @@ from .result import Result
 RUNS = 3
 TIMES_FASTER = 2.0
 SHARE_OF_MEMORY = 0.25
-TIMES_SLOWER = 1.6  # time with checkpointing over time without
 SAMPLE_SECONDS = 30
 
 
 def conflict(folder: Path) -> Iterator[Result]:
-    """Measure all rates, batches and deciles of every layer; then with less memory, and with every weight; then samples of many lengths,
-    and the built-in sample.
+    """Measure all rates, batches and deciles of every layer; then with every weight; then samples of many lengths, and the built-in
+    sample.
     """
-    ways = {way: (way, "even") for way in ("naive", "fast", "frugal", "weights")}
+    ways = {way: (way, "even") for way in ("naive", "fast", "weights")}
     ways |= {"naive, text": ("naive", "builtin"), "fast, text": ("fast", "builtin")}
     runs: dict[str, list[Run]] = {way: [] for way in ways}
     for _ in range(RUNS):
@@ -38,12 +37,10 @@ def conflict(folder: Path) -> Iterator[Result]:
     of_even = [rates[way] for way, (_, text) in ways.items() if text == "even"]
     same = max(of_even) - min(of_even) < 1e-4
     yield Result("  conflict rate", f"{rates['fast']:.5f}", f"{rates['naive']:.5f}", None, "the same", same)
-    yield Result("  memory beside the model", quantity(memory["fast"] / 1e6, "MB"), quantity(memory["naive"] / 1e6, "MB"))
-    least = memory["frugal"] / memory["naive"]
+    least = memory["fast"] / memory["naive"]
     most = f"<= {SHARE_OF_MEMORY:.0%} of naive"
-    yield Result("  with checkpointing", quantity(memory["frugal"] / 1e6, "MB"), "", 1 / least, most, least <= SHARE_OF_MEMORY)
-    slower = seconds["frugal"] / seconds["fast"]
-    yield Result("    its time", shown("frugal"), "", None, f"<= {TIMES_SLOWER} times", slower <= TIMES_SLOWER)
+    both = quantity(memory["fast"] / 1e6, "MB"), quantity(memory["naive"] / 1e6, "MB")
+    yield Result("  memory beside the model", *both, 1 / least, most, least <= SHARE_OF_MEMORY)
     yield Result("  with every weight", shown("weights"), "", seconds["naive"] / seconds["weights"])
     ratio = seconds["naive, text"] / seconds["fast, text"]
     target = f">= {TIMES_FASTER} times"

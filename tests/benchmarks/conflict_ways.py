@@ -16,14 +16,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers.checkpoints import Access
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
+from analyzers.gradient_conflict.grams import unit_groups
 from analyzers.gradient_conflict.measure import chunk_bytes as chunk_bytes_of
 from analyzers.gradient_conflict.measure import measurement, model_sums
 from analyzers.gradient_conflict.sample_pairs import Pairs, Thresholds, packed
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.capture import run
-from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Encoded, collate, encode
+from analyzers.language_models.unit_gradients import UnitPass
 
 from .memory import peak_memory
 
@@ -60,14 +60,18 @@ def naive(model: Any, samples: list[Encoded]) -> float:
     return conflicts / pairs
 
 
-def _ours(checkpointing: bool, weights: bool) -> Callable[[Any, list[Encoded]], float]:
+def _ours(weights: bool) -> Callable[[Any, list[Encoded]], float]:
     def measure(model: Any, samples: list[Encoded]) -> float:
         chunk_bytes = chunk_bytes_of(model.device.type)
         settings = Settings(Thresholds(0.0, 1e-3), tuple(range(len(samples))), weights=weights, chunk_bytes=chunk_bytes)
         collected = Collector(len(samples), settings)
-        for capture in run(model, collate(samples, model.device), ffn_layers(model), checkpointing=checkpointing):
-            collected.add(capture)
-            del capture
+        passed = UnitPass(model, collate(samples, model.device))
+        for _ in passed.forward():
+            pass
+        for gradients in passed.backward():
+            for group in unit_groups(gradients, len(samples)):
+                collected.add(group)
+            del gradients, group
         measurement({"original": collected}, settings)
         sums = model_sums(collected.layers).sums[ALL]
         return float(sums.below.sum() / sums.valid.sum())
@@ -77,9 +81,8 @@ def _ours(checkpointing: bool, weights: bool) -> Callable[[Any, list[Encoded]], 
 
 WAYS = {
     "naive": naive,
-    "fast": _ours(False, False),
-    "frugal": _ours(True, False),
-    "weights": _ours(False, True),
+    "fast": _ours(False),
+    "weights": _ours(True),
 }
 
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from analyzers.precision_variants.casts import DTYPES, RunnableModel
+from analyzers.precision_variants.lockstep import Lockstep, Steps
 from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.variant_weights import DTYPES, STORED
-from analyzers.precision_variants.variants import PRESETS
+from analyzers.precision_variants.run import Run, RunOptions
+from analyzers.precision_variants.variants import PRESETS, Settings
 
 from .memory import peak_memory
 
@@ -32,16 +32,15 @@ VARIANTS = {"bf16": ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual"), "fp16":
 ROUNDS = 3
 
 
-def ours(anatomy: ModelParts, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
-    """Run the whole analysis, and return the number of passes in each dtype."""
-    kept = torch.cuda.mem_get_info()[0] // 2 if token_ids.is_cuda else None
-    measured = Measurement(anatomy, token_ids, "sdpa", Objective(), False, None, 1 + len(names), kept)
+def ours(model: RunnableModel, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
+    """Run the whole analysis, and return the number of passes in each dtype, of an fp16 run one more for the search of its loss scale."""
+    runs = {name: Run(model, [token_ids], RunOptions(PRESETS[name], "sdpa")) for name in names}
+    reference = Run(model, [token_ids], RunOptions(Settings(), "sdpa", located=True))
+    _last(Lockstep(reference, runs, Objective(), Steps(1)).run())
     passes: dict[str, int] = {"fp32": 1}
-    stored, _ = _last(measured.reference(STORED, True))
     for name in names:
-        before = measured.trials
-        _last(measured.variant(name, PRESETS[name], "sdpa", STORED, stored))
-        passes[PRESETS[name].dtype] = passes.get(PRESETS[name].dtype, 0) + 1 + measured.trials - before
+        dtype = PRESETS[name].dtype
+        passes[dtype] = passes.get(dtype, 0) + (2 if dtype == "fp16" else 1)
     return passes
 
 
@@ -77,16 +76,16 @@ def timed(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, An
     setup: seconds to determine the dtypes in which transformers loads the model, once per model.
     """
     start = time.perf_counter()
-    anatomy = ModelParts.of(model)
+    runnable = RunnableModel(model)
     for name in names:
-        anatomy.loaded(DTYPES[PRESETS[name].dtype])
+        runnable.loaded(DTYPES[PRESETS[name].dtype])
     setup = time.perf_counter() - start
     dtypes: dict[str, torch.dtype] = {"fp32": torch.float32, **{PRESETS[name].dtype: DTYPES[PRESETS[name].dtype] for name in names}}
     models = {name: deepcopy(model).to(dtype).requires_grad_(True) for name, dtype in dtypes.items()}
     ratios, whole, passes = [], [], 0.0
     for _ in range(1 + ROUNDS):
         start = time.perf_counter()
-        counts = ours(anatomy, token_ids, names)
+        counts = ours(runnable, token_ids, names)
         whole.append(time.perf_counter() - start)
         passes = 0.0
         for name, count in counts.items():
@@ -119,7 +118,7 @@ def main(way: str, shape: str = "narrow", device: str = "cpu") -> None:
         return
     with peak_memory(device) as peak:
         if way == "ours":
-            ours(ModelParts.of(model), token_ids, ("bf16",))
+            ours(RunnableModel(model), token_ids, ("bf16",))
         else:
             naive(model, token_ids)
     print(json.dumps({"bytes": peak(), "model": sum(each.numel() for each in model.parameters()) * 4}))

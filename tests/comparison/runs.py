@@ -37,7 +37,7 @@ RUNS: dict[str, str] = {
     "conflict": "conflict sample:tiny-bf16 --samples 16 --choice first",
     "conflict-topk": "conflict sample:tiny-fp32 --samples 8 --choice first --ffn topk --topk-layers all",
     "conflict-attention": "conflict sample:tiny-fp32 --samples 8 --choice first --unit attention --gamma 0.1",
-    "conflict-checkpointing": "conflict sample:tiny-tuned --samples 8 --choice first --checkpointing --no-weights --loss sum",
+    "conflict-sum": "conflict sample:tiny-tuned --samples 8 --choice first --no-weights --loss sum",
     "precision": "precision sample:tiny-bf16 --sequence-length 64",
     "precision-gspo": "precision sample:tiny-fp32 --variants bf16,fp16 --loss gspo --sequence-length 64 --inside",
     "precision-random": "precision sample:tiny-fp32 --random-init --data random --variants bf16_fp32_residual --sequence-length 32",

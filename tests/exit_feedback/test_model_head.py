@@ -11,10 +11,28 @@ from analyzers.exit_feedback.hidden_states import Positions, hidden_states
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.prompts import IGNORED, Batch
+from analyzers.language_models.stages import Stages
 from tests.language_models.architectures import ARCHITECTURES, LAYERS, VOCABULARY, Architecture, build, every_architecture
 
 TOKENS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(1))
 TIED = Architecture("llama", {}, {"tie_word_embeddings": True})
+
+
+def check(model: nn.Module) -> None:
+    """Compare the head with the model's own logits."""
+    stages = Stages(model, [TOKENS[:1]])
+    list(stages.forward())
+    ModelHead.of(model).check(stages, stages.parts[0].hidden[-1][0])
+
+
+def states_of(model: nn.Module, batch: Batch, measured: Positions) -> tuple[list[int], Any]:
+    """Return the progress, and the hidden states of the first and the last layer."""
+    running, behind = hidden_states(model, batch, measured, (0, LAYERS - 1)), list[int]()
+    while True:
+        try:
+            behind.append(next(running))
+        except StopIteration as done:
+            return behind, done.value[1]
 
 
 @pytest.mark.parametrize("name", [*every_architecture(), "tied"])
@@ -22,7 +40,7 @@ def test_head_and_tail_are_those_of_the_model(name: str) -> None:
     """From what the last layer gives to the logits, and the gradient back to there, against the model's own."""
     model = build({**ARCHITECTURES, "tied": TIED}[name], dtype=torch.float32)
     head = ModelHead.of(model)
-    head.check(model, TOKENS[:1])
+    check(model)
     inner, whole = _last_layer(model)
     rows = inner.detach().flatten(0, 1)
     logits = whole.flatten(0, 1)
@@ -53,7 +71,7 @@ def test_another_head_than_the_models_is_refused() -> None:
     model = build(ARCHITECTURES["llama"], dtype=torch.float32)
     cast(Any, model).lm_head.register_forward_hook(lambda module, given, result: result * 1.1)
     with pytest.raises(UnknownArchitecture, match='type "llama" compute logits from their last layer is not known'):
-        ModelHead.of(model).check(model, TOKENS[:1])
+        check(model)
     cast(Any, model).lm_head = nn.Sequential(cast(Any, model).lm_head)
     with pytest.raises(UnknownArchitecture, match="no head that is one linear map"):
         ModelHead.of(model)
@@ -68,16 +86,16 @@ def test_damaged_weights_are_named() -> None:
     with torch.no_grad():
         cast(Any, model).lm_head.weight[3] = torch.nan
     with pytest.raises(InvalidCheckpoint, match="logits are not finite when it runs in float32"):
-        ModelHead.of(model).check(model, TOKENS[:1])
+        check(model)
     with torch.no_grad():
         cast(Any, model).lm_head.weight[3] = 0
         next(decoder_layers(model)[0].parameters()).fill_(torch.inf)
     batch = _batch()
     with pytest.raises(InvalidCheckpoint, match="numbers after layer 0 are not finite"):
-        hidden_states(model, batch, [[0, 1]], Positions.of(batch, 100, 0), (0, 1))
+        states_of(model, batch, Positions.of(batch, 100, 0))
 
 
-def test_hidden_states_are_taken_before_each_token_of_an_answer() -> None:
+def test_hidden_states_are_taken_before_each_token_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(ARCHITECTURES["gpt2"], dtype=torch.float32)
     batch = _batch()
     measured = Positions.of(batch, 100, 0)
@@ -86,12 +104,12 @@ def test_hidden_states_are_taken_before_each_token_of_an_answer() -> None:
     head = ModelHead.of(model)
     with torch.no_grad():
         expected = cast(Any, model)(input_ids=TOKENS, output_hidden_states=True).hidden_states
-    for together in ([[0, 1]], [[0], [1]], [[1], [0]]):
-        behind: list[int] = []
-        found = hidden_states(model, batch, together, measured, (0, LAYERS - 1), behind.append)
+    for tokens in (1, 1024):
+        monkeypatch.setattr("analyzers.language_models.stages.PART_TOKENS", tokens)
+        behind, found = states_of(model, batch, measured)
         torch.testing.assert_close(found[0], expected[1][measured.samples, measured.positions])
         torch.testing.assert_close(head.tail(found[LAYERS - 1]), expected[-1][measured.samples, measured.positions])
-        assert behind == sorted(behind) and set(behind) == set(range(LAYERS)) and len(behind) == LAYERS * len(together)
+        assert behind == list(range(1, LAYERS + 1))
 
 
 def test_tokens_are_drawn_where_there_are_too_many() -> None:

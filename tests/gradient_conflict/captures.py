@@ -1,4 +1,4 @@
-"""Captures with known gradients, and slow references from those gradients in float64."""
+"""Units with known gradients, and slow references from those gradients in float64."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from analyzers.core import limits
-from analyzers.gradient_conflict.grams import Group, Products
-from analyzers.gradient_conflict.weight_signs import WeightSums
-from analyzers.language_models.layer_capture import Block, LayerCapture
+from analyzers.gradient_conflict.grams import UnitGroup, unit_groups
+from analyzers.language_models.unit_gradients import Block, UnitGradients
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -24,8 +23,8 @@ def capture(
     layer: int = 0,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
-) -> LayerCapture:
-    """Draw a random capture: gate and up with one input, down with another. counts: tokens with a gradient, by sample."""
+) -> UnitGradients:
+    """Draw random gradients: gate and up with one input, down with another. counts: tokens with a gradient, by sample."""
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -36,22 +35,23 @@ def capture(
     blocks = (Block("gate", left[0], given), Block("up", left[1], given), Block("down", left[2], normal(tokens, width)))
     sample = torch.repeat_interleave(torch.tensor(counts))
     activity = torch.stack([part.abs().sum(0).float() for part in torch.split(left[2], list(counts))])
-    return LayerCapture(layer, None, sample, blocks, activity, torch.tensor(counts))
+    return UnitGradients(layer, None, sample, blocks, activity, torch.tensor(counts))
 
 
-def times(captured: LayerCapture, factor: float) -> LayerCapture:
-    """Return the capture of a loss that is ``factor`` times as large."""
+def times(captured: UnitGradients, factor: float) -> UnitGradients:
+    """Return the gradients of a loss that is ``factor`` times as large."""
     gate, up, down = captured.blocks
     blocks = (*(Block(each.name, each.left * factor, each.right) for each in (gate, up)), Block("down", down.left, down.right * factor))
     return replace(captured, blocks=blocks)
 
 
-def group(captured: LayerCapture, samples: int) -> Group:
-    """Group the capture's blocks with the tokens of each sample."""
-    return Group(captured.blocks, tuple(torch.bincount(captured.sample, minlength=samples).tolist()))
+def group(captured: UnitGradients, samples: int) -> UnitGroup:
+    """Return the neurons as one group."""
+    (result,) = unit_groups(captured, samples)
+    return result
 
 
-def gradients(captured: LayerCapture, samples: int) -> dict[str, FloatArray]:
+def gradients(captured: UnitGradients, samples: int) -> dict[str, FloatArray]:
     """Compute the gradient of each unit in each sample token by token: block -> (S, F, d)."""
     found = {}
     for block in captured.blocks:
@@ -74,10 +74,8 @@ def cosine(first: FloatArray, second: FloatArray) -> float:
         return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
 
 
-def neuron_grams(
-    group: Group, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES, weights: WeightSums | None = None
-) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    """Yield the units of each chunk and their `Products.grams`."""
-    products = Products(group, chunk_bytes)
-    for units in products.chunks:
-        yield units, products.grams(units, weights)
+def neuron_grams(group: UnitGroup, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+    """Yield the units of each chunk and the Gram matrices of their gradients without their scale."""
+    for units in group.chunks(chunk_bytes):
+        found = {name: of_units(units) for name, of_units in group.gradients.items()}
+        yield units, {name: each @ each.transpose(1, 2) * 4.0**-group.exponent for name, each in found.items()}

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from random import Random
-from threading import Event, Timer, current_thread
-from threading import enumerate as enumerate_threads
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 from analyzers.checkpoints import Access
 from analyzers.core import limits
@@ -26,7 +23,6 @@ from analyzers.core.request import Progress
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.gradient_conflict.rows import LayerRow, ModelRow
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.length_groups import length_groups, padded
 from analyzers.language_models.load import open_model
 from analyzers.language_models.memory_needs import activation_bytes, weight_bytes
 from analyzers.language_models.samples import sample_folder
@@ -142,38 +138,30 @@ def test_the_historic_rates_are_those_of_the_published_rule(analysed: Analysed) 
     assert last.magnitude_similarity_historic is None and last.pairs < 0.6 * before.pairs  # many gradients are zero
 
 
-@pytest.mark.parametrize(("asked", "total"), [({"checkpointing": True}, 8), ({"ffn": "topk"}, 16)])
-def test_progress_is_in_layers_whichever_way_it_runs(asked: dict[str, Any], total: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)  # a sample at a time
+@pytest.mark.parametrize(("asked", "total"), [({}, 8), ({"ffn": "topk"}, 16)])
+def test_progress_is_in_layers(asked: dict[str, Any], total: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.language_models.stages.PART_TOKENS", 1)  # a sample at a time
     *steps, _ = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False, **asked))
     layers = [step for step in steps if isinstance(step, Progress) and step.unit == "layers" and step.total]
     assert all(before.done <= after.done for before, after in pairwise(layers)) and {step.total for step in layers} == {total}
     assert {step.done for step in layers} == set(range(total + 1))
 
 
-def test_activations_are_recomputed_where_there_is_no_room_to_keep_them(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = analysed()
+def test_a_model_without_room_is_refused_with_what_it_needs(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_model("sample:tiny-bf16", Access()) as opened:
-        lengths = [len(sample.token_ids or ()) for sample in found.samples]
-        shapes = padded(length_groups(opened.outline, lengths, "cpu"), lengths)
-        beside = weight_bytes(opened.outline, torch.float32) + 3 * limits.GRAM_CHUNK_BYTES
-        kept, recomputed = (beside + activation_bytes(opened.outline, torch.float32, shapes, each) for each in (False, True))
-    for free in (kept, kept - 1, recomputed):
-        monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device, free=free: [free])
-        other = report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS))
-        assert other.id == found.id and not other.request.checkpointing
-        assert other.model.mean_cosine == pytest.approx(found.model.mean_cosine, abs=1e-6)
-    monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [recomputed - 1])
-    for asked in (False, True):
-        with pytest.raises(ModelTooLarge, match=f"needs {re.escape(size(recomputed))} of memory to run and this machine has"):
-            report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=asked, offload="never"))
+        lengths = [len(sample.token_ids or ()) - 1 for sample in analysed().samples]
+        needs = weight_bytes(opened.outline, torch.float32) + activation_bytes(opened.outline, torch.float32, lengths)
+    needs += 3 * limits.GRAM_CHUNK_BYTES
+    monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [needs - 1])
+    with pytest.raises(ModelTooLarge, match=f"needs {re.escape(size(needs))} of memory to run and this machine has"):
+        report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, offload="never"))
 
 
 def test_more_than_may_be_run_is_refused_before_the_model_is_loaded() -> None:
     request = ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False)
     *_, last = analyze(request)
     assert isinstance(last, ConflictReport)
-    work = last.checkpoint.parameters * 3 * max(len(sample.token_ids or ()) for sample in last.samples)
+    work = last.checkpoint.parameters * 3 * max(len(sample.token_ids or ()) for sample in last.samples)  # one micro-batch
     assert isinstance([*analyze(request, largest=work)][-1], ConflictReport)
     for asked, largest in ((request, work - 1), (request.model_copy(update={"ffn": "topk"}), 2 * work - 1)):
         with pytest.raises(LimitExceeded, match="MANTISSA_WEB_MODEL_WORK"):
@@ -233,12 +221,10 @@ def assert_alike(found: Sequence[ModelRow], other: Sequence[ModelRow]) -> None:
         assert first.whole.noise_scale == pytest.approx(second.whole.noise_scale, rel=1e-4)
 
 
-@pytest.mark.parametrize("change", [{"checkpointing": True}, {"attention": "eager"}])
-def test_how_it_is_computed_does_not_matter(analysed: Analysed, change: dict[str, Any]) -> None:
-    first, other = analysed(), analysed(**change)
+def test_the_implementation_of_attention_does_not_matter(analysed: Analysed) -> None:
+    first, other = analysed(), analysed(attention="eager")
     assert other.model.mean_cosine == pytest.approx(first.model.mean_cosine, abs=1e-6)
     assert other.model.conflict_rate == pytest.approx(first.model.conflict_rate, abs=1e-3)
-    assert (other.id == first.id) == ("checkpointing" in change)
 
 
 def test_top_k_of_the_whole_width_is_the_original(analysed: Analysed) -> None:
@@ -274,8 +260,8 @@ def test_top_k_by_share_keeps_what_it_needs(analysed: Analysed, monkeypatch: pyt
     found = analysed(**asked)
     assert found.ffn.topk is not None
     assert found.ffn.topk.layers == (1, 2) and 0.02 < found.ffn.topk.kept < 0.5 and found.weights is None
-    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)  # a sample at a time
-    in_parts = analysed(checkpointing=True, **asked)
+    monkeypatch.setattr("analyzers.language_models.stages.PART_TOKENS", 1)  # a sample at a time
+    in_parts = report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, **asked))
     assert in_parts.ffn.topk is not None and in_parts.ffn.topk.kept == pytest.approx(found.ffn.topk.kept, abs=1e-6)
     assert in_parts.model.mean_cosine == pytest.approx(found.model.mean_cosine, abs=1e-5)
 
@@ -338,16 +324,6 @@ def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
     assert note.values == {"longest": 40, "truncated": found.data.truncated, "samples": 4}
 
 
-def test_epsilon_leaves_out_short_gradients_of_single_samples(analysed: Analysed) -> None:
-    plain = analysed()
-    usual = np.median([row.norm for row in plain.dominance.samples]) / math.sqrt(plain.model.neurons)
-    cut, none = analysed(epsilon=float(usual)), analysed(epsilon=1e3)
-    assert 0 < cut.model.pairs < plain.model.pairs and cut.id != plain.id
-    assert cut.model.conflict_rate_historic == plain.model.conflict_rate_historic
-    assert cut.batch_curve == plain.batch_curve != ()  # averages count whatever their norm
-    assert none.answer.code == "nothing" and none.model.conflict_rate is None
-
-
 def test_identical_samples_never_conflict() -> None:
     found = report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:1] * 4))
     assert found.model.conflict_rate == 0 and found.model.mean_cosine == pytest.approx(1, abs=1e-5)
@@ -356,29 +332,10 @@ def test_identical_samples_never_conflict() -> None:
     assert found.weights is not None and found.weights.conflict == pytest.approx(0, abs=1e-3)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_closing_it_ends_the_forward_pass_at_the_next_layer(checkpointing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[LlamaDecoderLayer] = []
-    forward, resumed = LlamaDecoderLayer.forward, Event()
-
-    def slow(layer: LlamaDecoderLayer, *given: Any, **named: Any) -> Any:
-        if current_thread().name == "watched":  # not in the check of the logits before
-            begun.append(layer)
-            resumed.wait(200)
-        return forward(layer, *given, **named)
-
-    monkeypatch.setattr(LlamaDecoderLayer, "forward", slow)
-    steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=checkpointing))
-    while not (isinstance(step := next(steps), Progress) and "forward" in step.note):
-        pass
-    Timer(1, resumed.set).start()
-    steps.close()  # type: ignore[attr-defined]
-    assert len(begun) == 1 and not any(thread.name == "watched" for thread in enumerate_threads())
-
-
-def test_closing_it_ends_the_work() -> None:
+@pytest.mark.parametrize("note", ["gradients: forward, layer 2", "gradients: layer 2"])
+def test_closing_it_ends_the_work(note: str) -> None:
     steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS))
-    while not (isinstance(step := next(steps), Progress) and step.note == "gradients: layer 2"):
+    while not (isinstance(step := next(steps), Progress) and step.note == note):
         pass
     steps.close()  # type: ignore[attr-defined]
     with pytest.raises(StopIteration):
@@ -392,7 +349,6 @@ def test_closing_it_ends_the_work() -> None:
         {"samples": 10**6},
         {"pairs": PAIRS, "data": "org/name"},
         {"gamma": float("nan")},
-        {"epsilon": float("inf")},
         {"topk_layers": "5-2"},
         {"ffn": "topk", "unit": "attention"},
         {"model_": 1},

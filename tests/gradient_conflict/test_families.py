@@ -1,17 +1,13 @@
 """Gram matrices of whole models, every family, against gradients of each sample alone in float64."""
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from analyzers.gradient_conflict.collect import ALL, Collector, Settings
-from analyzers.gradient_conflict.grams import groups
-from analyzers.gradient_conflict.sample_pairs import Thresholds
-from analyzers.language_models.capture import run
-from analyzers.language_models.ffn import ffn_layers
+from analyzers.gradient_conflict.grams import unit_groups
 from analyzers.language_models.prompts import Encoded, collate
+from analyzers.language_models.unit_gradients import UnitPass
 from tests.language_models.architectures import ARCHITECTURES, Architecture, blocks_of, build, every_architecture
 
 from .captures import neuron_grams
@@ -53,11 +49,12 @@ def cosines_of(gram: Tensor) -> Tensor:
 def test_every_family_agrees_with_autograd_in_float64(name: str) -> None:
     architecture = ARCHITECTURES[name]
     model, expected = build(architecture, "eager", torch.float32), explicit(architecture, "eager")
-    for capture in run(model, collate(samples(), "cpu"), ffn_layers(model)):
-        (group,) = groups(capture, len(LENGTHS))
+    passed = UnitPass(model, collate(samples(), "cpu"))
+    list(passed.forward())
+    for gradients in passed.backward():
+        (group,) = unit_groups(gradients, len(LENGTHS))
         found = torch.cat([sum(each.values(), torch.zeros(())) for _, each in neuron_grams(group, chunk_bytes=1 << 14)]).double()
-        found *= 4.0**-group.scaling.exponent
-        exact = expected.pop((capture.layer, capture.expert))
+        exact = expected.pop((gradients.layer, gradients.expert))
         cosines, truth = (cosines_of(gram) for gram in (found, exact))
         # A gradient that is nearly cancelled out has an error of its own size, in float32 on any route.
         norms = exact.diagonal(dim1=1, dim2=2).sqrt()
@@ -67,14 +64,3 @@ def test_every_family_agrees_with_autograd_in_float64(name: str) -> None:
         assert float((cosines - truth).abs()[pairs].max()) < 1e-5
         assert not (torch.sign(cosines) != torch.sign(truth))[pairs & (truth.abs() > 1e-3)].any()
     assert not expected
-
-
-@pytest.mark.parametrize(("attention", "checkpointing"), [("sdpa", False), ("sdpa", True), ("eager", True)])
-def test_attention_and_checkpointing_change_nothing(attention: str, checkpointing: bool) -> None:
-    architecture = ARCHITECTURES["llama"]
-    model, batch = build(architecture, attention), collate(samples(), "cpu")
-    collected = Collector(len(LENGTHS), Settings(Thresholds(0.0, 1e-3), tuple(range(len(LENGTHS)))))
-    for capture in run(model, batch, ffn_layers(model), checkpointing=checkpointing):
-        collected.add(capture)
-    for layer in collected.layers:
-        np.testing.assert_allclose(layer.sums[ALL].gram, explicit(architecture, "eager")[layer.layer, None].sum(0).numpy(), rtol=1e-5)

@@ -1,14 +1,15 @@
 """Gram matrices in any chunks, against gradients that are written out."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from analyzers.gradient_conflict.grams import Group
+from analyzers.gradient_conflict.grams import held_group, unit_groups
 from analyzers.gradient_conflict.weight_signs import WeightSums
-from analyzers.language_models.layer_capture import Block, LayerCapture
+from analyzers.language_models.unit_gradients import Block, UnitGradients
 
 from .captures import FloatArray, capture, gradients, group, neuron_grams
 
@@ -16,14 +17,14 @@ FEW_BYTES = 3000
 COUNTS = [(3, 5, 1, 4), (4, 4, 4), (0, 6, 2, 0), (9, 7)]
 
 
-def grams(captured: LayerCapture, samples: int, **options: Any) -> dict[str, FloatArray]:
+def grams(captured: UnitGradients, samples: int, **options: Any) -> dict[str, FloatArray]:
     """All chunks as one."""
     chunks = list(neuron_grams(group(captured, samples), **options))
     assert [units.start for units, _ in chunks] == [0, *(units.stop for units, _ in chunks[:-1])]
     return {name: torch.cat([each[name] for _, each in chunks]).double().numpy() for name in chunks[0][1]}
 
 
-def explicit(captured: LayerCapture, samples: int) -> dict[str, FloatArray]:
+def explicit(captured: UnitGradients, samples: int) -> dict[str, FloatArray]:
     return {name: np.einsum("snd,rnd->nsr", each, each) for name, each in gradients(captured, samples).items()}
 
 
@@ -59,35 +60,32 @@ def test_symmetric_and_positive_semidefinite() -> None:
         assert (np.linalg.eigvalsh(gram) >= -1e-5 * gram.max()).all()
 
 
-def test_the_order_of_the_samples_only_reorders_the_matrices() -> None:
+def test_the_order_of_the_samples_tokens_does_not_matter() -> None:
     counts, order = (3, 5, 1, 4), [2, 0, 3, 1]
     captured = capture(counts, dtype=torch.float64)
     starts = np.cumsum((0, *counts))
     tokens = torch.cat([torch.arange(starts[s], starts[s + 1]) for s in order])
-    given = captured.blocks[0].right[tokens]
-    blocks = tuple(Block(b.name, b.left[tokens], given if b.name != "down" else b.right[tokens]) for b in captured.blocks)
-    swapped = {
-        name: torch.cat([each[name] for _, each in neuron_grams(Group(blocks, tuple(counts[s] for s in order)))]) for name in ("up", "down")
-    }
-    found = grams(captured, 4)
-    for name, gram in swapped.items():
-        np.testing.assert_allclose(gram, found[name][:, order][:, :, order], rtol=1e-12, atol=1e-12)
+    blocks = tuple(Block(b.name, b.left[tokens], b.right[tokens]) for b in captured.blocks)
+    swapped = grams(replace(captured, blocks=blocks, sample=captured.sample[tokens]), 4)
+    for name, gram in grams(captured, 4).items():
+        np.testing.assert_allclose(swapped[name], gram, rtol=1e-12, atol=1e-12)
 
 
-def test_leaving_out_a_block_takes_away_its_gram() -> None:
+def test_gradients_held_in_memory_give_the_same() -> None:
     captured = capture(dtype=torch.float64)
-    every, without = grams(captured, 4), Group(captured.blocks[:2], (3, 5, 1, 4))
-    found = torch.cat([sum(each.values(), torch.zeros(())) for _, each in neuron_grams(without)])
-    np.testing.assert_allclose(found, every["gate"] + every["up"] + every["down"] - every["down"], rtol=1e-12, atol=1e-12)
+    held = {name: torch.from_numpy(each).transpose(1, 2) for name, each in gradients(captured, 4).items()}
+    whole = {name: torch.cat([each[name] for _, each in neuron_grams(held_group(0, None, None, held))]).numpy() for name in held}
+    for name, gram in grams(captured, 4).items():
+        np.testing.assert_allclose(whole[name], gram, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_single_weights_are_added_on_the_way(dtype: torch.dtype) -> None:
+def test_single_weights_are_those_of_the_gradients(dtype: torch.dtype) -> None:
     captured = capture(dtype=dtype)
-    each, found = group(captured, 4), WeightSums()
-    for _ in neuron_grams(each, chunk_bytes=FEW_BYTES, weights=found):
-        pass
-    expected = WeightSums()
+    (each,), found, expected = unit_groups(captured, 4), WeightSums(), WeightSums()
+    for units in each.chunks(FEW_BYTES):
+        for of_units in each.gradients.values():
+            found.add(of_units(units).transpose(0, 1), each.exponent)
     for gradient in gradients(captured, 4).values():
         expected.add(torch.from_numpy(gradient.copy()))
     one, other = found.rates(4), expected.rates(4)
@@ -96,18 +94,7 @@ def test_single_weights_are_added_on_the_way(dtype: torch.dtype) -> None:
         assert value == pytest.approx(getattr(other, name), rel=0.035 if name.startswith("snr_p") else 1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_columns_of_fused_projections_are_taken_as_they_are(dtype: torch.dtype) -> None:
-    plain = capture(dtype=dtype)
-    fused = torch.stack([plain.blocks[0].left, plain.blocks[1].left], 2)
-    given = plain.blocks[0].right
-    blocks = (Block("gate", fused[..., 0], given), Block("up", fused[..., 1], given), plain.blocks[2])
-    for (_, one), (_, other) in zip(neuron_grams(Group(blocks, (3, 5, 1, 4))), neuron_grams(group(plain, 4)), strict=True):
-        for name in one:
-            np.testing.assert_allclose(one[name], other[name], rtol=1e-12)
-
-
 def test_a_chunk_stays_within_its_bytes() -> None:
     each = group(capture((30, 30), 500, 64, dtype=torch.float64), 2)
     largest = max(gram.shape[0] for _, grams in neuron_grams(each, chunk_bytes=1 << 17) for gram in grams.values())
-    assert 1 < largest * 2 * 64 * 8 * 2 <= 1 << 17
+    assert 1 < largest * 2 * 64 * 8 <= 1 << 17

@@ -28,23 +28,22 @@ def vectors() -> FloatArray:
     return found
 
 
-def sums(vectors: FloatArray, gamma: float = 0.0, tau: float = 0.1, epsilon: float = 0.0) -> PairSums:
+def sums(vectors: FloatArray, gamma: float = 0.0, tau: float = 0.1) -> PairSums:
     """In two chunks."""
     grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
-    first, second = (PairSums.of(Pairs(packed(gram), SAMPLES, epsilon), Thresholds(gamma, tau)) for gram in (grams[:15], grams[15:]))
+    first, second = (PairSums.of(Pairs(packed(gram), SAMPLES), Thresholds(gamma, tau)) for gram in (grams[:15], grams[15:]))
     return first + second
 
 
-def counted(vectors: FloatArray, epsilon: float = 0.0) -> list[tuple[FloatArray, FloatArray]]:
+def counted(vectors: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
     """All pairs of all units that count."""
     pairs = [(unit[i], unit[j]) for unit in vectors for i, j in combinations(range(SAMPLES), 2)]
-    return [(g, h) for g, h in pairs if min(np.linalg.norm(g), np.linalg.norm(h)) > epsilon]
+    return [(g, h) for g, h in pairs if min(np.linalg.norm(g), np.linalg.norm(h)) > 0]
 
 
 @pytest.mark.parametrize("gamma", [0.0, -0.3, 0.4, 1.0])
-@pytest.mark.parametrize("epsilon", [0.0, 0.05, 1e-3])
-def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, epsilon: float) -> None:
-    pairs, found = counted(vectors, epsilon), rates(sums(vectors, gamma, 0.1, epsilon))
+def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float) -> None:
+    pairs, found = counted(vectors), rates(sums(vectors, gamma))
     cosines = np.array([cosine(g, h) for g, h in pairs])
     norms = np.array([(np.linalg.norm(g), np.linalg.norm(h)) for g, h in pairs])
     assert found.pairs == len(pairs)
@@ -56,7 +55,7 @@ def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, epsilo
 
 
 def published_rule(vectors: FloatArray) -> tuple[float, float]:
-    """Rate and similarity by the rule of the published run (epsilon 0, gamma 0), of gradients (units, samples, width), in NumPy."""
+    """Rate and similarity by the rule of the published run (gamma 0), of gradients (units, samples, width), in NumPy."""
     norms = np.linalg.norm(vectors, axis=2)
     counted = (norms[:, :, None] > 0) & (norms[:, None] > 0)
     unit = vectors / np.where(norms > 0, norms, 1)[:, :, None]
@@ -68,27 +67,19 @@ def published_rule(vectors: FloatArray) -> tuple[float, float]:
 
 
 def test_the_historic_rate_is_that_of_the_published_rule(vectors: FloatArray) -> None:
-    """With gradients that are zero in most units and samples too, as in a top-k layer; gamma and epsilon change nothing."""
+    """With gradients that are zero in most units and samples too, as in a top-k layer; gamma changes nothing."""
     sparse = vectors * (np.random.default_rng(4).random((UNITS, SAMPLES, 1)) < 0.3)
     for gradients in (vectors, sparse):
         expected, similarity = published_rule(gradients)
         assert math.isnan(similarity)
-        for gamma, epsilon in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.05), (-0.3, 1.0), (0.0, 0.5)):
-            found = rates(sums(gradients, gamma, 0.1, epsilon))
+        for gamma in (0.0, 0.5, -0.3):
+            found = rates(sums(gradients, gamma))
             assert found.conflict_rate_historic == pytest.approx(expected, abs=1e-12)
             assert found.magnitude_similarity_historic is None
     alive = vectors[10:]
-    for epsilon in (0.0, 0.05):
-        found = rates(sums(alive, epsilon=epsilon))
-        assert (found.conflict_rate_historic, found.magnitude_similarity_historic) == pytest.approx(published_rule(alive), abs=1e-9)
+    found = rates(sums(alive))
+    assert (found.conflict_rate_historic, found.magnitude_similarity_historic) == pytest.approx(published_rule(alive), abs=1e-9)
     assert rates(sums(np.zeros_like(vectors))).conflict_rate_historic is None
-
-
-def test_a_norm_of_epsilon_does_not_count() -> None:
-    gram = torch.diag(torch.tensor([1.0, 4.0, 9.0, 9.0]))[None]
-    for epsilon, samples in ((1.5, 3), (2.0, 2), (1e300, 0)):
-        found = PairSums.of(Pairs(packed(gram), 4, epsilon), Thresholds(0.0, 0.0))
-        assert rates(found).pairs == samples * (samples - 1) // 2 and found.zeros == 0
 
 
 def test_intervals_leave_each_sample_out_with_all_its_pairs(vectors: FloatArray) -> None:
@@ -142,15 +133,14 @@ def test_no_rate_exceeds_one_and_none_is_nan_in_float32(vectors: FloatArray, sca
         assert found.undecided.low <= found.conflict_rate <= found.undecided.high
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 2.0])
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5])
-def test_sums_in_float32_are_those_in_float64(vectors: FloatArray, gamma: float, epsilon: float) -> None:
+def test_sums_in_float32_are_those_in_float64(vectors: FloatArray, gamma: float) -> None:
     grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
-    found, expected = (PairSums.of(Pairs(packed(gram), SAMPLES, epsilon), Thresholds(gamma, 0.1)) for gram in (grams.float(), grams))
+    found, expected = (PairSums.of(Pairs(packed(gram), SAMPLES), Thresholds(gamma, 0.1)) for gram in (grams.float(), grams))
     assert found.units == expected.units and found.zeros == expected.zeros > 0
-    for name in ("valid", "below", "below_low", "below_high", "valid_of_all", "historic"):
+    for name in ("valid", "below", "below_low", "below_high", "negative"):
         assert np.array_equal(getattr(found, name), getattr(expected, name))
-    for name in ("gram", "cosine", "similarity", "similarity_of_all"):
+    for name in ("gram", "cosine", "similarity"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-5, abs=1e-4)
     assert len({getattr(found, name).tobytes() for name in ("valid", "below", "below_low", "below_high")}) == 4
 

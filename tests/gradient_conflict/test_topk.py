@@ -10,10 +10,8 @@ from analyzers.core.errors import InvalidRequest
 from analyzers.gradient_conflict import ConflictRequest
 from analyzers.gradient_conflict.request import Selection
 from analyzers.gradient_conflict.topk import TopKMask, converted
-from analyzers.language_models.capture import run
-from analyzers.language_models.ffn import ffn_layers
-from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.prompts import Encoded, collate
+from analyzers.language_models.unit_gradients import UnitPass
 from tests.language_models.architectures import ARCHITECTURES, build
 
 GATE = torch.tensor([[3.0, -1.0, 2.0, 0.0]])
@@ -26,7 +24,7 @@ def kept(mask: TopKMask, gate: Tensor | None = GATE, up: Tensor = UP, product: T
     ones = torch.ones_like(product)
     scores = {id(each) for each in (gate, up, product)}
     assert len(scores) == 3
-    result = mask(gate, up, product, torch.arange(len(product)))
+    result = mask(gate, up, product, ONE)
     assert torch.equal(result, torch.where(result != 0, product, 0 * ones))
     return sorted(int(place) for place in (result != 0).nonzero()[:, 1])
 
@@ -36,31 +34,31 @@ def kept(mask: TopKMask, gate: Tensor | None = GATE, up: Tensor = UP, product: T
 )
 def test_half_of_the_neurons_by_each_score(select: Selection, expected: list[int]) -> None:
     # By up and by product neuron 3 is kept as well: its product is 0.
-    mask = TopKMask(select, 0.5, None, ONE)
+    mask = TopKMask(select, 0.5, None)
     assert kept(mask) == expected
     assert mask.kept == 0.5
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, [0]), (0.7, [0]), (0.8, [0, 1]), (0.95, [0, 1, 2]), (1.0, [0, 1, 2])])
 def test_as_few_as_hold_a_share_of_the_sum(share: float, expected: list[int]) -> None:
-    assert kept(TopKMask("abs-product", 0.1, share, ONE)) == expected  # of 15, 4, 2, 0
+    assert kept(TopKMask("abs-product", 0.1, share)) == expected  # of 15, 4, 2, 0
 
 
 def test_without_a_gate_the_activation_decides() -> None:
-    assert kept(TopKMask("gate", 0.25, None, ONE), gate=None, product=torch.tensor([[0.5, 7.0, 1.0, 2.0]])) == [1]
+    assert kept(TopKMask("gate", 0.25, None), gate=None, product=torch.tensor([[0.5, 7.0, 1.0, 2.0]])) == [1]
 
 
 def test_at_least_one_and_ties_in_order() -> None:
     same = torch.ones(1, 4)
-    assert kept(TopKMask("gate", 0.01, None, ONE), gate=same) == [0]
-    assert TopKMask("gate", 0.5, None, ONE)(torch.zeros(1, 4), UP, PRODUCT, torch.zeros(1, dtype=torch.long)).tolist() == [[-15, -4, 0, 0]]
+    assert kept(TopKMask("gate", 0.01, None), gate=same) == [0]
+    assert TopKMask("gate", 0.5, None)(torch.zeros(1, 4), UP, PRODUCT, ONE).tolist() == [[-15, -4, 0, 0]]
     nothing = torch.zeros(1, 4)
-    assert torch.isfinite(TopKMask("product", 0.5, 0.9, ONE)(nothing, nothing, nothing.clone(), torch.arange(len(nothing)))).all()
+    assert torch.isfinite(TopKMask("product", 0.5, 0.9)(nothing, nothing, nothing.clone(), ONE)).all()
 
 
 def test_what_is_not_kept_gets_no_gradient() -> None:
     product = PRODUCT.clone().requires_grad_()
-    TopKMask("gate", 0.5, None, ONE)(GATE, UP, product, torch.zeros(1, dtype=torch.long)).sum().backward()  # type: ignore[no-untyped-call]
+    TopKMask("gate", 0.5, None)(GATE, UP, product, ONE).sum().backward()  # type: ignore[no-untyped-call]
     assert product.grad is not None and product.grad.tolist() == [[1, 0, 1, 0]]
 
 
@@ -70,8 +68,10 @@ def test_what_padding_keeps_is_not_counted(name: str) -> None:
 
     def kept_of(encoded: Sequence[Encoded]) -> float:
         batch = collate(encoded, "cpu")
-        mask = TopKMask("abs-product", 1.0, 0.5, Places(batch).real(torch.device("cpu")))
-        list(run(model, batch, ffn_layers(model), masks={0: mask, 1: mask}))
+        mask = TopKMask("abs-product", 1.0, 0.5)
+        passed = UnitPass(model, batch, masks={0: mask, 1: mask})
+        list(passed.forward())
+        list(passed.backward())
         return mask.kept
 
     tokens = (4, 13, 7)

@@ -22,11 +22,11 @@ from analyzers.core.errors import (
     UnsupportedWeights,
 )
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.samples import sample_folder
+from analyzers.language_models.stages import check_stages
 from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, COMMON, build
 from tests.language_models.repositories import WEIGHTS, Files, batch_of, files, loaded, written
@@ -45,7 +45,7 @@ def test_a_sample_is_loaded_as_it_is(name: str) -> None:
         model: Any = opened.load()
         assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())
         assert torch.equal(model(batch.token_ids).logits, expected(batch.token_ids).logits)
-        assert len(list(run(model, batch, ffn_layers(model)))) == 4
+        assert len([*ffn_layers(model)]) == 4
 
 
 def test_dtype_and_attention_are_those_asked_for() -> None:
@@ -292,7 +292,7 @@ def test_mxfp4_experts_are_unpacked(tmp_path: Path) -> None:
         found: Any = loaded(opened)
         for name, values in expected.items():
             assert torch.equal(getattr(found.model.layers[0].mlp.experts, name), values.transpose(1, 2))
-        assert len(list(run(found, batch_of(opened), ffn_layers(found)))) == 2
+        check_stages(found, batch_of(opened).token_ids)
 
 
 def test_of_a_model_that_also_sees_the_part_that_reads_is_loaded(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_of_a_model_that_also_sees_the_part_that_reads_is_loaded(tmp_path: Path)
         model: Any = loaded(opened)
         batch = batch_of(opened)
         assert torch.equal(model(batch.token_ids).logits, whole(batch.token_ids).logits)
-        assert len(list(run(model, batch, ffn_layers(model)))) == 2
+        check_stages(model, batch.token_ids)
 
 
 def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:

@@ -35,11 +35,10 @@ def contradictory(tmp_path_factory: pytest.TempPathFactory) -> str:
     few(
         [
             (gradient_conflict.analyze, lambda model: gradient_conflict.ConflictRequest(model=model, samples=3)),
-            (gradient_conflict.analyze, lambda model: gradient_conflict.ConflictRequest(model=model, samples=3, checkpointing=True)),
             (exit_feedback.analyze, lambda model: exit_feedback.ExitRequest(model=model, samples=3)),
             (precision_variants.analyze, lambda model: precision_variants.PrecisionRequest(model=model)),
         ],
-        {0, 3},
+        {0, 2},
     ),
 )
 def test_a_model_whose_parts_do_not_fit_together(

@@ -26,14 +26,13 @@ from analyzers.checkpoints import Access
 from analyzers.core.terminal import print_line
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.samples import sample_folder
+from analyzers.precision_variants.casts import RunnableModel
 from analyzers.precision_variants.engine.compare import EngineComparison
 from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.engine.reading import sequences
 from analyzers.precision_variants.engine.runs import EngineRun
-from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.variant_weights import fake_quantized
+from analyzers.precision_variants.lockstep import Steps
+from analyzers.precision_variants.quantization import fake_quantized
 
 SAMPLES = ("tiny-bf16", "tiny-fp32", "tiny-step-4", "tiny-fp16-mixed")
 MODELS = (*SAMPLES, "untied", "random")
@@ -95,7 +94,7 @@ class Looked(EngineComparison):
     whole: tuple[tuple[int, ...], ...] = ()
     before: dict[Any, EngineRun] = field(default_factory=dict)
 
-    def _run(self, measured: Measurement, *asked: Any, **others: Any) -> Generator[Any, None, EngineRun]:
+    def _run(self, model: RunnableModel, steps: Steps, *asked: Any, **others: Any) -> Generator[Any, None, EngineRun]:
         name, settings, attention, rows, wanted, *_ = (*asked, None)
         rounding = others.get("rounding")
         whole = [(*row, *text[len(own) :]) for row, text, own in zip(rows, self.whole, self.rows, strict=True)]
@@ -103,7 +102,7 @@ class Looked(EngineComparison):
         new = {key: key[-1] for key in keys if key not in self.before or (wanted and not self.before[key].logits)}
         if new:
             every = {index: [*range(1, len(text))] for index, text in enumerate(new.values())} if wanted else None
-            made = yield from super()._run(measured, name, settings, attention, tuple(new.values()), every, **others)
+            made = yield from super()._run(model, steps, name, settings, attention, tuple(new.values()), every, **others)
             for index, key in enumerate(new):
                 logits = {(0, at): made.logits[index, at] for at in range(1, len(key[-1])) if wanted}
                 self.before[key] = EngineRun([made.log_p[index]], logits)
@@ -121,7 +120,7 @@ class Subject:
         self.before: dict[Any, EngineRun] = {}
 
     @cached_property
-    def anatomy(self) -> ModelParts:
+    def runnable(self) -> RunnableModel:
         """The model that the analysis runs."""
         from analyzers.language_models.prompts import Batch
 
@@ -129,7 +128,7 @@ class Subject:
         self.opened.check(Batch(ids, ids, (2,)))
         for _ in self.opened.fetch():
             pass
-        return ModelParts.of(self.opened.load())
+        return RunnableModel(self.opened.load())
 
     @cache  # noqa: B019 - as long as the process
     def engine(
@@ -174,11 +173,10 @@ class Subject:
         known = self.before if whole is not None else {}
         given = sequences(enumerate(lines, 1))
         engine = Looked(given, tuple(map(tuple, rows)), self.opened, "sdpa", {}, whole=texts, before=known)
-        measured = Measurement(self.anatomy, ids, "sdpa", Objective(), False, None, engine.runs, 0)
-        steps = engine.compare(measured)
+        comparing = engine.compare(self.runnable, Steps(10**6))
         while True:
             try:
-                next(steps)
+                next(comparing)
             except StopIteration as finished:
                 result: Engine = finished.value
                 return result

@@ -21,15 +21,11 @@ from analyzers.core.errors import (
     ModelTooLarge,
     NoWeights,
 )
+from analyzers.core.request import Progress
 from analyzers.language_models.load import open_model
-from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
-from analyzers.precision_variants import PrecisionReport, PrecisionRequest, VariantProgress, analyze
-from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.pipeline import reference_bytes
-from analyzers.precision_variants.variant_weights import STORED, fake_quantized
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
+from analyzers.precision_variants.quantization import fake_quantized
 from analyzers.precision_variants.variants import Quantization
 
 MODEL = "sample:tiny-bf16"
@@ -150,14 +146,14 @@ def test_what_is_inside_of_layers_on_request() -> None:
     assert all(row.rms == 0 for row in found.variants["same"].tensors)
 
 
-def test_progress_names_the_variant_and_closing_stops_the_run() -> None:
+def test_progress_is_in_layers_and_closing_stops_the_run() -> None:
     items = list(analyze(PrecisionRequest(model=MODEL, variants=("bf16", "fp16"), sequences=1, sequence_length=16)))
-    steps = [item for item in items if isinstance(item, VariantProgress)]
-    assert [step.variant for step in steps if step.finished] == ["reference", "bf16", "fp16"]
+    steps = [item for item in items if isinstance(item, Progress) and item.unit == "layers" and item.total]
     assert steps[-1].done == steps[-1].total == 3 * 2 * 4
     assert all(before.done <= after.done for before, after in pairwise(steps))
+    assert {step.note.partition(":")[0] for step in steps} == {"reference", "bf16", "fp16"}
     running: Iterator[Any] = iter(analyze(PrecisionRequest(model=MODEL, sequences=1, sequence_length=16)))
-    while not (isinstance(item := next(running), VariantProgress) and "backward" in item.note):
+    while not (isinstance(item := next(running), Progress) and "backward" in item.note):
         pass
     precision = torch.get_float32_matmul_precision()
     running.close()  # type: ignore[attr-defined]
@@ -212,22 +208,6 @@ def test_parameters_that_transformers_keeps_in_fp32_are_noted(monkeypatch: pytes
 def test_advantages_as_large_as_may_be_do_not_overflow() -> None:
     found = report("bf16", "fp16", loss="gspo", advantages=(1e6, -1e6), sequence_length=8)
     assert all(variant.summary.parameters_bw is not None for variant in found.variants.values())
-
-
-def test_memory_is_estimated_before_anything_is_loaded() -> None:
-    """What a reference keeps is what was said, and not less."""
-    token_ids = torch.arange(96).view(2, 48)
-    with open_model(MODEL, Access(), dtype="float32") as opened:
-        for inside in (False, True):
-            measured = Measurement(ModelParts.of(opened.initialize(0)), token_ids, "sdpa", Objective(), inside, None, 1)
-            items = measured.reference(STORED, True)
-            try:
-                while True:
-                    next(items)
-            except StopIteration as end:
-                kept = sum(tensor.nbytes for tensor in end.value[0].tensors.values())
-            said = reference_bytes(opened, Batch(token_ids, token_ids, (48, 48)), inside)
-            assert kept <= said < 1.5 * kept
 
 
 def test_random_weights_need_no_weight_files(tmp_path: Path) -> None:
@@ -286,7 +266,7 @@ def test_quantized_weights_lie_on_their_grids(monkeypatch: pytest.MonkeyPatch) -
         assert torch.isin(block.abs() / scale, grid).all()
     with pytest.raises(InvalidRequest, match="blocks of 32 values"):
         fake_quantized(weight[:, :40], "mxfp4")
-    monkeypatch.setattr("analyzers.precision_variants.variant_weights.find_spec", lambda name: None)
+    monkeypatch.setattr("analyzers.precision_variants.quantization.find_spec", lambda name: None)
     with pytest.raises(InvalidRequest, match="torchao, which is not installed"):
         report("bf16_int8")
 

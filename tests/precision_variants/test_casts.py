@@ -1,8 +1,6 @@
 """Parts in fp32, against a Llama written out by hand with every cast where it belongs; loss scales against trying all of them."""
 
 import math
-from collections.abc import Generator
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -11,15 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear, silu
 
 from analyzers.core.errors import InvalidRequest
-from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.losses import cross_entropy as token_losses
-from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.staged_pass import PassOptions, StagedPass
-from analyzers.precision_variants.variant_weights import STORED, Weights
 from analyzers.precision_variants.variants import PARTS, PRESETS, Part, Settings
 from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, HEAD, HEADS, KEY_HEADS, LAYERS, VOCABULARY, build
+from tests.precision_variants.runs import backward, compared, forward, lockstep, make, result
 
 TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manual_seed(1))
 
@@ -92,11 +85,10 @@ def test_parts_in_fp32_are_where_they_should_be(parts: tuple[Part, ...], tied: b
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
         expected = ByHand(model, dtype, parts)
         logits = expected.logits(TOKENS[:, :-1])
-        made = StagedPass(ModelParts.of(model), TOKENS, PassOptions(Settings.model_validate({"dtype": name, "fp32": parts}), "eager"))
-        list(made.forward())
-        assert made.logits.dtype == logits.dtype and torch.equal(made.logits, logits)
-        captured = chain.from_iterable(made.backward(token_losses(made.log_p).coefficients, 1.0))
-        found = {each.name: each.tensor for each in captured if each.kind == "parameter_grad"}
+        made = make(model, TOKENS, Settings.model_validate({"dtype": name, "fp32": parts}), "eager")
+        own = forward(made)[-1].tensor
+        assert own.dtype == logits.dtype and torch.equal(own, logits)
+        found = {each.name: each.tensor for each in backward(made) if each.kind == "parameter_grad"}
         torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), TOKENS[:, 1:].flatten()))
         exact = {name: value.grad.float() for name, value in expected.weights.items() if value.grad is not None}
         if tied:
@@ -113,10 +105,9 @@ def test_autocast_is_torch_autocast() -> None:
     torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), TOKENS[:, 1:].flatten()))
     exact = {name: value.grad for name, value in model.named_parameters()}
     model.requires_grad_(False)
-    made = StagedPass(ModelParts.of(model), TOKENS, PassOptions(PRESETS["bf16_autocast"], "eager"))
-    list(made.forward())
-    assert torch.equal(made.logits, logits)
-    for each in chain.from_iterable(made.backward(token_losses(made.log_p).coefficients, 1.0)):
+    made = make(model, TOKENS, PRESETS["bf16_autocast"], "eager")
+    assert torch.equal(forward(made)[-1].tensor, logits)
+    for each in backward(made):
         if each.kind == "parameter_grad":
             gradient = exact[each.name]
             assert gradient is not None and off(each.tensor, gradient) < 1e-5
@@ -129,10 +120,8 @@ def test_the_router_in_fp32_chooses_as_the_reference_does() -> None:
     for parts in (("residual", "norms"), ("residual", "norms", "router")):
         for dtype in ("fp32", "bf16"):
             settings = {"dtype": dtype, "fp32": parts if dtype == "bf16" else ()}
-            made = StagedPass(ModelParts.of(model), TOKENS, PassOptions(Settings.model_validate(settings), "eager", inside=True))
-            errors[parts, dtype] = next(
-                each.tensor for stage in made.forward() for each in stage if each.name == "mlp.gate" and each.layer == 0
-            )
+            made = make(model, TOKENS, Settings.model_validate(settings), "eager", inside=True)
+            errors[parts, dtype] = next(each.tensor for each in forward(made) if each.name == "mlp.gate" and each.layer == 0)
     exact = errors[("residual", "norms"), "fp32"]
     narrow, wide = (errors[parts, "bf16"] for parts in (("residual", "norms"), ("residual", "norms", "router")))
     assert narrow.dtype == torch.bfloat16 and wide.dtype == torch.float32
@@ -142,24 +131,9 @@ def test_the_router_in_fp32_chooses_as_the_reference_does() -> None:
 def test_convolutions_are_not_quantized() -> None:
     """Hybrid models have some; their weights are no rows of a product."""
     model = build(ARCHITECTURES["lfm2"], "sdpa", torch.float32)
-    anatomy = ModelParts.of(model)
-    leaves = Weights(anatomy, PRESETS["bf16_int8"], STORED).leaves(anatomy.inside[0].values(), True)
-    (convolution,) = (leaf for leaf in leaves if leaf.name.endswith("conv.conv.weight"))
-    assert torch.equal(convolution.tensor, model.get_parameter(convolution.name).bfloat16())
-    (projection,) = (leaf for leaf in leaves if leaf.name.endswith("conv.in_proj.weight"))
-    assert not torch.equal(projection.tensor, model.get_parameter(projection.name).bfloat16())
-
-
-def measurement(model: nn.Module) -> Measurement:
-    return Measurement(ModelParts.of(model), TOKENS, "eager", Objective(), False, None, 2)
-
-
-def result(items: Generator[Any, None, Any]) -> Any:
-    while True:
-        try:
-            next(items)
-        except StopIteration as end:
-            return end.value
+    with make(model, TOKENS, PRESETS["bf16_int8"], "sdpa").stages.module(0) as copy:
+        for name, same in (("conv.conv.weight", True), ("conv.in_proj.weight", False)):
+            assert torch.equal(copy.get_parameter(name), model.get_parameter(f"model.layers.0.{name}").bfloat16()) == same
 
 
 @pytest.mark.parametrize("stretched", [1.0, 2.0**9, 2.0**-12])
@@ -169,9 +143,7 @@ def test_the_loss_scale_is_the_largest_that_keeps_gradients_finite(stretched: fl
     layers: Any = model.model.layers  # type: ignore[union-attr]
     layers[1].mlp.up_proj.weight.data *= stretched
     layers[1].mlp.down_proj.weight.data /= stretched
-    measured = measurement(model)
-    stored, _ = result(measured.reference(STORED, False))
-    found = result(measured.variant("fp16", PRESETS["fp16"], "eager", STORED, stored))
+    found = compared(model, TOKENS, "eager", {"fp16": PRESETS["fp16"]})["fp16"]
     cast = llama().half().requires_grad_(True)
     cast.load_state_dict({name: value.half() for name, value in model.state_dict().items()})
     finite = []
@@ -191,37 +163,25 @@ def test_the_loss_scale_is_the_largest_that_keeps_gradients_finite(stretched: fl
 
 def test_a_missing_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch says it of operations that it has no 16-bit form of on a device."""
-    measured = measurement(llama())
-    stored, _ = result(measured.reference(STORED, False))
+    together = lockstep(llama(), TOKENS, "eager", {"fp16": PRESETS["fp16"]})
 
-    def refuse(rows: Tensor, *others: Any) -> Tensor:
+    def refuse(layer: int) -> None:
         raise RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'")
 
-    monkeypatch.setattr("analyzers.precision_variants.staged_pass.log_probabilities", refuse)
+    monkeypatch.setattr(together._variants["fp16"].run, "forward", refuse)
     with pytest.raises(InvalidRequest, match="Variant fp16 cannot run here: this build of torch has no fp16 form of addmm_impl_cpu_"):
-        result(measured.variant("fp16", PRESETS["fp16"], "eager", STORED, stored))
+        result(together.run())
 
 
-def test_the_model_is_as_it_was_also_when_a_run_fails_or_is_left() -> None:
+def test_the_model_is_as_it_was_also_when_a_run_is_left() -> None:
     model = llama()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     parameters, implementation = dict(model.named_parameters()), model.config._attn_implementation  # type: ignore[union-attr]
-    measured = measurement(model)
-    stored, _ = result(measured.reference(STORED, False))
-    left = measured.variant("x", PRESETS["bf16_fp32_all_parts"], "eager", STORED, stored)
-    for _ in range(4):
+    left = lockstep(model, TOKENS, "eager", {"x": PRESETS["bf16_fp32_all_parts"]}).run()
+    for _ in range(8):
         next(left)
         assert all(module.__dict__.get("forward") is None and not module._forward_hooks for module in model.modules())
         assert all(value is parameters[name] for name, value in model.named_parameters())
     left.close()
-    layers: Any = model.model.layers  # type: ignore[union-attr]
-    broken = layers[1].mlp.forward
-    layers[1].mlp.forward = lambda hidden: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        result(measured.variant("x", PRESETS["bf16_fp32_all_parts"], "sdpa", STORED, stored))
-    layers[1].mlp.forward = broken
-    del layers[1].mlp.forward
-    assert all(value is parameters[name] for name, value in model.named_parameters())
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert not any("forward" in module.__dict__ or module._forward_hooks for module in model.modules())
     assert model.config._attn_implementation == implementation  # type: ignore[union-attr]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -1,6 +1,5 @@
 """Errors of every decoder layer, compared with forward hooks on the whole model, autograd and plain NumPy."""
 
-from collections.abc import Generator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,25 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.measurements import TensorError, Variant
-from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.variant_weights import STORED
 from analyzers.precision_variants.variants import PRESETS
 from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, build
-from tests.precision_variants.test_staged_pass import ATTENTION, TOKENS, loaded, whole
+from tests.precision_variants.runs import forward, lockstep, make, result
+from tests.precision_variants.test_run import ATTENTION, TOKENS, loaded, whole
 
 FAMILIES = ("llama", "gpt2", "opt", "gemma2", "mixtral", "bloom")
-
-
-def result(items: Generator[Any, None, Any]) -> Any:
-    while True:
-        try:
-            next(items)
-        except StopIteration as end:
-            return end.value
 
 
 def relative(x: Tensor, ref: Tensor) -> float:
@@ -45,10 +33,9 @@ def test_the_middle_has_every_decoder_layer(name: str, layers: int, tmp_path: Pa
     depth = {"num_hidden_layers": layers} | ({"n_layer": layers} if name in ("gpt2", "bloom") else {})
     model = build(ARCHITECTURES[name], ATTENTION[name], torch.float32, **per_layer, **depth)
     exact, rounded = (whole(loaded(model, tmp_path, dtype)) for dtype in (torch.float32, torch.bfloat16))
-    measured = Measurement(ModelParts.of(model), TOKENS, ATTENTION[name], Objective(), False, None, 2)
-    stored, reference = result(measured.reference(STORED, False))
-    found: Variant = result(measured.variant("bf16", PRESETS["bf16"], ATTENTION[name], STORED, stored))
-    assert reference.layers == layers
+    together = lockstep(model, TOKENS, ATTENTION[name], {"bf16": PRESETS["bf16"]})
+    found: Variant = result(together.run())["bf16"]
+    assert together.report(False).layers == layers
     rows: dict[tuple[str, int | None], TensorError] = {
         (row.kind, row.layer): row for row in found.tensors if row.kind in ("hidden", "hidden_grad")
     }
@@ -70,10 +57,9 @@ def test_the_middle_has_every_decoder_layer(name: str, layers: int, tmp_path: Pa
 
 def test_the_last_layer_is_not_what_transformers_calls_the_last_hidden_state() -> None:
     model: Any = build(ARCHITECTURES["llama"], "sdpa", torch.float32)
-    measured = Measurement(ModelParts.of(model), TOKENS, "sdpa", Objective(), False, None, 1)
-    stored, _ = result(measured.reference(STORED, False))
+    captured = {(each.kind, each.layer): each.tensor for each in forward(make(model, TOKENS, PRESETS["fp32"], "sdpa"))}
     with torch.no_grad():
         last = model(TOKENS[:, :-1], output_hidden_states=True).hidden_states[-1]
-        own = stored.tensors["hidden", "layers.1", 1]
+        own = captured["hidden", 1]
         assert not torch.allclose(own, last)
         torch.testing.assert_close(model.model.norm(own), last)

@@ -2,21 +2,18 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import mantissa
-from analyzers.core.errors import UnknownArchitecture
-from analyzers.language_models.lm_head import check_logits
-from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.staged_pass import PassOptions, StagedPass
-from analyzers.precision_variants.variant_weights import STORED, Weights, in_place
+from analyzers.language_models.ffn import decoder_layers
 from analyzers.precision_variants.variants import PRESETS, Settings, parse_variant
 from tests.language_models.architectures import ARCHITECTURES, COMMON, build
-from tests.precision_variants.test_staged_pass import EVERY, TOKENS, loaded, zero_padding
+from tests.precision_variants.runs import make
+from tests.precision_variants.test_run import EVERY, TOKENS, loaded, zero_padding
 
 IDS = TOKENS.tolist()
 
@@ -25,30 +22,24 @@ IDS = TOKENS.tolist()
 def test_parameters_and_buffers_are_those_that_transformers_loads(name: str, tmp_path: Path) -> None:
     model: Any = build(ARCHITECTURES[name], dtype=torch.float32)
     zero_padding(model)
-    anatomy = ModelParts.of(model)
     for preset, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
         exact_model = loaded(model, tmp_path, dtype)
-        weights = Weights(anatomy, PRESETS[preset], STORED)
+        run, found = make(model, TOKENS, PRESETS[preset], "eager"), dict[str, Tensor]()
+        names = {layer: name for name, layer in model.named_modules()}
         with ExitStack() as stack:
-            leaves = weights.leaves(anatomy.roles, False)
-            stack.enter_context(in_place(leaves))
-            stack.enter_context(in_place(weights.buffers()))
-            for leaf in leaves:
-                exact = exact_model.get_parameter(leaf.name)
-                assert leaf.tensor.dtype == exact.dtype and torch.equal(leaf.tensor, exact), leaf.name
-            buffers = dict(model.named_buffers())
-            for key, buffer in exact_model.named_buffers():
-                assert buffers[key].dtype == buffer.dtype and torch.equal(buffers[key], buffer), key
+            parts: list[tuple[str, nn.Module]] = [("", run.stages.outside)]
+            parts += [(f"{names[layer]}.", stack.enter_context(run.stages.module(i))) for i, layer in enumerate(decoder_layers(model))]
+            for prefix, part in parts:
+                tensors = (*part.named_parameters(), *part.named_buffers())
+                found |= {f"{prefix}{name}": value for name, value in tensors if not value.is_meta}
+        for name, exact in (*exact_model.named_parameters(), *exact_model.named_buffers()):
+            assert found[name].dtype == exact.dtype and torch.equal(found[name], exact), name
 
 
 def rotary(model: nn.Module, settings: Settings) -> Tensor:
     """The cosines that the layers of a run receive."""
-    run, seen = StagedPass(ModelParts.of(model), TOKENS, PassOptions(settings, "eager")), list[Tensor]()
-    module = cast(Any, model).model.rotary_emb
-    hook = module.register_forward_hook(lambda module, inputs, output: seen.append(output[0]))
-    list(run.forward())
-    hook.remove()
-    return seen[0]
+    positions: tuple[Tensor, Tensor] = make(model, TOKENS, settings, "eager").stages.calls[0].keywords["position_embeddings"]
+    return positions[0]
 
 
 def test_rotary_embeddings_are_in_fp32_with_softmax() -> None:
@@ -68,9 +59,10 @@ def test_round_all_rounds_what_transformers_keeps() -> None:
     kept, rounded = (note for note in report.notes if "names" in note.values)
     assert (kept.code, kept.values) == ("kept_fp32", facts | {"variants": ("bf16", "bf16_fp32_router")})
     assert (rounded.code, rounded.values) == ("rounded_all", facts | {"variants": ("mine",)})
-    anatomy = ModelParts.of(model)
-    leaves = Weights(anatomy, parse_variant(names[-1])[1], STORED).leaves(anatomy.roles, False)
-    assert {leaf.tensor.dtype for leaf in leaves} == {torch.bfloat16}
+    stages = make(model, TOKENS, parse_variant(names[-1])[1], "eager").stages
+    for i in range(2):
+        with stages.module(i) as copy:
+            assert {weight.dtype for weight in copy.parameters()} == {torch.bfloat16}
     with pytest.raises(ValueError, match="variant x: round=all is for weights in bf16 or fp16"):
         parse_variant("x: dtype=fp32, round=all")
 
@@ -108,19 +100,3 @@ def test_a_multimodal_model_without_the_softcap_of_its_configuration() -> None:
     report = mantissa.precision(model, token_ids=IDS, variants=["fp32"])
     assert report.reference.sequence_losses == pytest.approx(losses.tolist(), rel=1e-5)
     assert mantissa.exit(model, token_ids=IDS, sweep=False, seeds=1).head.softcap is None
-
-
-def test_logits_that_are_computed_in_another_way_are_refused() -> None:
-    llama: Any = build(ARCHITECTURES["llama"], dtype=torch.float32)
-    check_logits(llama, TOKENS[:1])
-    original = type(llama).forward
-
-    class Doubled(type(llama)):  # type: ignore[misc]
-        def forward(self, *given: Any, **named: Any) -> Any:
-            output = original(self, *given, **named)
-            output.logits = 2 * output.logits
-            return output
-
-    llama.__class__ = Doubled
-    with pytest.raises(UnknownArchitecture, match='How models of the type "llama" compute logits from their last layer is not known'):
-        check_logits(llama, TOKENS[:1])

@@ -9,18 +9,19 @@ import numpy as np
 import torch
 
 from analyzers.core.errors import InvalidData, MantissaError
+from analyzers.core.request import Progress
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
+from analyzers.language_models.model_failures import explaining_failures
+from analyzers.precision_variants.casts import STORED, Rounding, RunnableModel
 from analyzers.precision_variants.engine import causes, comparison
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
 from analyzers.precision_variants.engine.measurements import Cause, Engine, NearRun, NotTried, RunDifference, TokenDifference
 from analyzers.precision_variants.engine.reading import EngineSequence
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, given_log_p, run
-from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.report import VariantProgress
-from analyzers.precision_variants.staged_pass import PassOptions
-from analyzers.precision_variants.variant_weights import STORED, Rounding
+from analyzers.precision_variants.lockstep import Steps
+from analyzers.precision_variants.run import RunOptions
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Quantization, Settings
 
 LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
@@ -75,7 +76,7 @@ class EngineComparison:
         """Return the values of the n tokens."""
         return np.array([log_p[index][position - 1] for index, position in self._at])
 
-    def compare(self, measured: Measurement) -> Generator[VariantProgress, None, Engine]:
+    def compare(self, model: RunnableModel, steps: Steps) -> Generator[Progress, None, Engine]:
         """Make every run. Raises InvalidData if no log-probability is finite."""
         engine = self._over(self._given)
         finite = np.isfinite(engine)
@@ -87,14 +88,14 @@ class EngineComparison:
         asked: dict[int, list[int]] = {}
         for each in sampled.tolist():
             asked.setdefault(self._at[each][0], []).append(self._at[each][1])
-        base = yield from self._run(measured, "reference", Settings(), self.attention, self.rows, asked)
+        base = yield from self._run(model, steps, "reference", Settings(), self.attention, self.rows, asked)
         reference = self._over(base.log_p)
         if not np.isfinite(reference[finite]).all():
             raise InvalidData("The model's fp32 run gives some of these tokens no finite log-probability: its weights are damaged.")
         e = engine - reference
         runs: dict[str, EngineRun] = {}
         for name, (settings, attention) in self.variants.items():
-            runs[name] = yield from self._run(measured, name, settings, attention, self.rows, asked if name == "bf16" else None)
+            runs[name] = yield from self._run(model, steps, name, settings, attention, self.rows, asked if name == "bf16" else None)
         deviations = {name: self._over(each.log_p) - reference for name, each in runs.items()}
         b = deviations["bf16"]
         if not np.isfinite(b).all():
@@ -104,7 +105,7 @@ class EngineComparison:
         tried = list(causes.shifted(self._given, base.log_p, self._at))
         for kind in self.weights:
             rounding, settings = replace(STORED, before=torch.bfloat16), Settings(weights=kind)
-            result = yield from self._run(measured, f"weights in {kind}", settings, self.attention, self.rows, rounding=rounding)
+            result = yield from self._run(model, steps, f"weights in {kind}", settings, self.attention, self.rows, rounding=rounding)
             tried.append(Tried("quantized", kind, engine - self._over(result.log_p)))
         tried += causes.changed_logits(self._logits(base, runs["bf16"], sampled, engine), len(e))
         size = units.ratio(e, b, finite)
@@ -150,20 +151,20 @@ class EngineComparison:
 
     def _run(
         self,
-        measured: Measurement,
+        model: RunnableModel,
+        steps: Steps,
         name: str,
         settings: Settings,
         attention: str,
         rows: Rows,
         asked: Mapping[int, list[int]] | None = None,
         rounding: Rounding = STORED,
-    ) -> Generator[VariantProgress, None, EngineRun]:
+    ) -> Generator[Progress, None, EngineRun]:
         result: EngineRun | None = None
-        options = PassOptions(settings, attention, rounding, kept=0)
-        for result in run(measured.anatomy, rows, options, name, asked):
-            if result is None:
-                yield measured.pulse(f"{name}, the engine's tokens")
-        yield measured.finished(f"{name}, the engine's tokens")
+        with explaining_failures(name):
+            for result in run(model, rows, RunOptions(settings, attention, rounding), asked):
+                if result is None:
+                    yield steps.step(f"{name}, the engine's tokens", 2)
         assert result is not None
         return result
 

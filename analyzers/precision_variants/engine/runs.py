@@ -10,12 +10,12 @@ from torch import Tensor
 
 from analyzers.core.errors import InvalidData
 from analyzers.language_models.load import OpenModel
-from analyzers.language_models.model_failures import explaining_failures
 from analyzers.language_models.prompts import Batch
+from analyzers.language_models.stages import micro_batches
+from analyzers.precision_variants.casts import RunnableModel
 from analyzers.precision_variants.engine.comparison import Floats
 from analyzers.precision_variants.engine.reading import EngineSequence
-from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.staged_pass import PassOptions, StagedPass
+from analyzers.precision_variants.run import Run, RunOptions
 
 _BATCH_TOKENS = 4_096  # Tokens that run together, unless one sequence has more.
 
@@ -54,17 +54,6 @@ def given_log_p(sequences: Sequence[EngineSequence]) -> list[Floats]:
     return [row[1:] for row in values]
 
 
-def batches(rows: Rows) -> list[list[int]]:
-    """Return the indices of the sequences that run together, of similar length."""
-    grouped: list[list[int]] = []
-    for index in sorted(range(len(rows)), key=lambda index: -len(rows[index])):
-        if grouped and (len(grouped[-1]) + 1) * len(rows[grouped[-1][0]]) <= _BATCH_TOKENS:
-            grouped[-1].append(index)
-        else:
-            grouped.append([index])
-    return grouped
-
-
 def padded(rows: Rows, indices: Sequence[int], device: str) -> Batch:
     """Return the batch of these sequences."""
     lengths = tuple(len(rows[index]) for index in indices)
@@ -84,27 +73,21 @@ class EngineRun:
 
 
 def run(
-    anatomy: ModelParts,
-    rows: Rows,
-    options: PassOptions,
-    name: str,
-    asked: Mapping[int, Sequence[int]] | None = None,
+    model: RunnableModel, rows: Rows, options: RunOptions, asked: Mapping[int, Sequence[int]] | None = None
 ) -> Iterator[EngineRun | None]:
-    """Run every batch. Yields None after each layer, at last the run. asked: the tokens whose logits are wanted, by sequence (token 1 is
+    """Run every sequence. Yields None after each layer, at last the run. asked: the tokens whose logits are wanted, by sequence (token 1 is
     the first that is predicted).
     """
-    result = EngineRun([np.empty(0)] * len(rows))
-    device = str(cast(Any, anatomy.model).get_input_embeddings().weight.device)
-    for indices in batches(rows):
-        batch = padded(rows, indices, device)
-        staged = StagedPass(anatomy, batch.token_ids, options)
-        with explaining_failures(name):
-            for _ in staged.forward():
-                yield None
-        log_p = staged.log_p.double().cpu().numpy()
-        for at, index in enumerate(indices):
-            result.log_p[index] = log_p[at, : len(rows[index]) - 1]
-            for token in (asked or {}).get(index, ()):
-                result.logits[index, token] = staged.logits[at, token - 1].detach().float().cpu()
-        del staged
+    result, together = EngineRun([np.empty(0)] * len(rows)), micro_batches([len(row) for row in rows], _BATCH_TOKENS)
+    device = str(model.model.get_input_embeddings().weight.device)
+    passed = Run(model, [padded(rows, indices, device).token_ids for indices in together], options)
+    wanted = [[(at, token - 1) for at, index in enumerate(indices) for token in (asked or {}).get(index, ())] for indices in together]
+    for found in passed.forward_only(wanted):
+        if found is None:
+            yield None
+            continue
+        for indices, chosen, (log_p, logits) in zip(together, wanted, found, strict=True):
+            for at, index in enumerate(indices):
+                result.log_p[index] = log_p[at, : len(rows[index]) - 1].double().numpy()
+            result.logits |= {(indices[at], position + 1): each for (at, position), each in zip(chosen, logits, strict=True)}
     yield result

@@ -8,10 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants import reductions
-from analyzers.precision_variants.compare import Compared, Sums, sums
-from analyzers.precision_variants.headroom import extremes
-from analyzers.precision_variants.reductions import totals
+from analyzers.precision_variants.errors import Compared, Sums, sums
+from analyzers.precision_variants.magnitudes import Peaks
 from analyzers.precision_variants.summary import logprobs
 
 FloatArray = NDArray[np.float64]
@@ -32,8 +30,7 @@ def metrics(x: FloatArray, ref: FloatArray) -> dict[str, Any]:
 
 def compared(x: Tensor, ref: Tensor, scale: float = 1.0) -> Sums:
     """Sums over all elements."""
-    pair = x.reshape(1, -1), ref.reshape(1, -1)
-    return sums([pair], totals([(pair[1], None)]), scale)[0]
+    return sums([(x, ref)], scale)[0]
 
 
 def row(x: Tensor, ref: Tensor, scale: float = 1.0) -> dict[str, Any]:
@@ -80,39 +77,26 @@ def test_sums_of_every_dtype_and_size(dtype: torch.dtype, size: int) -> None:
     assert torch.equal(strided, before)
 
 
+@pytest.mark.parametrize("located", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_extremes_of_every_kind(dtype: torch.dtype) -> None:
+def test_peaks_of_every_kind(dtype: torch.dtype, located: bool) -> None:
     x = torch.randn(40, 50, generator=torch.Generator().manual_seed(4)).to(dtype)
     x[3, 7] = -19.5
-    several = (x, x.T, x[:, 3:9], x[3, 7], torch.cat([x, -x]))
-    assert extremes(several) == [(19.5 if -19.5 in each or 19.5 in each else float(each.abs().max()), 0) for each in several]
+    peaks = Peaks(located)
+    for layer, tensor in enumerate((x, x.T, x[:, 3:9], x[3, 7], torch.zeros(5, dtype=dtype), x[:0])):
+        peaks.add(layer, f"tensor {layer}", tensor)
+    x[3, 7] = 99  # written after what was read of it
+    peaks.settle()
+    assert {layer: peak.largest for layer, peak in peaks.layers.items()} == {0: 19.5, 1: 19.5, 2: 19.5, 3: 19.5, 4: 0.0}
+    assert peaks.finite and (peaks.largest_fp16 == 19.5) == (dtype == torch.float16)
+    if located:
+        assert peaks.largest_spot is not None and (peaks.largest_spot.value, peaks.largest_spot.index) == (-19.5, 3 * 50 + 7)
+        return
     x[0, :3] = torch.tensor([torch.inf, -torch.inf, torch.nan])
-    assert extremes([torch.zeros(5, dtype=dtype), x, x[:0], torch.full((5,), torch.nan)]) == [(0.0, 0), (19.5, 3), (0.0, 0), (0.0, 5)]
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("size", [1e-25, 1.0, 1e25])
-@pytest.mark.parametrize("offset", [0.0, 100.0])
-def test_the_kernels_of_a_gpu_give_the_same_sums(dtype: torch.dtype, size: float, offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In several blocks, on a CPU, against float64: also of values whose squares float32 does not hold, and of a large mean."""
-    monkeypatch.setattr(reductions, "on_gpu", lambda tensor: True)
-    monkeypatch.setattr(reductions, "_GPU_CHUNK", 70_001)
-    generator = torch.Generator().manual_seed(5)
-    ref = (torch.randn(4, 100_000, generator=generator) + offset) * size
-    scale = {1e-25: 2.0**24, 1.0: 4.0, 1e25: 2.0**-75}[size] if dtype == torch.float16 else 4.0
-    x = (1.01 * scale * ref).to(dtype)
-    pairs = [(x[:1], ref[:1]), (x.reshape(1, -1), ref.reshape(1, -1))]
-    moments = totals([(each, None) for _, each in pairs])
-    for (value, exact), row, known in zip(pairs, sums(pairs, moments, scale), moments, strict=True):
-        w = exact.double().numpy()[0]
-        e = value.double().numpy()[0] / scale - w
-        assert known[0, 1] == pytest.approx((w**2).sum(), rel=1e-12, abs=0)
-        norms = float(np.linalg.norm(w) * np.linalg.norm(e))
-        assert row.ref == pytest.approx(w.sum(), abs=1e-12 * np.abs(w).sum())
-        assert row.d == pytest.approx(e.sum(), abs=1e-6 * np.abs(e).sum())
-        assert row.ref_d == pytest.approx((w * e).sum(), abs=1e-6 * norms)
-        assert (row.ref_ref, row.d_d, row.largest) == pytest.approx(((w**2).sum(), (e**2).sum(), np.abs(e).max()), rel=1e-6, abs=0)
-    assert compared(torch.full((9_999,), 0.1), torch.full((9_999,), 0.1)).fit().slope is None
+    peaks.add(5, "x", x)
+    peaks.add(5, "nothing", torch.full((5,), torch.nan))
+    peaks.settle()
+    assert (peaks.layers[5].largest, peaks.layers[5].nonfinite, peaks.layers[5].first, peaks.finite) == (99, 8, ("x", 3), False)
 
 
 def test_what_is_the_same_has_no_error_and_a_constant_has_no_fit() -> None:

@@ -83,7 +83,6 @@ def test_the_text_is_that_of_transformers(template: str, run: Run) -> None:
         (ENDLESS, LimitExceeded, "takes more than 1 seconds"),
         ("{{ raise_exception('roles must alternate') }}", InvalidCheckpoint, 'cannot be used: "roles must alternate".'),
         ("{{ ''.__class__.__mro__ }}", InvalidCheckpoint, "unsafe"),
-        ("{% set ns = namespace(__class__=1) %}", InvalidCheckpoint, "a namespace has no __class__"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", InvalidCheckpoint, '"RecursionError"'),
         ({"tool_use": "x"}, InvalidCheckpoint, "no chat template for plain conversations"),
     ],

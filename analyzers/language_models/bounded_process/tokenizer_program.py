@@ -1,76 +1,13 @@
 """Answers the requests of the "tokenizer" process: tokenizing with the tokenizer in a folder, and rendering its chat template."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from jinja2 import TemplateError, nodes
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from analyzers.language_models.bounded_process import ProgramFailed
-
-
-class _Generation(Extension):
-    """``{% generation %}``, which marks the assistant's turn and does not change the text."""
-
-    tags = {"generation"}  # noqa: RUF012 - declared like this in the base class
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
-
-
-class _Namespace(Namespace):
-    """A namespace that refuses Python's special names."""
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            raise SecurityError(f"a namespace has no {name}")
-        super().__setitem__(name, value)
-
-
-def _namespace(*values: Any, **named: Any) -> Namespace:
-    made = _Namespace()
-    for name, value in dict(*values, **named).items():
-        made[name] = value
-    return made
-
-
-def _dict(*values: Any, **named: Any) -> dict[Any, Any]:
-    return dict(*values, **named)
-
-
-def _json(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise(message: Any) -> NoReturn:
-    raise TemplateError(str(message))
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
-    made.filters["tojson"] = _json
-    made.globals |= {"raise_exception": _raise, "strftime_now": lambda form: datetime.now().astimezone().strftime(form)}
-    made.globals |= {"dict": _dict, "namespace": _namespace}
-    return made
-
-
-def rendered(template: str, named: Mapping[str, Any], conversations: Sequence[Sequence[Mapping[str, str]]]) -> Iterator[str]:
-    """Render each conversation as text.
-
-    named: additional template variables. Raises TemplateError and any error that the template causes.
-    """
-    compiled = _environment().from_string(template)
-    for messages in conversations:
-        yield compiled.render(messages=messages, tools=None, documents=None, add_generation_prompt=False, **named)
 
 
 class Programs:
@@ -113,10 +50,10 @@ class Programs:
             template = None
         if not isinstance(template, str):
             raise ProgramFailed("no template")
-        named = {name: token if isinstance(token, list) else str(token) for name, token in self._tokenizer.special_tokens_map.items()}
         texts = []
         try:
-            for messages, text in zip(conversations, rendered(template, named, conversations), strict=True):
+            for messages in conversations:
+                text = self._tokenizer.apply_chat_template(list(messages), tokenize=False)
                 if len(text) > most + sum(len(message["content"]) for message in messages):
                     raise ProgramFailed("characters")
                 texts.append(text)

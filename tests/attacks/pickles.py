@@ -199,7 +199,7 @@ _LIVE = {
 
 # Names that each live payload calls.
 _NAMED = {
-    **dict.fromkeys(("reduce", "reduce_tuple1", "stack_global", "inst", "obj", "protocol_0", "memoized", "partial"), ("os.system",)),
+    **dict.fromkeys(("reduce", "reduce_tuple1", "stack_global", "memoized", "partial"), ("os.system",)),
     "eval": ("builtins.eval",),
     "exec": ("builtins.exec",),
     "getattr_chain": ("builtins.__import__",),
@@ -401,7 +401,7 @@ _READ = {
     "half_surrogate_as_name": ("?",),
     "a_tensor": ("tensor",),
     "a_list_of_tensors": ("0",),
-    "name_tuple": ("()",),
+    **dict.fromkeys(("name_tuple", "name_list", "name_mapping"), ("?",)),
     "name_none": ("None",),
     "name_of_many_digits": ("?",),
     "name_float": ("0.0",),
@@ -414,7 +414,7 @@ FLOODS = {
     "lists": b"(" + b"]" * FLOOD + b"t.",
     "mappings": b"(" + b"}" * FLOOD + b"t.",
     "memos": b"N" + b"\x94" * FLOOD + b".",
-    "copies": b"(N" + b"2" * FLOOD + b"t.",
+    "copies": b"Nq\x00(" + b"h\x00" * FLOOD + b"t.",
     "nested_tuples": b")" + b"\x85" * FLOOD + b".",
     "numbers": b"(" + b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f" * FLOOD + b"t.",
     "texts": b"(" + b"\x8c\x01a" * FLOOD + b"t.",
@@ -572,7 +572,7 @@ _OTHER_FILES = {
 def _all() -> list[Attack]:
     found = []
     for name, code in _LIVE.items():
-        value, opaque = pickled(code + mapping(weight=stored())), _NAMED[name]
+        value, opaque = pickled(code + mapping(weight=stored())), _NAMED.get(name, ())
         found.append(Attack(f"live_{name}", "runs a command when unpickled", zipped(value), opaque))
         found.append(Attack(f"live_{name}_legacy", "the same in the old layout", legacy(value), opaque))
     for module, name in GADGETS:
@@ -601,7 +601,7 @@ ATTACKS = _all()
 
 
 if __name__ == "__main__":
-    from analyzers.checkpoints.formats.pickles import read_pickled
+    from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
     from analyzers.core.errors import MantissaError
     from tests.checkpoints.counting_file import MemoryFile
 

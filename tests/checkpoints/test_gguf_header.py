@@ -250,9 +250,9 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     file = MemoryFile(framed(entries, [tensor("a", [4])], data=16), "model.gguf")
     assert len(read_gguf(file).tensors) == 1
     for name, value, said in (
-        ("checkpoints.formats.gguf_header.GGUF_ENTRIES", 5, "claims 6 entries, more than 5"),
-        ("checkpoints.formats.gguf_header.GGUF_STRINGS", 2, "hold more than 2 strings"),
-        ("core.limits.HEADER_BYTES", 100, "has more than 100 bytes"),
+        ("checkpoints.formats.gguf_header.GGUF_ENTRIES", 5, "or 5 entries"),
+        ("checkpoints.formats.gguf_header.GGUF_STRINGS", 2, "holds more than 2 strings"),
+        ("core.limits.HEADER_BYTES", 100, "header of more than 100 bytes"),
         ("core.limits.TENSOR_NAME_LENGTH", 1, "bytes, more than "),
     ):
         with monkeypatch.context() as patch:

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from analyzers.checkpoints.formats.gguf_header import read_gguf
-from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import read_header
 from analyzers.checkpoints.weight_files.shards import read_index
 from analyzers.core.errors import InvalidRequest, MantissaError

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -185,24 +184,6 @@ def test_short_header_costs_one_read_and_long_one_two() -> None:
 def test_oversized_header_is_refused_before_it_is_read() -> None:
     with pytest.raises(LimitExceeded, match="200,000,000 bytes, more than 100,000,000"):
         read_header(MemoryFile((200_000_000).to_bytes(8, "little") + bytes(200_000_000)))
-
-
-@pytest.mark.exhaustive
-def test_thirty_thousand_tensors_cost_little_more_than_their_json() -> None:
-    # A ratio, since seconds depend on what else the machine does: 1.8 here, that is 0.2 s on a busy 2-core machine.
-    names = [f"model.layers.{i // 1536}.mlp.experts.{i // 6 % 256}.{i % 6}_proj.weight" for i in range(30_000)]
-    text = json.dumps({name: tensor([2, 3], 24 * i, 24 * i + 24) for i, name in enumerate(names)}).encode()
-    file = MemoryFile(framed(text, bytes(24 * len(names))))
-    bare, whole = [], []
-    for _ in range(5):
-        started = time.thread_time()
-        json.loads(text)
-        parsed = time.thread_time()
-        header = read_header(file)
-        bare.append(parsed - started)
-        whole.append(time.thread_time() - parsed)
-    assert min(whole) < 6 * min(bare)
-    assert [item.name for item in header.tensors] == names
 
 
 # Opens a checkpoint with this header; prints the error, CPU time as a multiple of json.loads of the header, and memory taken in MiB.

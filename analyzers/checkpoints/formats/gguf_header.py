@@ -9,21 +9,23 @@ All fields are little endian. Files that llama.cpp refuses are refused: tensors 
 overlaps. Values of entries are skipped, except the few that identify the file.
 """
 
+import io
 import struct
 from collections.abc import Mapping
 from math import prod
 
 from analyzers.checkpoints.formats.faults import Damaged, Excess, Unsupported, cut_off, faults_named
+from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, HeaderTensor
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.repository import RangeFile, read_range
+from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import PACKED_BITS
 from analyzers.core import limits
 
 GGUF_ENTRIES = 65_536  # Entries of a GGUF header are parsed one by one; real ones have under 100.
 GGUF_STRINGS = 4_000_000  # Strings in lists of a GGUF header; a vocabulary has under 600,000.
 _VERSIONS = (2, 3)
-_LONGEST_READ = 4 << 20
+_LONGEST_READ = 2 << 20
 
 # Entry types: bytes of the fixed-size types by type number, and the numbers of the two variable-size types.
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -42,7 +44,7 @@ def read_gguf(file: RangeFile) -> Header:
 
     Shapes are row-major, as in torch. Floats and integers have their usual dtypes; the dtype of a quantized tensor is the
     name of its GGML type ("Q4_K"), which is not in `tensor.DTYPE_BITS`.
-    Reads 64 KiB; if the vocabulary makes the header longer, reads chunks that grow to 4 MiB.
+    Reads 64 KiB; if the vocabulary makes the header longer, reads chunks of 2 MiB.
     Raises InvalidCheckpoint, which names the file and the fault, UnsupportedWeights, LimitExceeded.
     """
     with faults_named(file):
@@ -50,13 +52,13 @@ def read_gguf(file: RangeFile) -> Header:
 
 
 class _Reader:
-    """Reads a header sequentially through a window in memory."""
+    """Reads a header sequentially."""
 
     def __init__(self, file: RangeFile) -> None:
-        self._file = file
-        self._at = 0
-        self._window, self._window_at = b"", 0
-        self._next_read = FIRST_READ
+        cache = ReadCache(file, file.size + _LONGEST_READ)
+        cache.keep(0, FIRST_READ)
+        self._source = io.BufferedReader(cache, _LONGEST_READ)
+        self._size, self._at = file.size, 0
         self._strings = 0
 
     def header(self) -> Header:
@@ -122,8 +124,8 @@ class _Reader:
             tensors.append(HeaderTensor(name, dtype, shape, data + offset, data + offset + nbytes))
             end = -(-(offset + nbytes) // alignment) * alignment
         last = max((tensor.stop for tensor in tensors), default=0)
-        if last > self._file.size:
-            raise cut_off("tensors need", last, self._file.size)
+        if last > self._size:
+            raise cut_off("tensors need", last, self._size)
         return tuple(tensors)
 
     def _tensor(self) -> tuple[str, str, tuple[int, ...], int, int]:
@@ -157,20 +159,17 @@ class _Reader:
         return value
 
     def _take(self, length: int) -> bytes:
-        start = self._at - self._window_at
-        self._skip(length)
-        if self._at > self._window_at + len(self._window):
-            self._window_at, start = self._at - length, 0
-            size = min(max(length, self._next_read), self._file.size - self._window_at)
-            self._window = b""  # freed before the next window is allocated
-            self._window = read_range(self._file, self._window_at, size)
-            self._next_read = min(4 * self._next_read, _LONGEST_READ)
-        return self._window[start : start + length]
+        self._advance(length)
+        return self._source.read(length)
 
     def _skip(self, length: int) -> None:
+        self._advance(length)
+        self._source.seek(self._at)
+
+    def _advance(self, length: int) -> None:
         self._at += length
-        if self._at > self._file.size:
-            raise cut_off("header needs at least", self._at, self._file.size)
+        if self._at > self._size:
+            raise cut_off("header needs at least", self._at, self._size)
         if self._at > limits.HEADER_BYTES:
             raise Excess(f"has a header of more than {limits.HEADER_BYTES:,} bytes.")
 

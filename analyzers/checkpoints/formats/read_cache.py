@@ -32,9 +32,12 @@ class ReadCache(io.RawIOBase):
         self.most -= len(buffer)
         if self.most < 0:
             raise Excess("has a pickle or a zip directory that is too long to be read.")
-        piece = self._held(self._at) or self.bytes_at(self._at, min(len(buffer), self.size - self._at))
-        length = min(len(buffer), len(piece))
-        buffer[:length] = piece[:length]
+        held = self._held(self._at)
+        length = min(len(buffer), len(held) or self.size - self._at)
+        if held:
+            buffer[:length] = held[:length]
+        elif length:
+            self._file.read_into(self._at, memoryview(buffer)[:length])
         self._at += length
         return length
 

@@ -160,13 +160,7 @@ def _decode(header: bytearray) -> dict[str, Any]:
     return described
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, Any]:
-    """Return an object as a dict, or as a tensor's three fields if they are in the usual order, which halves time and memory."""
-    if len(pairs) == 3 and (pairs[0][0], pairs[1][0], pairs[2][0]) == _FIELDS:
-        dtype, shape, offsets = pairs[0][1], pairs[1][1], pairs[2][1]
-        if type(dtype) is str and type(shape) is list and type(offsets) is list:
-            return sys.intern(dtype), tuple(shape), tuple(offsets)
-        return dtype, shape, offsets
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise Damaged("a name in its header occurs twice")
@@ -189,11 +183,10 @@ def _metadata(value: Any) -> dict[str, str]:
 
 def _tensor(name: str, value: Any, data: int) -> HeaderTensor:
     """Validate one tensor, including its length against dtype and shape. data: byte offset in the file of the first tensor."""
-    if isinstance(value, dict):
-        value = tuple(value.get(key) for key in _FIELDS)
-    dtype, shape, offsets = value if isinstance(value, tuple) else (None, None, None)
+    fields: Any = value if isinstance(value, dict) else {}
+    dtype, shape, offsets = (fields.get(key) for key in _FIELDS)
     nbits = DTYPE_BITS.get(dtype) if isinstance(dtype, str) else None
-    lists = isinstance(shape, list | tuple) and isinstance(offsets, list | tuple) and len(offsets) == 2
+    lists = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2
     # bool is a subclass of int
     if nbits is None or not lists or not all(type(number) is int and 0 <= number < _OVERFLOW for number in (*shape, *offsets)):
         raise Damaged(f"{quoted(name)} is not described by a known dtype, a shape and two data_offsets, of whole numbers from 0 on")
@@ -208,7 +201,7 @@ def _tensor(name: str, value: Any, data: int) -> HeaderTensor:
     start, stop = offsets
     if nbits != 8 * (stop - start):
         raise Damaged(f"{quoted(name)} has {stop - start:,} bytes of data where its dtype and shape need {nbits / 8:,g}")
-    return HeaderTensor(name, dtype, tuple(shape), data + start, data + stop)
+    return HeaderTensor(name, sys.intern(dtype), tuple(shape), data + start, data + stop)
 
 
 def _check_offsets(tensors: Sequence[HeaderTensor], data: int, file_size: int) -> None:

@@ -60,40 +60,6 @@ def test_every_protocol(protocol: int, zipped: bool) -> None:
     _assert_same(saved(model.state_dict(), zipped=zipped, protocol=protocol), weights_only=False)
 
 
-@pytest.mark.parametrize("zipped", LAYOUTS)
-def test_views_parameters_buffers_and_ties(zipped: bool) -> None:
-    base = torch.arange(120, dtype=torch.float32)
-    matrix = base.reshape(10, 12)
-    state = {
-        "transposed": matrix.t(),
-        "columns": matrix[:, 2:7],
-        "rows": matrix[3:5],
-        "every_other": base[1::2],
-        "expanded": base[:5].expand(3, 5),
-        "expanded_scalar": base[7].expand(2, 2),
-        "permuted": base.reshape(2, 3, 4, 5).permute(3, 1, 0, 2),
-        "overlapping": base.as_strided((5, 4), (1, 2)),
-        "tied": matrix,
-        "tied_again": matrix,
-        "one_row": matrix[:1].t(),
-        "parameter": torch.nn.Parameter(torch.ones(3)),
-        "frozen": torch.nn.Parameter(torch.ones(3), requires_grad=False),
-        "grown": torch.ones(2, requires_grad=True),
-        "buffer": torch.nn.Buffer(torch.ones(2)),
-        "noted": _noted(torch.ones(2)),
-    }
-    _assert_same(saved(state, zipped=zipped))
-    found = {tensor.name: tensor for tensor in read_pickled(MemoryFile(saved(state, zipped=zipped))).tensors}
-    assert found["tied"][1:] == found["tied_again"][1:]
-    assert found["one_row"].strides is None and found["rows"].strides is None
-    assert found["transposed"].strides == (1, 12) and found["expanded"].strides == (0, 1)
-
-
-def _noted(tensor: torch.Tensor) -> torch.Tensor:
-    tensor.note = "an attribute of its own"  # type: ignore[attr-defined]
-    return tensor
-
-
 _DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.uint8])
 
 

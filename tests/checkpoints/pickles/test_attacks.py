@@ -1,7 +1,6 @@
 """No hostile file runs anything, takes memory without bound, or ends in anything but a sentence."""
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +10,8 @@ import pytest
 
 from analyzers.checkpoints.formats.pickles.constructors import CONSTRUCTORS
 from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
-from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.checkpoints.reference import quoted
-from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 from tests.attacks.pickles import ATTACKS, CANARY, FLOOD, FLOODS, GADGETS, SOUND, SOUND_LEGACY, zipped
 from tests.checkpoints.counting_file import MemoryFile
 
@@ -179,26 +177,3 @@ def test_a_file_cut_off_anywhere_is_refused(data: bytes) -> None:
     for length in range(len(data)):
         with pytest.raises((InvalidCheckpoint, UnsupportedWeights, LimitExceeded)):
             read_pickled(MemoryFile(data[:length]))
-
-
-@pytest.mark.parametrize("data", [zipped(SOUND), SOUND_LEGACY], ids=["zip", "legacy"])
-def test_changed_bytes_lead_to_a_header_or_a_sentence(data: bytes) -> None:
-    draw = random.Random(7)
-    kept = 0
-    for _ in range(1_500):
-        changed = bytearray(data)
-        for _ in range(draw.randint(1, 3)):
-            changed[draw.randrange(len(data))] = draw.randrange(256)
-        try:
-            header = read_pickled(MemoryFile(bytes(changed)))
-        except MantissaError:
-            continue
-        kept += 1
-        _assert_within(header, len(data))
-    assert 0 < kept < 1_500
-
-
-def _assert_within(header: Header, size: int) -> None:
-    for tensor in header.tensors:
-        assert 0 <= tensor.start <= tensor.stop <= size
-        assert all(length >= 0 for length in tensor.shape)

@@ -66,6 +66,12 @@ def test_every_tensor_is_read_or_named(value: Any, keys: tuple[str, ...], beside
             assert (row.tensors, row.parameters) == (len(tensors), sum(tensor.numel() for tensor in tensors.values()))
 
 
+def test_strides_and_ties() -> None:
+    found = {tensor.name: tensor for tensor in read_pickled(MemoryFile(saved(KINDS[0][1]))).tensors}
+    assert found["tied"][1:] == found["alias"][1:]
+    assert found["one_row"].strides is None and found["t"].strides == (1, 8) and found["expanded"].strides == (0, 0)
+
+
 # Each with one protocol and layout of the eight, in turn; all with all in the exhaustive suite.
 @pytest.mark.parametrize(
     ("beside", "protocol", "zipped"), few(product(BESIDE, (2, 3, 4, 5), (True, False)), {8 * at + at % 8 for at in range(len(BESIDE))})

@@ -86,7 +86,7 @@ class Storage(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A tensor. start: bytes from the storage's beginning to its first element; nbytes: bytes from there to its last element."""
+    """A tensor. dtype: its name in safetensors, or torch's for one that cannot be read; start, nbytes: of its elements in the storage."""
 
     key: str
     dtype: str
@@ -133,11 +133,14 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any, dty
             raise Damaged("a tensor has more than 2^63 bytes")
     if len(rest) > 2 and rest[2]:
         return Opaque("a tensor to be conjugated or negated", tensor=True)
+    known, views = DTYPES[dtype][1] or f"torch.{dtype}", normal_strides(shape, strides)
+    if known == "F4" and views is None:  # torch counts bytes, each of which holds two numbers
+        shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
     if 0 in shape:
-        return Stored(storage.key, dtype, shape, None, 0, 0)
+        return Stored(storage.key, known, shape, None, 0, 0)
     if (offset + last) * size > storage.nbytes:
         raise Damaged("a tensor reaches beyond the end of its storage")
-    return Stored(storage.key, dtype, shape, normal_strides(shape, strides), offset * size, last * size)
+    return Stored(storage.key, "torch.float4" if known == "F4" and views else known, shape, views, offset * size, last * size)
 
 
 def _tensor_v3(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *metadata: Any) -> Stored | Opaque:

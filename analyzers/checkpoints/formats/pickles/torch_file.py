@@ -4,12 +4,12 @@ import io
 import re
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 from analyzers.checkpoints.formats.faults import Damaged, Excess, Unsupported, cut_off, faults_named
-from analyzers.checkpoints.formats.pickles.constructors import DTYPES, Pairs, Stored
+from analyzers.checkpoints.formats.pickles.constructors import Pairs
 from analyzers.checkpoints.formats.pickles.machine import PICKLE_BYTES, Machine, Stream
 from analyzers.checkpoints.formats.pickles.weights import weights
 from analyzers.checkpoints.formats.read_cache import ReadCache
@@ -54,7 +54,10 @@ def _read(file: RangeFile, checked: int | None) -> Header:
     zipped = cache.bytes_at(0, min(len(_ZIP), file.size)) == _ZIP
     root, machine, places = (_zipped if zipped else _legacy)(cache, checked)
     found, omitted, notes = weights(root, machine)
-    tensors = tuple(_tensors(found, places))
+    tensors = tuple(
+        HeaderTensor(name, dtype, shape, places[key] + start, places[key] + start + nbytes, strides)
+        for name, (key, dtype, shape, strides, start, nbytes) in found.items()
+    )
     # Reading views that amount to many times the file would take too long. Tied tensors are read once.
     shown = {each[1:]: max(each.stop - each.start, prod(each.shape) * DTYPE_BITS[each.dtype] // 8) for each in tensors}
     if sum(shown.values()) > _VIEWS * file.size + _SPARE_BYTES:
@@ -62,24 +65,15 @@ def _read(file: RangeFile, checked: int | None) -> Header:
     return Header(tensors, {}, notes, omitted, _why_refused(root, machine), pickled=True)
 
 
-def _tensors(found: Mapping[str, Stored], places: Mapping[str, int]) -> Iterator[HeaderTensor]:
-    for name, (key, dtype, shape, strides, start, nbytes) in found.items():
-        known = DTYPES[dtype][1]
-        if known == "F4":  # torch counts bytes, each of which holds two numbers
-            shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
-        yield HeaderTensor(name, known, shape, places[key] + start, places[key] + start + nbytes, strides)
-
-
 def _why_refused(root: Any, machine: Machine) -> str:
     """Explain why transformers, which calls torch.load with weights_only, refuses a pickle; empty if it does not."""
+    other = min((quoted(name, 100) for name in machine.names if not _ACCEPTED.fullmatch(name)), default="")
     if machine.protocol > _NEWEST:
-        return f"its pickle has opcodes of protocol {machine.protocol}, which torch.load refuses with weights_only"
-    other = min((name for name in machine.names if not _ACCEPTED.fullmatch(name)), default=None)
-    if other is not None:
-        return f"it holds {quoted(other, 100)}, which torch.load refuses with weights_only"
-    if type(root) is not Pairs or any(type(key) is not str for key, _ in root):
-        return "it holds no mapping from names to tensors, which transformers expects"
-    return ""
+        other = f"opcodes of protocol {machine.protocol}"
+    if other:
+        return f"its pickle has {other}, which torch.load refuses with weights_only"
+    mapping = type(root) is Pairs and all(type(key) is str for key, _ in root)
+    return "" if mapping else "it holds no mapping from names to tensors, which transformers expects"
 
 
 def _zipped(cache: ReadCache, checked: int | None) -> tuple[Any, Machine, dict[str, int]]:

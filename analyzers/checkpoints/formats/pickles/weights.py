@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from analyzers.checkpoints.formats.faults import Excess, Unsupported
-from analyzers.checkpoints.formats.pickles.constructors import DTYPES, Opaque, Pairs, Stored, is_tensor
+from analyzers.checkpoints.formats.pickles.constructors import Opaque, Pairs, Stored, is_tensor
 from analyzers.checkpoints.formats.pickles.machine import Budget, Machine
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.reference import quoted_names
+from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.notes import Note
@@ -19,6 +20,7 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "networ
 _SCRIPT = "__torch__."  # the classes of TorchScript
 _MODULE = ("_parameters", "_buffers", "_modules")
 _TRANSIENT = "_non_persistent_buffers_set"
+_DEPTH = 100  # containers within each other; state dicts have under 10 levels
 _VISITS = 4  # per operation: they are faster than opcodes, and lists of numbers are long
 _LARGEST = 1 << 63  # largest number that may be a key
 _FEW = 8  # entries of an optimizer's state: "state", "param_groups" and those of wrappers
@@ -29,76 +31,64 @@ Path = tuple[str, ...]
 Found = tuple[Path, Stored | Opaque]
 
 
-class Weights(NamedTuple):
-    """The selected weights. tensors: name -> tensor, in the order of the file; omitted: tensors that are not read; notes: remarks."""
-
-    tensors: dict[str, Stored]
-    omitted: tuple[Omitted, ...]
-    notes: tuple[Note, ...]
-
-
-def weights(root: Any, machine: Machine) -> Weights:
-    """Select the weights in ``root``, the object of a pickle.
+def weights(root: Any, machine: Machine) -> tuple[dict[str, Stored], tuple[Omitted, ...], tuple[Note, ...]]:
+    """Select the weights in ``root``, the object of a pickle: the tensors by name, what is left out, and remarks.
 
     The weights are a tensor, a list of tensors, or a state dict: a mapping from names to tensors, or a module that was pickled whole. A
     state dict may be nested in another mapping (``{"model": {...}, "optimizer": {...}}``); keys of mappings and lists inside it are joined
     with dots. Raises Unsupported if there are no tensors that can be read; Damaged; Excess.
     """
     walk = _Walk(machine.budget)
-    every = list(walk.tensors(Pairs([("tensor", root)]) if is_tensor(root) else root))
-    chosen, beside, prefix = _selected(root, every)
+    walk.visit(root, ("tensor",) if is_tensor(root) else ())
+    chosen, beside, prefix = _selected(root, walk.found)
     notes = [WORDS.note("nested", key=".".join(prefix))] if prefix else []
     named = _named(chosen)
-    found = {name: tensor for name, tensor in named.items() if type(tensor) is Stored and _is_readable(tensor)}
+    found = {name: tensor for name, tensor in named.items() if type(tensor) is Stored and tensor.dtype in DTYPE_BITS}
     faulty = {name: tensor for name, tensor in named.items() if name not in found}
     opaque = tuple(name[:_NAME_LENGTH] for name in machine.opaque if name not in walk.opened)[:_MOST_NAMES]
     if not found:
-        kinds = (*(f"torch.{each.dtype}" if isinstance(each, Stored) else each.name for each in faulty.values()), *opaque)
+        kinds = (*(each.dtype if isinstance(each, Stored) else each.name for each in faulty.values()), *opaque)
         others = f", but {quoted_names(kinds)}" if kinds else ""
         raise Unsupported(f"holds no state dict (a mapping from names to tensors) that can be read{others}: {_RESAVE}")
     if opaque:
         notes.append(WORDS.note("opaque", classes=opaque))
-    seen = {tensor.key for _, tensor in every if type(tensor) is Stored}
+    seen = {tensor.key for _, tensor in walk.found if type(tensor) is Stored}
     hidden = [storage.nbytes for key, storage in machine.storages.items() if key not in seen]
     if hidden:
         notes.append(WORDS.note("hidden", storages=len(hidden), bytes=sum(hidden)))
-    return Weights(found, tuple(_omitted(faulty, beside, {tensor for _, tensor in chosen})), tuple(notes))
+    return found, tuple(_omitted(faulty, beside, {tensor for _, tensor in chosen})), tuple(notes)
 
 
 class _Walk:
-    """Visits the containers below an object. opened: unknown classes whose objects are modules or mappings that were visited.
+    """Visits the containers below an object.
+
+    found: the tensors; opened: unknown classes whose objects are modules or mappings that were visited.
 
     A short pickle may refer to its containers so often that a walk would not end: visits are charged to the budget of the pickle.
     """
 
     def __init__(self, budget: Budget) -> None:
+        self.found: list[Found] = []
         self.opened: set[str] = set()
         self._budget = budget
 
-    def tensors(self, root: Any) -> Iterator[Found]:
-        """Yield every tensor below ``root``, also unreadable ones, with the keys that lead to it, as text. Raises Excess."""
-        keys: list[str] = []
-        pending = [self._children(root)]
-        while pending:
-            for key, value in pending[-1]:
-                if is_tensor(value):
-                    self._budget.spend(1 + len(keys))
-                    yield (*keys, _text(key)), value
-                elif type(value) in (Pairs, list, tuple, Opaque):
-                    if len(pending) >= limits.PICKLE_DEPTH:
-                        raise Excess(f"nests its tensors deeper than {limits.PICKLE_DEPTH:,} levels.")
-                    keys.append(_text(key))
-                    pending.append(self._children(value))
-                    break
-            else:
-                pending.pop()
-                del keys[-1:]
+    def visit(self, value: Any, path: Path = ()) -> None:
+        """Add the tensors below ``value``, also unreadable ones, with the keys that lead to it. Raises Excess."""
+        self._budget.spend(1 + len(path))
+        if len(path) > _DEPTH:
+            raise Excess(f"nests its tensors deeper than {_DEPTH} levels.")
+        if is_tensor(value):
+            self.found.append((path, value))
+            return
+        for key, each in self._children(value):
+            if type(each) in (Stored, Pairs, list, tuple, Opaque):
+                self.visit(each, (*path, _text(key)))
 
     def _children(self, value: Any) -> Iterator[tuple[Any, Any]]:
         """Return the entries of a container; of a module that was pickled whole, its parameters, buffers and children."""
         if type(value) is Opaque:
             return self._opened(value)
-        self._budget.spend(1 + (len(value) // _VISITS if type(value) in (Pairs, list, tuple) else 0))
+        self._budget.spend(len(value) // _VISITS if type(value) in (Pairs, list, tuple) else 0)
         if type(value) is Pairs:
             return value.entries()
         return enumerate(value) if type(value) in (list, tuple) else iter(())
@@ -178,11 +168,6 @@ def _named(tensors: Iterable[Found]) -> dict[str, Stored | Opaque]:
         if len(own) > limits.TENSOR_NAME_LENGTH or length > limits.HEADER_BYTES or len(named) > limits.TENSORS:
             raise Excess(f"names more than {limits.TENSORS:,} tensors, or one by more than {limits.TENSOR_NAME_LENGTH:,} characters.")
     return named
-
-
-def _is_readable(tensor: Stored) -> bool:
-    known = DTYPES[tensor.dtype][1]
-    return bool(known) and not (known == "F4" and tensor.strides is not None)  # an element of a view is not a whole byte
 
 
 def _omitted(faulty: Mapping[str, Stored | Opaque], beside: Iterable[Found], counted: set[Stored | Opaque]) -> Iterator[Omitted]:

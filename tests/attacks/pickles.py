@@ -385,6 +385,7 @@ _STREAMS = {
     "long_name": mapping(**{"a" * 5000: stored()}) + b".",
     "deep_marks": b"(" * 2_000 + b".",
     "deep_mappings": b"".join(b"}" + text("a") for _ in range(1_500)) + stored() + b"s" * 1_500 + b".",
+    "module_with_items": module(modules=mapping(model=module(mapping(w=stored())))) + text("x") + b"Ns.",
     # nested mappings with two names for the next one: 2^40 tensors
     "doubled_mappings": stored() + b"q\x000" + b"".join(
         b"}(" + text("a") + b"h\x00" + text("b") + b"h\x00uq\x000" for _ in range(40)) + b"h\x00.",
@@ -405,6 +406,7 @@ _READ = {
     "name_none": ("None",),
     "name_of_many_digits": ("?",),
     "name_float": ("0.0",),
+    "module_with_items": ("model.w",),
     "same_name_twice": ("a.b", "a.b#2"),
 }
 

@@ -108,7 +108,7 @@ def test_calls_next_to_a_sound_tensor_are_named_and_the_tensor_is_read(witnessed
 
 def test_tensors_with_strange_keys_are_read(witnessed: dict[str, Any]) -> None:
     strange = [attack for attack in ATTACKS if attack.names]
-    assert len(strange) == 22
+    assert len(strange) == 24
     for attack in strange:
         assert [tensor[0] for tensor in witnessed["found"][attack.name]["tensors"]] == list(attack.names)
 

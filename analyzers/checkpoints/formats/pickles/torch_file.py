@@ -18,8 +18,8 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import DTYPE_BITS
 
-_ZIP = b"PK\3\4"
 ZIP_DIRECTORY_BYTES = 32_000_000  # The directory of a zip archive, 60 bytes for each tensor, is parsed in memory.
+_ZIP = b"PK\3\4"
 _LOCAL = struct.Struct("<4s5H3I2H")
 _DESCRIBED, _ENCRYPTED, _FULL32 = 1 << 3, 1, 0xFFFFFFFF
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -42,6 +42,7 @@ def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
     checked: the number of storages, evenly spaced, whose offsets are verified against the headers next to their data, with a read each;
     None for all. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. From a trainer's checkpoint, only the
     weights are listed (`weights`). Nothing that the file names is called: values of unknown classes stay opaque, and tensors that cannot be
+    read are in ``omitted``. Raises InvalidCheckpoint for a damaged file, UnsupportedWeights for one without tensors that can be read,
     LimitExceeded; each names the file.
     """
     with faults_named(file):
@@ -67,11 +68,10 @@ def _read(file: RangeFile, checked: int | None) -> Header:
 
 def _why_refused(root: Any, machine: Machine) -> str:
     """Explain why transformers, which calls torch.load with weights_only, refuses a pickle; empty if it does not."""
-    other = min((quoted(name, 100) for name in machine.names if not _ACCEPTED.fullmatch(name)), default="")
-    if machine.protocol > _NEWEST:
-        other = f"opcodes of protocol {machine.protocol}"
-    if other:
-        return f"its pickle has {other}, which torch.load refuses with weights_only"
+    other = min((name for name in machine.names if not _ACCEPTED.fullmatch(name)), default="")
+    if other or machine.protocol > _NEWEST:
+        what = f"opcodes of protocol {machine.protocol}" if machine.protocol > _NEWEST else quoted(other, 100)
+        return f"its pickle has {what}, which torch.load refuses with weights_only"
     mapping = type(root) is Pairs and all(type(key) is str for key, _ in root)
     return "" if mapping else "it holds no mapping from names to tensors, which transformers expects"
 

@@ -133,11 +133,11 @@ def _selected(root: Any, every: list[Found]) -> tuple[list[Found], list[Found], 
         inside = {path[level] for path, _ in every if len(path) > level + 1}
         wrapper = next((name for name in _WRAPPERS if name in inside), None)
         rest = [found for found in every if found[0][level] != wrapper]
-        if wrapper is None or (prefix and rest):
+        inner = next((value for key, value in reversed(mapping) if key == wrapper), None)
+        if wrapper is None or inner is None or (prefix and rest):
             break
-        root = next(value for key, value in reversed(mapping) if key == wrapper)
         every = [found for found in every if found[0][level] == wrapper]
-        beside, prefix = beside + rest, (*prefix, wrapper)
+        root, beside, prefix = inner, beside + rest, (*prefix, wrapper)
     if not prefix and type(root) is Pairs:
         optimizers = {_text(key) for key, value in root if _is_optimizer(value)}
         kept = [found for found in every if found[0][0] not in optimizers]

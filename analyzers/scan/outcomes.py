@@ -1,8 +1,8 @@
 """Keeps the outcomes of a scan: JSON lines, one appended as soon as a checkpoint is finished, in one file for each process.
 
 A line is an object with the fields of an `Outcome`, its report and ``"complete": true`` last. Lines that name no checkpoint hold what a
-continued scan has to know: ``{"options": {...}}`` and ``{"list": "search:llama 200", "ids": [...]}``. A line that was cut, as when a process
-is killed, counts as missing.
+continued scan has to know: ``{"options": {...}}`` and ``{"list": "search:llama 200", "ids": [...]}``. A line that was cut, as when a
+process is killed, counts as missing.
 """
 
 import fcntl

@@ -2,7 +2,7 @@
 
 from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, merge, open_checkpoint, open_whole
 from analyzers.checkpoints.checkpoint import Checkpoint
-from analyzers.checkpoints.checkpoint_coverage import account_notes, base_coverage, read_coverage, tuned_coverage, undecoded_weights
+from analyzers.checkpoints.checkpoint_coverage import account_notes, base_coverage, read_coverage, tuned_coverage
 from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.in_memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.local import LocalRepository
@@ -32,6 +32,6 @@ __all__ = [
     "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy",
     "is_index", "is_weights", "joined", "layout_notes", "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides",
     "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",
-    "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "undecoded_weights", "whole_rows",
+    "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "whole_rows",
     "whole_spans", "with_commits", "with_kept",
 ]  # fmt: skip

@@ -36,7 +36,6 @@ class LocalFile:
         self._location = location
         self.path = path
         self.size = size
-        self._closed = False
         self._state = state
         os.close(self._open())
 
@@ -58,12 +57,9 @@ class LocalFile:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Refuse further reads. Idempotent."""
-        self._closed = True
+        """Do nothing: no file stays open between reads."""
 
     def _open(self) -> int:
-        if self._closed:
-            raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: it is closed.")
         try:
             descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO in its place
         except PermissionError as error:

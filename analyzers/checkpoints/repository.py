@@ -101,11 +101,7 @@ def read_range(file: RangeFile, offset: int, length: int) -> bytes:
 
 def read_file(repository: Repository, path: str) -> bytes:
     """Return the content of a small file of a repository."""
-    file = repository.open(path)
-    try:
-        return read_range(file, 0, file.size)
-    finally:
-        file.close()
+    return read_range(repository.open(path), 0, repository.files[path])
 
 
 def read_json(repository: Repository, path: str, most: int) -> Any:

@@ -77,10 +77,9 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Kind = "mode
         raise CheckpointNotFound(f"{name} has no revision {revision[:100]!r}; give a branch, a tag or a commit.")
     token = usable_token(access.token)
     info = _info(name, revision, token, kind)
-    if not (is_repository_id(info.id) and _COMMIT.fullmatch(str(info.sha))):
-        raise HubMisbehaved(f"The Hub describes {name} with an invalid id or commit; try again later.")
-    if revision is not None and _COMMIT.fullmatch(revision) and info.sha != revision:
-        raise HubMisbehaved(f"The Hub answers with another commit of {name} than requested; try again later.")
+    pinned = revision if revision is not None and _COMMIT.fullmatch(revision) else info.sha
+    if not is_repository_id(info.id) or not _COMMIT.fullmatch(str(info.sha)) or info.sha != pinned:
+        raise HubMisbehaved(f"The Hub describes {name} with an invalid id, or another commit than requested; try again later.")
     if info.disabled:
         raise AccessDenied(f"{info.id} has been disabled on the Hub.")
     ref = info.id if kind == "models" else f"{kind}/{info.id}"

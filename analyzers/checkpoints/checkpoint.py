@@ -16,7 +16,6 @@ from analyzers.checkpoints.local import ADAPTER_CONFIG, LocalRepository
 from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.quantization.description import quantization
 from analyzers.checkpoints.quantization.scales import pair_scales
-from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_json
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
@@ -25,7 +24,7 @@ from analyzers.checkpoints.weight_files.selection import WeightFiles, select_wei
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
-from analyzers.core.errors import CheckpointError, InvalidReference, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointError, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
 from analyzers.core.report import CheckpointFacts
 from analyzers.core.terminal import some_files
@@ -174,8 +173,6 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
 
 def _weight_files(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> WeightFiles:
     """Select the weight files of a repository; none if it has only a config.json and they are not ``needed``."""
-    if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
-        raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     unreadable: list[str] = []
     if isinstance(repository, LocalRepository):
         unreadable = repository.unreadable

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from analyzers.checkpoints import Access, Chunk, LocalRepository, RangeFile, Span, open_checkpoint, read_range, stream, whole_spans
+from analyzers.checkpoints import Access, LocalRepository, RangeFile, open_checkpoint, read_range
 from analyzers.checkpoints.local import HASHED_WHOLE_BYTES
 from analyzers.core import limits
-from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
 
 _LOCAL = Access(local=True)
 
@@ -223,16 +223,13 @@ def test_a_total_size_that_is_wrong_is_noted(said: str, noted: float | None, tmp
         assert checkpoint.nbytes == 28
 
 
-def test_one_name_twice_in_a_sharded_checkpoint(tmp_path: Path) -> None:
-    for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
-        _save(tmp_path / name, a=1)
-    with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
+def test_one_name_in_several_files_and_folders_is_told_apart(tmp_path: Path) -> None:
+    """Of shards, transformers loads the last; other files are other models."""
+    for name in ("model-00001-of-00002", "model-00002-of-00002"):
+        _save(tmp_path / "shards" / f"{name}.safetensors", a=1)
+    with open_checkpoint(str(tmp_path / "shards"), _LOCAL) as checkpoint:
         assert [(tensor.name, tensor.file) for tensor in checkpoint.tensors] == [("a", 1), ("model-00001-of-00002/a", 0)]
         assert checkpoint.replaced == {"model-00001-of-00002/a": "a"}
-        assert "replaced" in {note.code for note in checkpoint.notes}
-
-
-def test_one_name_in_unrelated_files_and_folders_is_told_apart(tmp_path: Path) -> None:
     for name in ("x", "y"):
         _save(tmp_path / "flat" / f"{name}.safetensors", a=1, b=2)
         _save(tmp_path / "components" / name / "model.safetensors", a=1)
@@ -243,7 +240,7 @@ def test_one_name_in_unrelated_files_and_folders_is_told_apart(tmp_path: Path) -
         assert [(tensor.name, tensor.file) for tensor in checkpoint.tensors] == [("x/a", 0), ("y/a", 1)]
     with open_checkpoint(str(tmp_path), _LOCAL, subfolder="components/y") as checkpoint:
         assert [tensor.name for tensor in checkpoint.tensors] == ["a"]
-    with pytest.raises(InvalidReference, match="not a folder inside"):
+    with pytest.raises(CheckpointNotFound, match="has no folder"):
         open_checkpoint(str(tmp_path / "flat"), _LOCAL, subfolder="../components")
 
 
@@ -254,18 +251,6 @@ def test_damaged_config_is_noted(tmp_path: Path, content: str) -> None:
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
         assert checkpoint.config is None
         assert [(note.code, note.values["file"]) for note in checkpoint.notes] == [("unreadable-json", "config.json")]
-
-
-@pytest.mark.parametrize("size", [0, 7, 60, -1])
-def test_truncated_file_is_named_and_everything_closed(tmp_path: Path, size: int) -> None:
-    _save(tmp_path / "a.safetensors", a=8)
-    _save(tmp_path / "b.safetensors", b=8)
-    path = tmp_path / "b.safetensors"
-    os.truncate(path, size if size >= 0 else path.stat().st_size - 1)
-    opened = _descriptors()
-    with pytest.raises(InvalidCheckpoint, match=r"b\.safetensors"):
-        open_checkpoint(str(tmp_path), _LOCAL)
-    assert _descriptors() == opened
 
 
 def test_no_tensors(tmp_path: Path) -> None:
@@ -301,19 +286,6 @@ def _sparse(folder: Path, nbytes: int) -> Path:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + nbytes)
     return folder
-
-
-def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    folder = _sparse(tmp_path / "x", 200 << 20)
-
-    def cut_and_go_on(span: Span, chunks: Iterator[Chunk]) -> int:
-        next(chunks)
-        os.truncate(folder / "model.safetensors", 5 << 20)
-        return sum(chunk.codes.size for chunk in chunks)
-
-    message = r"model\.safetensors.*(can no longer be read as it was opened|was cut off while being read)"
-    with open_checkpoint(str(folder), _LOCAL) as checkpoint, pytest.raises(InvalidCheckpoint, match=message):
-        list(stream([checkpoint], whole_spans([(each,) for each in checkpoint.tensors]), cut_and_go_on))
 
 
 _STREAMED = """

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from itertools import count
 from urllib.parse import parse_qs, quote, urlencode
 
@@ -34,11 +33,10 @@ class Routes:
         self.url = ""
         self.cdn_url = ""
         self.cdn = False
-        self.cdn_lifetime = 3600.0
         self.repositories: dict[tuple[Kind, str], Repository] = {}
         self.aliases: dict[tuple[Kind, str], str] = {}
         self.users: dict[str, User] = {}
-        self.signed: dict[str, tuple[Contents, float]] = {}
+        self.signed: dict[str, Contents] = {}
         self.uploads = writing.Uploads()
         self.provider = Provider()
         self._serial = count()
@@ -200,12 +198,12 @@ class Routes:
 
     def _sign(self, contents: Contents) -> str:
         serial = str(next(self._serial))
-        self.signed[serial] = (contents, time.monotonic() + self.cdn_lifetime)
+        self.signed[serial] = contents
         return f"{self.cdn_url}/signed/{contents.digest}?serial={serial}&Signature={quote('a+b/c=')}"
 
     def _signed(self, request: Request) -> Answer:
-        contents, expiry = self.signed.get(request.query.get("serial", [""])[0], (None, 0.0))
-        if contents is None or time.monotonic() > expiry:
+        contents = self.signed.get(request.query.get("serial", [""])[0])
+        if contents is None:
             return plain(
                 403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", {"Content-Type": "text/xml"}
             )

@@ -8,7 +8,6 @@ from analyzers.checkpoints.in_memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.matching.align import Alignment, Group, Unmatched, align
 from analyzers.checkpoints.matching.layout_notes import layout_notes, moved_layers
-from analyzers.checkpoints.matching.layouts.relaid_copies import RelaidCopies
 from analyzers.checkpoints.matching.matching import Matching
 from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
@@ -25,7 +24,7 @@ from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 
 __all__ = [
     "DTYPE_BITS", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "LocalRepository", "Matching", "MemoryRepository",
-    "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile", "RelaidCopies", "Repository", "Span", "Step", "Summand", "Tensor",
+    "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile", "Repository", "Span", "Step", "Summand", "Tensor",
     "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side",
     "is_copy", "is_index", "is_weights", "joined", "layout_notes", "moved_layers", "open_checkpoint", "open_sides", "open_whole",
     "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",

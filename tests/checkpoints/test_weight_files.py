@@ -191,15 +191,22 @@ def test_damaged_index(index: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"[" * 100_000, b"\xff", b"3", [{"path": "../2_Dense"}], [{"path": "2_Dense"}, {"path": "/etc"}],
-     [{"path": "2_Dense\n"}], [{"path": "a\\b"}], [{"path": "2_Dense/../.."}]],
-)  # fmt: skip
-def test_modules_json_that_cannot_be_used_is_ignored(content: Any) -> None:
+    ("content", "noted"),
+    [(content, True) for content in (b"", b"[" * 100_000, b"\xff", b"3", b'"x"')]
+    + [([{"path": path}], False) for path in ("../2_Dense", "/etc", "2_Dense\n", "a\\b", "2_Dense/../..", "\ud800")],
+)
+def test_modules_json_that_names_no_folder_of_the_checkpoint_is_ignored(content: Any, noted: bool) -> None:
     found = _select("model.safetensors modules.json 2_Dense/model.safetensors", modules__json=content)
     assert found.paths == ("model.safetensors",)
     assert [each.path for each in found.not_read] == ["2_Dense/model.safetensors"]
-    assert [note.code for note in found.notes] == ["components"]
+    assert [note.code for note in found.notes] == ["components"] * noted
+
+
+def test_hostile_parts_are_shown_as_text() -> None:
+    modules = [{"path": path, "type": "Dense"} for path in ("", "1", "../x\n", "\x1b[31m")]
+    found = _select("model.safetensors modules.json 1/model.safetensors", modules__json=modules)
+    assert found.paths == ("model.safetensors", "1/model.safetensors")
+    assert all(each.path.isprintable() for each in found.not_read) and len(found.not_read) == 2
 
 
 # A "*" marks files that are not read.

@@ -178,8 +178,8 @@ _SHARDS = {"model-00001-of-00002.safetensors": 100, "model-00002-of-00002.safete
 
 def _read_index(data: bytes) -> Any:
     name = "model.safetensors.index.json"
-    index = read_index(name, (".safetensors",), {**_SHARDS, name: len(data)}, lambda path, most: parse_json(data, lenient=True))
-    return dict(index.weight_map)
+    weight_map, _ = read_index(name, (".safetensors",), {**_SHARDS, name: len(data)}, lambda path, most: parse_json(data, lenient=True))
+    return weight_map
 
 
 def _index(data: bytes) -> Any:

@@ -24,24 +24,10 @@ MODULES, PIPELINE = "modules.json", "model_index.json"
 _NO_PART = re.compile(r"scheduler|tokenizer|processor|extractor|guider|watermark|pooling|normalize|dropout|bow$|wordweights", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
-    """An index of shards.
+def read_index(path: str, endings: tuple[str, ...], files: Mapping[str, int], read_json: ReadJson) -> tuple[dict[str, str], float | None]:
+    """Return tensor name -> path of its shard, and the bytes of all tensors, None if an index does not state them as a number.
 
-    weight_map: tensor name -> path of its shard; total_size: bytes of all tensors, None if that is not stated as a number.
-    """
-
-    weight_map: Mapping[str, str]
-    total_size: float | None
-
-    @property
-    def shards(self) -> tuple[str, ...]:
-        """All shards, in order."""
-        return tuple(sorted(set(self.weight_map.values())))
-
-
-def read_index(path: str, endings: tuple[str, ...], files: Mapping[str, int], read_json: ReadJson) -> Index:
-    """Read an index of shards; each shard is in ``files`` and ends with one of ``endings``. read_json: see `repository.read_json`.
+    Each shard is in ``files`` and ends with one of ``endings``. read_json: see `repository.read_json`.
 
     Raises InvalidCheckpoint for a damaged index and for missing shards, LimitExceeded.
     """
@@ -62,13 +48,10 @@ def read_index(path: str, endings: tuple[str, ...], files: Mapping[str, int], re
     missing = [shard for shard in shards if prefix + shard not in files or not shard.endswith(endings)]
     if missing:
         raise InvalidCheckpoint(f"{shown} names {quoted_names(missing)}, which cannot be found: complete the files, or rebuild the index.")
-    return Index({name: prefix + shard for name, shard in weight_map.items()}, _total_size(index))
-
-
-def _total_size(index: Mapping[str, Any]) -> float | None:
     metadata = index.get("metadata")
     stated = metadata.get("total_size") if isinstance(metadata, dict) else None
-    return stated if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 2**63 else None
+    number = isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 2**63
+    return {name: prefix + shard for name, shard in weight_map.items()}, stated if number else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +95,8 @@ def _parts(content: Any) -> list[tuple[str, str]]:
     """Return the folder of each module or part of a pipeline, with its name and class. Raises ValueError."""
     if isinstance(content, list):
         modules = (entry for entry in content if isinstance(entry, dict) and isinstance(entry.get("path"), str))
-        parts = [(entry["path"], str(entry.get("type"))) for entry in modules]
-    elif isinstance(content, dict):
+        return [(entry["path"], str(entry.get("type"))) for entry in modules]
+    if isinstance(content, dict):
         pairs = ((name, entry) for name, entry in sorted(content.items()) if isinstance(entry, list))
-        parts = [(name, f"{name} {entry[1]}") for name, entry in pairs if list(map(type, entry)) == [str, str]]
-    else:
-        raise ValueError("neither a list of modules nor a pipeline")
-    if not all(_is_folder(path) for path, _ in parts):
-        raise ValueError("no folder of the checkpoint")
-    return parts
-
-
-def _is_folder(path: str) -> bool:
-    """Return whether a path stays inside the checkpoint; "" is the top folder."""
-    steps = path.removesuffix("/").split("/")
-    return path == "" or (path.isprintable() and "\\" not in path and not {"", ".", ".."} & set(steps))
+        return [(name, f"{name} {entry[1]}") for name, entry in pairs if list(map(type, entry)) == [str, str]]
+    raise ValueError("neither a list of modules nor a pipeline")

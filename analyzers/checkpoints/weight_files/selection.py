@@ -156,8 +156,8 @@ def _select(where: str, paths: list[str], files: Mapping[str, int], read_json: R
     names = [file_name(path) for path in paths]
 
     def of_index(name: str, endings: tuple[str, ...]) -> WeightSet:
-        index = read_index(before + name, endings, files, read_json)
-        return WeightSet(where, (index.shards,), index.weight_map, index.total_size, prefix)
+        weight_map, total_size = read_index(before + name, endings, files, read_json)
+        return WeightSet(where, (tuple(sorted(set(weight_map.values()))),), weight_map, total_size, prefix)
 
     for main in _MAINS:
         if main in names:

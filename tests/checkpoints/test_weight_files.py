@@ -199,7 +199,7 @@ def test_modules_json_that_names_no_folder_of_the_checkpoint_is_ignored(content:
     found = _select("model.safetensors modules.json 2_Dense/model.safetensors", modules__json=content)
     assert found.paths == ("model.safetensors",)
     assert [each.path for each in found.not_read] == ["2_Dense/model.safetensors"]
-    assert [note.code for note in found.notes] == ["components"] * noted
+    assert [note.code for note in found.notes] == ["unreadable-json"] * noted
 
 
 def test_hostile_parts_are_shown_as_text() -> None:

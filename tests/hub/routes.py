@@ -3,7 +3,7 @@
 import json
 import re
 from itertools import count
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import quote, urlencode
 
 from . import writing
 from .oauth import Provider
@@ -103,7 +103,7 @@ class Routes:
             raise HubError(404, "", "Not Found")
         if len(parts) == 1:
             return self._search(request, kind, user)
-        id_parts, verb, rest = _split(parts[1:], ("revision", "tree", "paths-info", "auth-check", "discussions"))
+        id_parts, verb, rest = _split(parts[1:], ("revision", "tree", "auth-check", "discussions"))
         repository = self._find(request, kind, "/".join(id_parts), user)
         if verb == "auth-check":
             if rest == ["write"] and not writing.may_write(user, repository.id):
@@ -114,9 +114,6 @@ class Routes:
         commit = _commit(repository, rest[0] if rest else "main")
         if verb == "tree":
             return self._tree(request, commit, "/".join(rest[1:]))
-        if verb == "paths-info":
-            wanted = parse_qs(request.body.decode()).get("paths", [])
-            return _json([_entry(path, commit.files[path]) for path in wanted if path in commit.files])
         return _json(_info(repository, commit, sizes=request.query.get("blobs", [""])[0].lower() in ("true", "1")))
 
     def _find(self, request: Request, kind: Kind, name: str, user: User | None) -> Repository:

@@ -82,7 +82,7 @@ def find_components(start: str, files: Mapping[str, int], folders: Collection[st
         try:
             listed = {f"{inside}{part}".strip("/"): kind for part, kind in _parts(read_json(path, _JSON_BYTES))}
         except ValueError:
-            notes.append(WORDS.note("components", file=path))
+            notes.append(WORDS.note("unreadable-json", file=path))
             continue
         found = tuple(part for part in listed if part in folders)
         if found and found != (start,):

@@ -83,7 +83,7 @@ def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") ->
     if text.startswith("sample:") and _SAMPLE.fullmatch(name := text.removeprefix("sample:")):
         return Reference("sample", name)
     name, at, revision = text.partition("@")
-    if not is_repository_id(name) or (at and not _is_revision(revision)):
+    if not is_repository_id(name) or (at and not is_revision(revision)):
         _refuse(text, "is not a model id: give org/name, org/name@revision or sample:NAME; local paths (./x) work on the command line only")
     return Reference("hub", name, revision or None)
 
@@ -154,7 +154,8 @@ def is_repository_id(name: object) -> bool:
     return _ID.fullmatch(name) is not None
 
 
-def _is_revision(text: str) -> bool:
+def is_revision(text: str) -> bool:
+    """Return whether ``text`` may name a branch, a tag, ``refs/pr/N`` or a commit."""
     odd = ".." in text or "//" in text or "/." in text or text.endswith(("/", ".", ".lock"))
     return not odd and _REVISION.fullmatch(text) is not None
 

@@ -7,7 +7,7 @@ The token goes to the Hub alone, never to the storage it redirects to. `ranges` 
 import re
 import threading
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +17,13 @@ from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
 from analyzers.checkpoints.hub.ranges import LIBRARY, HubFile
 from analyzers.checkpoints.hub.replies import Token, ask, usable_token
-from analyzers.checkpoints.reference import is_repository_id
+from analyzers.checkpoints.reference import is_repository_id, is_revision
 from analyzers.checkpoints.repository import Access
 from analyzers.core import limits
 from analyzers.core.errors import (
     AccessDenied,
+    CheckpointError,
     CheckpointNotFound,
-    HiddenRepository,
     HubError,
     HubMisbehaved,
     HubUnreachable,
@@ -73,25 +73,21 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Kind = "mode
     """
     if not is_repository_id(name):
         raise InvalidReference(f"{name[:100]!r} is not a model id; expected org/name, as in the address of its page on the Hub.")
-    if revision is not None and (revision in ("", ".", "..") or len(revision) > limits.REFERENCE_LENGTH or not revision.isprintable()):
+    if revision is not None and not is_revision(revision):
         raise CheckpointNotFound(f"{name} has no revision {revision[:100]!r}; give a branch, a tag or a commit.")
     token = usable_token(access.token)
-    info = _info(name, revision, token, kind)
+    api = HfApi(endpoint=str(constants.ENDPOINT).rstrip("/"), library_name=LIBRARY)
+    call: Callable[..., Any] = api.model_info if kind == "models" else api.dataset_info
+    timeout = float(limits.HUB_TIMEOUT_SECONDS)
+    info = ask(lambda: call(name, revision=revision, files_metadata=True, timeout=timeout, token=token), name)
     pinned = revision if revision is not None and _COMMIT.fullmatch(revision) else info.sha
     if not is_repository_id(info.id) or not _COMMIT.fullmatch(str(info.sha)) or info.sha != pinned:
         raise HubMisbehaved(f"The Hub describes {name} with an invalid id, or another commit than requested; try again later.")
     if info.disabled:
         raise AccessDenied(f"{info.id} has been disabled on the Hub.")
     ref = info.id if kind == "models" else f"{kind}/{info.id}"
-    return HubRepository(ref, info.sha, _everybody_reads(info), _sizes(ref, info.siblings), token)
-
-
-def _info(name: str, revision: str | None, token: Token, kind: Kind = "models", seconds: float = 0, tries: int = 0) -> Any:
-    """Return the Hub's description of a repository, with the sizes of its files. seconds, tries: at most; by default as `ask` does."""
-    api = HfApi(endpoint=str(constants.ENDPOINT).rstrip("/"), library_name=LIBRARY)
-    call = api.model_info if kind == "models" else api.dataset_info
-    timeout = seconds or float(limits.HUB_TIMEOUT_SECONDS)
-    return ask(lambda: call(name, revision=revision, files_metadata=True, timeout=timeout, token=token), name, tries=tries)
+    public = info.private is False and info.gated is False
+    return HubRepository(ref, info.sha, public, _sizes(ref, info.siblings), token)
 
 
 def cached_snapshot(name: str, revision: str | None, kind: Kind = "models") -> Path | None:
@@ -103,17 +99,11 @@ def cached_snapshot(name: str, revision: str | None, kind: Kind = "models") -> P
 
 
 def is_public(name: str) -> bool:
-    """Return whether everybody can read a model: it exists, and is neither private, gated nor disabled. One request, without a token.
-
-    Raises HubUnreachable for any failure, and after 3 seconds.
-    """
+    """Return whether everybody can read a model. One request, without a token. Raises HubError and its subclasses."""
     try:
-        info = _info(name, None, False, seconds=_SEARCH_SECONDS, tries=1)
-    except HiddenRepository:
+        return open_hub(name, None, Access()).public
+    except CheckpointError:
         return False
-    except (HubError, CheckpointNotFound, AccessDenied) as error:
-        raise HubUnreachable(str(error)) from None
-    return _everybody_reads(info) and not info.disabled
 
 
 def search_models(text: str, limit: int = 8) -> list[str]:
@@ -124,7 +114,7 @@ def search_models(text: str, limit: int = 8) -> list[str]:
     query = {"search": text[:_SEARCH_LENGTH].encode(errors="replace").decode(), "limit": limit}
     try:
         return _page(f"{constants.ENDPOINT}/api/models", query, False, _SEARCH_SECONDS, 1)[0][:limit]
-    except (HubError, CheckpointNotFound, AccessDenied) as error:
+    except (HubError, CheckpointError) as error:
         raise HubUnreachable(str(error)) from None
 
 
@@ -161,10 +151,6 @@ def _page(url: str, query: dict[str, Any] | None, token: Token, seconds: float =
         return names, following if following.startswith(f"{constants.ENDPOINT}/") else None
 
     return ask(call, "The list of models", tries=tries)
-
-
-def _everybody_reads(info: Any) -> bool:
-    return info.private is False and info.gated is False
 
 
 def _sizes(ref: str, siblings: Any) -> dict[str, int]:

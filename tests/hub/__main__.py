@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .architectures import adapted, llama, mixture
+from .architectures import llama, mixture
 from .generated import LINEAGES
 from .repositories import Contents
 from .server import LocalHub
@@ -26,7 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--llama", action="append", default=[], metavar="ID[=LINEAGE[+UPDATE]]", help="a virtual model of 80 layers, 141 GB"
     )
     parser.add_argument("--mixture", action="append", default=[], metavar="ID[=LINEAGE]", help="a virtual mixture of 90,619 tensors")
-    parser.add_argument("--adapted", action="store_true", help="org/base, of 6.7 billion parameters, and org/adapter, of rank 64")
     options = parser.parse_args(arguments)
     with LocalHub(port=options.port, delay=options.delay, rate=options.rate, cdn=options.cdn) as hub:
         for text in options.folder:
@@ -39,9 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for text in options.mixture:
             repo_id, _, lineage = text.partition("=")
             hub.add(repo_id, mixture(lineage=_one_of(parser, lineage or "bf16", LINEAGES)))
-        if options.adapted:
-            for repo_id, files in zip(("org/base", "org/adapter"), adapted(), strict=True):
-                hub.add(repo_id, files)
         print(hub.url, flush=True)
         sys.stdin.read()
 

@@ -72,7 +72,7 @@ test-gpu: $(tests_stamp) $(kernels_stamp)
 kernels: $(tests_stamp) $(kernels_stamp)
 
 bench: $(tests_stamp) $(kernels_stamp)
-	$(python) -m tests.benchmarks
+	$(python) -m benchmarks
 
 docs: $(tests_stamp)
 	$(python) -m docs.build
@@ -82,6 +82,7 @@ lint: style types
 style: $(tests_stamp)
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
+	.venv/bin/lint-imports
 
 types: $(tests_stamp)
 	$(python) -m mypy

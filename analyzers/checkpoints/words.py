@@ -7,8 +7,7 @@ WORDS = Words(
         # which files were read
         "local-path": "{path:name} was read on this machine, not on the Hub.",
         "cached": "{model:name} was read from this machine's Hub cache, which has only what was downloaded: the Hub was not reached.",
-        "unreadable-json": "{file:name} is too large or no valid JSON and was ignored.",
-        "components": "{file:name} does not list folders of this checkpoint and was ignored.",
+        "unreadable-json": "{file:name} is too large or not valid JSON of the expected form, and was ignored.",
         "folders": "Weights of {folders:names} were read together: name one folder to read it alone.",
         "widest-gguf": "Of {files:#GGUF file} the widest was read, {path:name}.",
         "same-names": "{files:names} hold tensors of the same names, as several models do: all count, under names with the file.",
@@ -19,10 +18,8 @@ WORDS = Words(
         "replaced": "In several shards, of which transformers loads the last: {tensors:#tensor}, such as {name:name}.",
         # what a pickled file holds
         "nested": "The weights are under {key:name} in a pickled file.",
-        "renumbered": '{tensors:#tensor} of a pickled file under the name of another: "#" and a number tell them apart, as in {name:name}.',
-        "opaque": "Not interpreted: {values:#value} of classes that were not loaded ({classes:names}).",
+        "opaque": "Not interpreted: values of classes that were not loaded ({classes:names}).",
         "hidden": "Not read: {storages:#storage} with {bytes:size} inside attributes or values of classes that were not loaded.",
-        "constants": "Not read: {constants:#constant} of the TorchScript program.",
         # how values are decoded
         "misfit-scales": "Scales not applied, because their shape or dtype does not fit: of {tensors:#tensor}, such as {name:name}.",
         "decoded": "Decoded, each code times its scale: {tensors:#tensor} ({dtypes:list}).",

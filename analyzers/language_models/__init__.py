@@ -1,4 +1,4 @@
-"""Runs language models: loading, prompts, activation and gradient capture, and the built-in samples."""
+"""Runs language models: loading, prompts, a decoder as a list of functions, and the built-in samples."""
 
 import logging
 

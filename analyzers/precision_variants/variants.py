@@ -29,7 +29,7 @@ class Settings(Record):
     embeddings, which are rounded nevertheless), norms, router (of experts), softmax (attention between its projections: rotary embeddings,
     scores, softmax, weighted sum of values).
     attention: the implementation; null for that of the reference. reduced_reductions: a GPU may accumulate 16-bit matrix products in 16
-    bits, torch's default. weights: fake quantization of the layers' linear maps (`variant_weights.fake_quantized`); null for none.
+    bits, torch's default. weights: fake quantization of the layers' linear maps (`quantization.fake_quantized`); null for none.
     round: "all" also rounds the parameters that transformers keeps in fp32.
     adapter: of BASE+ADAPTER, "merged" before weights are rounded, or "beside" the rounded base, in fp32, as peft runs it; null for merged.
     """

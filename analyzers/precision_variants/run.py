@@ -206,8 +206,7 @@ class Run:
     def close(self) -> None:
         """Free what the run holds, except for its results."""
         self.stages.close()
-        del self._part, self._outside
-        self._of_outside = {}
+        del self._part, self._outside, self._of_outside
 
     def _begin(self) -> None:
         self.backward_peaks = Peaks(self.located)

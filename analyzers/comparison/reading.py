@@ -93,6 +93,13 @@ def nothing_shared(sides: Sequence[Checkpoint]) -> str:
     return f"There is nothing to compare: no tensor of {others} has the name and shape of one of {sides[0].ref}."
 
 
+def check_shared(sides: Sequence[Checkpoint], names: Sequence[str], alignment: Alignment) -> None:
+    """Raise InvalidRequest if one of the other sides has no value to compare with one of the first."""
+    for number, side in enumerate(sides[1:]):
+        if not any(group.tuned[number] is not None and group.base.elements for group in alignment.groups):
+            raise InvalidRequest(f"{f'{names[1 + number]}: ' if len(sides) > 2 else ''}{nothing_shared([sides[0], side])}")
+
+
 def every_pair(sides: int) -> list[tuple[int, int]]:
     """Return every two sides."""
     return list(combinations(range(sides), 2))

@@ -7,7 +7,7 @@ from time import perf_counter
 from analyzers.checkpoints import Access, Checkpoint, Matching, canonical_names
 from analyzers.comparison.counting import Task
 from analyzers.comparison.parents.candidates import Opened, open_all, side_names
-from analyzers.comparison.parents.explain import Explanation, Known, candidate_row, coverages, rank
+from analyzers.comparison.parents.explain import Explanation, Known, candidate_row, rank
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.report import ParentsReport, ParentsRequest
 from analyzers.comparison.parents.words import WORDS
@@ -38,8 +38,9 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
         yield Progress(done=known.nbytes, total=known.nbytes, unit="bytes", note="matching tensors")
         found = Pass(request, sides, names, matching, Task(every_pair(len(sides))), largest=largest)
         yield from found.read(known.nbytes)
-        named = canonical_names([request.model, *request.candidates], opened.sides)
-        yield Explanation(found, Likeness(found.table), 0, known).report(request, named, start)
+        model, *candidates = canonical_names([request.model, *request.candidates], opened.sides)
+        request = request.model_copy(update={"model": model, "candidates": tuple(candidates)})
+        yield Explanation(found, Likeness(found.table), 0, known).report(request, start)
 
 
 def screen(
@@ -59,8 +60,6 @@ def screen(
     left = [side for side in order if side not in chosen]
     if left:
         known.notes.append(WORDS.note("screened", candidates=len(left)))
-    known = Known(
-        [known.sources[side - 1] for side in chosen], [rows[side] for side in left], coverages(found, left), known.notes, found.nbytes,
-        found.seconds,
-    )  # fmt: skip
+    sources, coverage = [known.sources[side - 1] for side in chosen], [found.coverage(side, [0]) for side in left]
+    known = Known(sources, [rows[side] for side in left], coverage, known.notes, found.nbytes, found.seconds)
     return [sides[0], *(sides[side] for side in chosen)], [names[0], *(names[side] for side in chosen)], known

@@ -1,4 +1,4 @@
-"""Opens the model and its candidates: those in the request, or those of the model card and the library."""
+"""Opens the model and its candidates: those in the request, or those of the model card and the library; tells what references say."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides, with_commits
 from analyzers.checkpoints.model_card import base_models
-from analyzers.comparison.parents.report import ParentsRequest, Source
+from analyzers.comparison.parents.report import Construction, ParentsRequest, Source
 from analyzers.comparison.parents.words import WORDS
 from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest, MantissaError
@@ -30,7 +30,7 @@ def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Gener
     for side, name in zip(sides, names, strict=True):
         stack.enter_context(side)
         check_side(side, name, bool(request.include))
-    _check_different(sides)
+    check_different(sides, names)
     opened = Opened(sides, ["named"] * len(request.candidates), [])
     if not request.candidates:
         yield from find(request, access, stack, opened)
@@ -68,10 +68,24 @@ def side_names(candidates: int) -> list[str]:
     return ["Candidate"] if candidates == 1 else [f"Candidate {number} of {candidates}" for number in range(1, candidates + 1)]
 
 
-def _check_different(sides: Sequence[Checkpoint]) -> None:
-    seen: dict[tuple[str, str], int] = {}
-    for number, side in enumerate(sides):
-        first = seen.setdefault((side.ref, side.commit), number)
-        if first != number:
-            what = "the model itself" if first == 0 else f"the same checkpoint as candidate {first}"
-            raise InvalidRequest(f"Candidate {number}, {side.ref}, is {what}: name different checkpoints.")
+def check_different(sides: Sequence[Checkpoint], names: Sequence[str]) -> None:
+    """Raise InvalidRequest if a checkpoint is named twice."""
+    seen = set[tuple[str, str]]()
+    for side, name in zip(sides, names, strict=True):
+        if (side.ref, side.commit) in seen:
+            raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different models.")
+        seen.add((side.ref, side.commit))
+
+
+def made(model: Checkpoint, other: Checkpoint) -> Construction | None:
+    """Return how a model is made if it is another one with adapters, or the base of it, or has the same base; None if it is neither.
+
+    BASE+ADAPTER names its base, so that weights need not show it.
+    """
+    (base, *mine), (same, *theirs) = ([(part.ref, part.commit, weight) for part, weight in side.parts] for side in (model, other))
+    if base != same or mine == theirs:
+        return None
+    if mine[: len(theirs)] == theirs:
+        added = [ref if weight == 1 else f"{weight:.12g}*{ref}" for ref, _, weight in mine[len(theirs) :]]
+        return Construction(kind="merged", ref=other.ref, adapters=tuple(added))
+    return Construction(kind="base" if theirs[: len(mine)] == mine else "sibling", ref=other.ref)

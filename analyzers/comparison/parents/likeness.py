@@ -9,14 +9,6 @@ from analyzers.comparison.counting import Floats, Ints, Looked
 from analyzers.comparison.parents.structure import is_smooth, signs, without_structure
 from analyzers.comparison.table import Table
 
-# Agreements of signs that unrelated weights do not reach, overall and in one layer or tensor, in addition to the deviations of chance.
-RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8
-# What is left of an agreement without structure is the structure's own, not found whole, up to this part of the agreement with it.
-REMAINDER = 0.2
-# Fewer values are not enough for a verdict.
-FEWEST = 1_000
-# Factor and distance by which the share of equal values must exceed chance to count as proof.
-ABOVE_CHANCE, PROVEN = 5, 0.02
 # A value that makes up more than this share of both sides is common, so that equal positions prove nothing. 0 is always common.
 _COMMON = 1 / 256
 _PATTERNS = 1 << 16
@@ -45,12 +37,6 @@ class Chance(NamedTuple):
     telling: int
     telling_equal: float | None
     telling_by_chance: float | None
-
-    @property
-    def proven(self) -> bool:
-        """Return whether equal values alone prove a relation."""
-        equal, chance = self.telling_equal or 0.0, self.telling_by_chance or 0.0
-        return self.telling >= FEWEST and equal > max(PROVEN + chance, ABOVE_CHANCE * chance)
 
 
 class _Piece(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 
 from analyzers.comparison.counting import Values
 from analyzers.comparison.parents.least_squares import Weights, condition, distinguishable, solve, squares
-from analyzers.comparison.parents.report import Fit, LayerFit, Parent
+from analyzers.comparison.parents.report import ABOVE_CHANCE, PROVEN, Fit, LayerFit, Parent
 from analyzers.comparison.parents.rounding import FORMATS, Floats, is_combination, narrowest, rounded, rounding_error
 from analyzers.comparison.table import Layer, Table
 
@@ -216,6 +216,13 @@ class Fitted:
         return replace(fit, estimate=estimate, low=np.minimum(fit.low, estimate - half), high=np.maximum(fit.high, estimate + half))
 
 
+def proves(fit: Fit, parents: int) -> bool:
+    """Return whether exact values prove the combination of this many parents, by more than chance and a single candidate explain."""
+    exact = fit.exact_share or 0.0
+    beyond_chance = exact > max(PROVEN, ABOVE_CHANCE * (fit.exact_by_chance or 0.0))
+    return beyond_chance and (parents < 2 or proves_more(exact, fit.exact_alone or 0.0))
+
+
 def proves_more(together: float, alone: float) -> bool:
     """Return whether an exact combination of several parents explains many more values than a single candidate does."""
     return together > alone + _PROVES or 1 - together < _LEAVES * (1 - alone)
@@ -316,8 +323,6 @@ def fit_rows(fitted: Fitted, refs: Sequence[str]) -> Fit:
         exact_values=exact.values if exact else 0,
         exact_alone=fitted.alone if exact else None,
         exact_per_layer=exact is not None and exact.per_layer,
-        exact_weights=exact.weights if exact else (),
-        arithmetic="stored" if exact and exact.stored else "fp32",
         exceptions=tuple(fitted.exceptions),
         layers=tuple(layers),
     )

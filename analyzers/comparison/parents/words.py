@@ -117,7 +117,7 @@ WORDS = Words(
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
         "exceptions": "Layers that are not the combination, but trained after the merge, or replaced: {layers:list}.",
-        "one-value": "{tensors:#matrix|matrices} of one value throughout, which no parent has there, such as {names:names}.",
+        "unlike": "Not similar position by position: {roles:list}. They were replaced, or their neurons permuted, which is not tested.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
         "joint-rows": "Candidates have different numbers of rows: the joint fit uses the rows that all have.",
         "not-compared": "Not compared, because no matrix matches by name and shape, or all that do are constant: {names:list}.",
@@ -125,39 +125,15 @@ WORDS = Words(
         "card-unreadable": "{name}, the base_model of the model card, cannot be read.",
     }
 )
-# Reasons for a verdict, and what became of a tensor.
-REASONS = Words(
-    {
-        "cast": "All {values:#value} compared with {source} are equal, {lost:count} of them once rounded.",
-        "equal": (
-            "{share:share} of {values:#value} that are neither zero nor frequent on both sides equal those of {source} in bf16; chance "
-            "gives {chance:share}."
-        ),
-        "exact": (
-            "{share:share} of {values:#value} are exactly {recipe:list}, rounded as stored; chance gives {chance:share}, a candidate alone "
-            "{alone:share}."
-        ),
-        "exact-by-layer": (
-            "{share:share} of {values:#value} are exactly the combination with the weights of their layer, rounded as stored; chance gives "
-            "{chance:share}, a candidate alone {alone:share}."
-        ),
-        "steps": (
-            "Between neighbours in a block, {merged:share} of different values became equal and {inverted:share} changed their order, as "
-            "in a step function."
-        ),
-        "unlike": "Not similar position by position: {roles:list}. They were replaced, or their neurons permuted, which is not tested.",
-    }
-)
+# What became of a tensor.
 TENSORS = Words(
     {
         "non-finite": "{values:#value} NaN or infinite",
         "constant": "every value is {value:magnitude}",
-        "swapped": "the values of {name:name}",
         "first-rows": "only the first {rows:count} of {all:#row} are the source's",
         "by-block": "a factor of its own for each block, from {low:magnitude} to {high:magnitude}",
         "steps": "a step function of the source, as rounding to a coarser grid makes",
-        "some-zeros": "{values:#value} became zero, the others are the same",
-        "too-small": "{values:#value} became zero",
+        "some-zeros": "{values:#value} became zero",
     }
 )
 _RELATIONS = {
@@ -224,12 +200,8 @@ def relation(report: "ParentsReport") -> Tile:
     """Return the relation, with the kind of evidence for it."""
     if report.construction is not None and report.verdict == "derived":
         return Tile(label="Relation", value="By an adapter", kind="fact", detail="The references say so.")
-    kind = "undecided" if report.verdict == "undecided" else "proof" if _proves(report) else "inference"
+    kind = "undecided" if report.verdict == "undecided" else "proof" if report.proof else "inference"
     return Tile(label="Relation", value=_RELATIONS[report.verdict], kind=kind)
-
-
-def _proves(report: "ParentsReport") -> bool:
-    return any(each.kind == "proof" for each in report.evidence)
 
 
 def _measured(report: "ParentsReport") -> str:
@@ -256,7 +228,7 @@ def _uncommon(report: "ParentsReport", best: "Candidate") -> Tile:
     if best.telling_equal is None:
         return _unknown("Equal uncommon values", f"All values of {best.ref} are zero, frequent on both sides, or in smooth rows.")
     detail = f"Of {plural(best.telling, 'value')} neither zero nor frequent on both sides; by chance {share(best.telling_by_chance)}."
-    return Tile(label="Equal uncommon values", value=share(best.telling_equal), kind="proof" if _proves(report) else "fact", detail=detail)
+    return Tile(label="Equal uncommon values", value=share(best.telling_equal), kind="proof" if report.proof else "fact", detail=detail)
 
 
 def _layers(report: "ParentsReport") -> Tile:
@@ -281,7 +253,7 @@ def _exact(report: "ParentsReport") -> Tile:
     if fit is None or fit.exact_share is None:
         return _unknown("Exact values", "The matrices are stored in several dtypes, or in one whose rounding is not tested.")
     detail = f"Values that equal the combination, rounded as stored; by chance {share(fit.exact_by_chance)}."
-    return Tile(label="Exact values", value=share(fit.exact_share), kind="proof" if _proves(report) else "fact", detail=detail)
+    return Tile(label="Exact values", value=share(fit.exact_share), kind="proof" if report.proof else "fact", detail=detail)
 
 
 def _unknown(label: str, why: str) -> Tile:

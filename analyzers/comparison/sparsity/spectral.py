@@ -1,4 +1,4 @@
-"""Measures how far the singular values and leading subspaces of a matrix moved, and which elements changed (`report.Spectrum`).
+"""Measures how far the singular values and leading subspaces of a matrix moved, and which elements changed (`rows.Spectrum`).
 
 `Spectrum` defines the measures, those of Zhu et al., "The Path Not Taken" (arXiv 2511.08567). Principal angles are computed from cosines
 and sines, so that small ones are exact (Björck and Golub); effective rank: Roy and Vetterli, EUSIPCO 2007. k is a tenth of the shorter
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.comparison.sparsity.report import Spectrum
+from analyzers.comparison.sparsity.rows import Spectrum
 
 LEADING = 64
 MASK_SHARE = 0.3

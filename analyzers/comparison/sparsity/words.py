@@ -8,7 +8,8 @@ from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 
 if TYPE_CHECKING:
-    from analyzers.comparison.sparsity.report import Adapter, SparsityReport
+    from analyzers.comparison.sparsity.report import SparsityReport
+    from analyzers.comparison.sparsity.rows import Adapter
 
 FRONT = "roles"
 _NOT_FINER = {"BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}

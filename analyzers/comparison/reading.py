@@ -90,7 +90,7 @@ def alignment_of(
 def nothing_shared(sides: Sequence[Checkpoint]) -> str:
     """Say that nothing can be compared."""
     others = sides[1].ref if len(sides) == 2 else f"the {len(sides) - 1} candidates"
-    return f"There is nothing to compare: no tensor of {others} has the name and shape of one of {sides[0].ref}."
+    return f"There is nothing to compare: no tensor with values of {others} has the name and shape of one of {sides[0].ref}."
 
 
 def check_shared(sides: Sequence[Checkpoint], names: Sequence[str], alignment: Alignment) -> None:

@@ -57,8 +57,6 @@ def _relations(kind: str, case: Case, report: engine.Json) -> Iterator[str]:
             continue
         row = rows[name]
         allowed = right.relation if name in changed else {"equal"}
-        if kind == "unrelated" and x.dim() == 1:
-            allowed = allowed | {"changed"}  # norms of unrelated models are alike
         if row["relation"] not in allowed:
             wrong[f"relation {row['relation']}, not {' or '.join(sorted(allowed))}"] += 1
         elif row["relation"] == "equal" and row["exceptions"]:

@@ -62,7 +62,7 @@ def cast(tensors: Tensors, *dtypes: torch.dtype) -> Tensors:
 def test_the_same_weights_in_any_dtype(folder: Folder, child: Tensors, parent: Tensors) -> None:
     report = folder.parents(child, SECOND, parent)
     assert report.verdict == "same-weights" and report.candidates[0].ref.endswith("c1")
-    assert report.evidence[0].kind == "proof"
+    assert report.proof == "cast"
 
 
 def test_a_changed_norm_or_value_is_not_the_same(folder: Folder) -> None:
@@ -135,7 +135,7 @@ def test_task_arithmetic(folder: Folder) -> None:
 
 def test_a_merge_in_bf16_arithmetic(folder: Folder) -> None:
     report = folder.parents({name: FIRST[name] * 0.3 + SECOND[name] * 0.7 for name in FIRST}, FIRST, SECOND)
-    assert report.verdict == "merge" and report.fit is not None and report.fit.arithmetic == "stored"
+    assert report.verdict == "merge" and report.fit is not None
     assert report.fit.exact_share is not None and report.fit.exact_share > 0.99
 
 
@@ -189,7 +189,7 @@ def test_pruned_scaled_and_permuted(folder: Folder) -> None:
     scaled = folder.parents(each(lambda x: 0.9 * x, FIRST), FIRST)
     assert scaled.verdict == "derived" and scaled.fit is not None and scaled.fit.parents[0].weight == pytest.approx(0.9, abs=1e-3)
     moved = folder.parents(permuted(FIRST), FIRST)
-    assert moved.verdict == "derived" and [each.values["roles"] for each in moved.evidence if each.code == "unlike"] == [("mlp",)]
+    assert moved.verdict == "derived" and [note.values["roles"] for note in moved.notes if note.code == "unlike"] == [("mlp",)]
 
 
 @pytest.mark.parametrize("dtype", [BF16, F32])

@@ -79,11 +79,11 @@ def test_intervals_hold_the_exact_shares(folders: list[Path], truth: SparsityRep
             assert 0 <= found.interval.low <= found.interval.estimate <= found.interval.high <= 1
             inside.append(found.interval.low <= exact.sparsity <= found.interval.high)
         for role, row in truth.roles.items():
-            interval, share = report.intervals[f"roles.{role}.sparsity"], row.sparsity
-            assert share is not None and report.roles[role].sparsity == pytest.approx(interval.estimate, rel=1e-12)
+            interval, share = report.roles[role].interval, row.sparsity
+            assert share is not None and interval is not None and report.roles[role].sparsity == pytest.approx(interval.estimate, rel=1e-12)
             roles.append(interval.low <= share <= interval.high)
-        probe, swallowed = report.intervals["probe.sparsity"], report.intervals["swallowed.share"]
-        assert truth.probe.sparsity is not None and probe.low <= probe.estimate <= probe.high
+        probe, swallowed = report.probe.interval, report.swallowed.interval
+        assert truth.probe.interval is None and probe is not None and swallowed is not None and probe.low <= probe.estimate <= probe.high
         assert report.probe.sparsity == pytest.approx(probe.estimate, rel=1e-12)
         assert swallowed.low == swallowed.estimate == 0 < swallowed.high
     assert sum(inside) >= 0.9 * len(inside)
@@ -119,7 +119,7 @@ def test_the_same_places_on_every_side(folders: list[Path]) -> None:
 
 def test_a_budget_for_everything_is_exact(folders: list[Path], truth: SparsityReport) -> None:
     report = compare(*folders, mode="quick")
-    assert report.interval is None and report.intervals == {}
+    assert report.interval is None and report.probe.interval is None
     assert (report.num_changed, report.sparsity, report.tensors) == (truth.num_changed, truth.sparsity, truth.tensors)
     assert report.overlap == truth.overlap and report.id != truth.id
     assert not report.notes and not report.sampled
@@ -161,5 +161,5 @@ def test_sizes_are_weighed_by_stratum(tmp_path: Path) -> None:
         assert one.share == pytest.approx(two.share, rel=0.1)
     assert all(row.std is None for role, row in found.roles.items() if role != "norm") and found.roles["norm"].std is not None
     for row, truth_row in zip(found.layers, whole.layers, strict=True):
-        assert row.low is not None and row.high is not None and truth_row.sparsity is not None and truth_row.low is None
-        assert row.low <= truth_row.sparsity <= row.high
+        assert row.interval is not None and truth_row.sparsity is not None and truth_row.interval is None
+        assert row.interval.low <= truth_row.sparsity <= row.interval.high

@@ -30,7 +30,7 @@ def test_base_and_tuned(eta: float) -> None:
     assert report.swallowed.meaningful and report.swallowed.count == 0
     assert (report.probe.num_changed == report.num_changed) == (eta < 2**-8)
     assert report.unmatched.counts == dict.fromkeys(report.unmatched.counts, 0)
-    assert not report.trajectory and not report.overlap and report.interval is None and report.intervals == {}
+    assert not report.trajectory and not report.overlap and report.interval is None
 
 
 def test_rows_of_tensors_layers_and_roles() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -12,8 +11,8 @@ from analyzers.comparison.compare.report import ANALYSIS_VERSION, CompareReport,
 from analyzers.comparison.counting import Task
 from analyzers.comparison.parents import ParentsReport, ParentsRequest
 from analyzers.comparison.parents.analyze import screen
-from analyzers.comparison.parents.candidates import Opened, check_different, find
-from analyzers.comparison.parents.explain import Explanation, Known
+from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
+from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.reading import Pass, every_pair
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
@@ -49,22 +48,20 @@ def analyze(request: CompareRequest, access: Access | None = None, *, largest: i
         if number == 1:
             yield from find(models.request, access, stack, models.opened)
         matching = Matching(request.include, request.exclude)
-        comparison = yield from _compare(models, matching, Known(models.opened.sources, notes=models.opened.notes), largest)
+        comparison = yield from _compare(models, matching, largest)
         if (first := comparison.first) is not None:
-            models.put_first(first)
-            again = yield from _compare(models, matching, comparison.known, largest, given=True)
+            models.put_first(first, comparison)
+            again = yield from _compare(models, matching, largest, given=True)
             # Another side is explained, whose verdict has to say as much as the one before; more if that one had a choice.
             better, worse = says(again.parents), says(comparison.parents)
             comparison = again if better > worse or (comparison.x and better == worse) else comparison
         yield from comparison.report(start)
 
 
-def _compare(
-    models: "_Models", matching: Matching, known: Known, largest: int | None, given: bool = False
-) -> Generator[Progress, None, "_Comparison"]:
+def _compare(models: "_Models", matching: Matching, largest: int | None, given: bool = False) -> Generator[Progress, None, "_Comparison"]:
     """Read the models and explain one of them, by default the one of which more can be said. given: explain the first side."""
-    sides, names, known = yield from screen(models.request, models.opened, matching, known, largest)
-    last = len(sides) - 1
+    opened = yield from screen(models.request, models.opened, matching, largest)
+    sides, last = opened.sides, len(opened.sides) - 1
     merge = merge_of(sides[1], sides[0]) if last == 1 else None
     meter = AdapterMeter(merge, (1, 0)) if merge is not None else None
     task = Task(
@@ -74,9 +71,9 @@ def _compare(
         placed=1 if last == 1 else None,
         eta=models.asked.eta,
     )
-    found = Pass(models.asked, sides, names, matching, task, largest=largest, watch=meter.watch if meter is not None else None)
-    yield from found.read(known.nbytes)
-    return _Comparison(models, found, known, meter, given)
+    found = Pass(models.asked, sides, opened.names, matching, task, largest=largest, watch=meter.watch if meter is not None else None)
+    yield from found.read(opened.nbytes)
+    return _Comparison(models, found, opened, meter, given)
 
 
 class _Models:
@@ -87,12 +84,14 @@ class _Models:
         # What is made of another model is explained by it; else the last one by the others.
         order = sorted(range(len(sides)), key=lambda at: (isinstance(sides[at], MergedCheckpoint), at))
         order = [order[-1], *order[:-1]]
-        self.opened = Opened([sides[at] for at in order], ["named"] * (len(sides) - 1), [])
+        others = len(sides) - 1
+        self.opened = Opened([sides[at] for at in order], ["Model", *side_names(others)], ["named"] * others)
         self.last = self.opened.sides[0]
 
-    def put_first(self, side: int) -> None:
-        """Make another side the first one."""
+    def put_first(self, side: int, after: "_Comparison") -> None:
+        """Make another side the first one of a pass after this comparison."""
         self.opened.sides.insert(0, self.opened.sides.pop(side))
+        self.opened.nbytes, self.opened.seconds = after.nbytes, after.seconds
 
     def options(self, kind: Any, **fields: Any) -> Any:
         """Return a request of this kind, with the options that all analyses of weights share."""
@@ -110,16 +109,12 @@ class _Models:
 class _Comparison:
     """What a pass over the models says of them, its first side the last model: ``parents``, on side ``x``."""
 
-    def __init__(self, models: _Models, found: Pass, known: Known, meter: AdapterMeter | None, given: bool) -> None:
-        self._models, self._pass, self._known, self._meter = models, found, known, meter
+    def __init__(self, models: _Models, found: Pass, opened: Opened, meter: AdapterMeter | None, given: bool) -> None:
+        self._models, self._pass, self._opened, self._meter = models, found, opened, meter
+        self.nbytes, self.seconds = opened.nbytes + found.nbytes, opened.seconds + found.seconds
         self._likeness = Likeness(found.table)
         self._start = perf_counter()
         self.x, self.parents = (0, self._explain(0)) if given else self._explained()
-
-    @property
-    def known(self) -> Known:
-        """What is known to a pass after this one."""
-        return replace(self._known, nbytes=self._known.nbytes + self._pass.nbytes, seconds=self._known.seconds + self._pass.seconds)
 
     @property
     def first(self) -> int | None:
@@ -143,7 +138,7 @@ class _Comparison:
         if spectra is not None:
             yield from spectra.read(found.nbytes)
         sparsity = self._changes(order, spectra) if order else None
-        nbytes = self._known.nbytes + found.nbytes + (spectra.nbytes if spectra else 0)
+        nbytes = self.nbytes + (spectra.nbytes if spectra else 0)
         named = [(each.ref, each.commit) for each in models.facts]
         named += [(row.ref, row.commit) for row in parents.candidates if row.source != "named"]
         resolved = request.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
@@ -182,7 +177,7 @@ class _Comparison:
         if report.verdict == "same-weights":  # the one that was rounded is explained
             wider = self._pass.table.digits(0) > self._pass.table.digits(nearest)
             return (nearest, self._explain(nearest)) if wider and report.answer.code == "same-rounded" else (0, report)
-        if len(self._pass.sides) == 2 and not Explanation(self._pass, self._likeness, nearest, self._known).may_say_more:
+        if len(self._pass.sides) == 2 and not Explanation(self._pass, self._likeness, nearest, self._opened).may_say_more:
             return 0, report
         reverse = self._explain(nearest)
         # A checkpoint in the middle of a run is nearly a combination of the others, which does not make it a merge; and that others are the
@@ -205,7 +200,7 @@ class _Comparison:
         model, *others = [with_commits(side.ref, side.commit) for side in sides]
         request = self._models.request
         request = request.model_copy(update={"model": model, "candidates": tuple(others) if request.candidates else ()})
-        return Explanation(self._pass, self._likeness, x, self._known).report(request, self._start)
+        return Explanation(self._pass, self._likeness, x, self._opened).report(request, self._start)
 
     def _side(self, ref: str, commit: str) -> int | None:
         return next((at for at, side in enumerate(self._pass.sides) if (side.ref, side.commit) == (ref, commit)), None)

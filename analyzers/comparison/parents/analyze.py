@@ -1,13 +1,13 @@
 """Analyzes parents: checkpoints -> tensors matched -> one pass over the same values of all -> the model explained by its candidates."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from time import perf_counter
 
-from analyzers.checkpoints import Access, Checkpoint, Matching, canonical_names
+from analyzers.checkpoints import Access, Matching, canonical_names
 from analyzers.comparison.counting import Task
-from analyzers.comparison.parents.candidates import Opened, open_all, side_names
-from analyzers.comparison.parents.explain import Explanation, Known, candidate_row, rank
+from analyzers.comparison.parents.candidates import Opened, open_all
+from analyzers.comparison.parents.explain import Explanation, candidate_row, rank
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.report import ParentsReport, ParentsRequest
 from analyzers.comparison.parents.words import WORDS
@@ -32,34 +32,33 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
     with ExitStack() as stack:
         stack.enter_context(one_blas_thread())
         opened = yield from open_all(request, access or Access(), stack)
+        named = opened.sides
         matching = Matching(request.include, request.exclude)
-        known = Known(opened.sources, notes=opened.notes)
-        sides, names, known = yield from screen(request, opened, matching, known, largest)
-        yield Progress(done=known.nbytes, total=known.nbytes, unit="bytes", note="matching tensors")
-        found = Pass(request, sides, names, matching, Task(every_pair(len(sides))), largest=largest)
-        yield from found.read(known.nbytes)
-        model, *candidates = canonical_names([request.model, *request.candidates], opened.sides)
+        opened = yield from screen(request, opened, matching, largest)
+        yield Progress(done=opened.nbytes, total=opened.nbytes, unit="bytes", note="matching tensors")
+        found = Pass(request, opened.sides, opened.names, matching, Task(every_pair(len(opened.sides))), largest=largest)
+        yield from found.read(opened.nbytes)
+        model, *candidates = canonical_names([request.model, *request.candidates], named)
         request = request.model_copy(update={"model": model, "candidates": tuple(candidates)})
-        yield Explanation(found, Likeness(found.table), 0, known).report(request, start)
+        yield Explanation(found, Likeness(found.table), 0, opened).report(request, start)
 
 
-def screen(
-    request: ParentsRequest, opened: Opened, matching: Matching, known: Known, largest: int | None
-) -> Generator[Progress, None, tuple[Sequence[Checkpoint], list[str], Known]]:
-    """Choose the candidates that are most similar in a small sample, if there are many; return sides, their names, and what is known."""
-    sides, names = opened.sides, ["Model", *side_names(len(opened.sources))]
+def screen(request: ParentsRequest, opened: Opened, matching: Matching, largest: int | None) -> Generator[Progress, None, Opened]:
+    """Leave out the candidates that are less similar in a small sample, if there are many."""
+    sides, names = opened.sides, opened.names
     if len(sides) <= 1 + FITTED:
-        return sides, names, known
-    budget, pairs = max(1, request.budget // _SCREENED), [(0, side) for side in range(1, len(sides))]
-    found = Pass(request, sides, names, matching, Task(pairs, fit=False), mode="quick", budget=budget, largest=largest)
+        return opened
+    budget, others = max(1, request.budget // _SCREENED), range(1, len(sides))
+    task = Task([(0, side) for side in others], fit=False)
+    found = Pass(request, sides, names, matching, task, mode="quick", budget=budget, largest=largest)
     yield from found.read(note="comparing all candidates")
     likeness = Likeness(found.table)
-    rows = {side: candidate_row(found, likeness, 0, side, known.sources[side - 1]) for side in range(1, len(sides))}
+    rows = {side: candidate_row(found, likeness, 0, side, opened.sources[side - 1]) for side in others}
     order = sorted(rows, key=lambda side: rank(rows[side]))
     chosen = sorted([side for side in order if rows[side].compared][:FITTED])
     left = [side for side in order if side not in chosen]
-    if left:
-        known.notes.append(WORDS.note("screened", candidates=len(left)))
-    sources, coverage = [known.sources[side - 1] for side in chosen], [found.coverage(side, [0]) for side in left]
-    known = Known(sources, [rows[side] for side in left], coverage, known.notes, found.nbytes, found.seconds)
-    return [sides[0], *(sides[side] for side in chosen)], [names[0], *(names[side] for side in chosen)], known
+    notes = [*opened.notes, *([WORDS.note("screened", candidates=len(left))] if left else [])]
+    kept, sources = [0, *chosen], [opened.sources[side - 1] for side in chosen]
+    screened, coverage = [rows[side] for side in left], [found.coverage(side, [0]) for side in left]
+    of_kept = [sides[side] for side in kept], [names[side] for side in kept]
+    return Opened(*of_kept, sources, notes, screened, coverage, found.nbytes, found.seconds)

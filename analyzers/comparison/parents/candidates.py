@@ -2,13 +2,14 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides, with_commits
 from analyzers.checkpoints.model_card import base_models
-from analyzers.comparison.parents.report import Construction, ParentsRequest, Source
+from analyzers.comparison.parents.report import Candidate, Construction, ParentsRequest, Source
 from analyzers.comparison.parents.words import WORDS
 from analyzers.core import limits
+from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest, MantissaError
 from analyzers.core.notes import Note
 from analyzers.core.request import Progress
@@ -16,11 +17,20 @@ from analyzers.core.request import Progress
 
 @dataclass(slots=True)
 class Opened:
-    """The model and its candidates, the source of each candidate's name, and notes about candidates that could not be opened."""
+    """The model and its candidates, with what is known of them before they are read side by side.
+
+    names: in errors; sources: of each candidate, what proposed it; notes: about candidates; screened, coverage: rows and coverage of
+    candidates that a small sample left out; nbytes, seconds: that earlier passes have read and taken.
+    """
 
     sides: list[Checkpoint]
+    names: list[str]
     sources: list[Source]
-    notes: list[Note]
+    notes: list[Note] = field(default_factory=list)
+    screened: Sequence[Candidate] = ()
+    coverage: Sequence[Coverage] = ()
+    nbytes: int = 0
+    seconds: float = 0.0
 
 
 def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, Opened]:
@@ -31,7 +41,7 @@ def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Gener
         stack.enter_context(side)
         check_side(side, name, bool(request.include))
     check_different(sides, names)
-    opened = Opened(sides, ["named"] * len(request.candidates), [])
+    opened = Opened(sides, names, ["named"] * len(request.candidates))
     if not request.candidates:
         yield from find(request, access, stack, opened)
     return opened
@@ -58,6 +68,7 @@ def find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Open
         known.add((side.ref, side.commit))
         opened.sides.append(side)
         opened.sources.append("named" if name in own else "card" if name in of_card else "library")
+    opened.names[1:] = side_names(len(opened.sources))
     if not opened.sources:
         found = unread or f"The model card of {opened.sides[0].ref} names no other base_model."
         raise InvalidRequest(f"No candidates: name checkpoints that the model may come from. {found}")

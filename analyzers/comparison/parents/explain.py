@@ -1,20 +1,22 @@
 """Explains one side of a pass by the others: candidates' rows, fit, stack, the relation of each tensor, verdict, report."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from analyzers.checkpoints import adapter_rank
-from analyzers.comparison.parents.candidates import made
+from analyzers.comparison.parents.candidates import Opened, made
 from analyzers.comparison.parents.likeness import Likeness
-from analyzers.comparison.parents.merge import Fitted, fit_rows
+from analyzers.comparison.parents.merge import SMALLEST, Fitted, fit_rows
 from analyzers.comparison.parents.notes import notes, proof
 from analyzers.comparison.parents.relations import Relations
 from analyzers.comparison.parents.report import (
     ANALYSIS_VERSION,
+    BEYOND_CHANCE,
+    RELATED,
     RELATED_PART,
     Candidate,
     Conversion,
@@ -40,22 +42,6 @@ from analyzers.core.report import Timing, content_id, environment, first_rows
 _STEPPED = 1 << 18  # values that are tested for a step function
 
 
-@dataclass(slots=True)
-class Known:
-    """What is known of the candidates beside what the pass has counted.
-
-    sources: of each side but the first of the pass, what proposed it; screened: rows of candidates that a small sample left out; notes:
-    about candidates; nbytes, seconds: that other passes have read and taken.
-    """
-
-    sources: Sequence[Source]
-    screened: Sequence[Candidate] = ()
-    coverage: Sequence[Coverage] = ()
-    notes: list[Note] = field(default_factory=list)
-    nbytes: int = 0
-    seconds: float = 0.0
-
-
 class Explanation:
     """What tells how side ``x`` of a pass comes from its other sides; computed when it is asked for.
 
@@ -63,22 +49,22 @@ class Explanation:
     values read of the model and the best candidate; relations, conversion: how each tensor comes from that.
     """
 
-    def __init__(self, found: Pass, likeness: Likeness, x: int, known: Known) -> None:
-        self.found, self.table, self.x, self._likeness, self._known = found, found.table, x, likeness, known
+    def __init__(self, found: Pass, likeness: Likeness, x: int, opened: Opened) -> None:
+        self.found, self.table, self.x, self._likeness, self._opened = found, found.table, x, likeness, opened
         self.others = [side for side in range(len(found.sides)) if side != x]
         rows = {p: candidate_row(found, likeness, x, p, self._source(p)) for p in self.others}
         if not any(row.compared or row.vectors_equal is not None for row in rows.values()):
             raise InvalidRequest(nothing_shared(found.sides))
         self.order = sorted(self.others, key=lambda side: rank(rows[side]))
         self.best = self.order[0]
-        self.candidates = (*(rows[side] for side in self.order), *known.screened)
+        self.candidates = (*(rows[side] for side in self.order), *opened.screened)
         self.model = found.sides[x].facts()
         self.sums = self.table.sums(x, self.best, weighed=False)
         self.relations = Relations(self.table, likeness, x, self.best)
         self._matrices = [number for number in self.relations.numbers if self.table.matrix[number]]
 
     def _source(self, side: int) -> Source:
-        return self._known.sources[side - 1] if side else "named"
+        return self._opened.sources[side - 1] if side else "named"
 
     def refs(self, sides: Sequence[int]) -> tuple[str, ...]:
         """Return the references of some sides."""
@@ -192,12 +178,20 @@ class Explanation:
         """The rows of ``fitted``."""
         return fit_rows(self.fitted, self.refs(self.others)) if self.fitted is not None else None
 
-    @property
+    @cached_property
     def parents(self) -> list[Parent]:
-        """Weights of the candidates that the fit needs."""
+        """Weights of the candidates that the fit needs, or else of several that are related to the model and not to each other."""
         if self.fitted is None or self.fit is None:
             return []
-        return [row for i, row in zip(self.fitted.chosen, self.fit.parents, strict=True) if i in self.fitted.parents]
+        rows = dict(zip(self.fitted.chosen, self.fit.parents, strict=True))
+        related = {row.ref for row in self.candidates if row.related}
+        mixed = {
+            i: self.others[i] for i, row in rows.items() if row.ref in related and abs(row.weight) > max(SMALLEST, row.high - row.weight)
+        }
+        pairs = [self._likeness.agreement(*sides) for sides in combinations(mixed.values(), 2)]
+        if len(self.fitted.parents) < 2 and pairs and not any(each.beyond(RELATED, BEYOND_CHANCE) for each in pairs):
+            return [rows[i] for i in mixed]
+        return [row for i, row in rows.items() if i in self.fitted.parents]
 
     def _dtype(self) -> str:
         """Return the single dtype of the model's matrices, "" if there are several."""
@@ -263,7 +257,7 @@ class Explanation:
 
     def report(self, request: ParentsRequest, start: float) -> ParentsReport:
         """Assemble the report. request: with canonical references."""
-        found, known, x = self.found, self._known, self.x
+        found, opened, x = self.found, self._opened, self.x
         verdict, answer = judge(self)
         stack = self._stack if verdict == "stack" else None
         explained = self.refs(stack.sides) if stack is not None else named_candidates(verdict, self)
@@ -271,7 +265,7 @@ class Explanation:
         by, unseen = stack.sides if stack is not None else [self.best], self.table.unseen()
         options = request.model_copy(update={"suggested": ()}).resolved("cpu")
         model, *others = [{"ref": side.ref, "commit": side.commit} for side in (found.sides[x], *(found.sides[p] for p in self.others))]
-        others += [{"ref": row.ref, "commit": row.commit} for row in known.screened]
+        others += [{"ref": row.ref, "commit": row.commit} for row in opened.screened]
         resolved = options | {"model": model, "candidates": others, "source": "+".join(sorted(set(map(self._source, self.others))))}
         report = ParentsReport(
             id=content_id("parents", ANALYSIS_VERSION, resolved),
@@ -279,7 +273,7 @@ class Explanation:
             request=request,
             checkpoint=self.model,
             mode=request.mode,
-            bytes_read=known.nbytes + found.nbytes,
+            bytes_read=opened.nbytes + found.nbytes,
             answer=answer,
             advice=advise(verdict, explained, self, unseen is not None),
             verdict=verdict,
@@ -289,12 +283,12 @@ class Explanation:
             candidates=self.candidates,
             fit=self.fit,
             layer_map=tuple(self.layer_map(stack)),
-            notes=(*known.notes, *notes(self, verdict)),
+            notes=(*opened.notes, *notes(self, verdict)),
             blocks=self.table.unread_blocks() if unseen is not None else None,
             unseen=unseen,
-            coverage=(found.coverage(x, by), *(found.coverage(side, [x]) for side in self.others), *known.coverage),
+            coverage=(found.coverage(x, by), *(found.coverage(side, [x]) for side in self.others), *opened.coverage),
             conversion=tuple(first_rows(conversion)),
-            timing=Timing.since(start, known.nbytes + found.nbytes, known.seconds + found.seconds),
+            timing=Timing.since(start, opened.nbytes + found.nbytes, opened.seconds + found.seconds),
             environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
         if len(conversion) > len(report.conversion):

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from analyzers.comparison.counting import Values
-from analyzers.comparison.parents.least_squares import Weights, condition, distinguishable, solve, squares
+from analyzers.comparison.parents.least_squares import Weights, condition, correlations, distinguishable, solve, squares
 from analyzers.comparison.parents.report import ABOVE_CHANCE, PROVEN, Fit, LayerFit, Parent
 from analyzers.comparison.parents.rounding import FORMATS, Floats, is_combination, narrowest, rounded, rounding_error
 from analyzers.comparison.table import Layer, Table
@@ -28,6 +28,8 @@ AT_ROUNDING = 1.3
 _PROVES, _LEAVES = 0.05, 0.1
 # Additional share of values that per-layer weights must prove compared with common weights.
 _BETTER = 0.01
+# Cosine of differences from two parents below which X lies between them; and of a candidate and a parent that are of one family.
+_AGAINST, _AKIN = -0.1, 0.9
 # Number of values on which weights are tried: over all layers, and in one layer; steps in which weights are tried.
 _OVERALL, _OF_LAYER, _GRID, _STEPS = 1 << 14, 1 << 12, 0.01, (0.05, 0.01, 0.001)
 _PIECE = 1 << 18  # values tested at a time, in float64
@@ -163,6 +165,22 @@ class Fitted:
                 several = [i for i, weight in zip(several, largest, strict=True) if weight > SMALLEST]
                 return several if proven and len(several) > 1 else [self.best]
         return needed
+
+    @property
+    def is_start(self) -> bool:
+        """Return whether X lies where several parents began, rather than between them: away from all of them in about one direction.
+
+        Differences of a merge from its parents point against each other; those of a base from its fine-tunes are about orthogonal. So can
+        be those of a sparse merge, which has its base among the candidates.
+        """
+        gram, rows = self._blocks.sum(axis=0), [1 + i for i in self.parents]
+        cosines = correlations(gram)
+        akin = [i for i in self.chosen if i not in self.parents and rows and cosines[i, self.parents[0]] > _AKIN]
+        if self.at_rounding or len(rows) < 2 or akin:
+            return False
+        apart = gram[0, 0] - gram[0, rows][:, None] - gram[0, rows][None] + gram[np.ix_(rows, rows)]
+        sizes = np.sqrt(np.maximum(np.diagonal(apart), 1e-300))
+        return bool((apart / np.outer(sizes, sizes)).min() > _AGAINST)
 
     @property
     def alone(self) -> float:

@@ -26,7 +26,7 @@ def proof(facts: "Explanation", verdict: Verdict, answer: Note) -> Literal["cast
         return "cast"
     fit, parents = facts.fit, facts.parents
     scaled = len(parents) == 1 and fit is not None and parents[0].weight != 1 and (fit.exact_share or 0.0) >= 0.5
-    if fit is not None and (len(parents) > 1 or scaled) and proves(fit, len(parents)):
+    if fit is not None and (verdict == "merge" or scaled) and proves(fit, len(parents)):
         return "exact"
     return "equal" if any(row.proven for row in facts.candidates[:3]) else None
 

@@ -5,15 +5,14 @@ X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers.core import limits
-from analyzers.core.columns import Column, Table
 from analyzers.core.coverage import Coverage
-from analyzers.core.formatting import NOTHING, abbreviated, share
+from analyzers.core.formatting import NOTHING, abbreviated
 from analyzers.core.notes import Note
 from analyzers.core.options import Option
 from analyzers.core.records import Interval, Record
@@ -63,12 +62,26 @@ def weight(value: float) -> str:
     return f"{round(value, 4) + 0.0:.4f}" if abs(value) < 1e6 else "unknown"
 
 
+def _weights(values: Sequence[float]) -> str:
+    return ", ".join(map(weight, values))
+
+
 def _layer(layer: int | None) -> str:
     return "outside" if layer is None else f"{layer}"
 
 
 def _names(names: Sequence[str]) -> str:
     return ", ".join(names) or NOTHING
+
+
+def few_and_different(names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return the names. Raises ValueError if there are too many, or one is there twice."""
+    if len(names) > limits.CANDIDATES:
+        raise ValueError(f"at most {limits.CANDIDATES} {what} are compared, not {len(names):,}")
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise ValueError(f"{name[:200]!r} is named {times} times: name different {what}")
+    return names
 
 
 class ParentsRequest(WeightsRequest):
@@ -86,12 +99,7 @@ class ParentsRequest(WeightsRequest):
     @field_validator("candidates")
     @classmethod
     def _few_and_different(cls, candidates: tuple[str, ...]) -> tuple[str, ...]:
-        if len(candidates) > limits.CANDIDATES:
-            raise ValueError(f"at most {limits.CANDIDATES} candidates are compared, not {len(candidates):,}")
-        name, times = Counter(candidates).most_common(1)[0] if candidates else ("", 0)
-        if times > 1:
-            raise ValueError(f"{name[:200]!r} is named {times} times as a candidate: name it once")
-        return candidates
+        return few_and_different(candidates, "candidates")
 
     @model_validator(mode="after")
     def _not_itself(self) -> "ParentsRequest":
@@ -189,13 +197,13 @@ class LayerFit(Record):
     of fitted values.
     """
 
-    layer: int | None
+    layer: Annotated[int | None, Shown("Layer", _layer)]
     values: int
-    weights: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    residual: float | None
-    exact_share: float | None
+    weights: Annotated[tuple[float, ...], Shown("Weights", _weights, help="Of the candidates, in the order of the fit.")]
+    low: Annotated[tuple[float, ...], Shown("From", _weights, help="Lower ends of the 95% intervals.")]
+    high: Annotated[tuple[float, ...], Shown("To", _weights, help="Upper ends of the 95% intervals.")]
+    residual: Annotated[float | None, Shown("Left unexplained", "share", help="|X - fit| / |X|.")]
+    exact_share: Annotated[float | None, Shown("Exact", "share", help="Share of the values that equal the sum, rounded as stored.")]
 
 
 class Fit(Record):
@@ -221,7 +229,7 @@ class Fit(Record):
     exact_alone: float | None = None
     exact_per_layer: bool
     exceptions: tuple[int | None, ...] = ()
-    layers: tuple[LayerFit, ...]
+    layers: Annotated[tuple[LayerFit, ...], Rows("Weights by layer", key="layer_weights")]
 
 
 class MovedLayer(Record):
@@ -279,14 +287,6 @@ class Construction(Record):
     adapters: tuple[str, ...] = ()
 
 
-def _layers(report: "ParentsReport") -> Iterator[dict[str, Any]]:
-    """Yield one row per layer and parent."""
-    fit = report.fit
-    for row in fit.layers if fit else ():
-        for parent, value, low, high in zip(fit.parents if fit else (), row.weights, row.low, row.high, strict=True):
-            yield {**vars(row), "parent": parent.ref, "weight": value, "low": low, "high": high}
-
-
 class ParentsReport(Report):
     """The report on which of ``candidates`` the weights of ``checkpoint`` come from.
 
@@ -298,23 +298,6 @@ class ParentsReport(Report):
     model's. If a sample was read: blocks, the number of its blocks, and unseen, the largest share of all blocks (95%) that may be of a kind
     not among these.
     """
-
-    DERIVED: ClassVar[tuple[Table, ...]] = (
-        Table(
-            "layer_weights",
-            _layers,
-            (
-                Column("layer", "Layer", cell=lambda row: _layer(row["layer"])),
-                Column("parent", "Parent"),
-                Column("weight", "Weight", weight),
-                Column("low", "From", weight, help="Lower end of the 95% interval."),
-                Column("high", "To", weight, help="Upper end of the 95% interval."),
-                Column("residual", "Left unexplained", share, help="|X - fit| / |X|: what the sum of the candidates does not explain."),
-                Column("exact_share", "Exact", share, help="Share of the values that equal the sum, rounded as stored."),
-            ),
-            title="Weights by layer",
-        ),
-    )
 
     analyzer: Literal["parents"] = "parents"
     schema_version: int = 1

@@ -61,7 +61,7 @@ def _verdict(facts: "Explanation", best: Candidate) -> tuple[Verdict, Note]:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
     if facts.akin[1] <= 0.5 and facts.layers < 0.5 and len(facts.parents) < 2 and not _of_the_source(facts):
         return "undecided", facts.answer("few-related", matrices=facts.akin[0], share=facts.akin[1])
-    if len(facts.parents) > 1:
+    if len(facts.parents) > 1 and not (facts.fitted is not None and facts.fitted.is_start):
         return "merge", _merge(facts)
     if facts.stepwise and (damage := _damage(facts)):
         return "derived", damage
@@ -146,11 +146,10 @@ def _damage(facts: "Explanation") -> Note | None:
     names = tuple(row.name for row in odd[:_NAMED])
     kinds = {row.relation for row in odd}
     if len(odd) + kept == len(rows) and kinds in ({"reordered"}, {"affine"}):
-        return facts.answer("scaled" if "affine" in kinds else "reordered", tensors=len(odd), names=names, kept=kept)
+        return facts.answer("scaled" if "affine" in kinds else "reordered", tensors=len(odd), names=names)
     if kept < 2:
         return facts.answer("replaced", odd=len(odd), names=names)
-    changed = len(rows) - kept - len(odd)
-    return facts.answer("damaged", kept=kept, tensors=len(rows), changed=changed, odd=len(odd), names=names)
+    return facts.answer("damaged", kept=kept, tensors=len(rows), odd=len(odd), names=names)
 
 
 def _derivation(facts: "Explanation", best: Candidate) -> Note:
@@ -164,8 +163,6 @@ def _derivation(facts: "Explanation", best: Candidate) -> Note:
     if facts.moved:
         return facts.answer("moved", layers=len(facts.moved))
     similar = alike(facts)
-    if best.equal_share == 1 and best.vectors_equal is not None and best.vectors_equal < 1:
-        return facts.answer("vectors", equal=best.vectors_equal)
     if len(similar) > 1:
         return facts.answer("similar", sources=tuple(row.ref for row in similar), distance=best.distance)
     return facts.answer("derived", distance=best.distance)

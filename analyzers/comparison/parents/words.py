@@ -1,6 +1,6 @@
 """The words of parents: a template per code, and the tiles."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,82 +17,40 @@ WORDS = Words(
     {
         # the same values
         "same-weights": "{model} has the same weights as {source}: all {values:#value} compared are equal.",
-        "same-rounded": (
-            "{model} has the same weights as {source} but for rounding to {formats:list}: {lost:count} of {values:#value} compared lost "
-            "digits."
-        ),
-        "equal-part": (
-            "{model} shares weights with {source}: all {values:#value} compared are equal, {share:share} of the one and {other:share} of "
-            "the other."
-        ),
-        "adapter-beside": (
-            "{bearer} is {other} with an unmerged adapter of rank {rank:count} next to its weights: all {values:#value} that both have "
-            "are equal."
-        ),
-        "relayered": ("{model} is made of layers of {source}: all {values:#value} compared are equal, {layers:#layer} moved or repeated."),
+        "same-rounded": "{model} is {source} rounded to {formats:list}: {lost:count} of {values:#value} compared lost digits.",
+        "equal-part": "{model} shares {values:#value} with {source}, all equal: {share:share} of the one, {other:share} of the other.",
+        "adapter-beside": "{bearer} is {other} with an unmerged adapter of rank {rank:count}: all {values:#value} of both are equal.",
+        "relayered": "{model} is made of layers of {source}, {layers:count} of them moved or repeated: all {values:#value} are equal.",
         # rounded copies
-        "quantized-steps": (
-            "{model} is a quantized copy of {source}, {distance:share} away from it: a step function of its values, as rounding to a "
-            "coarser grid makes."
-        ),
+        "quantized-steps": "{model} is a quantized copy of {source}, a step function of its values, {distance:share} away from it.",
         # derived
-        "derived": ("{model} was trained from {source}, or both from a common ancestor: the difference is {distance:share} of its norm."),
-        "similar": (
-            "{model} was trained from one of {sources:list}, too similar to tell apart, or from a common ancestor: {source} is nearest, "
-            "at {distance:share} of its norm."
-        ),
-        "pruned": ("{model} is {source} pruned: {zeroed:share} of the values became zero, {equal:share} are equal in bf16."),
-        "vectors": (
-            "{model} was trained from {source}, or both from a common ancestor: all matrices are equal in bf16, and {equal:share} of the "
-            "values of norms and biases."
-        ),
+        "derived": "{model} was trained from {source}, or both from a common ancestor: the difference is {distance:share} of its norm.",
+        "similar": "{model} was trained from one of {sources:list}, or from a common ancestor: {source} is nearest, {distance:share} away.",
+        "pruned": "{model} is {source} pruned: {zeroed:share} of the values became zero, {equal:share} are equal in bf16.",
+        "unpruned": "{source} is {model} pruned: {zeroed:share} of its values became zero, {equal:share} are equal in bf16.",
         "moved": "{model} was trained from {source}, or both from a common ancestor, with {layers:#layer} moved or repeated.",
-        "damaged": (
-            "{odd:count} of {tensors:#tensor} of {model} hold other values at the places of {source}, such as {names:names}; {kept:count} "
-            "are equal, and {changed:count} changed as in training."
-        ),
-        "scaled": (
-            "{model} has the values of {source}, but in {tensors:#tensor}, such as {names:names}, times a factor or plus a constant; "
-            "{kept:#other tensor|other tensors} equal the source's."
-        ),
-        "replaced": (
-            "{model} was trained from {source}, or both from a common ancestor, except for {odd:#tensor} with other values, such as "
-            "{names:names}."
-        ),
+        "replaced": "{model} was trained from {source}, or a common ancestor, except for {odd:#tensor} with other values ({names:names}).",
+        "damaged": "{odd:count} of {tensors:#tensor} of {model} hold other values than {source} ({names:names}); {kept:count} are equal.",
+        "scaled": "{model} has the values of {source}, in {tensors:#tensor} times a factor or plus a constant ({names:names}).",
+        "reordered": "{model} has the values of {source}, in {tensors:#tensor} in another order ({names:names}).",
+        # with adapters, as references say
         "merged": "{model} is {source} with {adapters:list} merged in: the difference is {distance:share} of its norm.",
         "base": "{model} is the base of {source}: the difference is {distance:share} of its norm.",
-        "sibling": ("{model} is made from the base of {source}, with other adapters: the difference is {distance:share} of its norm."),
-        "reordered": (
-            "{model} has the values of {source} in another order in {tensors:#tensor}, such as {names:names}: heads, neurons or rows were "
-            "moved. {kept:#other tensor|other tensors} equal the source's."
-        ),
-        "unpruned": "{source} is {model} pruned: {zeroed:share} of its values became zero, {equal:share} are equal in bf16.",
+        "sibling": "{model} is made from the base of {source}, with other adapters: the difference is {distance:share} of its norm.",
         # merges and stacks
         "merge": "{model} is a merge, up to rounding: {recipe:list}.",
         "merge-exact": "{model} is a merge: {exact:share} of {values:#value} are exactly {recipe:list}, rounded.",
-        "merge-by-layer": (
-            "{model} is a merge with weights by layer, on average {recipe:list}: {exact:share} of {values:#value} are exactly that, "
-            "rounded."
-        ),
+        "merge-by-layer": "{model} is a merge by layer, on average {recipe:list}: {exact:share} of {values:#value} are exactly that.",
         "merge-partly": "{model} is a merge and more: {recipe:list}, which leaves {residual:share} of the norm unexplained.",
         "stack": "{model} is a stack of layers of {sources:list}: {layers:#layer} equal theirs bit for bit.",
-        "stack-tensors": (
-            "{model} mixes {sources:list} tensor by tensor: each of {tensors:#tensor} equals that of one of them, bit for bit."
-        ),
+        "stack-tensors": "{model} mixes {sources:list}: each of {tensors:#tensor} equals that of one of them, bit for bit.",
         "stack-fitted": "{model} is a stack of layers of {sources:list}, as far as the fits of {layers:#layer} tell.",
         # no relation, or not decided
         "unrelated": "{model} is not related, weight by weight, to {sources:list}.",
         "few-values": "Not decided: {model} and {source} share {values:#value}, too few to tell.",
-        "few-related": (
-            "Not decided: {model} is related to {source} in {matrices:#matrix|matrices} with {share:share} of the values, and not in the "
-            "others."
-        ),
-        "shared-structure": (
-            "Not decided: {model} and {source} share a structure, a table or an initialisation, which is no proof of descent."
-        ),
-        "slightly-similar": (
-            "Not decided: the signs of {model} and {source} correlate by {agreement:magnitude}, as those of unrelated models can too."
-        ),
+        "few-related": "Not decided: only {matrices:#matrix|matrices} of {model}, {share:share} of the values, are related to {source}.",
+        "shared-structure": "Not decided: {model} and {source} share a structure, a table or an initialisation, which proves no descent.",
+        "slightly-similar": "Not decided: the signs of {model} and {source} correlate by {agreement:magnitude}, which may be chance.",
         "common-values": "Not decided: {model} and {source} share only zeros, common values, or a table that any model may have.",
         # advice
         "use-either": "Use either of the two: {source} holds the same weights.",
@@ -110,14 +68,11 @@ WORDS = Words(
         "unseen": "None of the {blocks:#block} read differs: at most {unseen:share} of all blocks do, at 95% confidence.",
         "non-finite": "{values:#value} of {model} NaN or infinite where {source} has a number: left out of distances and fits.",
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
-        "spike": (
-            "One value differs from {source} by {largest:magnitude}, with {carried:share} of the squared distance: distance and cosine "
-            "say little of the others."
-        ),
+        "spike": "One value differs from {source} by {largest:magnitude}, with {carried:share} of the squared distance.",
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
+        "unlike": "Not similar position by position: {roles:list}. They were replaced, or their neurons permuted.",
         "one-run": "Checkpoints of one training run can look like this merge.",
         "exceptions": "Layers that are not the combination, but trained after the merge, or replaced: {layers:list}.",
-        "unlike": "Not similar position by position: {roles:list}. They were replaced, or their neurons permuted, which is not tested.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
         "joint-rows": "Candidates have different numbers of rows: the joint fit uses the rows that all have.",
         "not-compared": "Not compared, because no matrix matches by name and shape, or all that do are constant: {names:list}.",
@@ -181,15 +136,15 @@ def _run(first: "MovedLayer", last: "MovedLayer") -> str:
 
 def tiles(report: "ParentsReport") -> list[Tile]:
     """Return the relation, how many values are equal, how far the model is from the candidate or a fit, and what proves it."""
-    best = report.candidates[0]
     found = [relation(report)]
     if report.verdict == "merge":
-        found += [_exact(report), _unexplained(report)]
+        found += _of_merge(report)
     elif report.verdict == "stack" or report.layer_map:
         found += [equal_values(report), _layers(report)]
     else:
-        found += [equal_values(report), _distance(report, best), _uncommon(report, best)]
-    if report.in_copy and (broken := [row for row in report.conversion if row.damaged]):
+        found += [equal_values(report), *_of_candidate(report, report.candidates[0])]
+    broken = [row for row in report.conversion if row.damaged] if report.in_copy else []
+    if broken:
         names = [f"{row.name}: {row.relation}" for row in broken[:3]]
         detail = f"{'; '.join(names)}{f'; {len(broken) - 3:,} more' if len(broken) > 3 else ''}."
         found.append(Tile(label="Damaged", value=plural(len(broken), "tensor"), kind="warning", detail=detail))
@@ -200,35 +155,32 @@ def relation(report: "ParentsReport") -> Tile:
     """Return the relation, with the kind of evidence for it."""
     if report.construction is not None and report.verdict == "derived":
         return Tile(label="Relation", value="By an adapter", kind="fact", detail="The references say so.")
-    kind = "undecided" if report.verdict == "undecided" else "proof" if report.proof else "inference"
-    return Tile(label="Relation", value=_RELATIONS[report.verdict], kind=kind)
-
-
-def _measured(report: "ParentsReport") -> str:
-    return "fact" if report.unseen is None else "estimate"
+    return Tile(label="Relation", value=_RELATIONS[report.verdict], kind=_proof(report, "inference"))
 
 
 def equal_values(report: "ParentsReport") -> Tile:
     """Return how many values of the best candidate's matrices are equal."""
     best = report.candidates[0]
-    if best.equal_share is None:
-        return _unknown("Matrices equal", f"Nothing of {best.ref} can be compared.")
     detail = f"In bf16, of {plural(best.compared, 'value')} of {best.ref}; by chance {share(best.equal_by_chance)}."
-    return Tile(label="Matrices equal", value=share(best.equal_share), kind=_measured(report), detail=detail)
+    return _figure("Matrices equal", best.equal_share, _measured(report), detail, f"Nothing of {best.ref} can be compared.")
 
 
-def _distance(report: "ParentsReport", best: "Candidate") -> Tile:
-    if best.distance is None:
-        return _unknown("Distance", "The values of one side are all zero, or none could be compared.")
+def _of_candidate(report: "ParentsReport", best: "Candidate") -> Iterator[Tile]:
     detail = f"|X - P| / |P| for {best.ref}; cosine {cosine(best.cosine)}, by chance 0 ± {magnitude(best.cosine_null)}."
-    return Tile(label="Distance", value=share(best.distance), kind=_measured(report), detail=detail)
-
-
-def _uncommon(report: "ParentsReport", best: "Candidate") -> Tile:
-    if best.telling_equal is None:
-        return _unknown("Equal uncommon values", f"All values of {best.ref} are zero, frequent on both sides, or in smooth rows.")
+    yield _figure("Distance", best.distance, _measured(report), detail, "The values of one side are all zero, or none could be compared.")
     detail = f"Of {plural(best.telling, 'value')} neither zero nor frequent on both sides; by chance {share(best.telling_by_chance)}."
-    return Tile(label="Equal uncommon values", value=share(best.telling_equal), kind="proof" if report.proof else "fact", detail=detail)
+    why = f"All values of {best.ref} are zero, frequent on both sides, or in smooth rows."
+    yield _figure("Equal uncommon values", best.telling_equal, _proof(report, "fact"), detail, why)
+
+
+def _of_merge(report: "ParentsReport") -> Iterator[Tile]:
+    fit = report.fit
+    exact, residual = (fit.exact_share, fit.residual) if fit is not None else (None, None)
+    detail = f"Values that equal the combination, rounded as stored; by chance {share(fit.exact_by_chance if fit else None)}."
+    why = "The matrices are stored in several dtypes, or in one whose rounding is not tested."
+    yield _figure("Exact values", exact, _proof(report, "fact"), detail, why)
+    detail = f"|X - fit| / |X|; rounding to the stored dtype alone leaves {share(fit.rounding if fit else None)}."
+    yield _figure("Left unexplained", residual, "estimate", detail, "No candidate has enough of the model's matrices to be fitted.")
 
 
 def _layers(report: "ParentsReport") -> Tile:
@@ -240,21 +192,16 @@ def _layers(report: "ParentsReport") -> Tile:
     return Tile(label="Layers matched", value=value, kind="proof" if exact else "inference", detail=f"{detail[:1].upper()}{detail[1:]}")
 
 
-def _unexplained(report: "ParentsReport") -> Tile:
-    fit = report.fit
-    if fit is None or fit.residual is None:
-        return _unknown("Left unexplained", "No candidate has enough of the model's matrices to be fitted.")
-    detail = f"|X - fit| / |X|; rounding to the stored dtype alone leaves {share(fit.rounding)}."
-    return Tile(label="Left unexplained", value=share(fit.residual), kind="estimate", detail=detail)
+def _proof(report: "ParentsReport", otherwise: str) -> str:
+    return "proof" if report.proof is not None else "undecided" if report.verdict == "undecided" else otherwise
 
 
-def _exact(report: "ParentsReport") -> Tile:
-    fit = report.fit
-    if fit is None or fit.exact_share is None:
-        return _unknown("Exact values", "The matrices are stored in several dtypes, or in one whose rounding is not tested.")
-    detail = f"Values that equal the combination, rounded as stored; by chance {share(fit.exact_by_chance)}."
-    return Tile(label="Exact values", value=share(fit.exact_share), kind="proof" if report.proof else "fact", detail=detail)
+def _measured(report: "ParentsReport") -> str:
+    return "fact" if report.unseen is None else "estimate"
 
 
-def _unknown(label: str, why: str) -> Tile:
-    return Tile(label=label, value="Cannot tell", kind="undecided", detail=why)
+def _figure(label: str, value: float | None, kind: str, detail: str, why: str) -> Tile:
+    """Return the tile of a share, or that it cannot be told, and why."""
+    if value is None:
+        return Tile(label=label, value="Cannot tell", kind="undecided", detail=why)
+    return Tile(label=label, value=share(value), kind=kind, detail=detail)

@@ -124,8 +124,7 @@ def notes(
     if changes.read["nonfinite"]:
         yield WORDS.note("non-finite", pairs=int(changes.read["nonfinite"]))
     if left_out:
-        most, elements, side = limits.SPECTRAL_MATRICES, limits.SPECTRAL_ELEMENTS, limits.SPECTRAL_SIDE
-        yield WORDS.note("not-decomposed", matrices=left_out, most=most, elements=elements, side=side)
+        yield WORDS.note("not-decomposed", matrices=left_out, most=limits.SPECTRAL_MATRICES, elements=limits.SPECTRAL_ELEMENTS)
     for name, checkpoint in zip(names, sides, strict=True):
         yield from (note.about(name) for note in account_notes(checkpoint, checkpoint.tensors))
 

@@ -11,26 +11,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import ROLES, Tensor, moved_layers
 from analyzers.checkpoints import Unmatched as Found
-from analyzers.comparison.sparsity.rows import (
-    Absolute,
-    Bin,
-    Energy,
-    LayerRow,
-    Listed,
-    Magnitudes,
-    MovedLayer,
-    Overlap,
-    Probe,
-    Relative,
-    RoleRow,
-    Sizes,
-    Step,
-    Swallowed,
-    TensorRow,
-    TrajectoryRow,
-    UlpBin,
-    Unmatched,
-)
+from analyzers.comparison.sparsity import rows
 from analyzers.comparison.table import Sums, Table, unchanged
 from analyzers.core.records import Interval
 from analyzers.core.report import CheckpointFacts, first_rows
@@ -70,8 +51,8 @@ class Changes:
         table = self.table
         read, whole = table.sums(before, side, weighed=False), table.sums(before, side)
         (interval,) = table.intervals(before, side, unchanged)
-        (of_probe,) = table.intervals(before, side, lambda rows: rows["values"] - rows["probe"])
-        (of_swallowed,) = table.intervals(before, side, lambda rows: rows["differ"] - rows["changed"])
+        (of_probe,) = table.intervals(before, side, lambda sums: sums["values"] - sums["probe"])
+        (of_swallowed,) = table.intervals(before, side, lambda sums: sums["differ"] - sums["changed"])
         pairs = [(group.sides[before], group.sides[side]) for group in table.groups]
         return {
             "sparsity": interval.estimate if interval is not None else whole.unchanged(),
@@ -79,8 +60,8 @@ class Changes:
             "num_changed": int(read["changed"]),
             "num_unchanged": int(unchanged(read)),
             "update_fraction": 1 - interval.estimate if interval is not None else whole.share("changed"),
-            "probe": Probe(sparsity=whole.unchanged("probe"), num_changed=int(read["probe"]), interval=of_probe),
-            "swallowed": Swallowed(
+            "probe": rows.Probe(sparsity=whole.unchanged("probe"), num_changed=int(read["probe"]), interval=of_probe),
+            "swallowed": rows.Swallowed(
                 count=int(read["differ"] - read["changed"]),
                 share=float((whole["differ"] - whole["changed"]) / whole["values"]) if whole["values"] else None,
                 meaningful=all(a is None or b is None or a.dtype == b.dtype for a, b in pairs),
@@ -90,19 +71,19 @@ class Changes:
 
     # Rows
 
-    def roles(self) -> dict[str, RoleRow]:
+    def roles(self) -> dict[str, rows.RoleRow]:
         """Build one row for each role that occurs, in the order of `ROLES`."""
         masks = self.table.by_role(self.held)
         intervals = dict(zip(masks, self.table.intervals(self.base, self.last, unchanged, masks.values()), strict=True))
         return {role: self._role(masks[role], intervals[role]) for role in ROLES if role in masks}
 
-    def _role(self, mask: Mask, interval: Interval | None) -> RoleRow:
+    def _role(self, mask: Mask, interval: Interval | None) -> rows.RoleRow:
         numbers = np.flatnonzero(mask).tolist()
-        rows = [Sums(self._tensors.columns[number]) for number in numbers]
+        sums = [Sums(self._tensors.columns[number]) for number in numbers]
         # For tensors read in part this would be the spread of the samples.
-        whole = all(row["values"] == prod(self.shape(number)) for number, row in zip(numbers, rows, strict=True))
-        shares = [float(1 - row["changed"] / row["values"]) for row in rows if row["values"]] if whole else []
-        return RoleRow(
+        whole = all(row["values"] == prod(self.shape(number)) for number, row in zip(numbers, sums, strict=True))
+        shares = [float(1 - row["changed"] / row["values"]) for row in sums if row["values"]] if whole else []
+        return rows.RoleRow(
             **self._group(mask, interval),
             layers=len({self.table.groups[number].base.layer for number in numbers} - {None}),
             mean=float(np.mean(shares)) if shares else None,
@@ -129,21 +110,21 @@ class Changes:
         roles = self.table.by_role(mask)
         return {role: self.table.sums(self.base, side, roles[role]).unchanged() for role in ROLES if role in roles}
 
-    def layers(self) -> Iterator[LayerRow]:
+    def layers(self) -> Iterator[rows.LayerRow]:
         """Build one row per layer, in order; tensors outside the layers come last."""
         masks = self.table.by_layer(self.held)
         intervals = dict(zip(masks, self.table.intervals(self.base, self.last, unchanged, masks.values()), strict=True))
         for layer, mask in sorted(masks.items(), key=lambda item: (item[0] is None, item[0] or 0)):
-            yield LayerRow(**self._group(mask, intervals[layer]), layer=layer, roles=self._by_role(self.last, mask))
+            yield rows.LayerRow(**self._group(mask, intervals[layer]), layer=layer, roles=self._by_role(self.last, mask))
 
-    def tensors(self) -> Iterator[TensorRow]:
+    def tensors(self) -> Iterator[rows.TensorRow]:
         """Build the row of each tensor."""
         largest = self.table.largest(self.base, self.last)
         for number in self.numbers:
             row, base, tuned = Sums(self._tensors.columns[number]), *(self.table.tensor(number, side) for side in (self.base, self.last))
             places, any_finite = self.table.places.get(number), bool(row["values"] > row["nonfinite"])
             columns = places.changed_columns if places is not None else None
-            yield TensorRow(
+            yield rows.TensorRow(
                 name=base.name,
                 tuned_name=tuned.name,
                 dtype=base.dtype,
@@ -167,51 +148,51 @@ class Changes:
 
     # Sizes of the updates
 
-    def magnitudes(self) -> Magnitudes:
+    def magnitudes(self) -> rows.Magnitudes:
         """Summarize absolute and relative updates over all pairs of finite values, and over the changed ones; counts are of pairs read."""
         absolute, relative = (self.table.distribution(self.base, self.last, size) for size in ("update", "relative"))
-        return Magnitudes(
-            absolute=Absolute(**_sizes(*absolute, False), changed_only=Sizes(**_sizes(*absolute, True))),
-            relative=Relative(
-                **_relative(*relative, False), changed_only=Sizes(**_relative(*relative, True)), histogram=_histogram(*relative)
+        return rows.Magnitudes(
+            absolute=rows.Absolute(**_sizes(*absolute, False), changed_only=rows.Sizes(**_sizes(*absolute, True))),
+            relative=rows.Relative(
+                **_relative(*relative, False), changed_only=rows.Sizes(**_relative(*relative, True)), histogram=_histogram(*relative)
             ),
             nonfinite=int(self.read["nonfinite"]),
         )
 
-    def ulp_histogram(self) -> tuple[UlpBin, ...]:
+    def ulp_histogram(self) -> tuple[rows.UlpBin, ...]:
         """Count pairs by their distance in bf16 ULPs."""
         read, whole = self.table.steps(self.base, self.last)
         total = float(whole.sum()) or 1
         bins = zip(ulp_bins(read), ulp_bins(whole), strict=True)
-        return tuple(UlpBin(low=low, high=high, count=int(count), share=part / total) for (low, high, count), (_, _, part) in bins)
+        return tuple(rows.UlpBin(low=low, high=high, count=int(count), share=part / total) for (low, high, count), (_, _, part) in bins)
 
-    def energy(self) -> tuple[Energy, ...]:
+    def energy(self) -> tuple[rows.Energy, ...]:
         """Compute the share of the squared update norm in the largest updates."""
         _, whole = self.table.distribution(self.base, self.last, "update")
-        return tuple(Energy(top=top, energy=share) for top, share in zip(TOPS, whole.energy(TOPS), strict=True))
+        return tuple(rows.Energy(top=top, energy=share) for top, share in zip(TOPS, whole.energy(TOPS), strict=True))
 
     # Several tuned checkpoints
 
-    def trajectory(self, facts: Sequence[CheckpointFacts]) -> Iterator[TrajectoryRow]:
+    def trajectory(self, facts: Sequence[CheckpointFacts]) -> Iterator[rows.TrajectoryRow]:
         """Build one row per tuned checkpoint, against the base and against the one before."""
         table, before = self.table, self.base
         for number, (side, of) in enumerate(zip(self.tuned, facts, strict=True)):
             step_read, step = table.sums(before, side, weighed=False), table.sums(before, side)
-            probe = Probe(sparsity=step.unchanged("probe"), num_changed=int(step_read["probe"]))
+            probe = rows.Probe(sparsity=step.unchanged("probe"), num_changed=int(step_read["probe"]))
             roles = self._by_role(side, table.holders(side))
-            yield TrajectoryRow(
+            yield rows.TrajectoryRow(
                 number=number,
                 ref=of.ref,
                 commit=of.commit,
                 total_parameters=sum(each.elements for group in table.groups if (each := group.sides[side]) is not None),
                 relative_norm=relative_norm(table.sums(self.base, side)),
                 roles={role: share for role, share in roles.items() if share is not None},
-                step=Step(sparsity=step.unchanged(), num_changed=int(step_read["changed"]), probe=probe),
+                step=rows.Step(sparsity=step.unchanged(), num_changed=int(step_read["changed"]), probe=probe),
                 **self.since(self.base, side),
             )
             before = side
 
-    def overlaps(self) -> Iterator[Overlap]:
+    def overlaps(self) -> Iterator[rows.Overlap]:
         """Compute the overlap of every two tuned checkpoints, over the elements that both have; shares are weighted like all others."""
         if self.table.overlap is None:
             return
@@ -223,7 +204,7 @@ class Changes:
             if compared and either:
                 p, q = first / compared, second / compared
                 independent = p * q / (p + q - p * q)
-            yield Overlap(
+            yield rows.Overlap(
                 first=i,
                 second=j,
                 shared=int(seen[2, i, j]),
@@ -249,10 +230,10 @@ def _relative(read: Distribution, weighed: Distribution, changed_only: bool) -> 
     return fields | below
 
 
-def _histogram(read: Distribution, weighed: Distribution) -> tuple[Bin, ...]:
+def _histogram(read: Distribution, weighed: Distribution) -> tuple[rows.Bin, ...]:
     number = weighed.number(changed_only=False) or 1
     return tuple(
-        Bin(
+        rows.Bin(
             low=each.low,
             high=each.high,
             count=int(each.count),
@@ -271,21 +252,21 @@ _SINGLE, _PAIRS = (
 )
 
 
-def unmatched(found: Found) -> Unmatched:
+def unmatched(found: Found) -> rows.Unmatched:
     """List the tensors that are not compared one to one; lists end after `limits.REPORT_TENSORS` entries."""
 
-    def single(tensor: Tensor) -> Listed:
-        return Listed(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype)
+    def single(tensor: Tensor) -> rows.Listed:
+        return rows.Listed(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype)
 
-    def pair(each: Any, fields: Sequence[str]) -> Listed:
+    def pair(each: Any, fields: Sequence[str]) -> rows.Listed:
         names = {"name": each.base.name, "tuned_name": each.tuned.name, "shape": each.base.shape, "tuned_shape": each.tuned.shape}
-        return Listed(**names, **{name: getattr(each, name) for name in fields})
+        return rows.Listed(**names, **{name: getattr(each, name) for name in fields})
 
     lists = {name: tuple(map(single, first_rows(getattr(found, name)))) for name in _SINGLE}
     lists |= {name: tuple(pair(each, fields) for each in first_rows(getattr(found, name))) for name, fields in _PAIRS.items()}
-    return Unmatched(
+    return rows.Unmatched(
         **lists,
-        moved_layers=tuple(MovedLayer(layer=layer, tuned_layer=source) for layer, source in first_rows(moved_layers(found))),
+        moved_layers=tuple(rows.MovedLayer(layer=layer, tuned_layer=source) for layer, source in first_rows(moved_layers(found))),
         counts={name: len(getattr(found, name)) for name in lists},
         missing_parameters=sum(tensor.elements for tensor in found.missing),
         extra_parameters=sum(tensor.elements for tensor in found.extra),

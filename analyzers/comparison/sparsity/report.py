@@ -11,26 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
+from analyzers.comparison.sparsity import rows
 from analyzers.comparison.sparsity.published import published
-from analyzers.comparison.sparsity.rows import (
-    Adapter,
-    Energy,
-    LayerRow,
-    Listed,
-    Magnitudes,
-    Overlap,
-    Probe,
-    PublishedRow,
-    RoleRow,
-    Sizes,
-    Spectrum,
-    Survival,
-    Swallowed,
-    TensorRow,
-    TrajectoryRow,
-    UlpBin,
-    Unmatched,
-)
 from analyzers.core import limits
 from analyzers.core.columns import Column, Table
 from analyzers.core.options import Option
@@ -82,7 +64,7 @@ class SparsityRequest(WeightsRequest):
         return tuned
 
 
-# What becomes of the tensors of each list in `Unmatched`.
+# What becomes of the tensors of each list in `rows.Unmatched`.
 _KINDS = {
     "missing": "only in the base",
     "extra": "only in the tuned checkpoint",
@@ -125,7 +107,7 @@ def _magnitudes(report: "SparsityReport") -> Iterator[dict[str, Any]]:
             yield {"update": update, "over": over, **vars(sizes)}
 
 
-def _survival(report: "SparsityReport") -> list[Survival]:
+def _survival(report: "SparsityReport") -> list[rows.Survival]:
     return [found for found in report.adapter.survival.values() if found is not None] if report.adapter else []
 
 
@@ -133,12 +115,12 @@ def _unmatched(report: "SparsityReport") -> Iterator[dict[str, Any]]:
     yield from ({"kind": kind, **vars(each)} for kind in _KINDS for each in getattr(report.unmatched, kind))
 
 
-def _published(report: "SparsityReport") -> list[PublishedRow]:
+def _published(report: "SparsityReport") -> list[rows.PublishedRow]:
     """Return the published fine-tunes, and this one among them: if values differ, since a copy is none."""
     if not report.moved or report.sparsity is None:
         return []
     last, base = report.tuned[-1].ref, report.base.ref
-    pair = PublishedRow(finetuned=last, sparsity=report.sparsity, base_model=base, algorithm="this pair", data="")
+    pair = rows.PublishedRow(finetuned=last, sparsity=report.sparsity, base_model=base, algorithm="this pair", data="")
     return sorted((*published(), pair), key=lambda row: row.sparsity)
 
 
@@ -152,21 +134,24 @@ class SparsityReport(Report):
     """
 
     DERIVED: ClassVar[tuple[Table, ...]] = (
-        Table("roles", _roles, tuple(sparsity_columns(RoleRow, Column("role", "Role"))), title="Roles"),
-        Table("layers", lambda report: report.layers, tuple(sparsity_columns(LayerRow)), title="Layers"),
-        Table("trajectory", lambda report: report.trajectory, tuple(sparsity_columns(TrajectoryRow)), title="Checkpoints"),
-        Table("adapter_survival", _survival, columns(Survival), title="What survives a merge"),
+        Table("roles", _roles, tuple(sparsity_columns(rows.RoleRow, Column("role", "Role"))), title="Roles"),
+        Table("layers", lambda report: report.layers, tuple(sparsity_columns(rows.LayerRow)), title="Layers"),
+        Table("trajectory", lambda report: report.trajectory, tuple(sparsity_columns(rows.TrajectoryRow)), title="Checkpoints"),
+        Table("adapter_survival", _survival, columns(rows.Survival), title="What survives a merge"),
         Table(
-            "magnitudes", _magnitudes, (Column("update", "Update"), Column("over", "Over"), *columns(Sizes)), title="Sizes of the updates"
+            "magnitudes",
+            _magnitudes,
+            (Column("update", "Update"), Column("over", "Over"), *columns(rows.Sizes)),
+            title="Sizes of the updates",
         ),
         Table(
             "unmatched",
             _unmatched,
-            (Column("kind", "What", cell=lambda row: _KINDS[row["kind"]]), *columns(Listed)),
+            (Column("kind", "What", cell=lambda row: _KINDS[row["kind"]]), *columns(rows.Listed)),
             title="Tensors that are not compared one to one",
         ),
-        Table("published", _published, tuple(sparsity_columns(PublishedRow)), title="Among published fine-tunes"),
-        Table("tensors", lambda report: report.tensors, tuple(sparsity_columns(TensorRow)), title="Tensors"),  # may be long: the last
+        Table("published", _published, tuple(sparsity_columns(rows.PublishedRow)), title="Among published fine-tunes"),
+        Table("tensors", lambda report: report.tensors, tuple(sparsity_columns(rows.TensorRow)), title="Tensors"),  # may be long: the last
     )
 
     APART: ClassVar[tuple[str, ...]] = ("magnitudes", "unmatched")
@@ -186,21 +171,21 @@ class SparsityReport(Report):
     total_parameters: int
     update_fraction: float | None
     eta: float
-    probe: Probe
-    swallowed: Swallowed
+    probe: rows.Probe
+    swallowed: rows.Swallowed
     interval: Interval | None
     blocks: int | None = None
-    roles: dict[str, RoleRow]
-    layers: tuple[LayerRow, ...]
-    adapter: Adapter | None = None
-    magnitudes: Magnitudes
-    ulp_histogram: Annotated[tuple[UlpBin, ...], Rows("Distance in bf16 ULPs", key="ulp")]
-    energy: Annotated[tuple[Energy, ...], Rows("Energy of the update")]
-    unmatched: Unmatched
-    trajectory: tuple[TrajectoryRow, ...]
-    overlap: Annotated[tuple[Overlap, ...], Rows("Overlap of the changed weights")]
-    spectral: Annotated[tuple[Spectrum, ...], Rows("Singular values and subspaces")]
-    tensors: tuple[TensorRow, ...]
+    roles: dict[str, rows.RoleRow]
+    layers: tuple[rows.LayerRow, ...]
+    adapter: rows.Adapter | None = None
+    magnitudes: rows.Magnitudes
+    ulp_histogram: Annotated[tuple[rows.UlpBin, ...], Rows("Distance in bf16 ULPs", key="ulp")]
+    energy: Annotated[tuple[rows.Energy, ...], Rows("Energy of the update")]
+    unmatched: rows.Unmatched
+    trajectory: tuple[rows.TrajectoryRow, ...]
+    overlap: Annotated[tuple[rows.Overlap, ...], Rows("Overlap of the changed weights")]
+    spectral: Annotated[tuple[rows.Spectrum, ...], Rows("Singular values and subspaces")]
+    tensors: tuple[rows.TensorRow, ...]
 
     def subject(self) -> dict[str, str]:
         """Return the references of the base and of the last tuned checkpoint."""

@@ -74,11 +74,6 @@ def test_one_value_that_dominates_the_distance_is_named(folder: Folder, side: st
     assert note.values["largest"] == pytest.approx(30_000, rel=1e-2) and note.values["carried"] == pytest.approx(1, abs=1e-3)
 
 
-def test_a_copy_with_one_broken_value_is_nearest(folder: Folder) -> None:
-    report = folder.parents(spoiled(BASE, 1, 1000.0), *NEAR, BASE)
-    assert report.parents[0].endswith("c2") and report.candidates[0].equal_share == pytest.approx(1, abs=1e-4)
-
-
 def test_a_combination_is_proven_only_beyond_what_one_candidate_explains(folder: Folder) -> None:
     first, second = (tuned(BASE, 0.005, seed) for seed in (40, 41))
     report = folder.parents(merged((0.5, 0.5), first, second), first, second, BASE)
@@ -120,9 +115,3 @@ def test_proofs_measurements_and_inferences_are_kept_apart(folder: Folder) -> No
     assert report.proof == "equal" and report.tiles()[0].kind == "proof"
     unrelated = folder.parents(model(3, layers=2, width=64), BASE)
     assert unrelated.verdict == "unrelated" and unrelated.proof is None and unrelated.tiles()[0].kind == "inference"
-
-
-def test_no_advice_to_read_what_was_read(folder: Folder) -> None:
-    few = folder.parents({NAME: torch.eye(16)}, {NAME: torch.eye(16)})
-    assert few.verdict == "undecided" and few.unseen is None and few.request.mode == "quick"
-    assert few.advice.code == "other-candidates"

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
-from analyzers.checkpoints import Access, Checkpoint, Matching, MergedCheckpoint, canonical_names, check_side, open_sides, with_commits
+from analyzers.checkpoints import Access, Checkpoint, Matching, MergedCheckpoint, canonical_names, with_commits
 from analyzers.comparison.compare.answers import advice, answer, coverage, direction, of_others, says
 from analyzers.comparison.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.comparison.counting import Task
@@ -14,7 +14,7 @@ from analyzers.comparison.parents.analyze import screen
 from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.likeness import Likeness
-from analyzers.comparison.reading import Pass, every_pair
+from analyzers.comparison.reading import Pass, every_pair, open_models
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity.adapters import AdapterMeter, merge_of
 from analyzers.comparison.sparsity.analyze import report_of
@@ -39,10 +39,7 @@ def analyze(request: CompareRequest, access: Access | None = None, *, largest: i
     with ExitStack() as stack:
         stack.enter_context(one_blas_thread())
         names = [f"Model {i}" for i in range(1, number + 1)] if number > 1 else ["Model"]
-        sides = yield from open_sides(request.models, names, access, request.subfolder, into_first=True)
-        for side, name in zip(sides, names, strict=True):
-            stack.enter_context(side)
-            check_side(side, name, bool(request.include))
+        sides = yield from open_models(request.models, names, request, access, stack, into_first=True)
         check_different(sides, names)
         models = _Models(request, sides)
         if number == 1:

@@ -6,12 +6,12 @@ from time import perf_counter
 
 from analyzers.checkpoints import Access, Matching, canonical_names
 from analyzers.comparison.counting import Task
-from analyzers.comparison.parents.candidates import Opened, open_all
+from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
 from analyzers.comparison.parents.explain import Explanation, candidate_row, rank
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.report import ParentsReport, ParentsRequest
 from analyzers.comparison.parents.words import WORDS
-from analyzers.comparison.reading import Pass, every_pair
+from analyzers.comparison.reading import Pass, every_pair, open_models
 from analyzers.core.request import Progress
 from analyzers.numerics.blas_threads import one_blas_thread
 
@@ -27,18 +27,22 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
     checkpoints together, than this (the page's limit). Raises MantissaError, whose sentence begins with the side that it concerns, if any.
     Closing the generator cancels the reads and closes every checkpoint.
     """
-    start = perf_counter()
+    start, access = perf_counter(), access or Access()
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         stack.enter_context(one_blas_thread())
-        opened = yield from open_all(request, access or Access(), stack)
-        named = opened.sides
+        names = ["Model", *side_names(len(request.candidates))]
+        sides = yield from open_models([request.model, *request.candidates], names, request, access, stack)
+        check_different(sides, names)
+        opened = Opened([*sides], names, ["named"] * len(request.candidates))
+        if not request.candidates:
+            yield from find(request, access, stack, opened)
         matching = Matching(request.include, request.exclude)
         opened = yield from screen(request, opened, matching, largest)
         yield Progress(done=opened.nbytes, total=opened.nbytes, unit="bytes", note="matching tensors")
         found = Pass(request, opened.sides, opened.names, matching, Task(every_pair(len(opened.sides))), largest=largest)
         yield from found.read(opened.nbytes)
-        model, *candidates = canonical_names([request.model, *request.candidates], named)
+        model, *candidates = canonical_names([request.model, *request.candidates], sides)
         request = request.model_copy(update={"model": model, "candidates": tuple(candidates)})
         yield Explanation(found, Likeness(found.table), 0, opened).report(request, start)
 

@@ -1,13 +1,14 @@
 """Opens the model and its candidates: those in the request, or those of the model card and the library; tells what references say."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides, with_commits
+from analyzers.checkpoints import Access, Checkpoint, with_commits
 from analyzers.checkpoints.model_card import base_models
 from analyzers.comparison.parents.report import Candidate, Construction, ParentsRequest, Source
 from analyzers.comparison.parents.words import WORDS
+from analyzers.comparison.reading import open_models
 from analyzers.core import limits
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest, MantissaError
@@ -33,20 +34,6 @@ class Opened:
     seconds: float = 0.0
 
 
-def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, Opened]:
-    """Open the model and its candidates: those in the request, or those of the card and the library that can be opened."""
-    names = ["Model", *side_names(len(request.candidates))]
-    sides = yield from open_sides([request.model, *request.candidates], names, access, request.subfolder)
-    for side, name in zip(sides, names, strict=True):
-        stack.enter_context(side)
-        check_side(side, name, bool(request.include))
-    check_different(sides, names)
-    opened = Opened(sides, names, ["named"] * len(request.candidates))
-    if not request.candidates:
-        yield from find(request, access, stack, opened)
-    return opened
-
-
 def find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Opened) -> Iterator[Progress]:
     """Add the base of a model with adapters, the candidates that the card names, and those that the library suggests."""
     (base, _), *adapters = opened.sides[0].parts
@@ -55,9 +42,7 @@ def find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Open
     known, unread = {(side.ref, side.commit) for side in opened.sides}, ""
     for name in list(dict.fromkeys([*own, *of_card, *request.suggested]))[: limits.CANDIDATES]:
         try:
-            (side,) = yield from open_sides([name], ["Candidate"], access, request.subfolder)
-            stack.enter_context(side)
-            check_side(side, "Candidate", bool(request.include))
+            (side,) = yield from open_models([name], ["Candidate"], request, access, stack)
         except MantissaError as error:
             if name in of_card:
                 opened.notes.append(WORDS.note("card-unreadable", name=name))

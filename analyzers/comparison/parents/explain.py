@@ -121,12 +121,6 @@ class Explanation:
         agreements = (self._likeness.agreement(self.x, self.best, mask) for mask in self.table.by_layer(self.table.matrix).values())
         return float(np.mean([each.value >= RELATED_PART for each in agreements if each.value is not None] or [False]))
 
-    @property
-    def unlike(self) -> tuple[str, ...]:
-        """Roles whose matrices are not related."""
-        found = {role: self._likeness.agreement(self.x, self.best, mask) for role, mask in self.table.by_role(self.table.matrix).items()}
-        return tuple(role for role, each in found.items() if each.value is not None and each.value < RELATED_PART)
-
     @cached_property
     def akin(self) -> tuple[int, float]:
         """Number of matrices that equal the candidate's in most values or are related, and their share of values.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from analyzers.checkpoints import account_notes, layout_notes
 from analyzers.comparison.parents.merge import proves
-from analyzers.comparison.parents.report import RELATED, Fit, Verdict, distinct_names
+from analyzers.comparison.parents.report import Fit, Verdict, distinct_names
 from analyzers.comparison.parents.words import WORDS
 from analyzers.core.notes import Note
 
@@ -33,7 +33,7 @@ def proof(facts: "Explanation", verdict: Verdict, answer: Note) -> Literal["cast
 
 def notes(facts: "Explanation", verdict: Verdict) -> Iterator[Note]:
     """Yield what changes how the answer is to be read."""
-    fit, best, unseen = facts.fit, facts.candidates[0], facts.table.unseen()
+    fit, unseen = facts.fit, facts.table.unseen()
     if unseen is not None and facts.sums.cast is not None:
         yield WORDS.note("unseen", blocks=facts.table.unread_blocks(), unseen=unseen)
     model, source, *_ = distinct_names([facts.model, *facts.candidates])
@@ -45,8 +45,6 @@ def notes(facts: "Explanation", verdict: Verdict) -> Iterator[Note]:
         yield WORDS.note("spike", source=source, largest=largest, carried=carried)
     if verdict in ("unrelated", "undecided"):
         yield WORDS.note("positions")
-    elif verdict != "same-weights" and (best.agreement or 0) > 2 * RELATED and facts.unlike:
-        yield WORDS.note("unlike", roles=facts.unlike)
     if verdict == "merge" and fit is not None:
         yield from _of_merge(fit)
     if empty := tuple(row.ref for row in facts.candidates if not row.compared):

@@ -92,7 +92,7 @@ def _not_related(facts: "Explanation", best: Candidate) -> tuple[Verdict, Note]:
         return "derived", damage
     chance = BEYOND_CHANCE * (best.agreement_null or 0)
     if (best.shared or 0) >= max(RELATED, chance):
-        return "undecided", facts.answer("shared-structure")
+        return "undecided", facts.answer("common-values")
     if (best.agreement or 0) >= max(RELATED / 2, chance):
         return "undecided", facts.answer("slightly-similar", agreement=best.agreement)
     if best.agreement is None or facts.sums.cast is not None:

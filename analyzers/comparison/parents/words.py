@@ -1,16 +1,15 @@
 """The words of parents: a template per code, and the tiles."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from analyzers.core.formatting import cosine, count, magnitude, plural, share
 from analyzers.core.notes import Tile
-from analyzers.core.tensor_words import layer_range
 from analyzers.core.words import Words
 
 if TYPE_CHECKING:
-    from analyzers.comparison.parents.report import Candidate, MovedLayer, Parent, ParentsReport
+    from analyzers.comparison.parents.report import Candidate, Parent, ParentsReport
 
 FRONT = "candidates"
 WORDS = Words(
@@ -49,9 +48,8 @@ WORDS = Words(
         "unrelated": "{model} is not related, weight by weight, to {sources:list}.",
         "few-values": "Not decided: {model} and {source} share {values:#value}, too few to tell.",
         "few-related": "Not decided: only {matrices:#matrix|matrices} of {model}, {share:share} of the values, are related to {source}.",
-        "shared-structure": "Not decided: {model} and {source} share a structure, a table or an initialisation, which proves no descent.",
+        "common-values": "Not decided: {model} and {source} share zeros, common values or a structure, which any two models may.",
         "slightly-similar": "Not decided: the signs of {model} and {source} correlate by {agreement:magnitude}, which may be chance.",
-        "common-values": "Not decided: {model} and {source} share only zeros, common values, or a table that any model may have.",
         # advice
         "use-either": "Use either of the two: {source} holds the same weights.",
         "keep-unrounded": "Keep the one that was not rounded to {formats:list}: values of the other lost digits.",
@@ -70,7 +68,6 @@ WORDS = Words(
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
         "spike": "One value differs from {source} by {largest:magnitude}, with {carried:share} of the squared distance.",
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
-        "unlike": "Not similar position by position: {roles:list}. They were replaced, or their neurons permuted.",
         "one-run": "Checkpoints of one training run can look like this merge.",
         "exceptions": "Layers that are not the combination, but trained after the merge, or replaced: {layers:list}.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
@@ -100,7 +97,6 @@ _RELATIONS = {
     "unrelated": "Not related",
     "undecided": "Not decided",
 }
-_RUNS = 6  # most runs of layers that a tile names
 
 
 def recipe(parents: "Sequence[Parent]") -> tuple[str, ...]:
@@ -111,27 +107,6 @@ def recipe(parents: "Sequence[Parent]") -> tuple[str, ...]:
 def _margin(parent: "Parent") -> str:
     margin = max(parent.high - parent.weight, parent.weight - parent.low)
     return "" if margin < 0.0005 else f" ± {margin:.3f}" if margin < 1 else " (uncertain)"
-
-
-def layer_runs(rows: "Sequence[MovedLayer]") -> list[str]:
-    """Write a layer map with consecutive layers joined: ``layers 0 to 7 are layers 4 to 11 of org/a``."""
-    ordered = sorted(rows, key=lambda row: -1 if row.layer is None else row.layer)
-
-    def together(entry: "tuple[int, MovedLayer]") -> tuple[str, object, object]:
-        place, row = entry
-        if row.layer is None or row.source is None:
-            return row.ref, place, None
-        return row.ref, row.layer - place, row.source - row.layer
-
-    runs = [[row for _, row in entries] for _, entries in groupby(enumerate(ordered), key=together)]
-    return [_run(run[0], run[-1]) for run in runs]
-
-
-def _run(first: "MovedLayer", last: "MovedLayer") -> str:
-    if first.layer is None:
-        return f"tensors outside the layers are those of {first.ref}"
-    verb = "is" if first.layer == last.layer else "are"
-    return f"{layer_range(first.layer, last.layer)} {verb} {layer_range(first.source, last.source)} of {first.ref}"
 
 
 def tiles(report: "ParentsReport") -> list[Tile]:
@@ -184,12 +159,9 @@ def _of_merge(report: "ParentsReport") -> Iterator[Tile]:
 
 
 def _layers(report: "ParentsReport") -> Tile:
-    runs = layer_runs(report.layer_map)
-    more = f"; {len(runs) - _RUNS:,} more" if len(runs) > _RUNS else ""
-    detail = f"{'; '.join(runs[:_RUNS])}{more}."
-    exact = all(row.equal_share == 1 for row in report.layer_map)
-    value = count(len(report.layer_map))
-    return Tile(label="Layers matched", value=value, kind="proof" if exact else "inference", detail=f"{detail[:1].upper()}{detail[1:]}")
+    exact, of = all(row.equal_share == 1 for row in report.layer_map), Counter(row.ref for row in report.layer_map)
+    detail = f"{'; '.join(f'{number:,} of {ref}' for ref, number in of.items())}."
+    return Tile(label="Layers matched", value=count(len(report.layer_map)), kind="proof" if exact else "inference", detail=detail)
 
 
 def _proof(report: "ParentsReport", otherwise: str) -> str:

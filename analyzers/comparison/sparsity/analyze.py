@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from time import perf_counter
 
-from analyzers.checkpoints import Access, Checkpoint, Matching, canonical_names, check_side, open_sides
+from analyzers.checkpoints import Access, Checkpoint, Matching, canonical_names
 from analyzers.comparison.counting import Task
-from analyzers.comparison.reading import Pass, check_shared
+from analyzers.comparison.reading import Pass, open_models
 from analyzers.comparison.sparsity import answers
 from analyzers.comparison.sparsity.adapters import AdapterMeter, first_modules, merge_of
 from analyzers.comparison.sparsity.changes import Changes, turned, unmatched
@@ -30,12 +30,8 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         names = ["Base", *(["Tuned"] if last == 1 else [f"Tuned {number} of {last}" for number in range(1, last + 1)])]
-        sides = yield from open_sides([request.base, *request.tuned], names, access, request.subfolder, into_first=True)
-        for side, name in zip(sides, names, strict=True):
-            stack.enter_context(side)
-            check_side(side, name, bool(request.include))
+        sides = yield from open_models([request.base, *request.tuned], names, request, access, stack, into_first=True)
         matching, by_values = Matching(request.include, request.exclude), not _of_base(sides)
-        check_shared(sides, names, matching.align(sides, names, request.mode == "exact", by_values))
         held = device != "cpu" and all(getattr(side.repository, "device", "cpu") == device for side in sides)
         in_place = device if held and request.mode == "exact" and last == 1 else ""
         merge = merge_of(sides[0], sides[-1])
@@ -51,7 +47,9 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
             device="cpu" if held else device,
         )
         watch = meter.watch if meter is not None else None
-        found = Pass(request, sides, names, matching, task, largest=largest, device=in_place, by_values=by_values, watch=watch)
+        found = Pass(
+            request, sides, names, matching, task, largest=largest, device=in_place, by_values=by_values, each=True, watch=watch
+        )  # fmt: skip
         yield from found.read()
         spectra = Spectra(found, [0, last], device) if request.spectral else None
         if spectra is not None:

@@ -8,7 +8,7 @@ sparsities are about it (`report.sparsity_columns`).
 
 from typing import Annotated, Literal
 
-from analyzers.core.formatting import ends
+from analyzers.core.formatting import NOTHING, ends
 from analyzers.core.records import Interval, Record
 from analyzers.core.report import CheckpointFacts
 from analyzers.core.rows import Rows, Shown
@@ -17,7 +17,7 @@ from analyzers.core.tensor_words import layer_name
 
 def changed_between(interval: Interval | None) -> str:
     """Write the interval of the share that changed, by that of sparsity."""
-    return "" if interval is None else ends(1 - interval.high, 1 - interval.low)
+    return NOTHING if interval is None else ends(1 - interval.high, 1 - interval.low)
 
 
 Changed = Annotated[

@@ -295,7 +295,7 @@ def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Sourc
     table, side = found.table, found.sides[p]
     matrices, vectors = table.sums(x, p, table.matrix), table.sums(x, p, ~table.matrix, weighed=False)
     compared = int(table.sums(x, p, table.matrix, weighed=False)["values"])
-    held, chance = table.matrix & table.holders(x, p), likeness.chance(x, p)
+    held = table.matrix & table.holders(x, p)
     row = Candidate(
         ref=side.ref,
         commit=side.commit,
@@ -303,28 +303,18 @@ def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Sourc
         source=source,
         parameters=sum(table.groups[number].base.elements for number in np.flatnonzero(held).tolist()),
         compared=compared,
-        telling=chance.telling,
-        telling_equal=chance.telling_equal,
-        telling_by_chance=chance.telling_by_chance,
         vectors_equal=vectors.unchanged() if vectors["values"] else None,
     )
-    if not compared:
-        return row
-    agreement = likeness.agreement(x, p)
     figures = {
         "equal_share": matrices.unchanged(),
         "equal_interval": table.intervals(x, p, unchanged, [table.matrix])[0],
-        "equal_by_chance": chance.equal,
         "distance": matrices.distance,
         "cosine": matrices.cosine,
-        "cosine_null": 1 / float(np.sqrt(compared)),
-        "agreement": agreement.value,
-        "agreement_null": agreement.null,
-        "shared": agreement.shared,
+        "cosine_null": 1 / float(np.sqrt(max(1, compared))),
         "zeroed": matrices.share("zero_x"),
         "filled": matrices.share("zero_p"),
     }
-    return row.model_copy(update=figures)
+    return row.model_copy(update=figures | likeness.figures(x, p)) if compared else row
 
 
 def rank(row: Candidate) -> tuple[float, float, float, str]:

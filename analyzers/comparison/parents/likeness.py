@@ -26,19 +26,6 @@ class Agreement(NamedTuple):
         return (self.value or 0.0) >= max(least, deviations * (self.null or 0.0))
 
 
-class Chance(NamedTuple):
-    """What chance would give. equal: share of equal values, the sum of p_k q_k over bf16 patterns, with +0 = -0.
-
-    telling: number of values that can tell whether equality is a coincidence: neither zero nor common on both sides, nor in smooth rows;
-    telling_equal, telling_by_chance: shares of these that are equal in bf16, and that would be.
-    """
-
-    equal: float | None
-    telling: int
-    telling_equal: float | None
-    telling_by_chance: float | None
-
-
 class _Piece(NamedTuple):
     """A piece that was looked into: bf16 patterns of each side, None of a side that lacks it; which sides are smooth."""
 
@@ -89,8 +76,11 @@ class Likeness:
         """Return the numbers of the tensors whose signs were compared."""
         return np.flatnonzero(self._signs[:, self._pair(x, p), 0] > 0)
 
-    def chance(self, x: int, p: int) -> Chance:
-        """Return the equal values that chance would give."""
+    def figures(self, x: int, p: int) -> dict[str, Any]:
+        """Return the agreement of two sides, and the equal values that chance would give, as fields of a `Candidate`.
+
+        equal_by_chance: the sum of p_k q_k over bf16 patterns, with +0 = -0.
+        """
         of_x, of_p, equal, smooth = (np.zeros(_PATTERNS) for _ in range(4))
         smooth_values = 0
         for piece in self._pieces:
@@ -107,12 +97,19 @@ class Likeness:
                 equal += same
         total = float(of_x.sum())
         if not total:
-            return Chance(None, 0, None, None)
+            return {}
         common = (np.minimum(of_x, of_p) > _COMMON * total) | (np.arange(_PATTERNS) == 0)
         telling = int(total - smooth_values - equal[common].sum())
-        by_chance = float(of_x[~common] @ of_p[~common]) / total
-        shares = (float(equal[~common].sum()) / telling, by_chance / telling) if telling else (None, None)
-        return Chance(float(of_x @ of_p) / total**2, telling, *shares)
+        agreement, by_chance = self.agreement(x, p), float(of_x[~common] @ of_p[~common]) / total
+        return {
+            "agreement": agreement.value,
+            "agreement_null": agreement.null,
+            "shared": agreement.shared,
+            "equal_by_chance": float(of_x @ of_p) / total**2,
+            "telling": telling,
+            "telling_equal": float(equal[~common].sum()) / telling if telling else None,
+            "telling_by_chance": by_chance / telling if telling else None,
+        }
 
 
 def _agreement(s: float, product: float, t: float, square: float, both: float) -> Agreement:

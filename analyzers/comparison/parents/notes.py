@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from analyzers.checkpoints import account_notes, layout_notes
-from analyzers.comparison.parents.merge import proves
+from analyzers.comparison.parents.exact_values import proves
 from analyzers.comparison.parents.report import Fit, Verdict, distinct_names
 from analyzers.comparison.parents.words import WORDS
 from analyzers.core.notes import Note
@@ -25,9 +25,10 @@ def proof(facts: "Explanation", verdict: Verdict, answer: Note) -> Literal["cast
     if facts.sums.cast is not None:
         return "cast"
     fit, parents = facts.fit, facts.parents
-    scaled = len(parents) == 1 and fit is not None and parents[0].weight != 1 and (fit.exact_share or 0.0) >= 0.5
-    if fit is not None and (verdict == "merge" or scaled) and proves(fit, len(parents)):
-        return "exact"
+    if fit is not None and fit.exact_share is not None and (verdict == "merge" or (len(parents) == 1 and parents[0].weight != 1)):
+        enough = fit.exact_share if len(parents) > 1 or fit.exact_share >= 0.5 else 0.0
+        if proves(enough, fit.exact_by_chance or 0.0, fit.exact_alone or 0.0, len(parents)):
+            return "exact"
     return "equal" if any(row.proven for row in facts.candidates[:3]) else None
 
 

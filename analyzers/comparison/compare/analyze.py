@@ -10,6 +10,7 @@ from analyzers.comparison.compare.answers import advice, answer, coverage, direc
 from analyzers.comparison.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.comparison.counting import Task
 from analyzers.comparison.parents import ParentsReport, ParentsRequest
+from analyzers.comparison.parents.analyze import report_of as parents_of
 from analyzers.comparison.parents.analyze import screen
 from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
 from analyzers.comparison.parents.explain import Explanation
@@ -197,7 +198,7 @@ class _Comparison:
         model, *others = [with_commits(side.ref, side.commit) for side in sides]
         request = self._models.request
         request = request.model_copy(update={"model": model, "candidates": tuple(others) if request.candidates else ()})
-        return Explanation(self._pass, self._likeness, x, self._opened).report(request, self._start)
+        return parents_of(Explanation(self._pass, self._likeness, x, self._opened), request, self._start)
 
     def _side(self, ref: str, commit: str) -> int | None:
         return next((at for at, side in enumerate(self._pass.sides) if (side.ref, side.commit) == (ref, commit)), None)

@@ -9,9 +9,12 @@ from analyzers.comparison.counting import Task
 from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
 from analyzers.comparison.parents.explain import Explanation, candidate_row, rank
 from analyzers.comparison.parents.likeness import Likeness
-from analyzers.comparison.parents.report import ParentsReport, ParentsRequest
+from analyzers.comparison.parents.notes import notes, proof
+from analyzers.comparison.parents.report import ANALYSIS_VERSION, ParentsReport, ParentsRequest
+from analyzers.comparison.parents.verdict import advise, judge, named_candidates
 from analyzers.comparison.parents.words import WORDS
 from analyzers.comparison.reading import Pass, every_pair, open_models
+from analyzers.core.report import Timing, content_id, environment, first_rows
 from analyzers.core.request import Progress
 from analyzers.numerics.blas_threads import one_blas_thread
 
@@ -44,7 +47,7 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
         yield from found.read(opened.nbytes)
         model, *candidates = canonical_names([request.model, *request.candidates], sides)
         request = request.model_copy(update={"model": model, "candidates": tuple(candidates)})
-        yield Explanation(found, Likeness(found.table), 0, opened).report(request, start)
+        yield report_of(Explanation(found, Likeness(found.table), 0, opened), request, start)
 
 
 def screen(request: ParentsRequest, opened: Opened, matching: Matching, largest: int | None) -> Generator[Progress, None, Opened]:
@@ -66,3 +69,44 @@ def screen(request: ParentsRequest, opened: Opened, matching: Matching, largest:
     screened, coverage = [rows[side] for side in left], [found.coverage(side, [0]) for side in left]
     of_kept = [sides[side] for side in kept], [names[side] for side in kept]
     return Opened(*of_kept, sources, notes, screened, coverage, found.nbytes, found.seconds)
+
+
+def report_of(facts: Explanation, request: ParentsRequest, start: float) -> ParentsReport:
+    """Build the report on a model. request: with canonical references."""
+    found, opened, x = facts.found, facts.opened, facts.x
+    verdict, answer = judge(facts)
+    stack = facts.any_stack if verdict == "stack" else None
+    explained = facts.refs(stack.sides) if stack is not None else named_candidates(verdict, facts)
+    conversion = tuple(facts.rows_of(stack)) if stack is not None else () if verdict == "merge" else tuple(facts.conversion)
+    by, unseen = stack.sides if stack is not None else [facts.best], facts.table.unseen()
+    options = request.model_copy(update={"suggested": ()}).resolved("cpu")
+    model, *others = [{"ref": side.ref, "commit": side.commit} for side in (found.sides[x], *(found.sides[p] for p in facts.others))]
+    others += [{"ref": row.ref, "commit": row.commit} for row in opened.screened]
+    resolved = options | {"model": model, "candidates": others, "source": "+".join(sorted(set(map(facts.source, facts.others))))}
+    report = ParentsReport(
+        id=content_id("parents", ANALYSIS_VERSION, resolved),
+        analysis_version=ANALYSIS_VERSION,
+        request=request,
+        checkpoint=facts.model,
+        mode=request.mode,
+        bytes_read=opened.nbytes + found.nbytes,
+        answer=answer,
+        advice=advise(verdict, explained, facts, unseen is not None),
+        verdict=verdict,
+        parents=explained,
+        construction=facts.construction,
+        proof=proof(facts, verdict, answer),
+        candidates=facts.candidates,
+        fit=facts.fit,
+        layer_map=tuple(facts.layer_map(stack)),
+        notes=(*opened.notes, *notes(facts, verdict)),
+        blocks=facts.table.unread_blocks() if unseen is not None else None,
+        unseen=unseen,
+        coverage=(found.coverage(x, by), *(found.coverage(side, [x]) for side in facts.others), *opened.coverage),
+        conversion=tuple(first_rows(conversion)),
+        timing=Timing.since(start, opened.nbytes + found.nbytes, opened.seconds + found.seconds),
+        environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
+    )
+    if len(conversion) > len(report.conversion):
+        report.keep_rows("conversion", lambda: conversion)
+    return report

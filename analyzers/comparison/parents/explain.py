@@ -11,10 +11,8 @@ from analyzers.checkpoints import adapter_rank
 from analyzers.comparison.parents.candidates import Opened, made
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.merge import SMALLEST, Fitted, fit_rows
-from analyzers.comparison.parents.notes import notes, proof
 from analyzers.comparison.parents.relations import Relations
 from analyzers.comparison.parents.report import (
-    ANALYSIS_VERSION,
     BEYOND_CHANCE,
     RELATED,
     RELATED_PART,
@@ -23,21 +21,17 @@ from analyzers.comparison.parents.report import (
     Fit,
     MovedLayer,
     Parent,
-    ParentsReport,
-    ParentsRequest,
     Source,
     distinct_names,
 )
 from analyzers.comparison.parents.rounding import STEPPED, is_step_function, steps_of
 from analyzers.comparison.parents.stack import Stack, exact_stack, fitted_stack
-from analyzers.comparison.parents.verdict import advise, judge, named_candidates
 from analyzers.comparison.parents.words import WORDS
 from analyzers.comparison.reading import Pass, nothing_shared
 from analyzers.comparison.table import CASTS, Layer, Sums, unchanged
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.notes import Note, Value
-from analyzers.core.report import Timing, content_id, environment, first_rows
 
 _STEPPED = 1 << 18  # values that are tested for a step function
 
@@ -50,9 +44,9 @@ class Explanation:
     """
 
     def __init__(self, found: Pass, likeness: Likeness, x: int, opened: Opened) -> None:
-        self.found, self.table, self.x, self._likeness, self._opened = found, found.table, x, likeness, opened
+        self.found, self.table, self.x, self._likeness, self.opened = found, found.table, x, likeness, opened
         self.others = [side for side in range(len(found.sides)) if side != x]
-        rows = {p: candidate_row(found, likeness, x, p, self._source(p)) for p in self.others}
+        rows = {p: candidate_row(found, likeness, x, p, self.source(p)) for p in self.others}
         if not any(row.compared or row.vectors_equal is not None for row in rows.values()):
             raise InvalidRequest(nothing_shared(found.sides))
         self.order = sorted(self.others, key=lambda side: rank(rows[side]))
@@ -63,8 +57,9 @@ class Explanation:
         self.relations = Relations(self.table, likeness, x, self.best)
         self._matrices = [number for number in self.relations.numbers if self.table.matrix[number]]
 
-    def _source(self, side: int) -> Source:
-        return self._opened.sources[side - 1] if side else "named"
+    def source(self, side: int) -> Source:
+        """Return what proposed a candidate."""
+        return self.opened.sources[side - 1] if side else "named"
 
     def refs(self, sides: Sequence[int]) -> tuple[str, ...]:
         """Return the references of some sides."""
@@ -106,7 +101,7 @@ class Explanation:
     @property
     def may_say_more(self) -> bool:
         """Return whether the model may be more than trained from its only candidate: its layers stacked, its values pruned or quantized."""
-        return self._stack is not None or self.candidates[0].pruned or is_step_function(self.steps)
+        return self.any_stack is not None or self.candidates[0].pruned or is_step_function(self.steps)
 
     @cached_property
     def spike(self) -> tuple[float, float]:
@@ -194,7 +189,7 @@ class Explanation:
         return dtypes.pop() if len(dtypes) == 1 else ""
 
     @cached_property
-    def _stack(self) -> Stack | None:
+    def any_stack(self) -> Stack | None:
         """Find out whether the model is a stack of layers of several candidates, or of renumbered layers, or mixes their tensors."""
         stack = exact_stack(self.table, self.x, self.others)
         if stack is not None and not self.found.coverage(self.x, stack.sides).whole:
@@ -207,7 +202,7 @@ class Explanation:
     @property
     def stack(self) -> Stack | None:
         """The layers or tensors, if they come from several candidates."""
-        return self._stack if self._stack is not None and self._stack.several else None
+        return self.any_stack if self.any_stack is not None and self.any_stack.several else None
 
     @cached_property
     def _moved(self) -> dict[tuple[int, int], int]:
@@ -219,7 +214,7 @@ class Explanation:
                     moved[side, layer if self.x == 0 else source] = source if self.x == 0 else layer
         return moved
 
-    @property
+    @cached_property
     def moved(self) -> list[MovedLayer]:
         """Layers that have other numbers in the best candidate."""
         return [each for each in self.layer_map(None) if each.ref == self.found.sides[self.best].ref]
@@ -229,16 +224,15 @@ class Explanation:
         homes: list[tuple[int, Layer]] = sorted(self._moved)
         if stack is not None:
             homes = [(side, home) for home, side in sorted(stack.parents.items(), key=lambda item: (item[0] is None, item[0] or 0))]
-        rows = []
+        rows, masks, none = [], self.table.by_layer(self.table.weights > 0), np.zeros(len(self.table.groups), np.bool_)
         for side, home in homes:
-            chosen = np.array([group.base.layer == home for group in self.table.groups])
-            sums = self.table.sums(self.x, side, chosen, weighed=False)
+            sums = self.table.sums(self.x, side, masks.get(home, none), weighed=False)
             equal = float(max(sums[name] for name in CASTS) / sums["values"]) if sums["values"] else None
             source = None if home is None else self._moved.get((side, home), home)
             rows.append(MovedLayer(layer=home, ref=self.found.sides[side].ref, source=source, equal_share=equal))
         return rows
 
-    def _of_stack(self, stack: Stack) -> Iterator[Conversion]:
+    def rows_of(self, stack: Stack) -> Iterator[Conversion]:
         """Yield the rows of a model made of the layers or tensors of several candidates, each by its own."""
         for side in stack.sides:
             relations = Relations(self.table, self._likeness, self.x, side)
@@ -246,48 +240,6 @@ class Explanation:
             names = {relations.stored(number) for number in (*layers, *(number for number, of in stack.tensors.items() if of == side))}
             rows = relations.rows(self.found.sides[self.x], self.found.sides[side].ref, ())
             yield from (row for row in rows if row.name in names and row.relation != "unmatched")
-
-    # The report
-
-    def report(self, request: ParentsRequest, start: float) -> ParentsReport:
-        """Assemble the report. request: with canonical references."""
-        found, opened, x = self.found, self._opened, self.x
-        verdict, answer = judge(self)
-        stack = self._stack if verdict == "stack" else None
-        explained = self.refs(stack.sides) if stack is not None else named_candidates(verdict, self)
-        conversion = tuple(self._of_stack(stack)) if stack is not None else () if verdict == "merge" else tuple(self.conversion)
-        by, unseen = stack.sides if stack is not None else [self.best], self.table.unseen()
-        options = request.model_copy(update={"suggested": ()}).resolved("cpu")
-        model, *others = [{"ref": side.ref, "commit": side.commit} for side in (found.sides[x], *(found.sides[p] for p in self.others))]
-        others += [{"ref": row.ref, "commit": row.commit} for row in opened.screened]
-        resolved = options | {"model": model, "candidates": others, "source": "+".join(sorted(set(map(self._source, self.others))))}
-        report = ParentsReport(
-            id=content_id("parents", ANALYSIS_VERSION, resolved),
-            analysis_version=ANALYSIS_VERSION,
-            request=request,
-            checkpoint=self.model,
-            mode=request.mode,
-            bytes_read=opened.nbytes + found.nbytes,
-            answer=answer,
-            advice=advise(verdict, explained, self, unseen is not None),
-            verdict=verdict,
-            parents=explained,
-            construction=self.construction,
-            proof=proof(self, verdict, answer),
-            candidates=self.candidates,
-            fit=self.fit,
-            layer_map=tuple(self.layer_map(stack)),
-            notes=(*opened.notes, *notes(self, verdict)),
-            blocks=self.table.unread_blocks() if unseen is not None else None,
-            unseen=unseen,
-            coverage=(found.coverage(x, by), *(found.coverage(side, [x]) for side in self.others), *opened.coverage),
-            conversion=tuple(first_rows(conversion)),
-            timing=Timing.since(start, opened.nbytes + found.nbytes, opened.seconds + found.seconds),
-            environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
-        )
-        if len(conversion) > len(report.conversion):
-            report.keep_rows("conversion", lambda: conversion)
-        return report
 
 
 def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Source) -> Candidate:

@@ -1,16 +1,14 @@
 """Tells which bits prove a verdict, and what changes how the answer is to be read."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from analyzers.checkpoints import account_notes, layout_notes
 from analyzers.comparison.parents.exact_values import proves
+from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.report import Fit, Verdict, distinct_names
 from analyzers.comparison.parents.words import WORDS
 from analyzers.core.notes import Note
-
-if TYPE_CHECKING:
-    from analyzers.comparison.parents.explain import Explanation
 
 # Share of the squared distance of a single value from which on it says little of the others.
 _DOMINATES = 0.5
@@ -18,7 +16,7 @@ _DOMINATES = 0.5
 _SIMILAR = 10
 
 
-def proof(facts: "Explanation", verdict: Verdict, answer: Note) -> Literal["cast", "exact", "equal"] | None:
+def proof(facts: Explanation, verdict: Verdict, answer: Note) -> Literal["cast", "exact", "equal"] | None:
     """Return which bits prove the verdict, if any do."""
     if verdict in ("unrelated", "undecided") or answer.code == "few-values":
         return None
@@ -32,7 +30,7 @@ def proof(facts: "Explanation", verdict: Verdict, answer: Note) -> Literal["cast
     return "equal" if any(row.proven for row in facts.candidates[:3]) else None
 
 
-def notes(facts: "Explanation", verdict: Verdict) -> Iterator[Note]:
+def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
     """Yield what changes how the answer is to be read."""
     fit, unseen = facts.fit, facts.table.unseen()
     if unseen is not None and facts.sums.cast is not None:

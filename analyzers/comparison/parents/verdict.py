@@ -1,22 +1,19 @@
 """Derives the verdict from the facts, as a code with values; and the advice that follows."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.report import BEYOND_CHANCE, FAITHFUL, FEWEST, RELATED, Candidate, Conversion, Verdict
 from analyzers.comparison.parents.words import WORDS, recipe
 from analyzers.core.notes import Advice, Note
 from analyzers.core.report import needs_the_whole
-
-if TYPE_CHECKING:
-    from analyzers.comparison.parents.explain import Explanation
 
 _NAMED = 1  # most tensors that an answer names
 # Classes of tensors that make two models different, beside an adapter's.
 _DIFFERENT = ("unmatched", "undecoded", "excluded", "empty")
 
 
-def judge(facts: "Explanation") -> tuple[Verdict, Note]:
+def judge(facts: Explanation) -> tuple[Verdict, Note]:
     """Return the verdict, and the answer with the figures that carry it."""
     best = facts.candidates[0]
     if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
@@ -29,7 +26,7 @@ def judge(facts: "Explanation") -> tuple[Verdict, Note]:
     return verdict, answer
 
 
-def alike(facts: "Explanation") -> list[Candidate]:
+def alike(facts: Explanation) -> list[Candidate]:
     """Return the best candidate, and those that the fit cannot tell apart from it, the closest first."""
     best = facts.candidates[0]
     groups = [{row.ref, *row.alike} for row in (facts.fit.parents if facts.fit else ())]
@@ -37,7 +34,7 @@ def alike(facts: "Explanation") -> list[Candidate]:
     return [best, *(row for row in facts.candidates[1:] if row.ref in group)]
 
 
-def named_candidates(verdict: Verdict, facts: "Explanation") -> tuple[str, ...]:
+def named_candidates(verdict: Verdict, facts: Explanation) -> tuple[str, ...]:
     """Return the candidates that a verdict other than a stack names: of a derived model all that it may come from, the closest first."""
     if verdict in ("unrelated", "undecided"):
         return ()
@@ -46,7 +43,7 @@ def named_candidates(verdict: Verdict, facts: "Explanation") -> tuple[str, ...]:
     return tuple(row.ref for row in (alike(facts) if verdict == "derived" else facts.candidates[:1]))
 
 
-def _verdict(facts: "Explanation", best: Candidate) -> tuple[Verdict, Note]:
+def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     if facts.sums.cast is not None and not facts.moved and needs_the_whole("same-weights", facts.coverage, "derived") == "same-weights":
         return "same-weights", _same(facts)
     stack = facts.stack
@@ -70,7 +67,7 @@ def _verdict(facts: "Explanation", best: Candidate) -> tuple[Verdict, Note]:
     return "derived", _derivation(facts, best)
 
 
-def _same(facts: "Explanation") -> Note:
+def _same(facts: Explanation) -> Note:
     if not facts.lost:
         return facts.answer("same-weights", values=facts.values)
     return facts.answer("same-rounded", values=facts.values, lost=facts.lost, formats=formats(facts.conversion))
@@ -81,13 +78,13 @@ def formats(rows: Sequence[Conversion]) -> tuple[str, ...]:
     return tuple(sorted({row.to for row in rows if row.relation == "rounded" and row.to}))
 
 
-def _of_the_source(facts: "Explanation") -> bool:
+def _of_the_source(facts: Explanation) -> bool:
     """Return whether most values are in tensors that hold the source's in some form."""
     explained = sum(row.values for row in facts.conversion if row.relation in (*FAITHFUL, "affine", "reordered", "truncated"))
     return 2 * explained > facts.values
 
 
-def _not_related(facts: "Explanation", best: Candidate) -> tuple[Verdict, Note]:
+def _not_related(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     if _of_the_source(facts) and (damage := _damage(facts)):
         return "derived", damage
     chance = BEYOND_CHANCE * (best.agreement_null or 0)
@@ -100,13 +97,13 @@ def _not_related(facts: "Explanation", best: Candidate) -> tuple[Verdict, Note]:
     return "unrelated", facts.answer("unrelated", sources=tuple(row.ref for row in facts.candidates if row.compared))
 
 
-def _exact_merge(facts: "Explanation") -> bool:
+def _exact_merge(facts: Explanation) -> bool:
     """Return whether most values equal a combination of several parents with the same weights in all layers."""
     fit = facts.fit
     return fit is not None and len(facts.parents) > 1 and (fit.exact_share or 0) > 0.5 and not fit.exact_per_layer
 
 
-def _equal_in_part(facts: "Explanation", best: Candidate) -> Note:
+def _equal_in_part(facts: Explanation, best: Candidate) -> Note:
     """Return the answer if everything compared is equal, but it is not all of both, or not in the same layers."""
     model, other = facts.coverage
     rank = next((each for each in facts.adapters if each), 0)
@@ -118,7 +115,7 @@ def _equal_in_part(facts: "Explanation", best: Candidate) -> Note:
     return facts.answer("equal-part", values=facts.values, share=model.share, other=other.share)
 
 
-def _merge(facts: "Explanation") -> Note:
+def _merge(facts: Explanation) -> Note:
     fit, terms = facts.fit, recipe(facts.parents)
     assert fit is not None
     at_rounding = facts.fitted is not None and facts.fitted.at_rounding
@@ -134,13 +131,12 @@ def _kept_values(rows: Sequence[Conversion]) -> int:
     return sum(row.values for row in rows if row.relation in FAITHFUL)
 
 
-def _damage(facts: "Explanation") -> Note | None:
+def _damage(facts: Explanation) -> Note | None:
     """Return the answer if tensors hold other values than their source, while others are the candidate's; None if none does."""
     rows = [row for row in facts.conversion if row.relation != "unmatched"]
     kept, copy = sum(row.relation in FAITHFUL for row in rows), 2 * _kept_values(rows) >= facts.values
-    odd = [
-        row for row in rows if (row.damaged or row.relation == "reordered") and (copy or row.relation != "constant")
-    ]  # untrained norms are no damage in a fine-tune
+    # In a fine-tune constants are no damage, but norms that were not trained.
+    odd = [row for row in rows if (row.damaged or row.relation == "reordered") and (copy or row.relation != "constant")]
     if not odd:
         return None
     names = tuple(row.name for row in odd[:_NAMED])
@@ -152,7 +148,7 @@ def _damage(facts: "Explanation") -> Note | None:
     return facts.answer("damaged", kept=kept, tensors=len(rows), odd=len(odd), names=names)
 
 
-def _derivation(facts: "Explanation", best: Candidate) -> Note:
+def _derivation(facts: Explanation, best: Candidate) -> Note:
     lost = any(row.relation in ("zero", "truncated") for row in facts.conversion)  # whole tensors and rows are not what pruning chooses
     if best.pruned and not lost:
         return facts.answer("pruned", zeroed=best.zeroed, equal=best.equal_share)
@@ -168,7 +164,7 @@ def _derivation(facts: "Explanation", best: Candidate) -> Note:
     return facts.answer("derived", distance=best.distance)
 
 
-def advise(verdict: Verdict, parents: tuple[str, ...], facts: "Explanation", sampled: bool) -> Advice:
+def advise(verdict: Verdict, parents: tuple[str, ...], facts: Explanation, sampled: bool) -> Advice:
     """Return what to do after the verdict. parents: those that it names; sampled: whether a part of the values was read."""
     if facts.construction is not None and verdict == "derived":
         return WORDS.advice("see-merge", "dtype", facts.model.ref)

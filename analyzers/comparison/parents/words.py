@@ -16,7 +16,7 @@ WORDS = Words(
     {
         # the same values
         "same-weights": "{model} has the same weights as {source}: all {values:#value} compared are equal.",
-        "same-rounded": "{model} is {source} rounded to {formats:list}: {lost:count} of {values:#value} compared lost digits.",
+        "same-rounded": "{model} and {source} are the same but for rounding to {formats:list}: {lost:count} of {values:#value} differ.",
         "equal-part": "{model} shares {values:#value} with {source}, all equal: {share:share} of the one, {other:share} of the other.",
         "adapter-beside": "{bearer} is {other} with an unmerged adapter of rank {rank:count}: all {values:#value} of both are equal.",
         "relayered": "{model} is made of layers of {source}, {layers:count} of them moved or repeated: all {values:#value} are equal.",

@@ -48,3 +48,9 @@ def write_adapter(folder: Path, drawn: Factors, saved: Mapping[str, torch.Tensor
     return folder
 
 
+def merged(tensors: Mapping[str, torch.Tensor], drawn: Factors) -> Tensors:
+    """Add s B A in fp32."""
+    whole = {name: tensor.float() for name, tensor in tensors.items()}
+    for name, (a, b) in drawn.items():
+        whole[name] = whole[name] + (b.float() @ a.float()) * (ALPHA / len(a))
+    return whole

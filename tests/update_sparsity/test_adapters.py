@@ -9,7 +9,7 @@ import torch
 
 from analyzers.checkpoints import Access
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest, analyze
-from analyzers.comparison.sparsity.report import Adapter
+from analyzers.comparison.sparsity.rows import Adapter
 from analyzers.core.records import Interval
 from tests.numerics.test_update_lost import CASTS, lost
 from tests.update_sparsity.adapters import ALPHA, base, factors, merged, write_adapter

@@ -51,7 +51,7 @@ def _relations(kind: str, case: Case, report: engine.Json) -> Iterator[str]:
     changed = oracle.differing(case.model, case.candidates[0])
     rows = {row["name"]: row for row in report["conversion"]}
     wrong: Counter[str] = Counter()
-    for name, x in case.model.items():
+    for name in case.model:
         if name not in rows:
             wrong["no relation of a tensor"] += 1
             continue

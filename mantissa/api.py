@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
-    from analyzers.merge import Target as Stored
     from analyzers.precision_variants import PrecisionReport
-    from analyzers.shrink import ShrinkReport, Target
+    from analyzers.write.report import MergeTo, ShrinkReport, ShrinkTo
 
     Reference = str | os.PathLike[str]
     Weights = Reference | nn.Module | Mapping[str, Tensor]
@@ -139,7 +138,7 @@ def shrink(
     model: "Reference",
     out: "str | os.PathLike[str]",
     *,
-    to: "Target" = ...,
+    to: "ShrinkTo" = ...,
     stream: Literal[True],
     progress: bool = ...,
     token: str | bool = ...,
@@ -149,7 +148,7 @@ def shrink(
     model: "Reference",
     out: "str | os.PathLike[str]",
     *,
-    to: "Target" = ...,
+    to: "ShrinkTo" = ...,
     stream: Literal[False] = ...,
     progress: bool = ...,
     token: str | bool = ...,
@@ -158,7 +157,7 @@ def shrink(
     model: "Reference",
     out: "str | os.PathLike[str]",
     *,
-    to: "Target" = "auto",
+    to: "ShrinkTo" = "auto",
     stream: bool = False,
     progress: bool = False,
     token: str | bool = True,
@@ -170,7 +169,7 @@ def shrink(
     """
     with extras_explained():
         from analyzers.checkpoints import Access
-        from analyzers.shrink import shrink
+        from analyzers.write.shrink import shrink
 
         access = Access(token=token or None, local=True)
         return _answer(shrink(_stored("shrink", model), os.fspath(out), to, access), "shrink", stream, progress)
@@ -180,7 +179,7 @@ def merge(
     model: "Reference",
     out: "str | os.PathLike[str]",
     *,
-    to: "Stored" = "fp32",
+    to: "MergeTo" = "fp32",
     stream: bool = False,
     progress: bool = False,
     token: str | bool = True,
@@ -191,7 +190,7 @@ def merge(
     """
     with extras_explained():
         from analyzers.checkpoints import Access
-        from analyzers.merge import merge
+        from analyzers.write.merge import merge
 
         access = Access(token=token or None, local=True)
         return _answer(merge(_stored("merge", model), os.fspath(out), to, access), "merge", stream, progress)

@@ -28,8 +28,8 @@ ANALYZER_PARTS = {
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
 _FOR_TOOLS = {"core", "checkpoints", "numerics"}
-RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS, "merge": _FOR_TOOLS | {"shrink"}}
-RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "grids", "language_models", "comparison", "shrink"}
+RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "write": _FOR_TOOLS}
+RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "grids", "language_models", "comparison", "write"}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.

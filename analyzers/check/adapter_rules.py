@@ -6,7 +6,7 @@ from typing import Any
 
 from analyzers.check.report import Finding, Level
 from analyzers.check.words import WORDS, finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, quoted
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor
 from analyzers.checkpoints.adapters.adapter import Adapter, Unmatched, read_adapter
 from analyzers.checkpoints.adapters.merged_checkpoint import open_base
 from analyzers.checkpoints.adapters.merged_file import read_values
@@ -49,15 +49,12 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, notes
 
 
 def merged(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Judge the adapters of BASE+ADAPTER; yields nothing for other checkpoints."""
-    if not isinstance(checkpoint, MergedCheckpoint):
-        return
-    if checkpoint.merge.unmerged:
-        yield finding("adapter-upload", "error", "adapter-stored-unmerged", model=quoted(checkpoint.ref, 200))
-    for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
-        yield from (*modules(adapter), *empty(adapter))
-        if not checkpoint.merge.unmerged:
-            yield from against_base(adapter, checkpoint.merge.base, changes)
+    """Judge the adapters of BASE+ADAPTER, and find one that is stored with its base in the same files."""
+    if any(".base_layer." in tensor.name for tensor in checkpoint.tensors):
+        yield finding("adapter-upload", "error", "adapter-stored-unmerged")
+    if isinstance(checkpoint, MergedCheckpoint):
+        for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
+            yield from (*modules(adapter), *empty(adapter), *against_base(adapter, checkpoint.merge.base, changes))
 
 
 def upload(checkpoint: Checkpoint) -> Iterator[Finding]:

@@ -87,7 +87,7 @@ FINDINGS = {
     "card-names-another-base": "The card names {stated:names}, and the weights come from {parents:names}. Correct one of the two.",
     "card-names-an-unrelated-base": "The card names {stated:names}, and the weights show no relation to it. Correct one of the two.",
     # adapters
-    "adapter-stored-unmerged": "Weights stand next to an adapter, which transformers does not load: mantissa merge {model} --out FOLDER",
+    "adapter-stored-unmerged": "Weights stand next to an adapter, which transformers does not load: merge it with peft (merge_and_unload).",
     "weights-stored-as-adapter": "{files:names} with {tensors:#tensor}, none of an adapter: save a whole model with its save_pretrained.",
     "adapter-stored-as-model": "transformers initialises its model at random: upload adapter_model.safetensors without config.json.",
     "adapter-configuration-unusable": "{why} Save the adapter again.",

@@ -12,7 +12,8 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
-from analyzers.checkpoints import open_checkpoint
+from analyzers.checkpoints import account_notes, open_checkpoint
+from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
 from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
 from tests.checkpoints.adapters import LOCAL, assert_same, llama, merged_by_peft, merged_here, values, write
 
@@ -37,22 +38,23 @@ def test_names(rename: Callable[[str], str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "what", "how"),
+    ("name", "how"),
     [
-        ("lora_te_text_model_q_proj.lora_down.weight", "kohya's scripts", "fuse_lora of diffusers"),
-        ("unet.attn1.to_q.lora.down.weight", "diffusers", "fuse_lora of diffusers"),
-        ("unet.attn1.processor.to_q_lora.down.weight", "diffusers", "fuse_lora of diffusers"),
-        ("base_model.model.model.layers.0.self_attn.q_proj.lora_A", "loralib", "eval"),
-        ("base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias", "lora_bias", "merge_and_unload of peft"),
-        ("base_model.model.model.layers.0.self_attn.q_proj.hada_w1_a", "LoHa", "merge_and_unload of peft"),
-        ("base_model.model.model.layers.0.self_attn.k_proj.ia3_l", "IA3", "merge_and_unload of peft"),
-        ("blk.0.attn_q.weight.lora_a", "GGUF", "llama-export-lora"),
+        ("lora_te_text_model_q_proj.lora_down.weight", "fuse_lora of diffusers"),
+        ("unet.attn1.to_q.lora.down.weight", "fuse_lora of diffusers"),
+        ("unet.attn1.processor.to_q_lora.down.weight", "fuse_lora of diffusers"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.lora_A", "merge_and_unload of peft"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias", "merge_and_unload of peft"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.hada_w1_a", "merge_and_unload of peft"),
+        ("base_model.model.model.layers.0.self_attn.k_proj.ia3_l", "merge_and_unload of peft"),
+        ("blk.0.attn_q.weight.lora_a", "llama-export-lora"),
     ],
 )
-def test_other_spellings_are_refused_with_what_merges_them(name: str, what: str, how: str, tmp_path: Path) -> None:
+def test_other_spellings_are_refused_with_what_merges_them(name: str, how: str, tmp_path: Path) -> None:
     _written(tmp_path, ["q_proj"])
+    assert is_adapter_parameter(name)
     save_file({name: torch.ones(4, 4)}, tmp_path / "adapter" / "adapter_model.safetensors")
-    with pytest.raises(UnsupportedWeights, match=f"{re.escape(what)}.*as peft saves them: it is merged by .*{re.escape(how)}"):
+    with pytest.raises(UnsupportedWeights, match=f"{re.escape(name)}.*as peft saves them: it is merged by .*{how}"):
         merged_here(tmp_path)
 
 
@@ -89,8 +91,8 @@ def test_adapter_named_by_its_file(name: str, tmp_path: Path) -> None:
 
 
 def test_unmerged_checkpoint(tmp_path: Path) -> None:
-    """One file with base_layer next to the matrices is a base with its adapter."""
-    merged = _written(tmp_path, ["q_proj", "down_proj"])
+    """One file with base_layer next to the matrices is read as it is stored, and a note says so."""
+    _written(tmp_path, ["q_proj", "down_proj"])
     both = {}
     for name, tensor in load_file(tmp_path / "base" / "model.safetensors").items():
         changed = "q_proj" in name or "down_proj" in name
@@ -98,12 +100,10 @@ def test_unmerged_checkpoint(tmp_path: Path) -> None:
     both |= {_named(name): tensor for name, tensor in load_file(tmp_path / "adapter" / "adapter_model.safetensors").items()}
     shutil.copytree(tmp_path / "base", tmp_path / "unmerged")
     save_file(both, tmp_path / "unmerged" / "model.safetensors")
-    with open_checkpoint(str(tmp_path / "unmerged"), LOCAL) as checkpoint:
-        assert any(".lora_A." in tensor.name for tensor in checkpoint.tensors), "without a scale, nothing is merged"
     shutil.copy(tmp_path / "adapter" / "adapter_config.json", tmp_path / "unmerged")
     with open_checkpoint(str(tmp_path / "unmerged"), LOCAL) as checkpoint:
-        assert checkpoint.ref == str(tmp_path / "unmerged")
-        assert_same(values(checkpoint), merged)
+        assert {tensor.name for tensor in checkpoint.tensors} == both.keys()
+        assert "unmerged-adapter" in {note.code for note in account_notes(checkpoint, checkpoint.tensors)}
 
 
 def test_convolutions(tmp_path: Path) -> None:

@@ -91,7 +91,6 @@ FINDINGS = {
     "weights-stored-as-adapter": "{files:names} with {tensors:#tensor}, none of an adapter: save a whole model with its save_pretrained.",
     "adapter-stored-as-model": "transformers initialises its model at random: upload adapter_model.safetensors without config.json.",
     "adapter-configuration-unusable": "{why} Save the adapter again.",
-    "modules-unusable": "{modules:#module} that cannot be applied, such as {name:name}: {why}. Save the adapter again.",
     "modules-without-effect": "A, B or the scale is 0 in {empty:count} of {modules:#module}: not trained, or not gathered when saved.",
     "base-does-not-fit": _MODULES + "It was trained on another model: correct base_model_name_or_path.",
     "modules-not-applied": _MODULES + "What was trained there has no effect: correct the names, or the base.",

@@ -22,17 +22,21 @@ class AdaptedModule:
     """One module with its change s B A, of shape (out, in); (rows, width) for an embedding, as its weights are stored.
 
     name: of the weights that it changes, as in the model that the adapter was trained with; a, b: the stored matrices, (r, in) and
-    (out, r), for an embedding (r, rows) and (width, r), for a convolution (r, in, height, width) and (out, r, 1, 1); rank: r; scale: s;
+    (out, r), for an embedding (r, rows) and (width, r), for a convolution (r, in, height, width) and (out, r, 1, 1); scale: s;
     magnitude: of DoRA, (out,).
     """
 
     name: str
     a: Tensor
     b: Tensor
-    rank: int
     scale: float
     embedding: bool = False
     magnitude: Tensor | None = None
+
+    @property
+    def rank(self) -> int:
+        """The rank r."""
+        return self.a.shape[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,15 +60,13 @@ class Unmatched:
 class Adapter:
     """An open adapter. Close its ``checkpoint``.
 
-    modules: those that can be applied; saved: the whole tensors that replace those of the base, by their names there; unusable: modules
-    that cannot be applied to any base, with the reason.
+    saved: the whole tensors that replace those of the base, by their names there.
     """
 
     checkpoint: Checkpoint
     configuration: AdapterConfiguration
     modules: tuple[AdaptedModule, ...]
     saved: dict[str, Tensor]
-    unusable: tuple[Unmatched, ...]
 
     @property
     def ref(self) -> str:
@@ -76,7 +78,7 @@ def read_adapter(checkpoint: Checkpoint) -> Adapter:
     """Read what ``checkpoint``, an adapter as it is stored, changes.
 
     Raises UnsupportedWeights, naming the method or the spelling and what merges it, for anything but LoRA, rsLoRA and DoRA in the names of
-    peft; InvalidCheckpoint, also if no configuration states the scale.
+    peft; InvalidCheckpoint, also if no configuration states the scale, or a module contradicts it.
     """
     paths = [file.path for file in checkpoint.files]
     own = read_configuration(checkpoint.repository, paths[0].rpartition("/")[0])
@@ -86,18 +88,18 @@ def read_adapter(checkpoint: Checkpoint) -> Adapter:
     if own is None:
         raise InvalidCheckpoint(f"It has no {FILE}, which states the scale (lora_alpha).")
     ranks, alphas = by_pattern(own.ranks, matrices), by_pattern(own.alphas, matrices)
-    modules, unusable = [], []
+    modules = []
     for name, parts in matrices.items():
-        embedding = "embedding_A" in parts
         a, b = parts.get("embedding_A", parts.get("A")), parts.get("embedding_B", parts.get("B"))
-        if a is None or b is None:
-            unusable.append(Unmatched(name, f"its matrix {'A' if a is None else 'B'} is missing"))
-        elif why := _misfit(a, b, parts.get("magnitude_vector"), embedding, own, ranks.get(name, own.rank)):
-            unusable.append(Unmatched(name, why))
-        else:
-            scale = own.scale(a.shape[0], alphas.get(name, own.alpha))
-            modules.append(AdaptedModule(f"{name}.weight", a, b, a.shape[0], scale, embedding, parts.get("magnitude_vector")))
-    return Adapter(checkpoint, own, tuple(modules), saved, tuple(unusable))
+        embedding = "embedding_A" in parts
+        if a is None or b is None or not _have_product(a, b) or (embedding and len(a.shape) > 2):
+            shapes = " and ".join("none" if each is None else f"{each.dtype} {each.shape}" for each in (a, b))
+            raise InvalidCheckpoint(f"The matrices A and B of {quoted(name, 200)} have no product: {shapes}.")
+        scale = own.scale(a.shape[0], alphas.get(name, own.alpha))
+        module = AdaptedModule(f"{name}.weight", a, b, scale, embedding, parts.get("magnitude_vector"))
+        _check(module, own, ranks.get(name, own.rank))
+        modules.append(module)
+    return Adapter(checkpoint, own, tuple(modules), saved)
 
 
 def _sorted(tensors: Iterable[Tensor]) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]:
@@ -127,21 +129,26 @@ def _sorted(tensors: Iterable[Tensor]) -> tuple[dict[str, dict[str, Tensor]], di
     return modules, saved
 
 
-def _misfit(a: Tensor, b: Tensor, magnitude: Tensor | None, embedding: bool, own: AdapterConfiguration, rank: int | None) -> str:
-    """Return why a module can be applied to no base, "" if it can. rank: the one that the configuration states."""
-    whole = a.has_values and b.has_values and min(len(a.shape), len(b.shape)) > 1 and a.elements and b.elements
-    if not whole or a.shape[0] != b.shape[1] or prod(b.shape[2:]) != 1 or (embedding and len(a.shape) > 2):
-        return f"its matrices, {a.dtype} {a.shape} and {b.dtype} {b.shape}, have no product"
-    if max(a.elements, b.elements) * 4 > _MOST_BYTES:
-        return f"its matrices, of {a.shape} and {b.shape}, are too large to be held in memory"
-    if rank and a.shape[0] != rank:
-        return f"its matrices have rank {a.shape[0]:,}, and {FILE} states {rank:,}"
-    if own.dora and (len(a.shape) > 2 or embedding or own.fan_in_fan_out):
+def _have_product(a: Tensor, b: Tensor) -> bool:
+    floats = a.has_values and b.has_values and a.elements > 0 and b.elements > 0
+    return floats and min(len(a.shape), len(b.shape)) > 1 and a.shape[0] == b.shape[1] and prod(b.shape[2:]) == 1
+
+
+def _check(module: AdaptedModule, own: AdapterConfiguration, rank: int | None) -> None:
+    """Raise InvalidCheckpoint for a module that contradicts the configuration. rank: the one that this states."""
+    plain, magnitude = len(module.a.shape) == 2 and not module.embedding, module.magnitude
+    if own.dora and (not plain or own.fan_in_fan_out):
         raise UnsupportedWeights(
             "This adapter uses DoRA of an embedding, a convolution or transposed weights: it is merged by merge_and_unload of peft."
         )
-    if own.dora != (magnitude is not None):
-        return f"it has {'magnitudes' if magnitude else 'no magnitudes'}, and {FILE} states {'DoRA' if own.dora else 'no DoRA'}"
-    if magnitude is not None and (magnitude.elements != b.shape[0] or not magnitude.has_values):
-        return f"its magnitudes have shape {magnitude.shape}, and there are {b.shape[0]:,} rows"
-    return ""
+    why = ""
+    if max(module.a.elements, module.b.elements) * 4 > _MOST_BYTES:
+        why = "are too large to be held in memory"
+    elif rank and module.rank != rank:
+        why = f"have rank {module.rank:,}, and {FILE} states {rank:,}"
+    elif own.dora != (magnitude is not None):
+        why = f"have {'magnitudes' if magnitude else 'no magnitudes'}, and {FILE} states {'DoRA' if own.dora else 'no DoRA'}"
+    elif magnitude is not None and (magnitude.elements != module.b.shape[0] or not magnitude.has_values):
+        why = f"have magnitudes {magnitude.dtype} {magnitude.shape} for {module.b.shape[0]:,} rows"
+    if why:
+        raise InvalidCheckpoint(f"The matrices of {quoted(module.name, 200)} {why}.")

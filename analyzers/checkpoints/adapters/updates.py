@@ -51,7 +51,7 @@ def find_changes(adapter: Adapter, base: Checkpoint) -> Changes:
     described = {name: _described(module) for name, module in modules.items()}
     ties = _ties(base, described | adapter.saved)
     stored = {t.name: t for t in (*base.tensors, *ties.values()) if not t.buffer and not t.holds_scales}
-    saved, updates, unmatched = dict[str, Tensor](), list[Update](), list(adapter.unusable)
+    saved, updates, unmatched = dict[str, Tensor](), list[Update](), list[Unmatched]()
     names = _targets(stored, adapter.saved, lambda one, other: _fits(one, other.shape))
     for name, tensor in adapter.saved.items():
         target = stored.get(names.get(name, ""))

@@ -81,15 +81,6 @@ class Plan:
         exact = sum(span.count for span in spans) == int(population.sum())
         return cls(spans, _nbytes(spans), exact, strata, population)
 
-    def reordered(self, groups: Sequence[Sides], order: Sequence[int]) -> "Plan":
-        """Return the same plan for the sides numbered ``order``; the first of them has every tensor that is read.
-
-        groups: the tensors for which this was planned. Spans stay in their order.
-        """
-        strata = {other.name: self.strata[first(sides).name] for sides in groups if (other := sides[order[0]]) is not None}
-        spans = [Span(tuple(span.sides[i] for i in order), span.start, span.count) for span in self.spans]
-        return replace(self, spans=spans, strata=strata, nbytes=_nbytes(spans))
-
     def weights(self) -> list[Fraction | int]:
         """Return the (strata,) number of elements that one read element stands for, 0 if none is read."""
         if self.exact:

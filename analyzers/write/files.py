@@ -101,9 +101,10 @@ def indexed(checkpoint: Checkpoint, path: str) -> set[str]:
 def configs(
     checkpoint: Checkpoint, files: Sequence[WeightFile], changes: Mapping[str, Any] | None
 ) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return each config.json above tensors whose dtype changes, the outermost first, as it is to be written, with the dtype it states.
+    """Return each config.json that has to be written, the outermost first, with the dtype that it states.
 
-    changes: settings that a merge changes; None for a shrink, after which no dtype becomes wider than it was stated.
+    changes: settings that a merge changes; None for a shrink, which rewrites those above tensors whose dtype changes, and states no dtype
+    that is wider than before.
     """
     found = {}
     paths = [path for path in checkpoint.repository.files if path.rpartition("/")[2] == "config.json"]
@@ -112,7 +113,7 @@ def configs(
         # Buffers are left out: loaders ignore or recompute most of them.
         dtype = holding_dtype(planned.to or "" for planned in below if not planned.tensor.buffer)
         config = _read_object(checkpoint, path, limits.CONFIG_BYTES)
-        if config and dtype and (changes or any(planned.narrows for planned in below)):
+        if config and dtype and (changes is not None or any(planned.narrows for planned in below)):
             found[path] = config, state_dtype(config, dtype, wider_only=changes is None)
             for key, value in (changes or {}).items():
                 holder = next((part for part in (config, config.get("text_config")) if isinstance(part, dict) and key in part), config)

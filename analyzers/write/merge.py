@@ -58,11 +58,6 @@ def merge(
         yield from folder.write(target, [checkpoint, checkpoint], measured.convert)
         own = [each for each in plan if not each.changed]
         touched, kept, lost, norm = sum((measured.sums[name] for name in checkpoint.sources), np.zeros(4)).tolist()
-        figures: dict[str, Any] = {
-            "touched": int(touched),
-            "changed_share": kept / touched if touched else None,
-            "lost_norm": float(np.sqrt(lost / norm)) if norm else None,
-        }
         report = MergeReport(
             model=checkpoint.ref,
             commit=checkpoint.commit,
@@ -75,14 +70,16 @@ def merge(
             converted=sum(each.narrows for each in own),
             copied=sum(not each.narrows for each in own),
             changed=sum(bool(sums[0]) for sums in measured.sums.values()),
-            **figures,
+            touched=int(touched),
+            changed_share=kept / touched if touched else None,
+            lost_norm=float(np.sqrt(lost / norm)) if norm else None,
             overflowed=measured.overflowed.total(),
             written=tuple(folder.written),
             answer=WORDS.note("merged", out=out, bytes=folder.nbytes, to=to, tensors=len(checkpoint.tensors)),
             notes=checkpoint.notes,
         )
-        notes = (*report.notes, *_notes(report, measured.overflowed, folder.unread, figures))
-        yield report.model_copy(update={"notes": notes})
+        notes = _notes(report, tuple(name for name, _ in measured.overflowed.most_common()), tuple(folder.unread))
+        yield report.model_copy(update={"notes": (*report.notes, *notes)})
 
 
 def _settings(checkpoint: MergedCheckpoint) -> dict[str, Any]:
@@ -94,17 +91,16 @@ def _settings(checkpoint: MergedCheckpoint) -> dict[str, Any]:
     return untied | ({"vocab_size": grown.pop()} if len(grown) == 1 else {})
 
 
-def _notes(report: MergeReport, overflowed: Counter[str], copied: list[str], figures: dict[str, Any]) -> Iterator[Note]:
+def _notes(report: MergeReport, overflowed: tuple[str, ...], copied: tuple[str, ...]) -> Iterator[Note]:
     if same := report.computed + report.replaced - report.changed:
         yield WORDS.note("unchanged", tensors=same)
     if report.changed_share is not None and report.to != "fp32":
-        yield WORDS.note("lost", to=report.to, **figures)
+        yield WORDS.note("lost", to=report.to, touched=report.touched, changed_share=report.changed_share, lost_norm=report.lost_norm)
     if overflowed:
-        names = tuple(name for name, _ in overflowed.most_common())
         instead = "fp32" if report.to == "bf16" else "bf16 or fp32"
-        yield WORDS.note("overflowed", weights=overflowed.total(), to=report.to, names=names, instead=instead)
+        yield WORDS.note("overflowed", weights=report.overflowed, to=report.to, names=overflowed, instead=instead)
     if copied:
-        yield WORDS.note("copied", files=tuple(copied))
+        yield WORDS.note("copied", files=copied)
 
 
 class _Measured:

@@ -291,23 +291,6 @@ def test_nothing_to_shrink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "no tensor is stored as fp32" in unchanged(capsys, "sample:tiny-sharded", out)
 
 
-def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import gguf
-
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
-    writer.add_tensor("a.weight", normal(64, 64).numpy())
-    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-        step()
-    assert "GGUF" in unchanged(capsys, tmp_path / "model.gguf", tmp_path / "out")
-
-
-def test_mxfp4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = {"x.mlp.experts.down_proj_blocks": torch.zeros(2, 4, 1, 16, dtype=torch.uint8)}
-    scales = {"x.mlp.experts.down_proj_scales": torch.full((2, 4, 1), 127, dtype=torch.uint8)}
-    folder = write(tmp_path / "in", {**blocks, **scales, "norm.weight": torch.ones(8)}, {"quantization_config": {"quant_method": "mxfp4"}})
-    assert "quantized (mxfp4" in unchanged(capsys, folder, tmp_path / "out")
-
-
 def test_where_it_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = wide(tmp_path / "in")
     (tmp_path / "there").mkdir()

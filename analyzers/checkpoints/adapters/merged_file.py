@@ -1,7 +1,7 @@
 """Computes the weights of a base with adapters merged in, W + s B A in fp32, as a file that is read by range and stored nowhere.
 
-Operations and their order are those of peft's ``merge_and_unload`` on weights in fp32: the product of the matrices, times the scale, added
-to the weight; with DoRA, the sum times magnitude / norm. A read takes whole rows of the base, and the matrices of its tensors.
+As peft's ``merge_and_unload`` on weights in fp32, but for the sum, which is taken in fp64 and rounded once; with DoRA, the sum times
+magnitude / norm. A read takes whole rows of the base, and the matrices of its tensors.
 """
 
 import threading
@@ -79,7 +79,8 @@ class MergedFile:
             a, b = (self._whole(adapter, matrix) for matrix in (update.module.a, update.module.b))
             left, right = (a.T, b.T) if update.transposed else (b, a)
             with _COMPUTING:
-                rows += (left[first:last] @ right) * np.float32(update.scale)
+                # The sum is that of fp64 rounded to fp32: the same, whichever rows are computed together
+                rows += left[first:last].astype(np.float64) @ (right * np.float64(update.scale))
                 if update.module.magnitude is not None:
                     magnitude = self._whole(adapter, update.module.magnitude).reshape(-1, 1)[first:last]
                     norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True)).astype(np.float32)

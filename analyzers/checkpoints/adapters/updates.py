@@ -57,11 +57,9 @@ def find_changes(adapter: Adapter, base: Checkpoint) -> Changes:
         target = stored.get(names.get(name, ""))
         if target is not None and _fits(target, tensor.shape):
             saved[target.name] = tensor
-        elif target is not None:
-            unmatched.append(Unmatched(name, f"its shape is {tensor.shape}, and the base's {target.shape}"))
         else:
-            works = not set(name.split(".")).isdisjoint(adapter.configuration.saved)
-            unmatched.append(Unmatched(name, "the base has no such tensor", works))
+            works = target is None and not set(name.split(".")).isdisjoint(adapter.configuration.saved)
+            unmatched.append(Unmatched(name, _why(tensor.shape, target and target.shape), works))
     # A module may change what the adapter replaces: an embedding that was resized for new tokens.
     shapes = {name: tensor.shape for name, tensor in (stored | saved).items()}
 
@@ -70,16 +68,17 @@ def find_changes(adapter: Adapter, base: Checkpoint) -> Changes:
 
     names = _targets(stored, described, lambda one, other: transposed(modules[other.name], one.name) is not None)
     for name, module in modules.items():
-        target_name = names.get(name)
-        turned = None if target_name is None else transposed(module, target_name)
-        if target_name is None:
-            unmatched.append(Unmatched(name, "the base has no such module"))
-        elif turned is None:
-            why = f"it changes weights of shape {module.shape}, and those of the base have {shapes[target_name]}"
-            unmatched.append(Unmatched(name, why))
+        changed = names.get(name)
+        turned = None if changed is None else transposed(module, changed)
+        if changed is None or turned is None:
+            unmatched.append(Unmatched(name, _why(module.shape, shapes.get(changed or ""))))
         else:
-            updates.append(Update(target_name, stored[target_name], module, module.scale, turned))
+            updates.append(Update(changed, stored[changed], module, module.scale, turned))
     return Changes(tuple(updates), saved, tuple(unmatched), ties)
+
+
+def _why(shape: tuple[int, ...], stored: tuple[int, ...] | None) -> str:
+    return f"its shape is {shape}, and the base's {stored}" if stored else "the base has no such module"
 
 
 def _targets(stored: Mapping[str, Tensor], offered: Mapping[str, Tensor], fit: Callable[[Tensor, Tensor], bool]) -> dict[str, str]:

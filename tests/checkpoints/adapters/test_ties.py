@@ -82,6 +82,7 @@ def _merged(folder: Path, name: str, pickled: bool = False, **settings: Any) -> 
     [
         ("bert", {"target_modules": ["query", "decoder"]}),
         ("llama", {"target_modules": ["q_proj", "lm_head"]}),
+        ("llama", {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}),
     ],
 )
 @pytest.mark.parametrize("pickled", [False, pytest.param(True, marks=pytest.mark.exhaustive)])

@@ -59,7 +59,7 @@ def find_changes(adapter: Adapter, base: Checkpoint) -> Changes:
             saved[target.name] = tensor
         else:
             works = target is None and not set(name.split(".")).isdisjoint(adapter.configuration.saved)
-            unmatched.append(Unmatched(name, _why(tensor.shape, target and target.shape), works))
+            unmatched.append(Unmatched(name, _why(tensor.shape, target.shape if target else None), works))
     # A module may change what the adapter replaces: an embedding that was resized for new tokens.
     shapes = {name: tensor.shape for name, tensor in (stored | saved).items()}
 

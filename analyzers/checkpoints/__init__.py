@@ -9,7 +9,6 @@ from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.matching.align import TIED, Alignment, Group, Misshapen, Pair, Relaid, Resized, Unmatched, align
 from analyzers.checkpoints.matching.layout_notes import layout_notes, layout_words, moved_layers
 from analyzers.checkpoints.matching.layouts.probe import Reader
-from analyzers.checkpoints.matching.layouts.relaid_copies import RelaidCopies
 from analyzers.checkpoints.matching.matching import Matching
 from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
@@ -27,7 +26,7 @@ from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
     "LocalRepository", "Matching", "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Misshapen", "Pair", "Plan", "RangeFile",
-    "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Summand", "Tensor",
+    "Reader", "Reference", "Relaid", "Repository", "Resized", "Sides", "Span", "Step", "Summand", "Tensor",
     "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy",
     "is_index", "is_weights", "joined", "layout_notes", "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides",
     "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",

@@ -52,14 +52,16 @@ def find_changes(adapter: Adapter, base: Checkpoint) -> Changes:
     ties = _ties(base, described | adapter.saved)
     stored = {t.name: t for t in (*base.tensors, *ties.values()) if not t.buffer and not t.holds_scales}
     saved, updates, unmatched = dict[str, Tensor](), list[Update](), list[Unmatched]()
-    names = _targets(stored, adapter.saved, lambda one, other: _fits(one, other.shape))
+    names = _targets(stored, adapter.saved, _fits)
     for name, tensor in adapter.saved.items():
         target = stored.get(names.get(name, ""))
-        if target is not None and _fits(target, tensor.shape):
+        if target is not None and _fits(target, tensor):
             saved[target.name] = tensor
         else:
             works = target is None and not set(name.split(".")).isdisjoint(adapter.configuration.saved)
-            unmatched.append(Unmatched(name, _why(tensor.shape, target.shape if target else None), works))
+            unmatched.append(
+                Unmatched(name, _why(f"{tensor.dtype} {tensor.shape}", f"{target.dtype} {target.shape}" if target else None), works)
+            )
     # A module may change what the adapter replaces: an embedding that was resized for new tokens.
     shapes = {name: tensor.shape for name, tensor in (stored | saved).items()}
 
@@ -71,14 +73,14 @@ def find_changes(adapter: Adapter, base: Checkpoint) -> Changes:
         changed = names.get(name)
         turned = None if changed is None else transposed(module, changed)
         if changed is None or turned is None:
-            unmatched.append(Unmatched(name, _why(module.shape, shapes.get(changed or ""))))
+            unmatched.append(Unmatched(name, _why(str(module.shape), changed and str(shapes[changed]))))
         else:
             updates.append(Update(changed, stored[changed], module, module.scale, turned))
     return Changes(tuple(updates), saved, tuple(unmatched), ties)
 
 
-def _why(shape: tuple[int, ...], stored: tuple[int, ...] | None) -> str:
-    return f"its shape is {shape}, and the base's {stored}" if stored else "the base has no such module"
+def _why(own: str, stored: str | None) -> str:
+    return f"it is for {own}, and the base holds {stored}" if stored else "the base has no such module"
 
 
 def _targets(stored: Mapping[str, Tensor], offered: Mapping[str, Tensor], fit: Callable[[Tensor, Tensor], bool]) -> dict[str, str]:
@@ -106,9 +108,10 @@ def _transposed(module: AdaptedModule, shape: tuple[int, ...], square: bool) -> 
     return True if shape == own[::-1] else None
 
 
-def _fits(base: Tensor, shape: tuple[int, ...]) -> bool:
-    """Return whether a tensor of ``shape`` can replace ``base``: embeddings and heads may have another number of rows."""
-    return base.shape == shape or (base.role in ("embedding", "head") and len(base.shape) == len(shape) and base.shape[1:] == shape[1:])
+def _fits(base: Tensor, other: Tensor) -> bool:
+    """Return whether a tensor can replace ``base``: embeddings and heads may have another number of rows."""
+    rows = base.role in ("embedding", "head") and len(base.shape) == len(other.shape) and base.shape[1:] == other.shape[1:]
+    return (base.shape == other.shape or rows) and other.has_values >= base.has_values
 
 
 def _ties(base: Checkpoint, offered: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 
@@ -81,14 +80,14 @@ class Plan:
         exact = sum(span.count for span in spans) == int(population.sum())
         return cls(spans, _nbytes(spans), exact, strata, population)
 
-    def weights(self) -> list[Fraction | int]:
+    def weights(self) -> list[float]:
         """Return the (strata,) number of elements that one read element stands for, 0 if none is read."""
         if self.exact:
-            return [1]
+            return [1.0]
         read = np.zeros(len(self.population), np.int64)
         for span in self.spans:
             read[self.strata[span.tensor.name]] += span.count
-        return [Fraction(int(n), int(r)) if r else Fraction(0) for n, r in zip(self.population, read, strict=True)]
+        return [n / r if r else 0.0 for n, r in zip(self.population.tolist(), read.tolist(), strict=True)]
 
 
 def _nbytes(spans: Sequence[Span]) -> int:

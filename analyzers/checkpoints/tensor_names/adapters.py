@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from analyzers.checkpoints.tensor import Tensor
 
@@ -37,6 +38,7 @@ def other_spelling(name: str) -> tuple[str, str] | None:
     return next(((what, how) for pattern, what, how in _COMPILED if pattern.search(name)), None)
 
 
+@lru_cache(1 << 17)  # asked several times of each name
 def is_adapter_parameter(name: str) -> bool:
     """Return whether a tensor has the name of an adapter's parameter."""
     return bool(_PARTS.search(name)) and bool(PEFT.fullmatch(name) or other_spelling(name))

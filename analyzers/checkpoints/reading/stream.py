@@ -132,8 +132,6 @@ def stream(
         for item in results:
             for span, result in [(None, None)] if item is None else zip(*item, strict=True):
                 yield Step(span, result, reader.bytes_read, reader.requests)
-    for i, checkpoint in enumerate(checkpoints):
-        reader.about(i, checkpoint.confirm)
 
 
 def _batches(spans: Sequence[Span]) -> Iterator[list[Span]]:
@@ -209,13 +207,16 @@ class _Reader:
         return file.patterns(side.offset + span.start * side.itemsize, span.count, self._device)
 
     def _read(self, i: int, side: Tensor | None, start: int, stop: int, buffer: NDArray[np.uint8]) -> "NDArray[Any] | ScaledCodes | None":
-        """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer."""
+        """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer. Errors name the side."""
         if side is None:
             return None
         count = max(0, min(stop, side.elements) - start)
-        if side.scale is not None:
-            return self.about(i, lambda: ScaledCodes(side, start, count, buffer, partial(self._fetch, i)))
-        return self.about(i, lambda: self._fetch(i, side, start, count, buffer))
+        try:
+            if side.scale is not None:
+                return ScaledCodes(side, start, count, buffer, partial(self._fetch, i))
+            return self._fetch(i, side, start, count, buffer)
+        except MantissaError as error:
+            raise (error.about(self._names[i]) if self._names else error) from None
 
     def _fetch(self, i: int, tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
         """Read elements of a tensor of a checkpoint, and tally the reads."""
@@ -236,10 +237,3 @@ class _Reader:
         with self._adding:
             self.bytes_read += nbytes
             self.requests += requests
-
-    def about(self, i: int, call: Callable[[], T]) -> T:
-        """Return the result of ``call``, with errors prefixed by the name of checkpoint ``i`` if it has one."""
-        try:
-            return call()
-        except MantissaError as error:
-            raise (error.about(self._names[i]) if self._names else error) from None

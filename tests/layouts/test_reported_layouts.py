@@ -46,7 +46,6 @@ def said(report: CheckReport | ParentsReport | SparsityReport) -> str:
     words = [report.headline, *map(str, report.notes), step.text if step else ""]
     words += [f"{left.what} {left.code}" for coverage in report.coverage for left in coverage.left_out]
     words += [f"{each.title} {each.detail}" for each in getattr(report, "findings", ())]
-    words += [each.text for each in getattr(report, "evidence", ())]
     return "\n".join(words).lower()
 
 

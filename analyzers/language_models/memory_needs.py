@@ -21,9 +21,8 @@ _CGROUPS = (
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
 
-# Values that a layer saves per token, as multiples of the hidden width, of the FFN width and of heads times length. 16-bit models compute
-# norms, and the softmax of eager attention, in float32.
-_HIDDEN, _FFN, _SCORES = 20, 8, 4
+# Values that a layer saves per token, as multiples of the hidden width, of the FFN width and of heads times length.
+_HIDDEN, _FFN, _SCORES = 10, 4, 2
 # Linear attention and state-space models compute in float32 on chunks: values saved per head and token, as multiples of the chunk length,
 # of the key and value widths, and of the state size (linear attention has one state per chunk).
 _CHUNK, _LINEAR_CHUNK = 5, 64
@@ -47,22 +46,23 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, lengths: Sequence[int
     """Bound the peak memory of passes over samples of these lengths, weights excluded, from per-token counts.
 
     Each of ``runs`` passes side by side keeps the hidden states between layers; one layer at a time is recomputed, with its gradients, for
-    one micro-batch: per token 20 hidden widths, 8 FFN widths for each selected expert and, with eager attention, 4 scores per head and
-    attended token, twice; and the replacements for attention that some layers have.
+    one micro-batch: per token 10 hidden widths, 4 FFN widths (8 for each selected expert) and, with eager attention, 2 scores per head and
+    attended token, more in 16 bits, twice; and the replacements for attention that some layers have.
     """
     config, ffns = text_config(model), ffn_layers(model)
     layers, hidden = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden
     chosen = cast(int, getattr(config, "num_experts_per_tok", 1) or 1)
-    width = max(sum(ffn.width * (chosen if ffn.expert == 0 else 1) for ffn in group) for group in _by_layer(ffns))
+    narrow = 2 if dtype.itemsize < _WIDE else 1  # norms, and the softmax of eager attention, are computed in float32
+    width = max(sum(ffn.width * (2 * chosen if ffn.expert == 0 else 1) for ffn in group) for group in _by_layer(ffns))
     mixed = any(isinstance(module, nn.Conv1d) for block in decoder_layers(model) for module in block.modules())
     most = 0
     for part in micro_batches(lengths):
         samples, length = len(part), lengths[part[0]]
-        layer = _HIDDEN * hidden + _FFN * width
+        layer = narrow * _HIDDEN * hidden + _FFN * width
         if config._attn_implementation == "eager":
-            layer += config.num_attention_heads * length * _SCORES
-        most = max(most, 2 * samples * length * layer * _WIDE + (2 * _mixing_bytes(config, samples, length) if mixed else 0))
-    saved = runs * padded_tokens(lengths) * (layers + 3) * hidden * max(dtype.itemsize, _WIDE)
+            layer += narrow * config.num_attention_heads * length * _SCORES
+        most = max(most, 2 * samples * length * layer * dtype.itemsize + (2 * _mixing_bytes(config, samples, length) if mixed else 0))
+    saved = runs * padded_tokens(lengths) * (layers + 3) * hidden * dtype.itemsize
     return saved + most + logits_bytes(model, dtype)
 
 

@@ -16,7 +16,7 @@ from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory_needs import weight_bytes
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.answers import advice, answer, notes
-from analyzers.precision_variants.casts import STORED, Rounding, RunnableModel, implementation
+from analyzers.precision_variants.casts import DTYPES, STORED, Rounding, RunnableModel, implementation
 from analyzers.precision_variants.engine.compare import EngineComparison
 from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.engine.runs import token_rows
@@ -128,7 +128,8 @@ class Pipeline:
         layers, hidden = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden
         ends = min(weights, 2 * vocabulary * hidden * 4)
         logits = 4 * 4 * self.largest.token_ids.numel() * vocabulary
-        return len(self.variants) * ends // 2 + logits + 4 * (weights - ends // 2) // layers + 2 * ends
+        cast = sum(DTYPES[settings.dtype] != torch.float32 or settings.weights is not None for settings, _ in self.variants.values())
+        return cast * ends // 2 + logits + (4 if cast else 3) * (weights - ends // 2) // layers + 2 * ends
 
     def passport(self, results: "Results", opened: OpenModel) -> Fp16Passport:
         """Return whether the values of the first reference fit fp16, and where the largest are."""

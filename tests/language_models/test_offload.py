@@ -25,6 +25,7 @@ from analyzers.language_models.offload import StoredTensors
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.pipeline import Pipeline
+from analyzers.precision_variants.variants import PRESETS
 from tests.language_models.analyses import ANALYSES, lasting, report, request
 from tests.language_models.architectures import ARCHITECTURES, build, every_architecture
 
@@ -117,7 +118,7 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ("conflict", 640, 160),
         ("conflict", 1024, 300),
         ("exit", 1024, 300),
-        ("precision", 1024, 400),
+        ("precision", 1024, 520),
     ],
     indirect=["large"],
 )
@@ -139,7 +140,7 @@ def test_llama_2_7b_fits_on_a_24_gb_card() -> None:
         outline: Any = LlamaForCausalLM(config)
     conflict = offloaded_bytes(outline, torch.bfloat16) + activation_bytes(outline, torch.bfloat16, [199] * 50) + 3 * chunk_bytes("cuda")
     batch = Batch(torch.zeros(2, 512), torch.zeros(2, 512), (512, 512))
-    runs = Pipeline(cast(Any, None), cast(Any, None), batch, (), Objective(), "sdpa", {name: cast(Any, None) for name in "abcde"})
+    runs = Pipeline(cast(Any, None), cast(Any, None), batch, (), Objective(), "sdpa", dict.fromkeys("abcde", (PRESETS["bf16"], "")))
     precision = offloaded_bytes(outline, torch.float32) + activation_bytes(outline, torch.float32, [511] * 2, 6)
     precision += runs.extra_bytes(SimpleNamespace(outline=outline))  # type: ignore[arg-type]
     assert conflict < 16e9 and precision < 16e9

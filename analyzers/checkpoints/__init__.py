@@ -7,11 +7,11 @@ from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTenso
 from analyzers.checkpoints.in_memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.matching.align import TIED, Alignment, Group, Misshapen, Pair, Relaid, Resized, Unmatched, align
-from analyzers.checkpoints.matching.layout_notes import layout_notes, layout_words, moved_layers
-from analyzers.checkpoints.matching.layouts.probe import Reader
-from analyzers.checkpoints.matching.layouts.relaid_copies import RelaidCopies
-from analyzers.checkpoints.matching.matching import Matching, SharedPlan
-from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides, with_kept
+from analyzers.checkpoints.matching.layout_notes import layout_notes, moved_layers
+from analyzers.checkpoints.matching.matching import Matching
+from analyzers.checkpoints.matching.probe import Reader
+from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides
+from analyzers.checkpoints.matching.stored_twice import RelaidCopies
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
 from analyzers.checkpoints.reading.read_once import Kept
 from analyzers.checkpoints.reading.read_plan import Plan
@@ -28,10 +28,10 @@ from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor", "Kept",
     "LocalRepository", "Matching", "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Misshapen", "Pair", "Plan", "RangeFile",
-    "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized", "SharedPlan", "Sides", "Span", "Step", "Summand", "Tensor",
+    "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Summand", "Tensor",
     "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy",
-    "is_index", "is_weights", "joined", "layout_notes", "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides",
+    "is_index", "is_weights", "joined", "layout_notes", "merge", "moved_layers", "open_checkpoint", "open_sides",
     "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",
     "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "undecoded_weights", "whole_rows",
-    "whole_spans", "with_commits", "with_kept",
+    "whole_spans", "with_commits",
 ]  # fmt: skip

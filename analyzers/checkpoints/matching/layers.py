@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.checkpoints.matching.layouts.match import Readers
-from analyzers.checkpoints.matching.layouts.match_by_values import in_form
-from analyzers.checkpoints.matching.layouts.modules import Match
-from analyzers.checkpoints.matching.layouts.probe import Floats, related
+from analyzers.checkpoints.matching.choices import Match, Readers
+from analyzers.checkpoints.matching.forms import Form, turned_forms
+from analyzers.checkpoints.matching.probe import Floats, normalised, related
+from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.tensor import Tensor
 
 _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.)")
@@ -65,28 +65,24 @@ def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence
     return found
 
 
-def with_layers_moved(tensors: Sequence[Tensor], maps: Sequence[LayerMap]) -> tuple[list[Tensor], dict[str, str]]:
-    """Renumber ``tensors`` of the tuned checkpoint as the base's layers, and map their new names to the stored ones.
+def with_layers_moved(tensors: Sequence[Tensor], maps: Sequence[LayerMap]) -> dict[Tensor, Tensor]:
+    """Map the tensors of the tuned checkpoint, renumbered as the base's layers, to the stored ones.
 
     Layers of the base without a counterpart receive none; tuned layers that match no layer of the base keep their number if it is free.
     """
-    renamed: list[Tensor] = []
-    stored: dict[str, str] = {}
+    found: dict[Tensor, Tensor] = {}
     for tensor in tensors:
         of = next((each for each in maps if layer_of(tensor.name, each.tuned) is not None), None)
         if of is None:
-            renamed.append(tensor)
+            found[tensor] = tensor
             continue
         own = layer_of(tensor.name, of.tuned)
         assert own is not None
         homes = [layer for layer, source in of.moved.items() if source == own]
         if own not in of.moved and own not in of.repeated:
             homes.append(own)
-        for home in homes:
-            name = numbered(tensor.name, of.tuned, home)
-            renamed.append(replace(tensor, name=name, layer=home))
-            stored[name] = tensor.name
-    return renamed, stored
+        found |= {replace(tensor, name=numbered(tensor.name, of.tuned, home), layer=home): tensor for home in homes}
+    return found
 
 
 def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
@@ -96,14 +92,15 @@ def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, s
     """
     votes: dict[tuple[str, str], dict[tuple[str, str, str], list[float]]] = {}
     for match in matches:
+        if match.base.layer is None or len(match.base.shape) < 2 or match.base.elements < 2:
+            continue
         ours, theirs = _NUMBER.search(match.base_stored.name), _NUMBER.search(match.tuned_stored.name)
         whole = match.base == match.base_stored and match.tuned.name == match.tuned_stored.name
-        if ours is None or theirs is None or match.base.layer is None or not whole or len(match.base.shape) < 2 or match.base.elements < 2:
-            continue
-        key = match.base_stored.name[: ours.start()], match.tuned_stored.name[: theirs.start()]
-        rest = match.base_stored.name[ours.end() :], match.tuned_stored.name[theirs.end() :], match.form
-        counted = votes.setdefault(key, {}).setdefault(rest, [0, not match.form, len(set(match.base.shape[-2:])) > 1])
-        counted[0] += 1
+        if ours is not None and theirs is not None and whole:
+            key = match.base_stored.name[: ours.start()], match.tuned_stored.name[: theirs.start()]
+            rest = match.base_stored.name[ours.end() :], match.tuned_stored.name[theirs.end() :], match.form
+            counted = votes.setdefault(key, {}).setdefault(rest, [0, not match.form, len(set(match.base.shape[-2:])) > 1])
+            counted[0] += 1
     return {key: sorted(each, key=lambda rest: (*(-vote for vote in each[rest]), rest)) for key, each in votes.items()}
 
 
@@ -111,7 +108,7 @@ def _of_stack(tensors: Sequence[Tensor], prefix: str, rest: str) -> dict[int, Te
     found = {}
     for tensor in tensors:
         number = layer_of(tensor.name, prefix)
-        if number is not None and tensor.name[len(prefix) + len(str(number)) :] == rest and tensor.has_values:
+        if number is not None and tensor.has_values and tensor.name[len(prefix) + len(str(number)) :] == rest:
             found[number] = tensor
     shapes = [tensor.shape for tensor in found.values()]
     usual = max(set(shapes), key=shapes.count, default=())
@@ -160,23 +157,19 @@ def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> t
 def _correlations(sides: tuple[dict[int, Tensor], dict[int, Tensor]], form: str, readers: Readers) -> tuple[Floats, int]:
     """Return the (layers of base, layers of tuned) correlations and the number of values per layer."""
     shape = next(iter(sides[0].values())).shape
-    row = shape[-1]
-    turned = [view for tensor in sides[1].values() if (view := in_form(tensor, shape, form)) is not None]
-    if len(turned) < len(sides[1]) or not turned:
-        return np.zeros((len(sides[0]), len(sides[1]))), 0
+    views = [_in_form(tensor, shape, form) for tensor in sides[1].values()]
+    turned = [view for view in views if view is not None]
+    if len(turned) < len(views) or not turned:
+        return np.zeros((len(sides[0]), len(views))), 0
     ours, theirs = (
-        np.stack([_normalised(read[view]) for view in side])
+        np.stack([normalised(read[view]) for view in side])
         for side, reader in zip((list(sides[0].values()), turned), readers, strict=True)
-        for read in [reader.read([(view, row) for view in side], spread=bool(form))]
+        for read in [reader.read(side, spread=bool(form))]
     )
     return (ours @ theirs.T, ours.shape[1]) if ours.shape[1:] == theirs.shape[1:] else (np.zeros((len(ours), len(theirs))), 0)
 
 
-def _normalised(values: Floats) -> Floats:
-    """Centre ``values`` and scale them to norm 1; zeros if they are constant."""
-    centred = np.where(np.isfinite(values), values, 0.0)
-    centred = centred - centred.mean() if centred.size else centred
-    largest = float(np.abs(centred).max(initial=0.0))
-    centred = centred / largest if largest else centred
-    norm = float(np.linalg.norm(centred))
-    return centred / norm if norm else centred
+def _in_form(tensor: Tensor, shape: tuple[int, ...], form: str) -> Tensor | None:
+    """Return a whole tensor in the shape of another one; None if it does not fit in this form."""
+    forms = turned_forms(Form("", View.of(tensor), tensor.shape), "", shape, False, ())
+    return next((each.view.part_of(tensor, "") for each in forms if each.words == form), None)

@@ -6,7 +6,7 @@ from analyzers.checkpoints.checkpoint_coverage import account_notes, base_covera
 from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.in_memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.local import LocalRepository
-from analyzers.checkpoints.matching.align import TIED, Alignment, Group, Misshapen, Pair, Relaid, Resized, Unmatched, align
+from analyzers.checkpoints.matching.align import Alignment, Group, Unmatched, align
 from analyzers.checkpoints.matching.layout_notes import layout_notes, moved_layers
 from analyzers.checkpoints.matching.matching import Matching
 from analyzers.checkpoints.matching.probe import Reader
@@ -26,9 +26,9 @@ from analyzers.checkpoints.tensor_names.roles import ROLES
 from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 
 __all__ = [
-    "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor", "Kept",
-    "LocalRepository", "Matching", "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Misshapen", "Pair", "Plan", "RangeFile",
-    "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Summand", "Tensor",
+    "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor", "Kept",
+    "LocalRepository", "Matching", "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile",
+    "Reader", "Reference", "RelaidCopies", "Repository", "Sides", "Span", "Step", "Summand", "Tensor",
     "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy",
     "is_index", "is_weights", "joined", "layout_notes", "merge", "moved_layers", "open_checkpoint", "open_sides",
     "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.choices import Match
 from analyzers.checkpoints.matching.layers import LayerMap
-from analyzers.checkpoints.matching.pairs import AS_HEAD, TIED, Matched, have_values, match_sides, parameters
+from analyzers.checkpoints.matching.pairs import AS_HEAD, Matched, have_values, match_sides, parameters
 from analyzers.checkpoints.matching.probe import Reader
 from analyzers.checkpoints.matching.tied_heads import tied_names
 from analyzers.checkpoints.matching.views import View
@@ -18,8 +18,6 @@ from analyzers.checkpoints.reading.elements import normal_strides
 from analyzers.checkpoints.reading.spans import Sides
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.filters import filtered, select
-
-__all__ = ["TIED", "Alignment", "Group", "Misshapen", "Pair", "Relaid", "Resized", "Unmatched", "align"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,49 +42,40 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A tensor of the base and its counterpart, both as stored."""
+    """A tensor of the base and its counterpart, or views of both in another ``form``. agree: whether values were seen to agree in it."""
 
     base: Tensor
     tuned: Tensor
+    form: str = ""
+    agree: bool = False
 
+    @property
+    def transposed(self) -> bool:
+        """Whether the shapes differ only in the order of the axes."""
+        return sorted(self.base.shape) == sorted(self.tuned.shape)
 
-@dataclass(frozen=True, slots=True)
-class Misshapen(Pair):
-    """A pair with different shapes. transposed: the shapes differ only in the order of the axes."""
-
-    transposed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Resized(Pair):
-    """An embedding or a head with a different number of rows: the first ``rows`` were compared."""
-
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Relaid(Pair):
-    """Views of a pair that was compared in another ``form``. agree: whether values were seen to agree in it."""
-
-    form: str
-    agree: bool
+    @property
+    def rows(self) -> int:
+        """Number of rows that both have."""
+        return min(self.base.shape[0], self.tuned.shape[0])
 
 
 @dataclass(slots=True)
 class Unmatched:
     """Tensors that are not compared with a counterpart as stored; in the base's order, then the tuned checkpoint's.
 
-    missing: only in the base; extra: only in the tuned checkpoint; misshapen: shapes do not match; renamed, resized, relaid: compared
-    nevertheless; integers: parameters of both in which at least one side has no float values; that side's tensor, or the base's if
-    neither has any; tied: copies of the input embedding on every side that stores them. layers: stacks whose layers moved.
+    missing: only in the base; extra: only in the tuned checkpoint; misshapen: shapes do not match; renamed, relaid, resized (embeddings and
+    heads of other rows): compared nevertheless; integers: parameters of both in which at least one side has no float values; that side's
+    tensor, or the base's if neither has any; tied: copies of the input embedding on every side that stores them. layers: stacks whose
+    layers moved.
     """
 
     missing: list[Tensor] = field(default_factory=list)
     extra: list[Tensor] = field(default_factory=list)
-    misshapen: list[Misshapen] = field(default_factory=list)
+    misshapen: list[Pair] = field(default_factory=list)
     renamed: list[Pair] = field(default_factory=list)
-    resized: list[Resized] = field(default_factory=list)
-    relaid: list[Relaid] = field(default_factory=list)
+    resized: list[Pair] = field(default_factory=list)
+    relaid: list[Pair] = field(default_factory=list)
     integers: list[Tensor] = field(default_factory=list)
     tied: list[Tensor] = field(default_factory=list)
     layers: list[LayerMap] = field(default_factory=list)
@@ -155,7 +144,7 @@ def _counterparts(base: Tensor, matched: Matched, tied: tuple[frozenset[str], fr
         found.missing.append(base)
     elif not matches and partner is not None:
         if have_values(base, partner):
-            found.misshapen.append(Misshapen(base, partner, sorted(base.shape) == sorted(partner.shape)))
+            found.misshapen.append(Pair(base, partner))
         else:
             found.integers.append(partner if base.has_values else base)
     return [_reported(match, found) for match in matches]
@@ -164,11 +153,11 @@ def _counterparts(base: Tensor, matched: Matched, tied: tuple[frozenset[str], fr
 def _reported(match: Match, found: Unmatched) -> Match:
     base, tuned = match.base, match.tuned
     if match.form:
-        found.relaid.append(Relaid(base, tuned, match.form, match.agree))
+        found.relaid.append(Pair(base, tuned, match.form, match.agree))
     elif base.name != tuned.name:
         found.renamed.append(Pair(base, tuned))
     if _is_cut(base, tuned):
-        found.resized.append(Resized(base, tuned, min(base.shape[0], tuned.shape[0])))
+        found.resized.append(Pair(base, tuned))
         return replace(match, tuned=_first_rows(tuned, base.shape[0]))
     return match
 

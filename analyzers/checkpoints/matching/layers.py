@@ -127,31 +127,25 @@ def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> t
 
     scores: (layers of base, layers of tuned) correlations, each over ``values`` values.
     """
-    sources: dict[int, int] = {}
-    for row, layer in enumerate(ours):
-        own = float(scores[row, theirs.index(layer)]) if layer in theirs else -1.0
-        column = int(np.argmax(scores[row]))
-        if related(float(scores[row, column]), values) and scores[row, column] > own + _CLEARLY:
-            sources[layer] = theirs[column]
-        elif layer in theirs and related(own, values):
-            sources[layer] = layer
+
+    def source_of(layer: int, layers: list[int], similar: Floats) -> int | None:
+        """Return the layer that resembles this one: of its own number, unless another one does clearly more; None if none does."""
+        best, own = int(np.argmax(similar)), float(similar[layers.index(layer)]) if layer in layers else -1.0
+        if related(float(similar[best]), values) and similar[best] > own + _CLEARLY:
+            return layers[best]
+        return layer if related(own, values) else None
+
+    sources = {layer: source_of(layer, theirs, scores[row]) for row, layer in enumerate(ours)}
     claimed = set(sources.values())
-    for layer in [each for each in ours if each not in sources and each in claimed]:
-        # A layer with the values of another one, while nothing holds its own, is damaged, not moved.
-        (holder, *others) = [each for each, source in sources.items() if source == layer]
-        if not others and holder in theirs and holder not in claimed:
-            sources[holder] = holder
-            claimed = set(sources.values())
-    moved: dict[int, int | None] = {layer: source for layer, source in sources.items() if source != layer}
-    moved |= {layer: None for layer in ours if layer not in sources and layer in claimed}
+    # A layer that resembles none is compared with that of its own number, unless another layer is.
+    homes = {layer: layer if source is None and layer not in claimed else source for layer, source in sources.items()}
+    moved = {layer: source for layer, source in homes.items() if source != layer}
     repeated = {}
     for column, layer in enumerate(theirs):
-        row = int(np.argmax(scores[:, column]))
-        own = float(scores[ours.index(layer), column]) if layer in ours else -1.0
-        in_place = layer in ours and layer not in moved  # compared with the layer of its own number, whatever it holds
-        if layer not in claimed and not in_place and related(float(scores[row, column]), values) and scores[row, column] > own + _CLEARLY:
-            repeated[layer] = ours[row]
-    return moved, repeated
+        source = source_of(layer, ours, scores[:, column])
+        if layer not in homes.values() and source not in (None, layer):
+            repeated[layer] = source
+    return moved, {layer: source for layer, source in repeated.items() if source is not None}
 
 
 def _correlations(sides: tuple[dict[int, Tensor], dict[int, Tensor]], form: str, readers: Readers) -> tuple[Floats, int]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from analyzers.checkpoints.matching.align import TIED, Relaid, Unmatched
+from analyzers.checkpoints.matching.align import Pair, Unmatched
+from analyzers.checkpoints.matching.pairs import TIED
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.notes import Note
 
@@ -30,7 +31,7 @@ def layout_notes(found: Unmatched, base: str, tuned: str) -> Iterator[Note]:
         if layers:
             listed = (*layers[:_LISTED], *(["more"] if len(layers) > _LISTED else []))
             yield WORDS.note(code, layers=len(layers), numbers=listed, base=base, tuned=tuned)
-    forms: dict[tuple[str, bool], list[Relaid]] = {}
+    forms: dict[tuple[str, bool], list[Pair]] = {}
     for each in found.relaid:
         forms.setdefault((each.form, each.agree or each.form == TIED), []).append(each)
     for (form, agree), alike in forms.items():

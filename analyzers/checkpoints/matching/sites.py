@@ -64,13 +64,16 @@ _OUTSIDE = _names({
     "embedding_norm": "word_embeddings_layernorm token_embd_norm",
 })  # fmt: skip
 _IN_BLOCK = _names({
-    "attention_norm": "input_layernorm ln_1 attention_norm attn_norm ln1 norm1 norm_1 layernorm_before self_attn_layer_norm"
-    " self_attention.linear_qkv.layer_norm",
-    "mlp_norm": "post_attention_layernorm ln_2 ffn_norm ln2 norm2 norm_2 layernorm_after pre_mlp_layernorm mlp.linear_fc1.layer_norm",
-    "router": "mlp.gate ffn_gate_inp block_sparse_moe.gate mlp.router feed_forward.gate",
+    "attention_norm": "input_layernorm ln_1 attention_norm attn_norm ln1 norm1 norm_1 ln_mlp layernorm_before self_attn_layer_norm"
+    " attn.linear_qkv.layer_norm",
+    "parallel_norm": "ln_attn attn_norm_2",
+    "mlp_norm": "post_attention_layernorm post_attention_norm ln_2 ffn_norm ln2 norm2 norm_2 layernorm_after pre_mlp_layernorm"
+    " mlp.linear_fc1.layer_norm",
+    "router": "mlp.gate mlp.router ffn_gate_inp",
     "router_correction": "mlp.gate.e_score_correction exp_probs_b",
-    "q_norm": "self_attn.q_norm attn_q_norm self_attn.q_layernorm",
-    "k_norm": "self_attn.k_norm attn_k_norm self_attn.k_layernorm",
+    "q_norm": "attn.q_norm attn.q_layernorm attn_q_norm",
+    "k_norm": "attn.k_norm attn.k_layernorm attn_k_norm",
+    "sinks": "attn.sinks attn_sinks",
 })  # fmt: skip
 
 
@@ -113,7 +116,7 @@ def site(name: str) -> Site:
         scope = next((each for each in ("cross", "attn", "experts", "shared") if each in scopes), "")
         rest = before[:-1] if module != last else before
         return Site(".".join(filter(None, (block, *rest, scope))), table[module], leaf, expert, block)
-    inside = ".".join(inner)
+    inside = ".".join(_scope(module) or module for module in inner)
     return Site(block, (_IN_BLOCK if block else _OUTSIDE).get(inside.lower(), (inside,)), leaf, expert, block)
 
 

@@ -21,7 +21,7 @@ from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.tensor import Tensor
 
 WHOLE = "whole"  # the part that stands for a fused matrix compared as one
-# Lengths of an attention head that are tried if no configuration states one.
+# Lengths of an attention head that are tried after those that configurations state.
 _HEADS = (64, 128, 80, 96, 256)
 _COUNT = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _GROUPS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
@@ -60,7 +60,7 @@ class Heads:
                 if count and stated and not rows:
                     groups = _number(part, _GROUPS) or (1 if part.get("multi_query") is True else count)
                     rows = dict(zip(QKV, (count * stated[0], groups * stated[0], groups * stated[0]), strict=True))
-        return cls(tuple(lengths) or _HEADS, rows)
+        return cls(tuple(lengths | dict.fromkeys(_HEADS)), rows)
 
 
 def _number(config: Mapping[str, Any], names: Sequence[str]) -> int:

@@ -30,6 +30,9 @@ _LEAVES = (
 )
 
 
+_ALIKE = 16  # most tensors of one bare name that are tried with each other
+
+
 def renamed(base: Sequence[Tensor], tuned: Sequence[Tensor], fit: Callable[[Tensor, Tensor], bool]) -> list[tuple[Tensor, Tensor]]:
     """Pair tensors of ``base`` with their counterparts in ``tuned``, which have no names in common, by bare name; each at most once.
 
@@ -38,20 +41,16 @@ def renamed(base: Sequence[Tensor], tuned: Sequence[Tensor], fit: Callable[[Tens
     ours, theirs = _by_bare_name(base), _by_bare_name(tuned)
     pairs = []
     for bare, mine in ours.items():
-        others = theirs.get(bare, [])
-        fitting = [(one, other) for one in mine for other in others if fit(one, other)] if len(mine) * len(others) > 1 else []
-        if len(mine) == len(others) == 1:
-            pairs.append((mine[0], others[0]))
-        elif len(fitting) == 1:
-            pairs += fitting
+        candidates = [(one, other) for one in mine[:_ALIKE] for other in theirs.get(bare, [])[:_ALIKE]]
+        fitting = candidates if len(candidates) == 1 else [pair for pair in candidates if fit(*pair)]
+        pairs += fitting if len(fitting) == 1 else []
     return pairs
 
 
 def bare_name(name: str) -> tuple[str, str]:
     """Return the bare name and the prefix of a name."""
     for wrapper in _WRAPPERS:
-        if wrapper in name:
-            name = name.replace(wrapper, "")
+        name = name.replace(wrapper, "")
     if name.endswith((".gamma", ".beta", ".original0", ".original1")):
         for old, new in _LEAVES:
             name = old.sub(new, name)

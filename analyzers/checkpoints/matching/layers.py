@@ -136,6 +136,11 @@ def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> t
         return layer if related(own, values) else None
 
     sources = {layer: source_of(layer, theirs, scores[row]) for row, layer in enumerate(ours)}
+    for layer in [each for each, source in sources.items() if source is None]:
+        # A layer with the values of another one, while nothing holds its own, is damaged, not moved.
+        holders = [each for each, source in sources.items() if source == layer]
+        if len(holders) == 1 and holders[0] in theirs and holders[0] not in sources.values():
+            sources[holders[0]] = holders[0]
     claimed = set(sources.values())
     # A layer that resembles none is compared with that of its own number, unless another layer is.
     homes = {layer: layer if source is None and layer not in claimed else source for layer, source in sources.items()}

@@ -1,6 +1,7 @@
 """Matches layers by content: in a model of stacked, dropped or repeated layers, layer 20 may be another model's layer 12."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from analyzers.checkpoints.matching.probe import Floats, normalised, related
 from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.tensor import Tensor
 
-_NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.)")
+_NUMBERED = re.compile(r"(.*?\.)(\d{1,6})(\..+)")
 # A layer moved only if another layer's correlation exceeds that of the layer with its own number by this much.
 _CLEARLY = 0.1
 # Most layers of a stack that are compared with each other, and the number of matrices compared, whose median counts: some may be damaged.
@@ -33,29 +34,23 @@ class LayerMap:
     repeated: Mapping[int, int]
 
 
-def numbered(name: str, prefix: str, number: int) -> str:
-    """Replace the layer's number that follows ``prefix`` in ``name``."""
-    found = _NUMBER.match(name, len(prefix))
-    return f"{prefix}{number}{name[found.end() :]}" if found else name
-
-
-def layer_of(name: str, prefix: str) -> int | None:
-    """Return the number after ``prefix`` in a name; None if there is none."""
-    found = _NUMBER.match(name, len(prefix)) if name.startswith(prefix) else None
-    return int(found[0]) if found else None
+def split_name(name: str) -> tuple[str, int, str] | None:
+    """Return what is before a layer's number in a name, the number, and what is after it; None without a number."""
+    found = _NUMBERED.fullmatch(name)
+    return (found[1], int(found[2]), found[3]) if found else None
 
 
 def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence[Tensor], readers: Readers) -> list[LayerMap]:
     """Return the stacks in which layers moved. matches: of layers with equal numbers; they select the matrices that distinguish layers."""
-    found = []
+    sides, found = (_by_stack(base), _by_stack(tuned)), []
     for (before, after), matrices in _stacks(matches).items():
         scores: list[tuple[Floats, int]] = []
         layers: tuple[list[int], list[int]] = ([], [])
         for ours, theirs, form in matrices[:_MATRICES]:
-            sides = _of_stack(base, before, ours), _of_stack(tuned, after, theirs)
-            if 2 <= max(map(len, sides)) <= _MOST and (not scores or layers == (list(sides[0]), list(sides[1]))):
-                layers = list(sides[0]), list(sides[1])
-                scores.append(_correlations(sides, form, readers))
+            first, second = _usual(sides[0][before, ours]), _usual(sides[1][after, theirs])
+            if 2 <= max(len(first), len(second)) <= _MOST and (not scores or layers == (list(first), list(second))):
+                layers = list(first), list(second)
+                scores.append(_correlations((first, second), form, readers))
                 if layers[0] == layers[1] and _in_place(*scores[-1]):
                     break  # the other matrices are read only if a layer is in doubt
         if scores:
@@ -71,17 +66,14 @@ def with_layers_moved(tensors: Sequence[Tensor], maps: Sequence[LayerMap]) -> di
     Layers of the base without a counterpart receive none; tuned layers that match no layer of the base keep their number if it is free.
     """
     found: dict[Tensor, Tensor] = {}
+    stacks = {of.tuned: of for of in maps}
     for tensor in tensors:
-        of = next((each for each in maps if layer_of(tensor.name, each.tuned) is not None), None)
-        if of is None:
+        before, own, after = split_name(tensor.name) or ("", 0, "")
+        of = stacks.get(before)
+        homes = [layer for layer, source in of.moved.items() if source == own] if of is not None else []
+        if of is None or (own not in of.moved and own not in of.repeated):
             found[tensor] = tensor
-            continue
-        own = layer_of(tensor.name, of.tuned)
-        assert own is not None
-        homes = [layer for layer, source in of.moved.items() if source == own]
-        if own not in of.moved and own not in of.repeated:
-            homes.append(own)
-        found |= {replace(tensor, name=numbered(tensor.name, of.tuned, home), layer=home): tensor for home in homes}
+        found |= {replace(tensor, name=f"{before}{home}{after}", layer=home): tensor for home in homes}
     return found
 
 
@@ -90,29 +82,36 @@ def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, s
 
     Matrices that most layers have come first; among these, matrices matched as stored, then matrices that are not square.
     """
-    votes: dict[tuple[str, str], dict[tuple[str, str, str], list[float]]] = {}
+    found: dict[tuple[str, str], Counter[tuple[str, str, str]]] = {}
+    square: dict[tuple[str, str, str], bool] = {}
     for match in matches:
-        if match.base.layer is None or len(match.base.shape) < 2 or match.base.elements < 2:
-            continue
-        ours, theirs = _NUMBER.search(match.base_stored.name), _NUMBER.search(match.tuned_stored.name)
         whole = match.base == match.base_stored and match.tuned.name == match.tuned_stored.name
-        if ours is not None and theirs is not None and whole:
-            key = match.base_stored.name[: ours.start()], match.tuned_stored.name[: theirs.start()]
-            rest = match.base_stored.name[ours.end() :], match.tuned_stored.name[theirs.end() :], match.form
-            counted = votes.setdefault(key, {}).setdefault(rest, [0, not match.form, len(set(match.base.shape[-2:])) > 1])
-            counted[0] += 1
-    return {key: sorted(each, key=lambda rest: (*(-vote for vote in each[rest]), rest)) for key, each in votes.items()}
+        if whole and match.base.layer is not None and len(match.base.shape) > 1 and match.base.elements > 1:
+            ours, theirs = split_name(match.base_stored.name), split_name(match.tuned_stored.name)
+            if ours is not None and theirs is not None:
+                matrix = ours[2], theirs[2], match.form
+                found.setdefault((ours[0], theirs[0]), Counter())[matrix] += 1
+                square[matrix] = len(set(match.base.shape[-2:])) == 1
+    return {
+        stack: sorted(layers, key=lambda matrix: (-layers[matrix], matrix[2] != "", square[matrix], matrix))
+        for stack, layers in found.items()
+    }  # fmt: skip
 
 
-def _of_stack(tensors: Sequence[Tensor], prefix: str, rest: str) -> dict[int, Tensor]:
-    found = {}
+def _by_stack(tensors: Sequence[Tensor]) -> dict[tuple[str, str], dict[int, Tensor]]:
+    """Index tensors: (before the layer's number, after it) -> number -> tensor."""
+    found: dict[tuple[str, str], dict[int, Tensor]] = {}
     for tensor in tensors:
-        number = layer_of(tensor.name, prefix)
-        if number is not None and tensor.has_values and tensor.name[len(prefix) + len(str(number)) :] == rest:
-            found[number] = tensor
-    shapes = [tensor.shape for tensor in found.values()]
-    usual = max(set(shapes), key=shapes.count, default=())
-    return {number: tensor for number, tensor in found.items() if tensor.shape == usual}
+        parts = split_name(tensor.name)
+        if parts is not None and tensor.has_values:
+            found.setdefault((parts[0], parts[2]), {})[parts[1]] = tensor
+    return found
+
+
+def _usual(layers: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """Return the layers in which a matrix has its most frequent shape."""
+    ((shape, _),) = Counter(tensor.shape for tensor in layers.values()).most_common(1)
+    return {number: tensor for number, tensor in layers.items() if tensor.shape == shape}
 
 
 def _in_place(scores: Floats, values: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.choices import Chooser, Match, Readers
-from analyzers.checkpoints.matching.layers import LayerMap, layer_maps, layer_of, numbered, with_layers_moved
+from analyzers.checkpoints.matching.layers import LayerMap, layer_maps, split_name, with_layers_moved
 from analyzers.checkpoints.matching.tied_heads import may_tie
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.prefixes import renamed
@@ -103,10 +103,15 @@ def _named(view: Tensor, stored: Tensor, original: Tensor) -> Tensor:
 def _add_repeated_layers(found: Matched, tuned: Sequence[Tensor]) -> None:
     """Compare layers of the other checkpoint that repeat a layer of the base with it too."""
     stored = {tensor.name: tensor for tensor in tuned}
-    for of, layer, source in ((each, *pair) for each in found.layers for pair in each.repeated.items()):
-        for name, matches in list(found.matches.items()):
-            for match in matches[:] if layer_of(name, of.base) == source else ():
-                first, twin = match.tuned_stored, stored.get(numbered(match.tuned_stored.name, of.tuned, layer))
+    repeats: dict[tuple[str, int], list[tuple[str, int]]] = {}
+    for of in found.layers:
+        for layer, source in of.repeated.items():
+            repeats.setdefault((of.base, source), []).append((of.tuned, layer))
+    for matches in found.matches.values():
+        for match in matches[:]:
+            first, ours, theirs = match.tuned_stored, split_name(match.base_stored.name), split_name(match.tuned_stored.name)
+            for stack, layer in repeats.get(ours[:2], ()) if ours is not None and theirs is not None else ():
+                twin = stored.get(f"{stack}{layer}{theirs[2]}") if theirs is not None else None
                 if twin is not None and twin == replace(first, name=twin.name, file=twin.file, offset=twin.offset, layer=twin.layer):
                     view = replace(match.tuned, file=twin.file, offset=twin.offset + match.tuned.offset - first.offset)
                     again = replace(match.base, name=f"{match.base.name} (as layer {layer})")

@@ -27,8 +27,8 @@ Readers = tuple[Reader, Reader]
 TensorPair = tuple[Tensor, Tensor]
 Words = tuple[str, str]  # the forms of both sides
 HeldKeys = dict[Key, tuple[Held, Held]]
-# The forms of each part of a pattern, or of the whole matrix, and whether values agree in them.
-Choice = dict[str, tuple[Words, bool]]
+# The forms of each part of a pattern, or of the whole matrix, and how well values agree in them: 0 if they do not.
+Choice = dict[str, tuple[Words, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ class Chooser:
             return choice
         some = [(each, held[each]) for each in spread(list(held), _TRIED)]
         choice = self._decide(some, key.part)
-        if key.part == WHOLE and len(both[0][1].parts) > 1 and not all(agree for _, agree in choice.values()):
+        if key.part == WHOLE and _least(choice) < 1 + _CERTAIN:
             parts: Choice = {}
             for part in both[0][1].parts:
                 parts |= self._decide(some, part)
-            choice = parts if not choice or (parts and all(agree for _, agree in parts.values())) else choice
+            choice = parts if not choice or _least(parts) > _least(choice) else choice
         if key.leaf == "weight" and choice:
             self._of_weights[kind] = choice
         return choice
@@ -118,12 +118,12 @@ class Chooser:
     def _following(self, key: Key, both: tuple[Held, Held], weight: Choice) -> Choice:
         """Return the forms of a bias like those of its weight; empty if it has none."""
         found: Choice = {}
-        for part, (words, agree) in weight.items():
+        for part, (words, score) in weight.items():
             forms = ((one.words, two.words) for one, two in self._forms(key, both, part))
             alike = next((pair for pair in forms if all(map(_straight_alike, pair, words))), None)
             if alike is None:
                 return {}
-            found[part] = alike, agree
+            found[part] = alike, score
         return found
 
     def _decide(self, some: Sequence[tuple[Key, tuple[Held, Held]]], part: str) -> Choice:
@@ -141,7 +141,7 @@ class Chooser:
             best = max([best, *scored], key=lambda found: found[0])
             if best[0] >= 1 + _CERTAIN:
                 break
-        return {part: (best[1], best[0] > 0)} if best[1] is not None else {}
+        return {part: (best[1], best[0])} if best[1] is not None else {}
 
     def _forms(self, key: Key, both: tuple[Held, Held], part: str) -> Iterator[tuple[Form, Form]]:
         """Yield the forms in which both sides may hold a part, the usual ones first."""
@@ -163,14 +163,14 @@ class Chooser:
     def _matches(self, key: Key, both: tuple[Held, Held], choice: Choice) -> list[Match]:
         """Match a key in the chosen forms; empty if one side cannot be read so."""
         found = []
-        for part, (words, agree) in choice.items():
+        for part, (words, score) in choice.items():
             forms = next((pair for pair in self._forms(key, both, part) if (pair[0].words, pair[1].words) == words), None)
             views = [_view(form, key, held, part) for form, held in zip(forms, both, strict=True)] if forms is not None else [None, None]
             if views[0] is None or views[1] is None:
                 return []
             said = ("stacked" * (len({at.expert == -1 for _, at in both}) > 1), *words)
             form = ", ".join(dict.fromkeys(word for each in said for word in each.split(", ") if word))
-            found.append(Match(views[0], views[1], both[0][0], both[1][0], form, agree))
+            found.append(Match(views[0], views[1], both[0][0], both[1][0], form, agree=score > 0))
         return found
 
 
@@ -199,6 +199,10 @@ def _score(correlations: Sequence[tuple[float, int]]) -> float:
     """Return the share of related pairs plus the largest correlation; 0 without a related pair."""
     share = sum(related(value, values) for value, values in correlations) / max(1, len(correlations))
     return share + max(value for value, _ in correlations) if share else 0.0
+
+
+def _least(choice: Choice) -> float:
+    return min((score for _, score in choice.values()), default=0.0)
 
 
 def _straight_alike(one: str, other: str) -> bool:

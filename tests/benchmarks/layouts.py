@@ -55,7 +55,7 @@ def match(base: Path, tuned: Path) -> float:
     """Return the seconds of processor time that it takes to match two checkpoints, values included."""
     from analyzers.checkpoints import Access, open_whole
     from analyzers.checkpoints.matching.align import align
-    from analyzers.checkpoints.matching.layouts.probe import Reader
+    from analyzers.checkpoints.matching.probe import Reader
 
     sides = [open_whole(str(each), Access(local=True)) for each in (base, tuned)]
     align(sides[0], sides[1:], readers=[Reader(side) for side in sides])  # compiles

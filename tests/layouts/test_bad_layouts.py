@@ -177,19 +177,6 @@ def test_each_side_has_the_other_of_two_tied_matrices(tmp_path: Path) -> None:
     unchanged(tmp_path, of.state, head, of.config)
 
 
-def test_copies_of_copies(tmp_path: Path) -> None:
-    """Three names for one matrix, each side with another two of them."""
-    of = architecture("t5")
-    shared = of.state["shared.weight"]
-    rest = {name: tensor for name, tensor in of.state.items() if name != "shared.weight"}
-    one = rest | {"encoder.embed_tokens.weight": shared, "lm_head.weight": shared}
-    other = rest | {"shared.weight": shared, "decoder.embed_tokens.weight": shared}
-    folders = write(tmp_path / "base", one, of.config), write(tmp_path / "tuned", other, of.config)
-    report = sparsity(*folders, "exact")
-    assert report.num_changed == 0 and all(coverage.whole for coverage in report.coverage)
-    assert [coverage.classes["tied"].tensors for coverage in report.coverage] == [1, 1]
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_side_that_is_half_empty(fused: bool, tmp_path: Path) -> None:
     """Every second tensor has no values: what is left is compared, and the verdict does not reach further."""

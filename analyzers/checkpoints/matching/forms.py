@@ -131,12 +131,12 @@ def turned_forms(form: Form, part: str, shape: tuple[int, ...], stacked: bool, h
         yield from _rotary(turned, part, first, heads)
     if axes != len(form.shape) or stacked or form.shape == shape:
         return
-    if _rows(form.shape) == _rows(shape):
-        yield Form(_joined(form.words, "reshaped"), form.view, shape)
     if axes > 2:
         for order in ((0, *range(2, axes), 1), (0, axes - 1, *range(1, axes - 1))):
             if tuple(form.shape[i] for i in order) == shape:
                 yield Form(_joined(form.words, "channels moved"), form.view.permute(order), shape)
+    if _rows(form.shape) == _rows(shape):
+        yield Form(_joined(form.words, "reshaped"), form.view, shape)
 
 
 def _rotary(form: Form, part: str, axis: int, heads: Sequence[int]) -> Iterator[Form]:

@@ -169,8 +169,9 @@ def _groups(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> Iterator[Grou
     parts = {match.base.name: match.base for match in most}
     if len(most) < 2 or tensor.name in parts:  # whole, and possibly again as a head or a repeated layer
         parts |= {match.base.name: match.base for matches in columns for match in matches}
+    by_name = [{match.base.name: match for match in matches} for matches in columns]
     for part in parts.values():
-        found = [_match_of(tensor, part, matches) for matches in columns]
+        found = [matches.get(part.name) or _part_of(tensor, part, matches.get(tensor.name)) for matches in by_name]
         sides = tuple(None if match is None else match.tuned for match in found)
         present = [side for side in sides if side is not None]
         if present:
@@ -180,13 +181,11 @@ def _groups(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> Iterator[Grou
             yield Group(part if len(rows) < len(present) else _first_rows(part, max(rows)), sides, forms, stored)
 
 
-def _match_of(tensor: Tensor, part: Tensor, matches: Sequence[Match]) -> Match | None:
-    """Return the match of a part of a base tensor, or else the same elements of a match of the whole tensor, if that is contiguous."""
-    own = next((match for match in matches if match.base.name == part.name), None)
-    whole = next((match for match in matches if match.base.name == tensor.name), None)
+def _part_of(tensor: Tensor, part: Tensor, whole: Match | None) -> Match | None:
+    """Return the same elements as those of a part of a base tensor in a match of the whole tensor, if that is contiguous."""
     label = part.name[len(tensor.name) :]
-    if own is not None or whole is None or not label.startswith("[") or label == AS_HEAD or whole.tuned.elements != tensor.elements:
-        return own
+    if whole is None or not label.startswith("[") or label == AS_HEAD or whole.tuned.elements != tensor.elements:
+        return None
     if any(each is not None for side in (tensor, whole.tuned) for each in (side.strides, side.scale)):
         return None
     view = replace(View.of(part), offset=(part.offset - tensor.offset) * 8 // tensor.bits)

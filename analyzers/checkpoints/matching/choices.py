@@ -145,10 +145,13 @@ class Chooser:
 
     def _forms(self, key: Key, both: tuple[Held, Held], part: str) -> Iterator[tuple[Form, Form]]:
         """Yield the forms in which both sides may hold a part, the usual ones first."""
-        lengths, sizes = self._heads.lengths, [rows for side in (1, 0) for rows in self._rows(key, both, side)]
-        held = [list(held_forms(*each, part, key.expert, [*sizes, self._heads.rows], lengths)) for each in both]
-        for one in held[0]:
-            for other in held[1]:
+        lengths = self._heads.lengths
+        rows: list[Mapping[str, int]] = [
+            sizes for side in (1, 0) if len(both[1 - side][1].parts) > 1 for sizes in self._rows(key, both, side)
+        ]
+        rows.append(self._heads.rows)
+        for one in held_forms(*both[0], part, key.expert, rows, lengths):
+            for other in held_forms(*both[1], part, key.expert, rows, lengths):
                 for two in turned_forms(other, part, one.shape, key.expert == -1, lengths):
                     yield one, two
 

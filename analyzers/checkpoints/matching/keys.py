@@ -76,7 +76,7 @@ def _stack(at: Site) -> str:
 def _divide_up(side: dict[Key, Held], other: Mapping[Key, Held]) -> None:
     """Take a plain up projection for gate and up if the other side has both and holds as many values."""
     for key, (tensor, at) in list(side.items()):
-        both = [each for part in GATE_UP if (each := other.get(key._replace(part=part))) is not None]
-        alone = key.part == "up" and at.parts == ("up",) and key._replace(part="gate") not in side
-        if alone and len(both) == 2 and sum({each.name: each.elements for each, _ in both}.values()) == tensor.elements:
-            side |= {key._replace(part=part): (tensor, at._replace(parts=GATE_UP)) for part in GATE_UP}
+        if at.parts == ("up",) and key._replace(part="gate") not in side:
+            both = [each for part in GATE_UP if (each := other.get(key._replace(part=part))) is not None]
+            if len(both) == 2 and sum({each.name: each.elements for each, _ in both}.values()) == tensor.elements:
+                side |= {key._replace(part=part): (tensor, at._replace(parts=GATE_UP)) for part in GATE_UP}

@@ -118,7 +118,7 @@ def align(
     """
     every = parameters(base)
     chosen = {tensor.name for tensor in select(every, include, exclude)}
-    known = repeats or [{}] * (1 + len(tuned))
+    known: Sequence[Mapping[str, bool] | None] = repeats or [None] * (1 + len(tuned))
     ours = tied_names(base, tuned, known[0])
     columns: list[dict[str, list[Match]]] = []
     unmatched: list[Unmatched] = []

@@ -25,18 +25,19 @@ _SAMPLES = 4
 _SAMPLE_BYTES = 16 << 10
 
 
-def tied_names(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Mapping[str, bool]) -> frozenset[str]:
+def tied_names(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Mapping[str, bool] | None = None) -> frozenset[str]:
     """Return the names of the tensors of ``checkpoint`` that repeat its input embedding or a tensor of a later shard.
 
-    repeats: by values, where these were compared (`repeated`). A head of the embedding's shape whose values were not is tied if the
-    configuration says so; if it does not say, if those of ``others`` that do agree on it.
+    repeats: which do by their values (`repeated`); if these were not compared, heads of the embedding's shape do if the configuration
+    says so, or, if it does not say, if those of ``others`` that do agree on it.
     """
+    if repeats is not None:
+        return frozenset(name for name, same in repeats.items() if same)
     stated = _ties(checkpoint.config)
     if stated is None:
         stated = {_ties(other.config) for other in others} - {None} == {True}
     shapes = {tensor.shape for tensor in _embeddings(checkpoint)}
-    heads = {tensor.name for tensor in checkpoint.tensors if tensor.role == "head" and tensor.shape in shapes} if stated else set()
-    return frozenset((heads - repeats.keys()) | {name for name, same in repeats.items() if same})
+    return frozenset(tensor.name for tensor in checkpoint.tensors if stated and tensor.role == "head" and tensor.shape in shapes)
 
 
 def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
@@ -81,7 +82,7 @@ def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
 
     Covers heads that the configuration ties to the input embedding, and tensors that a tensor of the same name in a later shard replaces.
     """
-    tied, embeddings = tied_names(checkpoint, (), {}), _embeddings(checkpoint)
+    tied, embeddings = tied_names(checkpoint, ()), _embeddings(checkpoint)
     pairs = [(head, each) for head in checkpoint.tensors if head.name in tied for each in embeddings]
     return {one.name: other.name for one, other in (*pairs[::-1], *replaced_pairs(checkpoint)) if is_copy(checkpoint, one, other)}
 

@@ -201,6 +201,29 @@ def test_a_request_names_the_model_and_not_what_was_pasted() -> None:
         ParentsRequest(model="org/x", candidates=(f"{_SITE}/org/x",))
 
 
+@pytest.mark.parametrize(
+    ("address", "folder"),
+    [
+        (f"{_SITE}/org/name/tree/v1/unet", "unet"),
+        (f"{_SITE}/org/name/tree/v1/a/b/", "a/b"),
+        (f"{_SITE}/org/name/blob/refs%2Fpr%2F3/unet/model.safetensors?download=true", "unet"),
+        (f"AutoModel.from_pretrained('{_SITE}/org/name/tree/v1/unet')", "unet"),
+        ("hf://org/name@v1/unet/model.safetensors", "unet"),
+        (f"{_SITE}/org/name/tree/v1", None),
+        (f"{_SITE}/org/name/blob/v1/model.safetensors", None),
+    ],
+)
+def test_a_folder_in_the_address_is_the_subfolder(address: str, folder: str | None) -> None:
+    for text in (address, on_hub(address), *split(address)):
+        assert DtypeRequest(model=text).subfolder == folder
+        assert DtypeRequest(model=text).model.startswith("org/name")
+    assert DtypeRequest(model=address, subfolder="vae").subfolder == "vae"
+    assert CompareRequest(models=(address, address.replace("name", "other"))).subfolder == folder
+    if folder:
+        with pytest.raises(ValueError, match="different folders"):
+            CompareRequest(models=(address, "org/other"))
+
+
 def test_an_address_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "org/name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

@@ -11,9 +11,7 @@ from analyzers.checkpoints.matching.layout_notes import layout_notes, moved_laye
 from analyzers.checkpoints.matching.matching import Matching
 from analyzers.checkpoints.matching.probe import Reader
 from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides
-from analyzers.checkpoints.matching.stored_twice import RelaidCopies
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
-from analyzers.checkpoints.reading.read_once import Kept
 from analyzers.checkpoints.reading.read_plan import Plan
 from analyzers.checkpoints.reading.spans import Sides, Span, row_length, whole_rows, whole_spans
 from analyzers.checkpoints.reading.stream import Chunk, Step, stream
@@ -26,9 +24,9 @@ from analyzers.checkpoints.tensor_names.roles import ROLES
 from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 
 __all__ = [
-    "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor", "Kept",
+    "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
     "LocalRepository", "Matching", "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile",
-    "Reader", "Reference", "RelaidCopies", "Repository", "Sides", "Span", "Step", "Summand", "Tensor",
+    "Reader", "Reference", "Repository", "Sides", "Span", "Step", "Summand", "Tensor",
     "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy",
     "is_index", "is_weights", "joined", "layout_notes", "merge", "moved_layers", "open_checkpoint", "open_sides",
     "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",

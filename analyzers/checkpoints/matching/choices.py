@@ -146,22 +146,20 @@ class Chooser:
     def _forms(self, key: Key, both: tuple[Held, Held], part: str) -> Iterator[tuple[Form, Form]]:
         """Yield the forms in which both sides may hold a part, the usual ones first."""
         lengths = self._heads.lengths
-        rows: list[Mapping[str, int]] = [
-            sizes for side in (1, 0) if len(both[1 - side][1].parts) > 1 for sizes in self._rows(key, both, side)
-        ]
-        rows.append(self._heads.rows)
+        rows = [sizes for side in (1, 0) for sizes in self._rows(key, both[1 - side][1].parts, side)] or [self._heads.rows, {}]
         for one in held_forms(*both[0], part, key.expert, rows, lengths):
             for other in held_forms(*both[1], part, key.expert, rows, lengths):
                 for two in turned_forms(other, part, one.shape, key.expert == -1, lengths):
                     yield one, two
 
-    def _rows(self, key: Key, both: tuple[Held, Held], side: int) -> Iterator[dict[str, int]]:
-        """Yield the numbers of rows of the parts fused on the other side, by the tensors that hold one of them, in either orientation."""
-        held = {part: held_in(self._index[side], key._replace(part=part)) for part in both[1 - side][1].parts}
-        single = {part: each for part, each in held.items() if each is not None and len(each[1].parts) == 1}
+    def _rows(self, key: Key, parts: Sequence[str], side: int) -> Iterator[Mapping[str, int]]:
+        """Yield the numbers of rows of parts that the other side fuses, if a side stores all of them alone, in either orientation."""
+        held = [held_in(self._index[side], key._replace(part=part)) for part in parts] if len(parts) > 1 else []
+        shapes = [each[0].shape[each[1].expert == -1 :] for each in held if each is not None and len(each[1].parts) == 1]
         for axis in (0, 1):
-            shapes = {part: tensor.shape[at.expert == -1 :] for part, (tensor, at) in single.items()}
-            yield {part: shape[axis] for part, shape in shapes.items() if len(shape) > axis}
+            alike = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes if len(shape) > axis}
+            if len(shapes) == len(parts) and len(alike) == 1 and all(len(shape) > axis for shape in shapes):
+                yield dict(zip(parts, (shape[axis] for shape in shapes), strict=True))
 
     def _matches(self, key: Key, both: tuple[Held, Held], choice: Choice) -> list[Match]:
         """Match a key in the chosen forms; empty if one side cannot be read so."""

@@ -72,7 +72,7 @@ def held_forms(
 ) -> Iterator[Form]:
     """Yield the forms in which ``tensor`` may hold a part, the usual one first.
 
-    expert: to take out of a stack, -1 for the whole stack; rows: possible numbers of rows of each part.
+    expert: to take out of a stack, -1 for the whole stack; rows: possible numbers of rows of each part, empty for equal ones.
     """
     view = View.of(tensor)
     if site.expert == -1 and expert != -1:
@@ -95,8 +95,7 @@ def _fused(
 ) -> Iterator[tuple[str, View]]:
     """Yield the ways to take a part out of an axis that holds all parts."""
     length, at = view.shape[axis], names.index(part)
-    equal = dict.fromkeys(names, length // len(names))
-    possible = ([known.get(name, 0) for name in names] for known in (*rows, equal))
+    possible = ([known.get(name, length // len(names)) for name in names] for known in rows)
     lengths = next((each for each in possible if sum(each) == length and all(each)), None)
     if lengths is None:
         return

@@ -55,9 +55,9 @@ def test_every_value_is_compared_with_itself(pair: Pair, tmp_path: Path) -> None
 @pytest.mark.parametrize("mode", ["quick", "exact"])
 def test_the_commands_find_nothing_changed(mode: str, pair: Pair, tmp_path: Path) -> None:
     original = pair.original.state
-    for base, tuned in [pair.write(tmp_path, original, pair.form(pair.original, original))]:
-        change, family = sparsity(base, tuned, mode), parents(base, tuned, mode)
-        assert (change.num_changed, change.values_compared, change.total_parameters) == (0, pair.parameters, pair.parameters)
-        assert family.verdict == "same-weights" and all(row.relation == "equal" for row in family.conversion)
-        for coverage in (*change.coverage, *family.coverage):
-            assert coverage.whole and coverage.covered == coverage.weights == pair.parameters and not coverage.suffix()
+    base, tuned = pair.write(tmp_path, original, pair.form(pair.original, original))
+    change, family = sparsity(base, tuned, mode), parents(base, tuned, mode)
+    assert (change.num_changed, change.values_compared, change.total_parameters) == (0, pair.parameters, pair.parameters)
+    assert family.verdict == "same-weights" and all(row.relation == "equal" for row in family.conversion)
+    for coverage in (*change.coverage, *family.coverage):
+        assert coverage.whole and coverage.covered == coverage.weights == pair.parameters and not coverage.suffix()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analyzers.checkpoints.reading.sample import plan_sample
 from analyzers.numerics.intervals import ShareBlocks, share_interval
-from tests.benchmarks.coverage import BUDGET, MODELS, PROPERTIES, REQUESTS, RESULTS, SEEDS, coverage, llama_7b
+from tests.numerics.coverage import BUDGET, MODELS, PROPERTIES, REQUESTS, RESULTS, SEEDS, coverage, llama_7b
 
 
 @st.composite

@@ -1,6 +1,6 @@
 """Measures the coverage of quick mode's 95 % intervals, planner and estimator together, on simulated checkpoints.
 
-``python -m tests.benchmarks.coverage`` measures it and writes ``analyzers/numerics/interval_coverage.json``, which the
+``python -m tests.numerics.coverage`` measures it and writes ``analyzers/numerics/interval_coverage.json``, which the
 methods show and a test compares with a new measurement. A checkpoint is a list of shapes; a property is a
 count for any range of elements of a tensor, with its exact total, so a model of 7 billion weights costs nothing.
 """

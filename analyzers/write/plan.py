@@ -1,21 +1,19 @@
-"""Plans which tensors fit into a narrower format without loss: reads the wide ones once, and changes nothing."""
+"""Plans what is written of each tensor: of a shrink the wide ones are read once; nothing is changed."""
 
-import hashlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
+from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Chunk, MergedCheckpoint, Span, Tensor, quoted, stream, tied_copies, whole_spans
 from analyzers.core.errors import UnsupportedWeights
 from analyzers.core.notes import Note
 from analyzers.core.request import Progress
 from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed_exactly
-from analyzers.shrink.words import WORDS
+from analyzers.write.report import ShrinkTo
+from analyzers.write.words import WORDS
 
-Target = Literal["auto", "bf16", "fp16"]
-
-_DTYPES: dict[Target, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
+_SHRUNK: dict[ShrinkTo, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
+_CONVERTED = ("F64", "F32", "BF16", "F16")
 
 
 class NothingToShrink(UnsupportedWeights):
@@ -30,20 +28,16 @@ class NothingToShrink(UnsupportedWeights):
 class Planned:
     """The plan for one tensor. name: its name in its file; to: its new dtype, or its own if unchanged; None for a copy of another tensor.
 
-    digests: SHA-256 of each span of its values (`spans`) in the new dtype, where they are known before it is written; place: the number of
-    the file to write it to, its own if None.
+    file: the number of the checkpoint's file in whose place it is written; changed: whether a merge changes its values; before: these
+    values before the merge, None if it had none of this shape.
     """
 
     tensor: Tensor
     name: str
     to: str | None
-    digests: tuple[bytes, ...] = ()
-    place: int | None = None
-
-    @property
-    def file(self) -> int:
-        """The number of the checkpoint's file in whose place it is written."""
-        return self.tensor.file if self.place is None else self.place
+    file: int
+    changed: bool = False
+    before: Tensor | None = None
 
     @property
     def nbytes(self) -> int:
@@ -55,56 +49,63 @@ class Planned:
         """Return whether the tensor changes its dtype."""
         return self.to not in (None, self.tensor.dtype)
 
-    def spans(self) -> list[Span]:
-        """Return the spans that cover the tensor, in order: of values if it changes its dtype, else of bytes."""
-        tensor = self.tensor if self.narrows else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
-        return whole_spans([(tensor,)])
+    def spans(self, sides: int) -> list[Span]:
+        """Return the spans that cover the tensor, in order: of values if these are converted or compared, else of bytes."""
+        whole = self.narrows or self.changed
+        tensor = self.tensor if whole else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
+        return whole_spans([(tensor, self.before)[:sides]])
 
 
-def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
+def plan_shrink(checkpoint: Checkpoint, to: ShrinkTo = "auto") -> Generator[Progress, None, list[Planned]]:
     """Read the F32 tensors, yielding progress; return the plan for each tensor, in the checkpoint's order.
 
     A tensor gets the 16-bit format that holds each of its values bit for bit. If both do, as for ones and zeros, the format that holds
-    more of the other tensors is chosen. Raises NothingToShrink for GGUF and
-    quantized checkpoints, UnsupportedWeights for views and unread tensors, and the errors of reads.
+    more of the other tensors is chosen. Raises NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views and unread
+    tensors, and the errors of reads.
     """
     check_supported(checkpoint, "shrink")
     copies = tied_copies(checkpoint)
     wide = [t for t in checkpoint.tensors if t.dtype == "F32" and t.elements and t.name not in copies]
-    fits: dict[str, set[Narrow]] = {tensor.name: set(_DTYPES[to]) for tensor in wide}
-    digests: dict[str, dict[int, dict[Narrow, bytes]]] = {tensor.name: {} for tensor in wide}
+    fits: dict[str, set[Narrow]] = {tensor.name: set(_SHRUNK[to]) for tensor in wide}
 
-    def work(span: Span, chunks: Iterator[Chunk]) -> dict[Narrow, bytes]:
+    def work(span: Span, chunks: Iterator[Chunk]) -> set[Narrow]:
         # Formats that an earlier span does not fit are not tested again; without any left, the rest of the tensor is not read.
-        left = {each: hashlib.sha256() for each in tuple(fits[span.tensor.name])}
+        left = set(fits[span.tensor.name])
         while left and (chunk := next(chunks, None)) is not None:
-            for each in list(left):
-                codes = narrowed_exactly(chunk.codes, each)
-                if codes is None:
-                    del left[each]
-                else:
-                    left[each].update(codes.data)
-        return {each: digest.digest() for each, digest in left.items()}
+            left = {each for each in left if narrowed_exactly(chunk.codes, each) is not None}
+        return left
 
     total = sum(tensor.nbytes for tensor in wide)
     with closing(stream([checkpoint], whole_spans([(tensor,) for tensor in wide]), work)) as steps:  # type: ignore[type-var]
         for step in steps:
             if step.span is not None and step.result is not None:
-                fits[step.span.tensor.name] = fits[step.span.tensor.name] & step.result.keys()
-                digests[step.span.tensor.name][step.span.start] = step.result
+                fits[step.span.tensor.name] = fits[step.span.tensor.name] & step.result
             yield Progress(done=step.bytes_read, total=total, unit="bytes", note="looking for values that need all of their bits")
     alone = {each: sum(t.nbytes for t in wide if fits[t.name] == {each}) for each in NARROW_DTYPES}
     preferred = sorted(NARROW_DTYPES, key=lambda each: -alone[each])
-    names = names_in_files(checkpoint)
+    names, plan = names_in_files(checkpoint), []
+    for tensor in checkpoint.tensors:
+        narrow = next((each for each in preferred if each in fits.get(tensor.name, ())), tensor.dtype)
+        plan.append(Planned(tensor, names[tensor.name], None if tensor.name in copies else narrow, tensor.file))
+    return plan
 
-    def planned(tensor: Tensor) -> Planned:
-        dtype = next((each for each in preferred if each in fits.get(tensor.name, ())), None)
-        if tensor.name in copies or dtype is None:
-            return Planned(tensor, names[tensor.name], None if tensor.name in copies else tensor.dtype)
-        own = digests[tensor.name]
-        return Planned(tensor, names[tensor.name], dtype, tuple(own[start][dtype] for start in sorted(own)))
 
-    return [planned(tensor) for tensor in checkpoint.tensors]
+def plan_merge(checkpoint: MergedCheckpoint, to: str) -> list[Planned]:
+    """Return the plan for each tensor: plain floats in dtype ``to``. Raises UnsupportedWeights for weights that would be lost."""
+    base = checkpoint.merge.base
+    check_supported(base, "merge")
+    names, stored = names_in_files(base), {tensor.name: tensor for tensor in base.tensors}
+    last = max((tensor.file for tensor in base.tensors), default=0)
+    saved = {name for changes in checkpoint.merge.changes for name in changes.saved}
+    plan = []
+    for tensor in checkpoint.tensors:
+        name, own = tensor.name, stored.get(tensor.name)
+        plain = tensor.dtype in _CONVERTED and not tensor.buffer
+        changed, before = plain and (name in checkpoint.sources or name in saved), checkpoint.sources.get(name, own)
+        comparable = before if changed and before is not None and before.shape == tensor.shape else None
+        dtype = to if plain else tensor.dtype
+        plan.append(Planned(tensor, names.get(name, name), dtype, last if own is None else own.file, changed, comparable))
+    return plan
 
 
 def check_supported(checkpoint: Checkpoint, verb: str) -> None:

@@ -1,4 +1,4 @@
-"""What a shrink says, a template per code."""
+"""What a shrink and a merge say, a template per code."""
 
 from analyzers.core.words import Words
 
@@ -12,5 +12,12 @@ WORDS = Words(
         "weights-only": "Of {files:names} only the weights were stored: an optimizer and the like are left out.",
         "old-index": "Left out, because they index files that were replaced: {files:names}.",
         "copied": "Copied as they are, without comparing them with the weights: {files:names}.",
+        "merged": "Wrote {out}: {bytes:size} in {to}, {tensors:#tensor}. Read back and compared with the sum in fp32, rounded once.",
+        "unchanged": "Left unchanged by the adapter: {tensors:#tensor}.",
+        "lost": (
+            "In {to}, {changed_share:share} of {touched:#updated weight} differ from the base's; {lost_norm:share} of the update's norm is "
+            "lost."
+        ),
+        "overflowed": "{weights:#weight} beyond the range of {to}, stored as infinite, in {names:names}: choose {instead}.",
     }
 )

@@ -23,8 +23,8 @@ from analyzers.__main__ import main
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.core import limits
 from analyzers.language_models.samples import sample_folder
-from analyzers.shrink import make_plan
-from analyzers.shrink import output_folder as shrink_folder
+from analyzers.write import folder as writing
+from analyzers.write.plan import plan_shrink
 from tests.dtype_detection.checkpoints import normal, through, write
 from tests.hub import Fault, LocalHub
 
@@ -158,7 +158,7 @@ def test_what_needs_all_of_its_bits_is_not_read_to_its_end(tmp_path: Path, monke
     monkeypatch.setattr(import_module("analyzers.checkpoints.reading.spans"), "SPAN_BYTES", 20_000)
     native = {f"{number}": normal(300, 101, seed=number) for number in range(3)}
     with open_checkpoint(str(write(tmp_path / "in", native)), Access(local=True)) as checkpoint:
-        *_, last = make_plan(checkpoint)
+        *_, last = plan_shrink(checkpoint)
         assert 0 < last.done <= checkpoint.nbytes / 2
 
 
@@ -291,23 +291,6 @@ def test_nothing_to_shrink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "no tensor is stored as fp32" in unchanged(capsys, "sample:tiny-sharded", out)
 
 
-def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import gguf
-
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
-    writer.add_tensor("a.weight", normal(64, 64).numpy())
-    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-        step()
-    assert "GGUF" in unchanged(capsys, tmp_path / "model.gguf", tmp_path / "out")
-
-
-def test_mxfp4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = {"x.mlp.experts.down_proj_blocks": torch.zeros(2, 4, 1, 16, dtype=torch.uint8)}
-    scales = {"x.mlp.experts.down_proj_scales": torch.full((2, 4, 1), 127, dtype=torch.uint8)}
-    folder = write(tmp_path / "in", {**blocks, **scales, "norm.weight": torch.ones(8)}, {"quantization_config": {"quant_method": "mxfp4"}})
-    assert "quantized (mxfp4" in unchanged(capsys, folder, tmp_path / "out")
-
-
 def test_where_it_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = wide(tmp_path / "in")
     (tmp_path / "there").mkdir()
@@ -375,7 +358,7 @@ def test_what_reads_back_differently_is_not_kept(
 ) -> None:
     """A disk that loses one bit, in a tensor that became narrower and in one that did not."""
     source = write(tmp_path / "in", {"a": through(normal(64, 64), BF16, torch.float32), "b": normal(64, 64)})
-    real = shrink_folder._write_all
+    real = writing._write_all
     for broken, name in ((2, "a"), (4, "b")):
 
         def lose_a_bit(descriptor: int, data: memoryview, at: int, broken: int = broken) -> None:
@@ -383,7 +366,7 @@ def test_what_reads_back_differently_is_not_kept(
             copy[5] ^= len(data) == broken * 64 * 64
             real(descriptor, memoryview(copy), at)
 
-        monkeypatch.setattr(shrink_folder, "_write_all", lose_a_bit)
+        monkeypatch.setattr(writing, "_write_all", lose_a_bit)
         assert f'"{name}" reads back differently' in refused(capsys, source, tmp_path / "out")
 
 

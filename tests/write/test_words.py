@@ -1,6 +1,6 @@
 """What shrink and merge say, for reading: ``words.txt`` has a report of every code.
 
-``python -m tests.shrink.test_words`` writes it again: read the difference as prose before committing it.
+``python -m tests.write.test_words`` writes it again: read the difference as prose before committing it.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,10 @@ import pytest
 import torch
 from peft import LoraConfig
 
-from analyzers.merge import MergeReport, merge
-from analyzers.merge.words import WORDS as MERGE
-from analyzers.shrink import ShrinkReport, shrink
-from analyzers.shrink.report import WrittenReport
-from analyzers.shrink.words import WORDS as SHRINK
+from analyzers.write.merge import merge
+from analyzers.write.report import MergeReport, ShrinkReport, WrittenReport
+from analyzers.write.shrink import shrink
+from analyzers.write.words import WORDS
 from tests.checkpoints.adapters import LOCAL, llama
 from tests.checkpoints.adapters import write as write_adapter
 from tests.checkpoints.test_gguf_header import written
@@ -74,8 +73,8 @@ def sentences() -> tuple[str, set[str]]:
 @pytest.mark.filterwarnings("ignore")
 def test_words_are_as_reviewed_and_each_template_is_used() -> None:
     text, codes = sentences()
-    assert text == SENTENCES.read_text(), "read the difference, then: python -m tests.shrink.test_words"
-    assert SHRINK.templates.keys() | MERGE.templates.keys() <= codes
+    assert text == SENTENCES.read_text(), "read the difference, then: python -m tests.write.test_words"
+    assert WORDS.templates.keys() <= codes
 
 
 if __name__ == "__main__":

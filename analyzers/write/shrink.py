@@ -1,25 +1,26 @@
 """Shrinks a checkpoint: checkpoint -> which dtype holds each tensor -> a new folder, read back before it gets its name."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
+from numpy.typing import NDArray
+
+from analyzers.checkpoints import Access, Chunk, open_checkpoint, quoted
 from analyzers.checkpoints.weight_files.file_names import SAFETENSORS
-from analyzers.core.errors import InvalidRequest
+from analyzers.core.errors import InvalidCheckpoint
 from analyzers.core.formatting import size
 from analyzers.core.notes import Note
 from analyzers.core.report import check_size
 from analyzers.core.request import Progress
-from analyzers.shrink.output_folder import Folder
-from analyzers.shrink.plan import NothingToShrink, Planned, Target, make_plan
-from analyzers.shrink.report import ShrinkReport, ShrunkTensor
-from analyzers.shrink.words import WORDS
+from analyzers.numerics.narrowing import Narrow, narrowed_exactly
+from analyzers.write.folder import Folder, check_outside, new_folder
+from analyzers.write.plan import NothingToShrink, Planned, plan_shrink
+from analyzers.write.report import ShrinkReport, ShrinkTo, ShrunkTensor
+from analyzers.write.words import WORDS
 
 
 def shrink(
-    model: str, out: str, to: Target = "auto", access: Access | None = None, *, changed_only: bool = False, largest: int | None = None
+    model: str, out: str, to: ShrinkTo = "auto", access: Access | None = None, *, changed_only: bool = False, largest: int | None = None
 ) -> Iterator[Progress | ShrinkReport]:
     """Store ``model`` in the new folder ``out``, each F32 tensor in BF16 or F16, if that holds every value of it bit for bit.
 
@@ -39,7 +40,7 @@ def shrink(
         check_size(before, largest, "the command line")
         about: dict[str, Any] = {"model": checkpoint.ref, "commit": checkpoint.commit, "out": out, "bytes_before": before}
         try:
-            plan = yield from make_plan(checkpoint, to)
+            plan = yield from plan_shrink(checkpoint, to)
             after = sum(planned.nbytes for planned in plan)
             nothing = _no_gain(plan, to) if after == before else None
         except NothingToShrink as reason:
@@ -47,9 +48,9 @@ def shrink(
         if nothing is not None:
             yield ShrinkReport(**about, bytes_after=before, written=(), answer=nothing, notes=checkpoint.notes)
             return
-        folder = Folder(checkpoint, plan, changed_only)
+        folder = Folder(checkpoint, plan, changed_only=changed_only)
         yield Progress(done=0, total=0, unit="bytes", note=f"{size(before)} become {size(after)}")
-        yield from folder.write(target)
+        yield from folder.write(target, [checkpoint], _narrow)
         pickles = [file.path for file in checkpoint.files if not file.path.endswith(SAFETENSORS)]
         files = {"weights-only": pickles, "old-index": folder.skipped, "copied": folder.unread}
         saved = before - after
@@ -65,32 +66,14 @@ def shrink(
         )
 
 
-def _no_gain(plan: list[Planned], to: Target) -> Note:
+def _narrow(planned: Planned, chunk: Chunk) -> NDArray[Any]:
+    narrow = narrowed_exactly(chunk.codes, cast(Narrow, planned.to))
+    if narrow is None:
+        raise InvalidCheckpoint(f"{quoted(planned.name)} has changed since it was first read. Nothing was kept.")
+    return narrow
+
+
+def _no_gain(plan: list[Planned], to: ShrinkTo) -> Note:
     wide = sum(planned.tensor.dtype == "F32" for planned in plan)
     formats = "bf16 and fp16" if to == "auto" else to
     return WORDS.note("needed", tensors=wide, formats=formats) if wide else WORDS.note("narrow")
-
-
-def new_folder(out: str) -> Path:
-    """Return the absolute path of the folder to write. Raises InvalidRequest unless it is new and its parent is a folder."""
-    if not out or "\0" in out:
-        raise InvalidRequest("--out is empty or no path: name the folder to write.")
-    target = Path(os.path.abspath(out))  # noqa: PTH100 - a link in its place must be seen, not followed
-    try:
-        if os.path.lexists(target):
-            what = "a link" if target.is_symlink() else "a folder" if target.is_dir() else "a file"
-            raise InvalidRequest(f"{quoted(out, 200)} exists already, as {what}, and nothing is overwritten: name a new folder.")
-        if not target.parent.is_dir():
-            raise InvalidRequest(f"{quoted(str(target.parent), 200)} is not a folder: --out creates its folder inside an existing one.")
-    except OSError as error:
-        raise InvalidRequest(f"{quoted(out, 200)} cannot be written: {error.strerror or 'the system refuses it'}.") from None
-    return target
-
-
-def check_outside(target: Path, checkpoint: Checkpoint) -> None:
-    """Raise InvalidRequest if the new folder would be inside the checkpoint's: the next run would read it as a part of that."""
-    repository = checkpoint.repository
-    if isinstance(repository, LocalRepository) and not repository.single_file:
-        source = Path(repository.folder).resolve()
-        if source in (target.parent.resolve(), *target.parent.resolve().parents):
-            raise InvalidRequest(f"{quoted(str(target), 200)} is inside the checkpoint: name a folder outside it.")

@@ -83,6 +83,12 @@ def test_the_check_of_stacked_experts_finds_nothing_missing(tmp_path: Path) -> N
     assert "initialise" not in said(report)
 
 
+def test_experts_in_both_layouts_are_stored_twice(tmp_path: Path) -> None:
+    report = checked(write(tmp_path / "both", EXPERTS.state | stacked(), EXPERTS.config))
+    (twice,) = [each for each in report.findings if each.rule == "stored-twice"]
+    assert twice.saving_bytes == 2 * elements(EXPERTS.state, "experts")
+
+
 def beside(base: State, rank: int = 4) -> State:
     """The base in peft's wrappers, with the matrices of an adapter beside queries and values."""
     wrapped = FORMS["wrapped by peft"](architecture("llama"), base)

@@ -43,7 +43,7 @@ from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, undecoded_share
 from analyzers.dtype_detection.grid_summary import grid_rows
 from analyzers.dtype_detection.labelled_models import Label, labels
-from analyzers.dtype_detection.lineage import Judged, conclude, judge
+from analyzers.dtype_detection.lineage import Judged, conclude, judge, on_grids_together
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
 from analyzers.dtype_detection.quantization_headroom import plan as plan_slabs
 from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Facts, Untouched
@@ -147,7 +147,7 @@ class Inspection:
     def _count(self, found: Collector, spans: Sequence[Span], grids: bool) -> Generator[Progress, None, bool]:
         """Count spans; yields progress. grids: whether to search them for grids. Returns whether any of them may be on one."""
         counted_on = "cpu" if self._left_on else self._device
-        count, quick = SpanCounter(counted_on, every_run=not self._plan.exact, grids=grids), not self._plan.exact
+        count, quick = SpanCounter(counted_on, grids), not self._plan.exact
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
             counted = count(span, chunks)
@@ -198,7 +198,11 @@ class Inspection:
         judged = [Judged(r.tensor.read_as, r.tensor.elements, r.judgement) for r in read]
         judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
         whole_dtypes = by_dtype(found)
-        pooled = {dtype: judge(each.histogram, each.runs) for dtype, each in whole_dtypes.items() if each.histogram.dtype == dtype}
+        pooled = {
+            dtype: judge(each.histogram, on_grids_together([one for one in judged if one.dtype == dtype]))
+            for dtype, each in whole_dtypes.items()
+            if each.histogram.dtype == dtype
+        }
         unseen = unseen_share(self._plan, found)
         on_grids = [(r.tensor, r.judgement.grid) for r in read]
         lineage = conclude(judged, pooled, parameters)

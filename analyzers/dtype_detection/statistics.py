@@ -10,10 +10,10 @@ import numpy as np
 
 from analyzers.checkpoints import Tensor, row_length
 from analyzers.dtype_detection.count import Counted
-from analyzers.dtype_detection.lineage import Judgement, judge, with_grid
+from analyzers.dtype_detection.lineage import Judgement, judge
 from analyzers.dtype_detection.report import Counts, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.dtype_detection.trainability import untouched
-from analyzers.grids import grid_of
+from analyzers.grids import OnGrids, on_grids
 from analyzers.numerics import BinGroups, BitHistogram, bins
 
 FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
@@ -128,9 +128,10 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     """Compute statistics and lineage of one tensor."""
     values = counted.histogram
     # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
-    judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows, row_length(tensor))
-    if counted.grids:
-        judgement = with_grid(judgement, grid_of(counted.grids, counted.values, tensor.shape, counted.runs))
+    judgement = UNREAD
+    if tensor.scale is None:
+        on = on_grids(counted.grids, counted.values, tensor.shape) if counted.grids else OnGrids()
+        judgement = judge(values, on, counted.exact_rows, row_length(tensor))
     return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values))
 
 

@@ -14,7 +14,7 @@ from analyzers.numerics.grid_kernels import FAILED, TESTED, Counts, fit_tiles
 
 # Tiles of a span that are tried first, and the evidence, in decades, that they must give unless all are on the grid
 _FIRST = 8
-_PROMISING = 3.0
+PROMISING = 3.0
 # Bits that a few tiles of a size must save for all of them to be tested, although larger ones are on a grid
 _FEWER = 1.0
 _FIELDS = {"F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
@@ -36,6 +36,7 @@ class GridCounts:
         self.values += other.values
         for mine, theirs in zip(self.counts[:3], other.counts[:3], strict=True):
             mine += np.rint(theirs * times).astype(np.int64)
+        self.counts.reaching[:] += other.counts.reaching
         np.maximum(self.counts.decades, other.counts.decades, out=self.counts.decades)
         self.scales = max(self.scales[0], other.scales[0]), min(self.scales[1], other.scales[1])
 
@@ -116,10 +117,10 @@ class GridSearch:
                     counts = self._test(form, tile, codes, start, _FIRST)
                     if counts.counts.tiles[TESTED] == counts.counts.tiles[FAILED] > 0:
                         refuted.append(tile)
-                    elif counts.holds or counts.decades >= _PROMISING:
+                    elif counts.holds or counts.decades >= PROMISING:
                         promising[number, tile] = self._bits(form, tile, counts)
                         holding |= {(number, tile)} if counts.holds else set()
-                        telling |= {(number, tile)} if counts.decades >= _PROMISING else set()
+                        telling |= {(number, tile)} if counts.decades >= PROMISING else set()
             found |= dict(reversed(promising.items()))
         best = telling & holding or telling or holding  # few values tell little, as in some blocks of ternary weights
         return {key: bits for key, bits in found.items() if key in best}
@@ -167,7 +168,7 @@ def may_be_on_grid(tensor: Tensor) -> bool:
 
 def promising(grids: Grids) -> bool:
     """Return whether there is evidence for any of the grids."""
-    return any(counts.decades >= _PROMISING for counts in grids.values())
+    return any(counts.decades >= PROMISING for counts in grids.values())
 
 
 def _pieces(codes: Codes, start: int, row: int) -> Iterator[tuple[Codes, Shape]]:

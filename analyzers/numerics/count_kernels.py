@@ -28,7 +28,7 @@ def count_codes(codes: NDArray[Any], counts: NDArray[np.int64]) -> None:
 
 
 @njit(nogil=True, cache=True)
-def count_fp32(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[int, int, float, int]:
+def count_fp32(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[Any, Any, float, int]:
     """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5 * 65536,).
 
     Returns the results of `_measure_wide`: what the counts do not tell.
@@ -52,7 +52,7 @@ def count_fp32(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[in
 
 # Each of the next loops has no branches, so that the compiler uses vector instructions; sums may be reassociated for the same reason.
 @njit(nogil=True, cache=True)
-def _have_low_bits(codes: NDArray[np.uint32]) -> bool:
+def _have_low_bits(codes: NDArray[np.uint32]) -> Any:
     """Return whether any fp32 pattern has one of the 16 low bits, which bf16 values have not."""
     bits = np.uint32(0)
     for i in range(codes.size):

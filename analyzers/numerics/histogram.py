@@ -31,7 +31,7 @@ class BitHistogram:
     near_overflow: int = 0
 
     def add_magnitudes(self, low: float, high: float, squares: float) -> None:
-        """Add the smallest and the largest finite nonzero magnitude of some values, and their sum of squares; ``high`` is 0 if there is none."""
+        """Add the smallest and the largest finite nonzero magnitude of some values, 0 if there is none, and their sum of squares."""
         if high:
             self.low, self.high = min(self.low or low, low), max(self.high or high, high)
             self.squares += squares

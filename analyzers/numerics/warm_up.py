@@ -5,7 +5,6 @@ import numpy as np
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE, BinGroups, bins
 from analyzers.numerics.decode_kernels import decode
-from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.grid_kernels import Counts, Levels, fit_tiles
 from analyzers.numerics.pairs import PairCounter, PairSums, codes_of
 from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
@@ -21,15 +20,12 @@ def warm_up() -> None:
         accumulator = Accumulator(dtype)
         accumulator.update(codes)
         accumulator.take().count_each(BinGroups.of([bins(dtype).zero]))
-        if codes.itemsize > 1:
-            ones = np.full_like(codes, 127 << 7)  # a run of few significands: native values take half of the loops
-            runs_of_few_significands(ones, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
     for dtype in ("BF16", "F32"):
         before, after = (codes_of(codes, dtype, narrow=True) for codes in (zeros[dtype], np.full_like(zeros[dtype], 1)))
         before.constant()
         PairCounter(0.5).count(before, after, PairSums(), np.zeros((1, 3)), np.zeros(1, np.bool_), PairTables.empty(1))
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
-    levels = Levels(np.ones((2, 1)), 0, 0.0, integers=True, floats=False)
+    levels = Levels(np.ones((2, 1)), 0, 0.0, integers=True)
     for dtype in ("BF16", "F32"):
         fit_tiles(zeros[dtype].reshape(16, 16), (0, 0), (1, 16), 1, (7, 8), levels, Counts.zeros(), np.zeros((16, 2)))
     centred_signs(np.zeros((2, 8)))

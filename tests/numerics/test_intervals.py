@@ -3,16 +3,32 @@
 import json
 import time
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from analyzers.checkpoints.reading.sample import plan_sample
-from analyzers.numerics.intervals import ShareBlocks, share_interval
+from analyzers.numerics.intervals import Blocks, Interval
 from tests.benchmarks.coverage import BUDGET, MODELS, PROPERTIES, REQUESTS, RESULTS, SEEDS, coverage, llama_7b
+
+
+class ShareBlocks(NamedTuple):
+    """Arguments of `Blocks` and `Blocks.shares`."""
+
+    stratum: NDArray[np.int64]
+    elements: NDArray[np.int64]
+    tested: NDArray[np.int64]
+    positive: NDArray[np.int64]
+    population: NDArray[np.int64]
+
+
+def share_interval(blocks: ShareBlocks) -> Interval:
+    """Return the interval of the share of values with a property."""
+    return Blocks(blocks.stratum, blocks.elements, blocks.population).shares(blocks.tested, blocks.positive)
 
 
 @st.composite

@@ -21,13 +21,12 @@ from analyzers.core.records import Interval
 from analyzers.core.report import first_rows
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.pairs import codes_of
-from analyzers.numerics.quantize_kernels import sizes, update_lost
+from analyzers.numerics.quantize_kernels import update_lost, update_sizes
 
 Floats = NDArray[np.float32]
 Format = Literal["bf16", "fp16"]
-# Values that share a scale, mantissa bits, the least exponent and the largest value of each format (`update_lost`)
-GRIDS: dict[Format, tuple[int, int, int, float]] = {"bf16": (0, 7, -126, np.inf), "fp16": (0, 10, -14, 65536.0)}
-_ONE = np.float32(1), np.float32(1)
+# Mantissa bits, the least exponent and the least infinite value of each format (`update_lost`)
+GRIDS: dict[Format, tuple[int, int, float]] = {"bf16": (7, -126, np.inf), "fp16": (10, -14, 65536.0)}
 
 
 @dataclass(slots=True)
@@ -74,8 +73,8 @@ class AdapterMeter:
         if name in self._changed and all(span.sides[side] is not None and chunk.sides[side] is not None for side in self._sides):
             base, merged = _pair(span, chunk, self._sides)
             for each, grid in GRIDS.items():
-                lost.sums[each] += np.array(update_lost(base, merged, *grid, _ONE), np.float64)
-            square, update, non_finite, *_ = sizes(base, merged)
+                lost.sums[each] += np.array(update_lost(base, merged, *grid), np.float64)
+            square, update, non_finite = update_sizes(base, merged)
             lost.squares += (square, update)
             lost.non_finite += non_finite
 
@@ -150,11 +149,11 @@ def first_modules(adapter: Adapter) -> Adapter:
 
 
 def _pair(span: Span, chunk: Chunk, picked: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Return base and merged values of a chunk, (rows, columns), as far as both have it."""
+    """Return base and merged values of a chunk, (n,), as far as both have it."""
     sides = [(span.sides[i], chunk.sides[i]) for i in picked]
     values = [_fp32(np.asarray(codes), side.counted_as) for side, codes in sides if side is not None and codes is not None]
     length = min(map(len, values))
-    base, merged = (each[:length].reshape(1, length) for each in values)
+    base, merged = (each[:length] for each in values)
     return base, merged
 
 

@@ -47,16 +47,16 @@ from analyzers.dtype_detection.lineage import Judged, conclude, judge, on_grids_
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
 from analyzers.dtype_detection.quantization_headroom import plan as plan_slabs
 from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Facts, Untouched
-from analyzers.dtype_detection.statistics import (  # fmt: skip
+from analyzers.dtype_detection.statistics import (
     FORMATS,
     UNREAD,
+    Statistics,
     TensorResult,
     extremes,
     layer_rows,
     share_counts,
-    summed,
     tensor_row,
-)
+)  # fmt: skip
 from analyzers.dtype_detection.trainability import entropy, movable
 from analyzers.dtype_detection.training_precision import infer_training
 from analyzers.grids.first_blocks import first_blocks
@@ -189,8 +189,8 @@ class Inspection:
     def _report(self, found: Collector) -> DtypeReport:
         checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.exact
         self.results = results = in_order(found, chosen.floats)
-        read = [r for r in results if r.statistics.tallies.values_read]
-        whole = summed([r.statistics for r in read])
+        read = [r for r in results if r.statistics.values_read]
+        whole = Statistics.together([r.statistics for r in read])
         parameters: dict[str, int] = {}
         for tensor in chosen.parameters:
             if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not decoded
@@ -222,7 +222,7 @@ class Inspection:
         facts = Facts(
             mode=request.mode,
             bytes_read=found.nbytes,
-            values_read=whole.tallies.values_read,
+            values_read=whole.values_read,
             requests=found.requests,
             blocks=blocks,
             grid_blocks=found.grid_blocks,
@@ -245,7 +245,7 @@ class Inspection:
                 lineage,
                 self._base_label(),
             ),
-            fp16_risk=fp16_risk(whole.counts, whole.tallies.nonzero, undecoded_share(chosen)),
+            fp16_risk=fp16_risk(whole.counts, whole.nonzero, undecoded_share(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
             movable=movable(by_role, "bf16"),
             movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),

@@ -69,11 +69,12 @@ class Blocks:
         If everything is read, ``low``, ``high`` and ``estimate`` are equal and exact. Elements of strata without any block may have any
         value, and the interval covers that.
         """
-        strata, positive = self._strata(), positive.astype(np.float64)
-        tested = np.broadcast_to(tested, positive.shape).astype(np.float64)
-        estimate, domain, squares = self._ratio(strata, positive, tested)
+        strata = self._strata()
+        having: FloatArray = positive.astype(np.float64)
+        asked: FloatArray = np.broadcast_to(tested, positive.shape).astype(np.float64)
+        estimate, domain, squares = self._ratio(strata, having, asked)
         estimate, domain = np.where(domain > 0, estimate, 0.0), np.where(domain > 0, domain, np.nan)
-        found, seen = strata.member @ positive, strata.member @ tested  # (s, p)
+        found, seen = strata.member @ having, strata.member @ asked  # (s, p)
         open_, unread = strata.unread > 0, strata.unread
         weight = np.where(open_, strata.scale * seen / domain, 0.0)  # of each stratum that was not read entirely, in the estimate
         # Student's quantile to first order, because the variance is itself an estimate
@@ -84,10 +85,10 @@ class Blocks:
         variance = squares.sum(axis=0)
         below, above = _score_margins(found=open_found, weight=open_share, variance=variance, tested=tests, student=student)
         # The number of tested values is also an estimate, except in strata that were read entirely.
-        of_domain = self._squares(strata, tested).sum(axis=0) / domain**2
+        of_domain = self._squares(strata, asked).sum(axis=0) / domain**2
         apart = np.abs(open_found / np.where(open_share > 0, open_share, 1.0) - estimate) * (open_share > 0)
         below, above = (np.hypot(margin, student * apart * np.sqrt(of_domain)) for margin in (below, above))
-        independent = strata.member @ (tested > 0)
+        independent = strata.member @ (asked > 0)
         missed = weight * unread * np.minimum(UNSEEN / np.maximum(independent, 1), 1)
         share = found / np.maximum(seen, 1)
         high = estimate + np.maximum(above, (missed * (1 - share)).max(axis=0, initial=0))

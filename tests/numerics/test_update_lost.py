@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.comparison.sparsity.adapters import GRIDS, Format
+from analyzers.comparison.sparsity.adapters import GRIDS
 from analyzers.numerics.quantize_kernels import update_lost
 
-CASTS: dict[Format, Callable[[torch.Tensor], torch.Tensor]] = {"bf16": lambda x: x.bfloat16().float(), "fp16": lambda x: x.half().float()}
+CASTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"bf16": lambda x: x.bfloat16().float(), "fp16": lambda x: x.half().float()}
+
+_GRIDS: dict[str, tuple[int, int, float]] = {str(name): grid for name, grid in GRIDS.items()}
 
 
 def lost(base: torch.Tensor, merged: torch.Tensor, cast: Callable[[torch.Tensor], torch.Tensor]) -> tuple[float, ...]:
@@ -24,9 +26,9 @@ def lost(base: torch.Tensor, merged: torch.Tensor, cast: Callable[[torch.Tensor]
     )  # fmt: skip
 
 
-def measured(base: torch.Tensor, merged: torch.Tensor, name: Format) -> tuple[float, ...]:
+def measured(base: torch.Tensor, merged: torch.Tensor, name: str) -> tuple[float, ...]:
     """Call the compiled loop."""
-    return update_lost(base.numpy().ravel(), merged.numpy().ravel(), *GRIDS[name])
+    return update_lost(base.numpy().ravel(), merged.numpy().ravel(), *_GRIDS[name])
 
 
 def _weights(stored: torch.dtype = torch.float32) -> torch.Tensor:
@@ -37,7 +39,7 @@ def _weights(stored: torch.dtype = torch.float32) -> torch.Tensor:
 @pytest.mark.parametrize("name", CASTS)
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [1e-9, 1e-5, 1e-3, 1.0])
-def test_the_loss_is_that_of_torch_casts(name: Format, stored: torch.dtype, size: float) -> None:
+def test_the_loss_is_that_of_torch_casts(name: str, stored: torch.dtype, size: float) -> None:
     base = _weights(stored)
     update = torch.from_numpy(np.random.default_rng(1).standard_normal(base.shape).astype(np.float32)) * size
     update[:16] = 0

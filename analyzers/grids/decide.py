@@ -53,7 +53,7 @@ def on_grids(grids: Grids, values: int, shape: tuple[int, ...]) -> OnGrids:
         largest if best is None else best.grid,
         scaled_floats=best is not None and best.form.levels.floats,
         unproven=best is None and any(each.grid.exceptions == 0 and each.tells for each in found),
-        fixed_point=2 * sum(counts.values for counts in integers if _powers(counts)) > values,
+        fixed_point=2 * sum(counts.values for counts in integers if counts.powers) > values,
     )
 
 
@@ -91,7 +91,7 @@ class _Described(NamedTuple):
         groups = min(tested + -(-unseen * tested // max(1, found.values)), tile.number(view))
         off = min(groups, failed + more + groups - min(tested, groups))
         selected = log10(max(1.0, tested / SLOTS))  # the strongest of so many groups were kept
-        needed = _needed(form, found) and (name != "nvfp4" or not _powers(found))  # integers may share powers of two in small groups
+        needed = _needed(form, found) and (name != "nvfp4" or not found.powers)  # integers may share powers of two in small groups
         of_blocks = _BLOCK_DECADES if form.levels.floats else 0.0  # one scale for all leaves few different groups
         decades = max(0.0, of_blocks + float(np.maximum(found.counts.decades - selected, 0.0).sum()) - _TRIALS) if needed else 0.0
         grid = TensorGrid(
@@ -104,7 +104,7 @@ class _Described(NamedTuple):
             bits=bits + form.scale_bits / size,
             proven=not off and unseen <= 0 and found.scales[0] <= found.scales[1] and decades >= -PROOF_LOG10,
         )
-        return cls(form, grid, tells=found.decades >= PROMISING or _powers(found))
+        return cls(form, grid, tells=found.decades >= PROMISING or found.powers)
 
 
 def _needed(form: Format, found: GridCounts) -> bool:
@@ -118,16 +118,10 @@ def _name(form: Format, tile: Tile, found: GridCounts, view: Shape, whole: bool)
     if form.levels.integers:
         (span, more), (own, _) = _bits(found.counts.spans, whole), _bits(found.counts.signed, whole)
         return ("ternary", log2(3), more) if max(span, own) == 1 else (f"int{span}{'_zp' * (own > span)}", span, more)
-    powers, size = _powers(found), view[0] * view[1] // tile.number(view)
+    powers, size = found.powers, view[0] * view[1] // tile.number(view)
     if form.bits == 4 and form.levels.floats:
         return "mxfp4" if powers and size % 32 == 0 else "nvfp4" if tile.name == "16" else form.name, 4, 0
     return "mx" * (form.levels.floats and powers and tile.name == "32") + form.name, form.bits, 0
-
-
-def _powers(found: GridCounts) -> bool:
-    """Return whether the scales are powers of two, as those of most groups on the grid may be."""
-    tested, failed, powers = found.counts.tiles.tolist()
-    return bool(2 * powers > tested - failed)
 
 
 def _bits(tiles: NDArray[np.int64], whole: bool) -> tuple[int, int]:

@@ -46,6 +46,12 @@ class GridCounts:
         return bool(self.counts.tiles[TESTED] > 0 == self.counts.tiles[FAILED])
 
     @property
+    def powers(self) -> bool:
+        """Whether the scales are powers of two, as those of most tiles on the grid may be."""
+        tested, failed, powers = self.counts.tiles.tolist()
+        return bool(2 * powers > tested - failed)
+
+    @property
     def decades(self) -> float:
         """-log10 of the chance that native values pass."""
         return float(self.counts.decades.sum())
@@ -127,26 +133,18 @@ class GridSearch:
 
     def _test(self, form: Format, tile: Tile, codes: Codes, start: int, most: int = 0) -> GridCounts:
         """Test all tiles of a chunk, or about ``most``."""
-        counts = GridCounts(codes.size)
-        for _, _, scales in self.fit(form, tile, codes, start, counts.counts, most):
-            if tile == TENSOR and scales[0, 1] > 0:
-                # of the scales of a float, those that differ by a power of two explain the same values but for the smallest
-                low, high = scales[0] * (2.0 ** -np.frexp(scales[0, 1])[1] if form.levels.floats else 1.0)
-                counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
-        return counts
-
-    def fit(
-        self, form: Format, tile: Tile, codes: Codes, start: int, counts: Counts, most: int = 0
-    ) -> Iterator[tuple[Codes, Shape, NDArray[np.float64]]]:
-        """Fit a format to a chunk, adding to ``counts``; yields the matrices that it consists of, with first row and column, and scales."""
-        shape = (1, prod(self.shape)) if tile.flat else self.shape
+        counts, shape = GridCounts(codes.size), (1, prod(self.shape)) if tile.flat else self.shape
         sides = tile.sides(shape)
         for piece, first in _pieces(codes, start, shape[1]):
             down, across = (-(-(at + size) // side) - at // side for at, size, side in zip(first, piece.shape, sides, strict=True))
             scales = np.zeros((down * across, 2))
             every = max(1, down * across // most) | 1 if most else 1  # an odd stride: not the same columns of each row
-            fit_tiles(piece, first, sides, every, _FIELDS[self._dtype], form.levels, counts, scales)
-            yield piece, first, scales
+            fit_tiles(piece, first, sides, every, _FIELDS[self._dtype], form.levels, counts.counts, scales)
+            if tile == TENSOR and scales[0, 1] > 0:
+                # of the scales of a float, those that differ by a power of two explain the same values but for the smallest
+                low, high = scales[0] * (2.0 ** -np.frexp(scales[0, 1])[1] if form.levels.floats else 1.0)
+                counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
+        return counts
 
 
 def _values_on(counts: GridCounts) -> float:
@@ -167,8 +165,8 @@ def may_be_on_grid(tensor: Tensor) -> bool:
 
 
 def promising(grids: Grids) -> bool:
-    """Return whether there is evidence for any of the grids."""
-    return any(counts.decades >= PROMISING for counts in grids.values())
+    """Return whether there is evidence for any of the grids, or integers with powers of two as scales, whose chance says nothing."""
+    return any(counts.decades >= PROMISING or (counts.holds and counts.powers) for counts in grids.values())
 
 
 def _pieces(codes: Codes, start: int, row: int) -> Iterator[tuple[Codes, Shape]]:

@@ -1,6 +1,6 @@
-"""Rounds values to a grid under scales and measures the error, in one compiled loop for all quantization formats."""
+"""Rounds values to a grid under scales and measures the error, in one compiled loop for all formats that matrices are quantized to."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -8,6 +8,29 @@ from numpy.typing import NDArray
 
 # Rules that derive the scale of a tile from its largest magnitude.
 AMAX, POWER_OF_TWO, TWO_LEVELS = 0, 1, 2
+
+
+class Format(NamedTuple):
+    """Arguments of `rounding_error`: the rows and columns that share a scale, its rule, and the grid. `DtypeRequest` explains the names."""
+
+    rows: int
+    columns: int
+    rule: int
+    mantissa: int
+    least: int
+    largest: float
+
+
+LONGEST_ROW = 1 << 18  # elements; a slab of 128 such rows takes 128 MiB in fp32
+_ALL = 1 << 40
+FORMATS = {
+    "fp8": Format(_ALL, _ALL, AMAX, 3, -6, 448.0),
+    "fp8-block": Format(128, 128, AMAX, 3, -6, 448.0),
+    "int8": Format(1, _ALL, AMAX, 7, 7, 127.0),
+    "int4": Format(1, 128, AMAX, 3, 3, 7.0),
+    "mxfp4": Format(1, 32, POWER_OF_TWO, 1, 0, 6.0),
+    "nvfp4": Format(1, 16, TWO_LEVELS, 1, 0, 6.0),
+}
 
 
 @njit(nogil=True, cache=True)

@@ -17,7 +17,7 @@ from analyzers.dtype_detection import count
 from analyzers.grids import GridSearch
 from analyzers.numerics import Accumulator, PairCounter, PairTables, pairs, quantize_kernels
 from analyzers.numerics.bins import CODE_TYPE
-from analyzers.numerics.quantization_formats import FORMATS
+from analyzers.numerics.quantize_kernels import FORMATS
 from analyzers.numerics.warm_up import warm_up
 from analyzers.comparison.sparsity.adapters import GRIDS
 

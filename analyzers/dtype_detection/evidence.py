@@ -100,7 +100,16 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
         result = "partly" if far_above else "refuted"
     elif not integers and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10 and _floating(test, values, scaled_grid):
         result = "proven"
-    return _evidence(test.name, test.format, values.dtype, (tested, distinct, exceptions), odds, result)
+    return Evidence(
+        test=test.name,
+        format=test.format,
+        stored=values.dtype,
+        tested=tested,
+        distinct=distinct,
+        exceptions=exceptions,
+        log10_chance=max(odds, -1e9),
+        result=result,
+    )
 
 
 def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.float64]:
@@ -234,18 +243,3 @@ def _last_bit(test: Test, dtype: str) -> NDArray[np.bool_]:
     if test.format == "bf16" or test is FP16_IN_BF16:
         return np.asarray((plane == 4) & (high_half & 1 == 1))
     return np.asarray(plane == 1)
-
-
-def _evidence(test: str, ancestor: str, stored: str, counts: tuple[int, int, int], odds: float, result: Result) -> Evidence:
-    """Make the `Evidence`. counts: tested values, different (or telling) ones among those that pass, exceptions; odds: their log10."""
-    tested, distinct, exceptions = counts
-    return Evidence(
-        test=test,
-        format=ancestor,
-        stored=stored,
-        tested=tested,
-        distinct=distinct,
-        exceptions=exceptions,
-        log10_chance=max(odds, -1e9),
-        result=result,
-    )

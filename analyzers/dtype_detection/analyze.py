@@ -199,7 +199,7 @@ class Inspection:
         judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
         whole_dtypes = by_dtype(found)
         pooled = {
-            dtype: judge(each.histogram, on_grids_together([one for one in judged if one.dtype == dtype]))
+            dtype: judge(each.histogram, on_grids_together([one for one in judged if one.dtype == dtype]), each.exact_rows)
             for dtype, each in whole_dtypes.items()
             if each.histogram.dtype == dtype
         }

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,28 @@ SHORTEST_ROW = 32
 ROW_EVIDENCE = {"F32": 8, "F16": 10}
 
 
+class ExactRows(NamedTuple):
+    """Numbers of rows: those examined, and of them those spread like a float's values that are exact in bf16, or else in fp16."""
+
+    examined: int = 0
+    bf16: int = 0
+    fp16: int = 0
+
+    def plus(self, *more: int) -> "ExactRows":
+        """Add the numbers of other rows."""
+        return ExactRows(*map(sum, zip(self, more, strict=True)))
+
+
 @dataclass(slots=True)
 class Counted:
     """Counts of some elements of one tensor, or of several tensors; `together` merges them (associative, commutative).
 
-    exact_rows: ancestor format -> number of rows exact in it throughout (for fp16: and not exact in bf16). grids: meaningful for one tensor
-    only.
+    grids: meaningful for one tensor only.
     """
 
     histogram: BitHistogram
     values: int = 0
-    exact_rows: dict[str, int] = field(default_factory=dict)
+    exact_rows: ExactRows = ExactRows()  # noqa: RUF009 - immutable
     grids: Grids = field(default_factory=dict)
 
     @classmethod
@@ -47,8 +58,7 @@ class Counted:
         whole.grids = together([each.grids for each in parts])
         for each in parts:
             whole.values += each.values
-            for name, rows in each.exact_rows.items():
-                whole.exact_rows[name] = whole.exact_rows.get(name, 0) + rows
+            whole.exact_rows = whole.exact_rows.plus(*each.exact_rows)
         return whole
 
 
@@ -99,8 +109,7 @@ def _count_rows(tensor: Tensor, codes: NDArray[Any], start: int, counted: Counte
     if start % row or len(codes) % row:
         return
     rows = exact_rows32(codes, row, need) if tensor.read_as == "F32" else (exact_rows16(codes, row, need), 0)
-    for name, number in zip(("bf16", "fp16"), rows, strict=True):
-        counted.exact_rows[name] = counted.exact_rows.get(name, 0) + number
+    counted.exact_rows = counted.exact_rows.plus(len(codes) // row, *rows)
 
 
 def _search(grids: GridSearch, tensor: Tensor, chunk: Chunk) -> None:

@@ -7,6 +7,7 @@ as bf16 and pure bf16 training look the same.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from analyzers.dtype_detection.count import ExactRows
 from analyzers.dtype_detection.evidence import FP16_IN_BF16, PROOF_DISTINCT, TESTS, count_tested, evidence
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.grids import OnGrids, TensorGrid
@@ -54,21 +55,21 @@ class Judgement:
         return next(((each.distinct, each.exceptions) for each in self.evidence if each.test == test), (0, 0))
 
 
-def judge(values: BitHistogram, on_grids: OnGrids, exact_rows: dict[str, int] | None = None, row: int = 0) -> Judgement:
+def judge(values: BitHistogram, on_grids: OnGrids, exact: ExactRows, row: int = 0) -> Judgement:
     """Judge the values of one dtype.
 
-    values: their histogram; on_grids: what quantizers may have left of them; exact_rows: ancestor -> number of rows exact in it, each of
-    ``row`` values, which are fossils if the rest is not.
+    values: their histogram; on_grids: what quantizers may have left of them; exact: rows exact in a narrower format, of ``row`` values
+    each, which are fossils if the rest is not. Where all values are exact and most rows are not like a float's, they are integers with scales.
     """
-    counts = count_tested(values)
-    found = {
-        test.name: evidence(test, values, counts[test.name], on_grids.scaled_floats, on_grids.fixed_point)
-        for test in TESTS.get(values.dtype, ())
-    }
+    counts, like_floats = count_tested(values), {"bf16_exact": exact.bf16, "fp16_exact": exact.bf16 + exact.fp16}
+    found = {}
+    for test in TESTS.get(values.dtype, ()):
+        integers = on_grids.fixed_point or 2 * like_floats.get(test.name, exact.examined) < exact.examined
+        found[test.name] = evidence(test, values, counts[test.name], on_grids.scaled_floats, integers)
     if values.dtype == "F32" and not found["bf16_exact"].proven:
         del found[FP16_IN_BF16.name]
     verdict, ancestors = _verdict(values.dtype, found)
-    grid, rows = on_grids.grid, {name: count for name, count in (exact_rows or {}).items() if count}
+    grid, rows = on_grids.grid, {name: count for name, count in (("bf16", exact.bf16), ("fp16", exact.fp16)) if count}
     fossils = 0
     if grid is not None and grid.proven:
         verdict, ancestors = _of_grid(grid, verdict, ancestors)

@@ -58,8 +58,9 @@ class Judgement:
 def judge(values: BitHistogram, on_grids: OnGrids, exact: ExactRows, row: int = 0) -> Judgement:
     """Judge the values of one dtype.
 
-    values: their histogram; on_grids: what quantizers may have left of them; exact: rows exact in a narrower format, of ``row`` values
-    each, which are fossils if the rest is not. Where all values are exact and most rows are not like a float's, they are integers with scales.
+    values: their histogram; on_grids: what quantizers may have left of them; exact: rows that a narrower format holds, of ``row`` values
+    each, which are fossils if the rest is not. Values that are all exact, in rows most of which are unlike a float's, are integers with
+    scales.
     """
     counts, like_floats = count_tested(values), {"bf16_exact": exact.bf16, "fp16_exact": exact.bf16 + exact.fp16}
     found = {}

@@ -82,6 +82,7 @@ lint: style types
 style: $(tests_stamp)
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
+	.venv/bin/lint-imports
 
 types: $(tests_stamp)
 	$(python) -m mypy

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from analyzers.checkpoints import quoted
 from analyzers.checkpoints.hub.hub_repository import is_public
-from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.report import Environment, Timing
-from analyzers.core.untrusted_json import parse_json, parse_model
+from analyzers.core.untrusted_json import parse_model
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
-from analyzers.scan import JOURNAL, Journal
+from analyzers.scan.outcomes import FILE, Outcomes
 from components.library import Library
 from components.library.evidence import hub_id
 from components.library.items import timestamp
@@ -31,30 +30,30 @@ def import_scan(library: Library, folder: Path, refuse: Callable[[str], None]) -
     scanned, and models that were or are not public; refused, as invalid, with a sentence for each to ``refuse``, since the folder is
     untrusted. Raises InvalidRequest if the folder has no readable scan, LibraryUnavailable.
     """
-    if not os.access(folder / JOURNAL, os.R_OK):
-        raise InvalidRequest(f"{quoted(str(folder))} is not the folder of a scan: it has no {JOURNAL}.")
+    if not os.access(folder / FILE, os.R_OK):
+        raise InvalidRequest(f"{quoted(str(folder))} is not the folder of a scan: it has no {FILE}.")
     counts = Counter(dict.fromkeys(OUTCOMES, 0))
-    with Journal(folder / JOURNAL) as journal:
-        for key in journal.entries:
-            try:
-                counts[_import(library, journal, key)] += 1
-            except (InvalidRequest, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-                counts["refused"] += 1
-                refuse(f"{quoted(str(key))}: this is not the result of a public model as scan writes it, and is not imported.")
+    outcomes = Outcomes(folder)
+    for key in outcomes.entries:
+        try:
+            counts[_import(library, outcomes, key)] += 1
+        except (InvalidRequest, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            counts["refused"] += 1
+            refuse(f"{quoted(str(key))}: this is not the result of a public model as scan writes it, and is not imported.")
     return counts
 
 
-def _import(library: Library, journal: Journal, key: str) -> str:
+def _import(library: Library, outcomes: Outcomes, key: str) -> str:
     """Import one checkpoint; return its outcome. Raises various errors for an invalid report."""
-    if journal.entries[key].error:
+    if outcomes.entries[key].error:
         return "skipped"
-    text, finished, seconds = journal.dated(key, limits.RESULT_BYTES)
-    # A scan stores its reports without the fields that differ between two runs; the journal keeps only the duration.
+    outcome, stored = outcomes.read(key)
+    # A scan stores its reports without the fields that differ between two runs; an outcome has only the duration.
     unrecorded = {
-        "timing": Timing(seconds=seconds, reading_seconds=seconds, bytes_per_second=None).model_dump(),
+        "timing": Timing(seconds=outcome.seconds, reading_seconds=outcome.seconds, bytes_per_second=None).model_dump(),
         "environment": Environment(python="", machine="", device="", libraries={}).model_dump(),
     }
-    report = parse_model(DtypeReport, json.dumps(parse_json(text) | unrecorded))
+    report = parse_model(DtypeReport, json.dumps(stored | unrecorded))
     if not report.checkpoint.public or report.checkpoint.ref.startswith("sample:"):
         return "skipped"
     if library.result_row(report.id) is not None:
@@ -63,7 +62,7 @@ def _import(library: Library, journal: Journal, key: str) -> str:
         return "skipped"
     # Only a report of this version answers current requests.
     key_now = key_of(report) if report.analysis_version == ANALYSIS_VERSION else ""
-    library.add_result(report, key_now, public=True, created=timestamp(datetime.fromisoformat(finished)))
+    library.add_result(report, key_now, public=True, created=timestamp(datetime.fromisoformat(outcome.finished)))
     if library.result_row(report.id) is None:
         raise InvalidRequest("the library does not take it")
     return "imported"

@@ -9,7 +9,21 @@ from mantissa.package_shadowing import check_packages
 check_packages()
 
 from analyzers import __version__ as __version__  # noqa: E402
-from mantissa.api import check, compare, compare_runs, conflict, dtype, exit, merge, parents, precision, read_report, shrink, sparsity  # noqa: E402
+from mantissa.api import (  # noqa: E402
+    check,
+    compare,
+    compare_runs,
+    conflict,
+    dtype,
+    exit,
+    merge,
+    parents,
+    precision,
+    read_report,
+    shrink,
+    sparsity,
+    stream,
+)  # fmt: skip
 
 __all__ = [
     "check",
@@ -24,4 +38,5 @@ __all__ = [
     "read_report",
     "shrink",
     "sparsity",
+    "stream",
 ]

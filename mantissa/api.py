@@ -1,13 +1,13 @@
-"""Provides one function for each question. Each imports its dependencies when it is called."""
+"""Provides one function for each question, and `stream` for all of them. Each imports its dependencies when it is called."""
 
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from analyzers.core.extras import extras_explained
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from analyzers.check import CheckReport
+    from analyzers.checkpoints import Repository
     from analyzers.comparison.compare import CompareReport
     from analyzers.comparison.parents import ParentsReport
     from analyzers.comparison.sparsity import SparsityReport
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
+    from analyzers.merge import MergeReport
     from analyzers.merge import Target as Stored
     from analyzers.precision_variants import PrecisionReport
     from analyzers.shrink import ShrinkReport, Target
@@ -34,135 +36,66 @@ if TYPE_CHECKING:
 
 # Held while a model is run: loading one sets torch's default dtype and random state, which belong to the whole process.
 _RUNNING = threading.RLock()
-_RUN_MODELS = ("conflict", "precision", "exit")
 
 
-@overload
-def dtype(
-    model: "Weights", *, stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "Iterator[Progress | DtypeReport]": ...
-@overload
-def dtype(
-    model: "Weights", *, stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "DtypeReport": ...
-def dtype(model: "Weights", *, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any) -> Any:
+def dtype(model: "Weights", *, progress: bool = False, token: str | bool = True, **options: Any) -> "DtypeReport":
     """Determine which formats the weights are stored in, have passed through, and fit.
 
     model: ``org/name`` (with ``@revision``), ``sample:NAME``, a path, a module of torch, or a state dict.
     options: fields of `analyzers.dtype_detection.DtypeRequest`: mode ("quick" reads a sample, "exact" everything), budget (bytes),
     include and exclude (regular expressions on names), subfolder, seed, device.
-    progress: draw a bar. stream: return the generator of `Progress` whose last item is the report; closing it cancels the work.
-    token: for the Hub; True for the one this machine is logged in with, False for none.
+    progress: draw a bar. token: for the Hub; True for the one this machine is logged in with, False for none.
     Raises `analyzers.core.errors.MantissaError`, one sentence.
     """
-    return _ask("dtype", {"model": model}, options, stream, progress, token)
+    report: DtypeReport = _last(stream("dtype", token=token, model=model, **options), "dtype", progress)
+    return report
 
 
-@overload
-def sparsity(
-    base: "Weights", *tuned: "Weights", stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "Iterator[Progress | SparsityReport]": ...
-@overload
-def sparsity(
-    base: "Weights", *tuned: "Weights", stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "SparsityReport": ...
-def sparsity(
-    base: "Weights", *tuned: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
-) -> Any:
+def sparsity(base: "Weights", *tuned: "Weights", progress: bool = False, token: str | bool = True, **options: Any) -> "SparsityReport":
     """Measure what a fine-tune changed at bf16 resolution: shares, places and sizes of updates.
 
     base, tuned: like the model of `dtype`; several tuned checkpoints are a trajectory. options: fields of
     `SparsityRequest`: eta (relative threshold of the probe), spectral, and those of `dtype`. Other parameters and
     errors as in `dtype`.
     """
-    return _ask("sparsity", {"base": base, "tuned": tuned}, options, stream, progress, token)
+    report: SparsityReport = _last(stream("sparsity", token=token, base=base, tuned=tuned, **options), "sparsity", progress)
+    return report
 
 
-@overload
-def parents(
-    model: "Weights", *candidates: "Weights", stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "Iterator[Progress | ParentsReport]": ...
-@overload
-def parents(
-    model: "Weights", *candidates: "Weights", stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "ParentsReport": ...
-def parents(
-    model: "Weights", *candidates: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
-) -> Any:
+def parents(model: "Weights", *candidates: "Weights", progress: bool = False, token: str | bool = True, **options: Any) -> "ParentsReport":
     """Determine the models that the weights come from: a copy, a fine-tune, a merge (in which proportions), or none of the candidates.
 
     model, candidates: like the model of `dtype`; by default the candidates that the model card names. options: fields of
     `ParentsRequest`, those of `dtype`. Other parameters and errors as in `dtype`.
     """
-    return _ask("parents", {"model": model, "candidates": candidates}, options, stream, progress, token)
+    report: ParentsReport = _last(stream("parents", token=token, model=model, candidates=candidates, **options), "parents", progress)
+    return report
 
 
-@overload
-def compare(
-    *models: "Weights", stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "Iterator[Progress | CompareReport]": ...
-@overload
-def compare(
-    *models: "Weights", stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "CompareReport": ...
-def compare(*models: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any) -> Any:
+def compare(*models: "Weights", progress: bool = False, token: str | bool = True, **options: Any) -> "CompareReport":
     """Determine what models are to each other: the same weights, a fine-tune, a merge, a stack of layers, or unrelated; and what changed.
 
     models: each like the model of `dtype`, a base first; the report contains those of `parents` and `sparsity`. One alone is compared with
     the models that its card names. options: fields of `CompareRequest`, those of `sparsity`. Other parameters and errors
     as in `dtype`.
     """
-    return _ask("compare", {"models": models}, options, stream, progress, token)
+    report: CompareReport = _last(stream("compare", token=token, models=models, **options), "compare", progress)
+    return report
 
 
-@overload
-def check(
-    model: "Weights", base: "Weights | None" = ..., *, stream: Literal[True], progress: bool = ..., token: str | bool = ...
-) -> "Iterator[Progress | CheckReport]": ...
-@overload
-def check(
-    model: "Weights", base: "Weights | None" = ..., *, stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ...
-) -> "CheckReport": ...
-def check(
-    model: "Weights", base: "Weights | None" = None, *, stream: bool = False, progress: bool = False, token: str | bool = True
-) -> Any:
+def check(model: "Weights", base: "Weights | None" = None, *, progress: bool = False, token: str | bool = True) -> "CheckReport":
     """Check whether an upload is what it claims to be, and what it wastes: findings, each with its level and advice.
 
     model: as in `dtype`; base: the checkpoint that it was trained from, to compare with. Both are read entirely. Other parameters and
     errors as in `dtype`.
     """
-    return _ask("check", {"model": model} | ({} if base is None else {"base": base}), {}, stream, progress, token)
+    report: CheckReport = _last(stream("check", token=token, model=model, base=base), "check", progress)
+    return report
 
 
-@overload
 def shrink(
-    model: "Reference",
-    out: "str | os.PathLike[str]",
-    *,
-    to: "Target" = ...,
-    stream: Literal[True],
-    progress: bool = ...,
-    token: str | bool = ...,
-) -> "Iterator[Progress | ShrinkReport]": ...
-@overload
-def shrink(
-    model: "Reference",
-    out: "str | os.PathLike[str]",
-    *,
-    to: "Target" = ...,
-    stream: Literal[False] = ...,
-    progress: bool = ...,
-    token: str | bool = ...,
-) -> "ShrinkReport": ...
-def shrink(
-    model: "Reference",
-    out: "str | os.PathLike[str]",
-    *,
-    to: "Target" = "auto",
-    stream: bool = False,
-    progress: bool = False,
-    token: str | bool = True,
-) -> Any:
+    model: "Reference", out: "str | os.PathLike[str]", *, to: "Target" = "auto", progress: bool = False, token: str | bool = True
+) -> "ShrinkReport":
     """Store a checkpoint in the new folder ``out`` in fewer bytes without changing a value, proven by reading it back.
 
     model: ``org/name`` (with ``@revision``), ``sample:NAME`` or a path. to: consider only this format. Other parameters and errors as in
@@ -173,19 +106,14 @@ def shrink(
         from analyzers.shrink import shrink
 
         access = Access(token=token or None, local=True)
-        return _answer(shrink(_stored("shrink", model), os.fspath(out), to, access), "shrink", stream, progress)
+        report: ShrinkReport = _last(shrink(_stored("shrink", model), os.fspath(out), to, access), "shrink", progress)
+    return report
 
 
 def merge(
-    model: "Reference",
-    out: "str | os.PathLike[str]",
-    *,
-    to: "Stored" = "fp32",
-    stream: bool = False,
-    progress: bool = False,
-    token: str | bool = True,
-) -> Any:
-    """Write a base with an adapter merged in, ``BASE+ADAPTER``, into the new folder ``out``; return the `MergeReport`.
+    model: "Reference", out: "str | os.PathLike[str]", *, to: "Stored" = "fp32", progress: bool = False, token: str | bool = True
+) -> "MergeReport":
+    """Write a base with an adapter merged in, ``BASE+ADAPTER``, into the new folder ``out``.
 
     to: dtype of the stored weights, which are computed in fp32 and rounded once. Other parameters and errors as in `shrink`.
     """
@@ -194,44 +122,20 @@ def merge(
         from analyzers.merge import merge
 
         access = Access(token=token or None, local=True)
-        return _answer(merge(_stored("merge", model), os.fspath(out), to, access), "merge", stream, progress)
+        report: MergeReport = _last(merge(_stored("merge", model), os.fspath(out), to, access), "merge", progress)
+    return report
 
 
-@overload
-def conflict(
-    model: "Model",
-    *,
-    tokenizer: Any = ...,
-    batches: "Iterable[Any] | None" = ...,
-    loss: "Loss | None" = ...,
-    stream: Literal[True],
-    progress: bool = ...,
-    token: str | bool = ...,
-    **options: Any,
-) -> "Iterator[Progress | ConflictReport]": ...
-@overload
-def conflict(
-    model: "Model",
-    *,
-    tokenizer: Any = ...,
-    batches: "Iterable[Any] | None" = ...,
-    loss: "Loss | None" = ...,
-    stream: Literal[False] = ...,
-    progress: bool = ...,
-    token: str | bool = ...,
-    **options: Any,
-) -> "ConflictReport": ...
 def conflict(
     model: "Model",
     *,
     tokenizer: Any = None,
     batches: "Iterable[Any] | None" = None,
     loss: "Loss | None" = None,
-    stream: bool = False,
     progress: bool = False,
     token: str | bool = True,
     **options: Any,
-) -> Any:
+) -> "ConflictReport":
     """Measure whether samples pull the same neuron in opposite directions, and whether one of them dominates.
 
     model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
@@ -245,30 +149,14 @@ def conflict(
     afterwards. Only the options gamma, epsilon, unit, weights and seed apply. Exceptions of the loss are not translated. Other
     parameters and errors as in `dtype`.
     """
-    if batches is not None:
-        with extras_explained():
-            return _answer(_of_batches(model, batches, loss, options), "conflict", stream, progress)
-    if callable(loss):
-        from analyzers.core.errors import InvalidRequest
-
-        raise InvalidRequest("A loss of your own runs on batches of your own: pass batches=, what it takes.")
-    options = _with_lists(options)
-    if isinstance(rows := options.get("token_ids"), list) and rows:
-        options = {"samples": max(2, len(rows))} | options
-    return _ask("conflict", {"model": model}, options | ({} if loss is None else {"loss": loss}), stream, progress, token, tokenizer)
+    asked = stream("conflict", token=token, tokenizer=tokenizer, model=model, batches=batches, loss=loss, **options)
+    report: ConflictReport = _last(asked, "conflict", progress)
+    return report
 
 
-@overload
 def precision(
-    model: "Model", *, tokenizer: Any = ..., stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "Iterator[Progress | PrecisionReport]": ...
-@overload
-def precision(
-    model: "Model", *, tokenizer: Any = ..., stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "PrecisionReport": ...
-def precision(
-    model: "Model", *, tokenizer: Any = None, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
-) -> Any:
+    model: "Model", *, tokenizer: Any = None, progress: bool = False, token: str | bool = True, **options: Any
+) -> "PrecisionReport":
     """Measure how rounding error grows through the layers, forward and backward, for each way of running the model.
 
     model, tokenizer: as in `conflict`. options: fields of `analyzers.precision_variants.PrecisionRequest`: variants, data, text, token_ids
@@ -276,12 +164,8 @@ def precision(
     or as a list of answers of vLLM or OpenAI's API or of {"token_ids": [...], "logprobs": [...]}; the report's ``engine`` tells whether
     bf16 rounding explains them. Other parameters and errors as in `dtype`.
     """
-    options = _with_lists(options)
-    if isinstance(rows := options.get("token_ids"), list) and rows and isinstance(rows[0], list):
-        options = {"sequences": len(rows), "sequence_length": len(rows[0])} | options
-    if isinstance(logprobs := options.get("logprobs"), str | os.PathLike):
-        options = options | {"logprobs": _logprobs(logprobs)}
-    return _ask("precision", {"model": model}, options, stream, progress, token, tokenizer)
+    report: PrecisionReport = _last(stream("precision", token=token, tokenizer=tokenizer, model=model, **options), "precision", progress)
+    return report
 
 
 def compare_runs(
@@ -292,52 +176,38 @@ def compare_runs(
     a, b: as ``logprobs`` of `precision`. Returns its report on ``a``, whose ``engine.against`` is the difference between ``a`` and ``b``,
     judged by what two bf16 runs of ``model`` may differ. Other parameters and errors as in `precision`.
     """
-    options |= {"logprobs": _logprobs(a), "against": _logprobs(b)}
-    report: PrecisionReport = _ask("precision", {"model": model}, options, False, progress, token, tokenizer)
-    return report
+    return precision(model, tokenizer=tokenizer, progress=progress, token=token, logprobs=a, against=b, **options)
 
 
-def _with_lists(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with tensors and arrays of token ids, and lists of these, as lists."""
-
-    def listed(given: Any) -> Any:
-        if hasattr(given, "tolist"):
-            return given.tolist()
-        return [listed(each) for each in given] if isinstance(given, list | tuple) else given
-
-    return {**options} | {name: listed(options[name]) for name in ("token_ids", "answer_starts") if name in options}
-
-
-def _logprobs(given: Any) -> Any:
-    """Read a file; leave a list of answers to the request."""
-    if not isinstance(given, str | os.PathLike):
-        return tuple(given)
-    with extras_explained():
-        from analyzers.precision_variants.engine.reading import read_logprobs
-
-        return read_logprobs(os.fspath(given))
-
-
-@overload
-def exit(
-    model: "Model", *, tokenizer: Any = ..., stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "Iterator[Progress | ExitReport]": ...
-@overload
-def exit(
-    model: "Model", *, tokenizer: Any = ..., stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
-) -> "ExitReport": ...
-def exit(
-    model: "Model", *, tokenizer: Any = None, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
-) -> Any:
+def exit(model: "Model", *, tokenizer: Any = None, progress: bool = False, token: str | bool = True, **options: Any) -> "ExitReport":
     """Measure how close gradients without backpropagation at the LM head come to the exact gradient.
 
     model, tokenizer: as in `conflict`. options: fields of `analyzers.exit_feedback.ExitRequest`: methods, rank, k, anchors, seeds, data,
     token_ids with answer_starts (without training, which needs a tokenizer), ... Other parameters and errors as in `dtype`.
     """
-    options = _with_lists(options)
-    if isinstance(rows := options.get("token_ids"), list) and rows:
-        options = {"samples": len(rows)} | options
-    return _ask("exit", {"model": model}, options, stream, progress, token, tokenizer)
+    report: ExitReport = _last(stream("exit", token=token, tokenizer=tokenizer, model=model, **options), "exit", progress)
+    return report
+
+
+def stream(question: str, *, tokenizer: Any = None, token: str | bool = True, **fields: Any) -> "Iterator[Progress | Report]":
+    """Return the generator of a question, "dtype" for example: `Progress` while it works, and last the report. Closing it cancels the work.
+
+    fields: of the question's request, by name, with the models among them: ``stream("sparsity", base="org/a", tuned=("org/b",))``; of
+    "conflict" also batches. Other parameters, models and errors as in the function of that name.
+    """
+    with extras_explained():
+        from analyzers import ANALYZERS
+        from analyzers.core.errors import InvalidRequest
+
+        if question not in ANALYZERS:
+            raise InvalidRequest(f"Mantissa has no question {question[:60]!r}: ask one of {', '.join(ANALYZERS)}.")
+        batches, fields = fields.pop("batches", None), {name: value for name, value in fields.items() if value is not None}
+        if batches is not None:
+            items = _of_batches(fields.pop("model"), batches, fields.pop("loss", None), fields)
+        else:
+            request, access = _asked(question, _prepared(question, fields), token, tokenizer)
+            items = iter(ANALYZERS[question].load().analyze(request, access))
+        return _in_turn(items) if ANALYZERS[question].runs_model else _explained(items)
 
 
 def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
@@ -345,8 +215,10 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
 
     Raises InvalidRequest for anything but a report, and for one of another version of Mantissa; LimitExceeded for a larger file.
     """
+    from pydantic import ValidationError
+
+    from analyzers import ANALYZERS
     from analyzers.core.errors import InvalidRequest
-    from analyzers.core.terminal import printable
     from analyzers.core.untrusted_json import parse_json, parse_model
 
     try:
@@ -356,26 +228,18 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
         raise InvalidRequest(f"The report cannot be read: {error.strerror or 'the system refuses it'}.") from None
     except ValueError as error:
         raise InvalidRequest(f"This is not a report: it {error}.") from None
-    from analyzers import ANALYZERS
-
     name = content.get("analyzer") if isinstance(content, dict) else None
     if not isinstance(name, str) or name not in ANALYZERS:
         raise InvalidRequest("This is not a report: its JSON names no analyzer of Mantissa.")
     with extras_explained():
         kind = ANALYZERS[name].report_model()
-    reads, version = kind.model_fields["schema_version"].default, content.get("schema_version")
-    if version != reads:
-        raise InvalidRequest(
-            f"This report has schema version {printable(str(version)[:20])}, and this Mantissa reads {reads}: ask the question again."
-        )
-    from pydantic import ValidationError
-
     try:
         report: Report = parse_model(kind, text)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = printable(".".join(map(str, first["loc"]))[:200]) or "its contents"
-        raise InvalidRequest(f"This {name} report does not fit this version of Mantissa ({where}): ask the question again.") from None
+        fits = content.get("schema_version") == kind.model_fields["schema_version"].default
+    except ValidationError:
+        fits = False
+    if not fits:
+        raise InvalidRequest(f"This {name} report is of another version of Mantissa: ask the question again.")
     return report
 
 
@@ -390,28 +254,13 @@ def _read_bounded(path: Path) -> bytes:
     return text
 
 
-def _ask(
-    analyzer: str,
-    models: Mapping[str, Any],
-    options: Mapping[str, Any],
-    stream: bool,
-    progress: bool,
-    token: str | bool,
-    tokenizer: Any = None,
-) -> Any:
-    """Return the report, or the generator. models: by field of the request."""
-    with extras_explained():
-        return _answer(_items(analyzer, models, options, token, tokenizer), analyzer, stream, progress)
-
-
-def _answer(items: Iterator[Any], name: str, stream: bool, progress: bool) -> Any:
+def _last(items: Iterator[Any], name: str, progress: bool) -> Any:
+    """Return the last of ``items``, the report. progress: draw a bar."""
     if progress:
         from mantissa.progress_bar import with_bar
 
         items = with_bar(items, name)
-    if stream:
-        return _explained(_in_turn(items) if name in _RUN_MODELS else items)
-    with _RUNNING if name in _RUN_MODELS else nullcontext(), closing(items):  # type: ignore[type-var]
+    with extras_explained(), closing(items):  # type: ignore[type-var]
         *_, report = items
     return report
 
@@ -425,7 +274,7 @@ def _in_turn(items: Iterator[Any]) -> Iterator[Any]:
     """Yield ``items``, each computed while no other model runs; not held in between, since another thread may ask for the next one."""
     try:
         while True:
-            with _RUNNING:
+            with _RUNNING, extras_explained():
                 try:
                     item = next(items)
                 except StopIteration:
@@ -436,11 +285,31 @@ def _in_turn(items: Iterator[Any]) -> Iterator[Any]:
             items.close()  # type: ignore[attr-defined]
 
 
-def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Iterator[Any]:
-    from analyzers import ANALYZERS
+def _prepared(question: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with token ids as lists, as many samples as these have, and what an engine gave read from its file."""
 
-    request, access = _asked(analyzer, models, options, token, tokenizer)
-    return iter(ANALYZERS[analyzer].load().analyze(request, access))
+    def listed(given: Any) -> Any:
+        if hasattr(given, "tolist"):
+            return given.tolist()
+        return [listed(each) for each in given] if isinstance(given, list | tuple) else given
+
+    prepared = {**fields} | {name: listed(fields[name]) for name in ("token_ids", "answer_starts") if name in fields}
+    prepared |= {name: _logprobs(fields[name]) for name in ("logprobs", "against") if question == "precision" and name in fields}
+    rows = prepared.get("token_ids")
+    if not isinstance(rows, list) or not rows:
+        return prepared
+    if question != "precision":
+        return {"samples": max(2 if question == "conflict" else 1, len(rows))} | prepared
+    return ({"sequences": len(rows), "sequence_length": len(rows[0])} if isinstance(rows[0], list) else {}) | prepared
+
+
+def _logprobs(given: Any) -> Any:
+    """Read a file; leave a list of answers to the request."""
+    if not isinstance(given, str | os.PathLike):
+        return tuple(given)
+    from analyzers.precision_variants.engine.reading import read_logprobs
+
+    return read_logprobs(os.fspath(given))
 
 
 def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[str, Any]) -> Iterator[Any]:
@@ -452,30 +321,33 @@ def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[
         raise InvalidRequest(f"batches must be iterable, such as a list or a DataLoader, not of the type {type(batches).__name__}.")
     if loss is not None and not callable(loss):
         raise InvalidRequest("With batches, loss is a function of model and batch that returns a scalar tensor.")
-    request, access = _asked("conflict", {"model": model}, options, False, None)
+    request, access = _asked("conflict", {"model": model, **options}, False, None)
     from analyzers.gradient_conflict.caller_batches import analyze_batches
     from mantissa.models_in_memory import unwrapped
 
     return analyze_batches(request, unwrapped(model), batches, loss, access)
 
 
-def _asked(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Any:
+def _asked(analyzer: str, fields: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Any:
     """Build the request, and what it may read."""
     from pydantic import ValidationError
 
     from analyzers import ANALYZERS
     from analyzers.checkpoints import Access, Repository
     from analyzers.core.errors import InvalidRequest
-    from analyzers.core.request import request_error
+    from analyzers.core.request import PASTED, request_error
 
-    memory: dict[str, Repository] = {}
-    named = {field: _named(model, memory, tokenizer) for field, model in models.items()}
     kind = ANALYZERS[analyzer].request_model()
-    if unknown := next((name for name in options if name not in kind.model_fields), None):
+    if unknown := next((name for name in fields if name not in kind.model_fields), None):
         similar = get_close_matches(unknown, kind.model_fields, n=1)
         raise InvalidRequest(f"{analyzer} has no option {unknown[:60]}{f': did you mean {similar[0]}?' if similar else '.'}")
+    if callable(fields.get("loss")):
+        raise InvalidRequest("A loss of your own runs on batches of your own: pass batches=, what it takes.")
+    memory: dict[str, Repository] = {}
+    models = [name for name in fields if PASTED in kind.model_fields[name].metadata]
+    named = {name: _named(fields[name], memory, tokenizer) for name in models}
     try:
-        request = kind(**named, **options)
+        request = kind(**{**fields} | named)
     except ValidationError as error:
         raise request_error(error) from None
     return request, Access(token=token or None, local=True, memory=memory)
@@ -491,7 +363,7 @@ def _stored(question: str, model: Any) -> Any:
     return named
 
 
-def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:
+def _named(model: Any, memory: "dict[str, Repository]", tokenizer: Any) -> Any:
     """Return the reference of ``model`` in a request; a model in memory is registered under its name."""
     if isinstance(model, tuple):
         return tuple(_named(each, memory, tokenizer) for each in model)

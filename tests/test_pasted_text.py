@@ -145,9 +145,9 @@ def test_code_and_quotes_mean_the_model_in_them(text: str, means: str) -> None:
         (f"{_SITE}/hf.co/name", "not the address of a model"),
         (f"{_SITE}/sample:tiny-bf16", "not the address of a model"),
         ("hf://git@hf.co:org/name", "not the address of a model"),
-        (f"{_SITE}/org/name/tree/a%00b", "no usable revision"),
-        (f"{_SITE}/org/name/tree/a%252Fb", "no usable revision"),
-        ("hf://org/name@", "no usable revision"),
+        (f"{_SITE}/org/name/tree/a%00b", "is not a model id"),
+        (f"{_SITE}/org/name/tree/a%252Fb", "is not a model id"),
+        ("hf://org/name@", "is not a model id"),
         ("https://user:secret@huggingface.co/org/name", "not an address of a model on the Hub"),
         ("https://huggingface.co:443/org/name", "not an address of a model on the Hub"),
         ("https://huggingface.co./org/name", "not an address of a model on the Hub"),
@@ -199,6 +199,29 @@ def test_a_request_names_the_model_and_not_what_was_pasted() -> None:
         ParentsRequest(model="org/x", candidates=(address, "org/name@v1"))
     with pytest.raises(ValueError, match="is the model itself"):
         ParentsRequest(model="org/x", candidates=(f"{_SITE}/org/x",))
+
+
+@pytest.mark.parametrize(
+    ("address", "folder"),
+    [
+        (f"{_SITE}/org/name/tree/v1/unet", "unet"),
+        (f"{_SITE}/org/name/tree/v1/a/b/", "a/b"),
+        (f"{_SITE}/org/name/blob/refs%2Fpr%2F3/unet/model.safetensors?download=true", "unet"),
+        (f"AutoModel.from_pretrained('{_SITE}/org/name/tree/v1/unet')", "unet"),
+        ("hf://org/name@v1/unet/model.safetensors", "unet"),
+        (f"{_SITE}/org/name/tree/v1", None),
+        (f"{_SITE}/org/name/blob/v1/model.safetensors", None),
+    ],
+)
+def test_a_folder_in_the_address_is_the_subfolder(address: str, folder: str | None) -> None:
+    for text in (address, on_hub(address), *split(address)):
+        assert DtypeRequest(model=text).subfolder == folder
+        assert DtypeRequest(model=text).model.startswith("org/name")
+    assert DtypeRequest(model=address, subfolder="vae").subfolder == "vae"
+    assert CompareRequest(models=(address, address.replace("name", "other"))).subfolder == folder
+    if folder:
+        with pytest.raises(ValueError, match="different folders"):
+            CompareRequest(models=(address, "org/other"))
 
 
 def test_an_address_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def test_depth_and_values_are_counted_as_a_walk_counts_them(value: Any, most: in
         assert parse_json(text := json.dumps(value), values=4 * most) == value
         assert count(value)[1] <= 4 * most
     except JsonTooLarge:
-        assert count(value)[1] + text.count("[]") + text.count("{}") >= 4 * most
+        assert sum(map(text.count, ",[{")) >= 4 * most
 
 
 class _Report(BaseModel):
@@ -160,8 +160,7 @@ class _Report(BaseModel):
 
 def test_a_model_is_validated_within_the_same_limits() -> None:
     assert parse_model(_Report, '{"name": "a"}').name == "a"
-    for flood in (b'{"name": "a", "x": ' + b"[" * 150 + b"]" * 150 + b"}", b'{"name": "a", "x": [' + b"[]," * 2_600_000 + b"[]]}"):
-        with pytest.raises(JsonTooLarge):
-            parse_model(_Report, flood)
+    with pytest.raises(JsonTooLarge):
+        parse_model(_Report, b'{"name": "a", "x": [' + b"[]," * 2_600_000 + b"[]]}")
     with pytest.raises(ValueError, match="Invalid JSON"):
         parse_model(_Report, rb'{"name": "\ud800"}')

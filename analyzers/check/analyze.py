@@ -12,7 +12,7 @@ from analyzers.check.loads_files import training_state
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, NOT_OF_ADAPTERS, NOT_OF_MERGED, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import INDEX, RULES, Facts, file_rules
 from analyzers.check.words import KINDS, STATES, UNJUDGED, WORDS, kind
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.checkpoints.model_card import base_models
 from analyzers.comparison.parents import ParentsRequest
@@ -177,10 +177,7 @@ def _alone(
     with inspection:
         report = yield from inspection.run()
         plan = yield from _plan(checkpoint, notes)
-        copies = RelaidCopies(checkpoint)
-        for step in copies.compare():
-            yield Progress(done=step.bytes_read, total=step.bytes_read, unit="bytes", note="comparing what is stored in two layouts")
-        facts = Facts(checkpoint, report, inspection.results, plan, copies.found)
+        facts = Facts(checkpoint, report, inspection.results, plan)
         found = [each for rule in RULES for each in rule(facts)]
         return [*found, *file_rules(checkpoint, report.coverage[0])], report.coverage[0]
 

@@ -39,15 +39,13 @@ _NOT_READ: dict[FileCode, tuple[Level, str]] = {
 class Facts:
     """The input of the rules.
 
-    report: on all values; results: of every tensor; plan: the plan of `shrink`, empty if it refuses; copies: tensors stored twice in two
-    layouts, each mapped to the tensor with the same values.
+    report: on all values; results: of every tensor; plan: the plan of `shrink`, empty if it refuses.
     """
 
     checkpoint: Checkpoint
     report: DtypeReport
     results: Sequence[TensorResult]
     plan: Sequence[Planned]
-    copies: Mapping[str, Tensor]
 
 
 def non_finite(facts: Facts) -> Iterator[Finding]:
@@ -104,7 +102,7 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
             alike = tensor.dtype, tensor.shape, found
             groups.setdefault(alike, []).append(tensor.name)
     tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
-    copies = [name for name in tensors if name in facts.copies or name in tied]
+    copies = [name for name in tensors if name in tied]
     known = set(copies)
     originals: dict[str, Tensor] = {}  # name of a copy -> the tensor that it repeats
     for names in groups.values():
@@ -124,14 +122,9 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     copies += [name for name in originals if name not in in_layers]
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # bytes that `upcast` saves count only once
-        # Saved by shrink, which keeps all other copies, or by saving one layout alone.
-        saved = sum(tensors[name].nbytes for name in copies if name in tied or name in facts.copies)
+        saved = sum(tensors[name].nbytes for name in copies if name in tied)  # by shrink, which keeps all other copies
         values: dict[str, Value] = {"tensors": len(copies), "bytes": sum(after.get(name, tensors[name].nbytes) for name in copies)}
-        code = "stored-twice-though-tied" if tied else "stored-twice"
-        if facts.copies:
-            name, other = next(iter(facts.copies.items()))
-            code, values = "stored-in-two-layouts", values | {"name": name, "other": other.name}
-        yield finding("stored-twice", "warning", code, copies, saved, **values)
+        yield finding("stored-twice", "warning", "stored-twice-though-tied" if tied else "stored-twice", copies, saved, **values)
 
 
 def _repeated_layers(matrices: Sequence[Tensor], originals: Mapping[str, Tensor]) -> list[tuple[str, list[str]]]:

@@ -1,37 +1,33 @@
 """Checkpoints: references to them, files that can be read by range, and the tensors that their headers describe."""
 
-from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, merge, open_checkpoint, open_whole
+from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, open_checkpoint, open_whole
 from analyzers.checkpoints.checkpoint import Checkpoint
-from analyzers.checkpoints.checkpoint_coverage import account_notes, base_coverage, read_coverage, tuned_coverage, undecoded_weights
-from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTensor, read_header
+from analyzers.checkpoints.checkpoint_coverage import account_notes, base_coverage, read_coverage, tuned_coverage
+from analyzers.checkpoints.formats.safetensors_header import read_header
 from analyzers.checkpoints.in_memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.local import LocalRepository
-from analyzers.checkpoints.matching.align import TIED, Alignment, Group, Misshapen, Pair, Relaid, Resized, Unmatched, align
-from analyzers.checkpoints.matching.layout_notes import layout_notes, layout_words, moved_layers
-from analyzers.checkpoints.matching.layouts.probe import Reader
-from analyzers.checkpoints.matching.layouts.relaid_copies import RelaidCopies
-from analyzers.checkpoints.matching.matching import Matching, SharedPlan
-from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides, with_kept
+from analyzers.checkpoints.matching.align import Alignment, Group, Unmatched, align
+from analyzers.checkpoints.matching.layout_notes import layout_notes, moved_layers
+from analyzers.checkpoints.matching.matching import Matching
+from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
-from analyzers.checkpoints.reading.read_once import Kept
 from analyzers.checkpoints.reading.read_plan import Plan
-from analyzers.checkpoints.reading.spans import Sides, Span, row_length, whole_rows, whole_spans
+from analyzers.checkpoints.reading.spans import Span, row_length, whole_rows, whole_spans
 from analyzers.checkpoints.reading.stream import Chunk, Step, stream
-from analyzers.checkpoints.reference import Reference, Summand, joined, parse_reference, quoted, quoted_names, summands, with_commits
+from analyzers.checkpoints.reference import Summand, joined, parse_reference, quoted, quoted_names, summands, with_commits
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
-from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
+from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.adapters import adapter_rank
 from analyzers.checkpoints.tensor_names.filters import select
 from analyzers.checkpoints.tensor_names.roles import ROLES
 from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 
 __all__ = [
-    "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor", "Kept",
-    "LocalRepository", "Matching", "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Misshapen", "Pair", "Plan", "RangeFile",
-    "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized", "SharedPlan", "Sides", "Span", "Step", "Summand", "Tensor",
-    "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy",
-    "is_index", "is_weights", "joined", "layout_notes", "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides",
-    "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",
-    "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "undecoded_weights", "whole_rows",
-    "whole_spans", "with_commits", "with_kept",
+    "DTYPE_BITS", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "LocalRepository", "Matching", "MemoryRepository",
+    "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile", "Repository", "Span", "Step", "Summand", "Tensor",
+    "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side",
+    "is_copy", "is_index", "is_weights", "joined", "layout_notes", "moved_layers", "open_checkpoint", "open_sides", "open_whole",
+    "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",
+    "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "whole_rows", "whole_spans",
+    "with_commits",
 ]  # fmt: skip

@@ -1,10 +1,10 @@
 """An open checkpoint: its files and the tensors that their headers describe."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, Self
@@ -12,12 +12,11 @@ from typing import Any, Self
 from analyzers.checkpoints.file_tensors import count_once, file_tensors
 from analyzers.checkpoints.formats.recognition import read_any_header
 from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
-from analyzers.checkpoints.local import ADAPTER_CONFIG, LocalFile, LocalRepository
+from analyzers.checkpoints.local import ADAPTER_CONFIG, LocalRepository
 from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.quantization.description import quantization
 from analyzers.checkpoints.quantization.scales import pair_scales
-from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_file
+from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_json
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.file_names import ENDINGS
@@ -25,11 +24,11 @@ from analyzers.checkpoints.weight_files.selection import WeightFiles, select_wei
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
-from analyzers.core.errors import CheckpointError, InvalidReference, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointError, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
 from analyzers.core.report import CheckpointFacts
 from analyzers.core.terminal import some_files
-from analyzers.core.untrusted_json import InvalidJson, parse_json
+from analyzers.core.untrusted_json import InvalidJson
 
 _DIGITS = re.compile("[0-9]+")
 
@@ -96,12 +95,6 @@ class Checkpoint:
             quantization=self.quantization,
         )
 
-    def confirm(self) -> None:
-        """Raise InvalidCheckpoint if a local file has changed since it was opened. Hub files are checked on every read."""
-        for file in self.files:
-            if isinstance(file, LocalFile):
-                file.confirm()
-
     def close(self) -> None:
         """Close every file and the repository. Idempotent; no read may be in progress."""
         for file in self.files:
@@ -146,88 +139,78 @@ def open_stored(
 
 
 def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> Checkpoint:
-    if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
-        raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
-    local = repository if isinstance(repository, LocalRepository) else None
-    unreadable = local.unreadable if local else []
-    if local and local.single_file and local.ref.endswith(ENDINGS):
-        weights = single_file(path for path in local.files if path != ADAPTER_CONFIG)
-    else:
-        own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
-        try:
-            weights = select_weights(own or repository.files, lambda path: read_file(repository, path), subfolder)
-        except NoWeights as error:
-            if needed or "config.json" not in repository.files:
-                raise NoWeights(f"No weights can be read: {some_files(unreadable)}." if unreadable else str(error)) from None
-            weights = WeightFiles(())
+    weights = _weight_files(repository, subfolder, needed, adapter)
     files, headers = _read_headers(repository, weights.paths)
+    notes = [*weights.notes]
+    every, replaced = file_tensors(weights, headers, notes)
+    stored, aliases = count_once(every)
+    if not stored and weights.paths:
+        others = f" Not read: {some_files([each.path for each in weights.not_read])}." if weights.not_read else ""
+        raise NoWeights(f"The weight files of this checkpoint hold no tensors.{others}")
+    config = _read_config(repository, weights.config_folder, notes)
+    if is_adapter(weights.paths, stored):
+        notes.append(WORDS.note("adapter"))
+    tensors, misfits = pair_scales(stored, config)
+    return Checkpoint(
+        ref=repository.ref,
+        commit=repository.commit,
+        public=repository.public,
+        files=files,
+        tensors=tuple(by_name(tensors)),
+        config=config,
+        quantization=quantization(stored, config),
+        notes=(*notes, *misfits),
+        parallel_reads=repository.parallel_reads,
+        repository=repository,
+        aliases=aliases,
+        not_read=weights.not_read,
+        omitted=tuple(chain.from_iterable(header.omitted for header in headers)),
+        replaced=replaced,
+        refused={file.path: header.refused for file, header in zip(files, headers, strict=True) if header.refused},
+        pickled=tuple(file.path for file, header in zip(files, headers, strict=True) if header.pickled),
+    )
+
+
+def _weight_files(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> WeightFiles:
+    """Select the weight files of a repository; none if it has only a config.json and they are not ``needed``."""
+    unreadable: list[str] = []
+    if isinstance(repository, LocalRepository):
+        unreadable = repository.unreadable
+        if repository.single_file and repository.ref.endswith(ENDINGS):
+            return single_file(path for path in repository.files if path != ADAPTER_CONFIG)
+    own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
     try:
-        notes = [*weights.notes]
-        every, replaced = file_tensors(weights, headers, notes)
-        stored, aliases = count_once(every)
-        not_read = (*weights.not_read, *(NotRead(path=path, code="outside") for path in unreadable))
-        if not stored and weights.paths:
-            others = f" Not read: {some_files([each.path for each in not_read])}." if not_read else ""
-            raise NoWeights(f"The weight files of this checkpoint hold no tensors.{others}")
-        config = _read_config(repository, weights, "config.json", notes)
-        if is_adapter(weights.paths, stored):
-            notes.append(WORDS.note("adapter"))
-        tensors, misfits = pair_scales(stored, config)
-        return Checkpoint(
-            ref=repository.ref,
-            commit=repository.commit,
-            public=repository.public,
-            files=files,
-            tensors=tuple(by_name(tensors)),
-            config=config,
-            quantization=quantization(stored, config),
-            notes=(*notes, *misfits),
-            parallel_reads=repository.parallel_reads,
-            repository=repository,
-            aliases=aliases,
-            not_read=not_read,
-            omitted=tuple(chain.from_iterable(header.omitted for header in headers)),
-            replaced=replaced,
-            refused={file.path: header.refused for file, header in zip(files, headers, strict=True) if header.refused},
-            pickled=tuple(file.path for file, header in zip(files, headers, strict=True) if header.pickled),
-        )
-    except BaseException:
-        for file in files:
-            file.close()
-        raise
+        weights = select_weights(own or repository.files, partial(read_json, repository), subfolder)
+    except NoWeights as error:
+        if needed or "config.json" not in repository.files:
+            raise NoWeights(f"No weights can be read: {some_files(unreadable)}." if unreadable else str(error)) from None
+        weights = WeightFiles(())
+    return replace(weights, not_read=(*weights.not_read, *(NotRead(path=path, code="outside") for path in unreadable)))
 
 
 def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple[RangeFile, ...], tuple[Header, ...]]:
-    opened: list[RangeFile] = []
+    # Over a network every check of a pickled storage is a request, so all files share a small budget.
+    checks = None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // max(1, len(paths)))
 
     def read(path: str) -> tuple[RangeFile, Header]:
         file = repository.open(path)
-        opened.append(file)
-        return file, _read_header(repository, file, len(paths))
+        return file, read_any_header(file, checks)
 
+    files, headers, tensors = [], [], 0
     pool = ThreadPoolExecutor(max(1, min(repository.parallel_reads, len(paths))), thread_name_prefix="header")
     try:
-        pairs = []
-        count = 0
         for file, header in pool.map(read, paths):
-            count += len(header.tensors)
-            if count > limits.TENSORS:
+            files.append(file)
+            headers.append(header)
+            tensors += len(header.tensors)
+            if tensors > limits.TENSORS:
                 raise LimitExceeded(f"The checkpoint has more than {limits.TENSORS:,} tensors.")
-            pairs.append((file, header))
     except BaseException:
         repository.close()  # wakes reads that wait for the Hub, so that an interrupt does not wait with them
-        pool.shutdown(cancel_futures=True)
-        for file in opened:
-            file.close()
         raise
-    pool.shutdown()
-    return tuple(file for file, _ in pairs), tuple(header for _, header in pairs)
-
-
-def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
-    """Read the header of one of ``files`` weight files."""
-    # Over a network every check of a pickled storage is a request, so all files share a small budget.
-    return read_any_header(file, None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // files))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return tuple(files), tuple(headers)
 
 
 def by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -240,18 +223,16 @@ def by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
     return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
 
 
-def _read_config(repository: Repository, weights: WeightFiles, name: str, notes: list[Note]) -> dict[str, Any] | None:
-    path = next((path for path in (f"{weights.config_folder}/{name}", name) if path.lstrip("/") in repository.files), "").lstrip("/")
-    if not path:
+def _read_config(repository: Repository, folder: str, notes: list[Note]) -> dict[str, Any] | None:
+    """Read the config.json of ``folder``, else of the top folder; None with a note if it is unreadable."""
+    path = next((path for path in (f"{folder}/config.json".lstrip("/"), "config.json") if path in repository.files), None)
+    if path is None:
         return None
     try:
-        config = parse_json(read_file(repository, path), lenient=True) if repository.files[path] <= limits.CONFIG_BYTES else None
-        text = json.dumps(config, ensure_ascii=False)
-        if not text.isascii():  # JSON can express lone surrogates, which cannot be encoded
-            config = parse_json(text.encode(errors="replace"), lenient=True)
+        config = read_json(repository, path, limits.CONFIG_BYTES)
     except InvalidJson:
         config = None
-    if not isinstance(config, dict):
-        notes.append(WORDS.note("unreadable-json", file=path))
-        return None
-    return config
+    if isinstance(config, dict):
+        return config
+    notes.append(WORDS.note("unreadable-json", file=path))
+    return None

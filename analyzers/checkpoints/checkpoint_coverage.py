@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from analyzers.checkpoints.checkpoint import Checkpoint
-from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.matching.align import Alignment
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
@@ -16,7 +15,7 @@ from analyzers.checkpoints.tensor_names.filters import filtered
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import Class, Counted, Coverage, LeftOut, LeftOutCode
-from analyzers.core.formatting import listed, plural, share
+from analyzers.core.formatting import listed
 from analyzers.core.notes import Note
 from analyzers.core.tensor_words import role_plural
 
@@ -66,41 +65,38 @@ def _compared(checkpoint: Checkpoint, compared: Mapping[str, int], tied: set[str
 def _coverage(
     checkpoint: Checkpoint, covered: Class, elements: Mapping[str, int], otherwise: Callable[[Tensor], Class], tied: Container[str]
 ) -> Coverage:
-    parts: list[tuple[Class, Tensor, int]] = []
-    reached = 0
+    """Account for each tensor. elements: of each, how many are ``covered``; otherwise, tied: see `_class_of`."""
+    tensors, parameters, nbytes = Counter[Class](), Counter[Class](), Counter[Class]()
+
+    def count(kind: Class, number: int, size: int, stored: int = 0) -> None:
+        tensors[kind] += number
+        parameters[kind] += size
+        nbytes[kind] += stored
+
+    rest: list[tuple[Class, Tensor, int]] = []
     for tensor in checkpoint.tensors:
         compared = min(tensor.elements, elements.get(tensor.name, 0))
-        reached += compared
+        taken = tensor.nbytes * compared // max(1, tensor.elements)
         if compared:
-            parts.append((covered, tensor, compared))
+            count(covered, 1, compared, taken)
         if compared < tensor.elements or not tensor.elements:
-            parts.append((_class_of(tensor, otherwise, tied), tensor, tensor.elements - compared))
-    counted: dict[Class, list[int]] = {}
-    for kind, tensor, number in parts:
-        sums = counted.setdefault(kind, [0, 0, 0])
-        rest = kind != covered and number < tensor.elements  # the uncompared rest of a tensor that is already counted as compared
-        taken = tensor.nbytes * (tensor.elements - number if rest else number) // max(1, tensor.elements)
-        sums[0] += not rest
-        sums[1] += number
-        sums[2] += tensor.nbytes - taken if rest else taken
+            kind = _class_of(tensor, otherwise, tied)
+            count(kind, 0 if compared else 1, tensor.elements - compared, tensor.nbytes - taken)
+            rest.append((kind, tensor, tensor.elements - compared))
     for alias in checkpoint.aliases:  # aliases share memory with a counted tensor: they take no bytes
-        sums = counted.setdefault("tied", [0, 0, 0])
-        sums[0] += 1
-        sums[1] += alias.elements
+        count("tied", 1, alias.elements)
     for part in checkpoint.omitted:
         if part.weights:
-            sums = counted.setdefault("undecoded", [0, 0, 0])
-            sums[0] += part.tensors
-            sums[1] += part.parameters or 0
-    parameters = sum(sums[1] for sums in counted.values())
-    weights = parameters - sum(counted[each][1] for each in ("tied", "buffer") if each in counted)
+            count("undecoded", part.tensors, part.parameters or 0)
+    total = sum(parameters.values())
+    weights = total - parameters["tied"] - parameters["buffer"]
     return Coverage(
         ref=checkpoint.ref,
-        parameters=parameters,
-        covered=reached,
-        share=reached / weights if weights else None,
-        classes={kind: Counted(tensors=sums[0], parameters=sums[1], bytes=sums[2]) for kind, sums in counted.items()},
-        left_out=tuple(_left_out(parts, covered, checkpoint.omitted)),
+        parameters=total,
+        covered=parameters[covered],
+        share=parameters[covered] / weights if weights else None,
+        classes={kind: Counted(tensors=tensors[kind], parameters=parameters[kind], bytes=nbytes[kind]) for kind in tensors},
+        left_out=tuple(_left_out(checkpoint, rest, elements)),
         files_not_read=checkpoint.not_read[: limits.REPORT_TENSORS],
     )
 
@@ -125,49 +121,42 @@ def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], Class], tied: Contai
     return kind if tensor.has_values else "undecoded"
 
 
-def _left_out(parts: Sequence[tuple[Class, Tensor, int]], covered: Class, omitted: Sequence[Omitted]) -> list[LeftOut]:
-    """Group the parts that are not covered by class and role, the largest first; omitted tensors that are not weights come last."""
+def _left_out(checkpoint: Checkpoint, rest: Sequence[tuple[Class, Tensor, int]], elements: Mapping[str, int]) -> list[LeftOut]:
+    """Group what is not covered by class and role, the largest first; omitted tensors that are not weights come last."""
+    compared = {_block(tensor) for tensor in checkpoint.tensors if elements.get(tensor.name)}
+    stacks = {stack for stack, number in compared if number is not None}
     groups: dict[tuple[LeftOutCode, str], list[tuple[Tensor, int]]] = {}
-    lost = _lost_layers(parts, covered)
-    for kind, tensor, number in parts:
-        if kind == "unmatched" and _block(tensor) in lost:
+    for kind, tensor, number in rest:
+        stack, layer = block = _block(tensor)
+        if kind == "unmatched" and layer is not None and stack in stacks and block not in compared:  # a whole layer
             groups.setdefault(("layers", ""), []).append((tensor, number))
         elif kind in ("adapter", "unmatched", "undecoded", "excluded", "empty"):
             groups.setdefault((kind, tensor.role), []).append((tensor, number))
     rows = [
         LeftOut(
-            what=_layers([tensor for tensor, _ in each]) if code == "layers" else role_plural(role) if len(each) > 1 else each[0][0].name,
-            tensors=len(each),
-            parameters=sum(number for _, number in each),
+            what=_layers(tensor for tensor, _ in group) if code == "layers" else role_plural(role) if len(group) > 1 else group[0][0].name,
+            tensors=len(group),
+            parameters=sum(number for _, number in group),
             code=code,
         )
-        for (code, role), each in groups.items()
+        for (code, role), group in groups.items()
     ]
     beside: list[LeftOut] = []
-    for what, tensors, parameters, weights in omitted[: limits.REPORT_TENSORS]:
+    for what, tensors, parameters, weights in checkpoint.omitted[: limits.REPORT_TENSORS]:
         row = LeftOut(what=what, tensors=tensors, parameters=parameters, code="undecoded" if weights else "beside")
         (rows if weights else beside).append(row)
     return [*sorted(rows, key=lambda row: (-(row.parameters or 0), -row.tensors, row.what)), *beside]
 
 
-def _layers(tensors: Sequence[Tensor]) -> str:
+def _layers(tensors: Iterable[Tensor]) -> str:
     """Write the numbers of the layers of ``tensors``."""
     numbers = [str(number) for number in dict.fromkeys(tensor.layer for tensor in tensors)]
     return f"layer{'s' * (len(numbers) > 1)} {listed([*numbers[:8], *(['more'] if len(numbers) > 8 else [])])}"
 
 
-def _lost_layers(parts: Sequence[tuple[Class, Tensor, int]], covered: Class) -> set[tuple[str, int]]:
-    """Return the blocks without any compared tensor, in stacks that have compared blocks."""
-    compared = {_block(tensor) for kind, tensor, _ in parts if kind == covered and tensor.layer is not None}
-    lost = {_block(tensor) for kind, tensor, _ in parts if kind == "unmatched" and tensor.layer is not None} - compared
-    return {block for block in lost if block[0] in {stack for stack, _ in compared}}
-
-
-def _block(tensor: Tensor) -> tuple[str, int]:
-    """Return the name prefix of the tensor's stack of blocks and the number of its block; ("", -1) outside blocks."""
-    number = -1 if tensor.layer is None else tensor.layer
-    before, found, _ = tensor.name.partition(f".{number}.")
-    return (before, number) if found else ("", -1)
+def _block(tensor: Tensor) -> tuple[str, int | None]:
+    """Return the name prefix of the tensor's stack of blocks, and the number of its block if it is in one."""
+    return tensor.name.partition(f".{tensor.layer}.")[0], tensor.layer
 
 
 def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator[Note]:
@@ -183,15 +172,3 @@ def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator
     for code, found in (("decoded", decoded), ("unscaled", unscaled), ("converted", converted)):
         if found:
             yield WORDS.note(code, tensors=len(found), dtypes=tuple(sorted({t.dtype for t in found})))
-
-
-def undecoded_weights(parameters: Sequence[Tensor]) -> str:
-    """Describe the weights whose values are not decoded; an empty text if there are none."""
-    others = [t for t in parameters if not t.has_values and t.elements]
-    part = sum(t.elements for t in others) / max(1, sum(t.elements for t in parameters))
-    return f"{counted_dtypes(others)[:-1]}; {share(part)} of the elements)" if others else ""
-
-
-def counted_dtypes(tensors: Sequence[Tensor]) -> str:
-    """Describe ``tensors`` by their number and their dtypes."""
-    return f"{plural(len(tensors), 'tensor')} ({', '.join(sorted({t.dtype for t in tensors}))})"

@@ -2,13 +2,15 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import chain
 from math import prod
 
 from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
-from analyzers.checkpoints.weight_files.file_names import GGUF, SAFETENSORS, file_name, stem
+from analyzers.checkpoints.weight_files.file_names import SAFETENSORS, file_name, stem
 from analyzers.checkpoints.weight_files.selection import WeightFiles, WeightSet
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.errors import InvalidCheckpoint
@@ -22,48 +24,55 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
     """Return every tensor, with the file added to names that collide, and a map from replaced tensors to those that loaders use.
 
     If several shards of one set hold the same name, transformers loads the tensor in the last shard, whatever the index says; the file is
-    added to the names of the others. notes: receives remarks for the reader. Raises InvalidCheckpoint if a GGUF file repeats a name, or
-    names still collide.
+    added to the names of the others. notes: receives remarks for the reader. Raises InvalidCheckpoint if names still collide.
     """
-    # Layers repeat the same names: without digits only a few dozen are distinct, of few shapes.
-    kinds: dict[tuple[str, tuple[int, ...], str], tuple[str, bool]] = {}
-    paths = weights.paths
-    numbers, stems = {path: number for number, path in enumerate(paths)}, [stem(file_name(path)) for path in paths]
-    tensors, replaced = [], dict[str, str]()
+
+    @cache  # layers repeat the same names: without digits only a few dozen are distinct, of few shapes
+    def kind(pattern: str, shape: tuple[int, ...], dtype: str) -> tuple[str, bool]:
+        return role(pattern), is_buffer(pattern, shape, dtype)
+
+    tensors, replaced = list[Tensor](), dict[str, str]()
+    numbers = {path: number for number, path in enumerate(weights.paths)}
     for chosen in weights.sets:
-        places = [[numbers[path] for path in group] for group in chosen.groups]
-        last = [{tensor.name: place for place in group for tensor in headers[place].tensors} for group in places]
-        again = {name for name, count in Counter(chain.from_iterable(last)).items() if count > 1}
-        apart = bool(again)
-        if apart:
-            alike = [paths[group[0]] for group, held in zip(places, last, strict=True) if again & held.keys()]
-            notes.append(WORDS.note("same-names", files=tuple(alike)))
-        _compare_index(chosen, places, headers, paths, notes)
-        for place, loaded in ((place, held) for group, held in zip(places, last, strict=True) for place in group):
-            for note in headers[place].notes:
-                if note not in notes:
-                    notes.append(note)
-            for name, dtype, shape, start, stop, strides in headers[place].tensors:
-                pattern = _NUMBER.sub("0", name), shape, dtype
-                if pattern not in kinds:
-                    kinds[pattern] = role(name), is_buffer(name, shape, dtype)
-                kind, buffer = kinds[pattern]
-                nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
-                full = chosen.prefix + (f"{stems[place]}/{name}" if apart or loaded[name] != place else name)
-                if loaded[name] != place:
-                    replaced[full] = chosen.prefix + (f"{stems[loaded[name]]}/{name}" if apart else name)
-                    _refuse_gguf(name, paths[place], paths[loaded[name]])
-                tensors.append(Tensor(full, dtype, shape, place, start, nbytes, kind, layer(name), buffer, strides=strides))
+        loaded = [{tensor.name: path for path in group for tensor in headers[numbers[path]].tensors} for group in chosen.groups]
+        again = {name for name, count in Counter(chain.from_iterable(loaded)).items() if count > 1}
+        groups = list(zip(chosen.groups, loaded, strict=True))
+        if again:
+            notes.append(WORDS.note("same-names", files=tuple(group[0] for group, names in groups if again & names.keys())))
+        if chosen.weight_map is not None:
+            notes += _contradictions(chosen, chosen.weight_map, {path: headers[numbers[path]] for path in chosen.groups[0]})
+        for group, names in groups:
+            for path in group:
+                number, before = numbers[path], f"{chosen.prefix}{stem(file_name(path))}/"
+                notes += [note for note in headers[number].notes if note not in notes]
+                for name, dtype, shape, start, stop, strides in headers[number].tensors:
+                    last = names[name]
+                    full = before + name if again or last != path else chosen.prefix + name
+                    if last != path:
+                        replaced[full] = chosen.prefix + (f"{stem(file_name(last))}/{name}" if again else name)
+                    nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
+                    found = kind(_NUMBER.sub("0", name), shape, dtype)
+                    tensors.append(Tensor(full, dtype, shape, number, start, nbytes, found[0], layer(name), found[1], strides=strides))
     if replaced:
         notes.append(WORDS.note("replaced", tensors=len(replaced), name=next(iter(replaced.values()))))
-    return _distinct(tensors, weights), replaced
+    repeated = [name for name, count in Counter(tensor.name for tensor in tensors).items() if count > 1]
+    if repeated:
+        raise InvalidCheckpoint(f"The checkpoint contradicts itself: the tensor {quoted(repeated[0])} is in two of its folders or files.")
+    return tensors, replaced
 
 
-def _refuse_gguf(name: str, path: str, other: str) -> None:
-    """Raise InvalidCheckpoint if a tensor is in two GGUF files, which llama.cpp refuses."""
-    if path.endswith(GGUF):
-        both = f"{quoted(path, 200)} and {quoted(other, 200)}"
-        raise InvalidCheckpoint(f"The tensor {quoted(name)} is in both {both}, which llama.cpp refuses.")
+def _contradictions(chosen: WeightSet, weight_map: Mapping[str, str], headers: Mapping[str, Header]) -> Iterator[Note]:
+    """Yield notes on where an index contradicts the headers of its shards, which count."""
+    held = {(tensor.name, path) for path, header in headers.items() for tensor in header.tensors}
+    wrong = [name for name, path in weight_map.items() if (name, path) not in held]
+    unlisted = sorted({name for name, _ in held} - weight_map.keys())
+    for code, names in (("index-wrong-files", wrong), ("index-missing-names", unlisted)):
+        if names:
+            yield WORDS.note(code, tensors=len(names), name=names[0])
+    stated, stored = chosen.total_size, sum(tensor.stop - tensor.start for header in headers.values() for tensor in header.tensors)
+    # For pickled shards some programs count tied tensors twice.
+    if stated is not None and stated != stored and all(path.endswith(SAFETENSORS) for path in headers):
+        yield WORDS.note("index-wrong-size", stated=stated, stored=stored)
 
 
 def count_once(every: list[Tensor]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
@@ -83,29 +92,3 @@ def count_once(every: list[Tensor]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
             if better:
                 kept[place] = tensor
     return list(kept.values()), tuple(others)
-
-
-def _distinct(tensors: list[Tensor], weights: WeightFiles) -> list[Tensor]:
-    """Raise InvalidCheckpoint if a tensor has the name that another one gets from its folder or file."""
-    if len(weights.paths) > 1 and len({tensor.name for tensor in tensors}) < len(tensors):
-        name = next(name for name, count in Counter(tensor.name for tensor in tensors).items() if count > 1)
-        raise InvalidCheckpoint(f"The checkpoint contradicts itself: the tensor {quoted(name)} is in two of its folders or files.")
-    return tensors
-
-
-def _compare_index(
-    chosen: WeightSet, places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...], notes: list[Note]
-) -> None:
-    """Note where the index contradicts the headers. The headers are authoritative."""
-    if chosen.weight_map is None:
-        return
-    held = {(tensor.name, paths[place]) for group in places for place in group for tensor in headers[place].tensors}
-    wrong = [name for name, path in chosen.weight_map.items() if (name, path) not in held]
-    unlisted = {name for name, _ in held} - chosen.weight_map.keys()
-    for code, names in (("index-wrong-files", wrong), ("index-missing-names", sorted(unlisted))):
-        notes += [WORDS.note(code, tensors=len(names), name=names[0])] if names else []
-    stated, shards = chosen.total_size, [place for group in places for place in group]
-    nbytes = sum(tensor.stop - tensor.start for place in shards for tensor in headers[place].tensors)
-    # For pickled shards some programs count tied tensors twice.
-    if stated is not None and stated != nbytes and all(paths[place].endswith(SAFETENSORS) for place in shards):
-        notes.append(WORDS.note("index-wrong-size", stated=stated, stored=nbytes))

@@ -4,6 +4,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -21,6 +22,8 @@ WEIGHTS = "model.safetensors"
 # Order of dtypes in a file written by the safetensors library, widest first.
 _ORDER = {dtype: -number for number, dtype in enumerate(DTYPE_BITS)}
 _HASHED_AT_ONCE = 8 << 20
+
+_Part = tuple[int, Callable[[int, memoryview], None], Any]  # of a `MemoryFile`
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class MemoryTensor:
 class MemoryFile:
     """Parts of memory, concatenated, as a file for positioned reads. parts: bytes, how to read them, and their patterns."""
 
-    def __init__(self, path: str, parts: list[tuple[int, Callable[[int, memoryview], None], Any]]) -> None:
+    def __init__(self, path: str, parts: list[_Part]) -> None:
         self.path = path
         self._parts = [part for part in parts if part[0]]
         self._ends = list(accumulate(length for length, _, _ in self._parts))
@@ -88,9 +91,11 @@ class MemoryRepository:
         self.ref = f"memory:{name}"
         self.tensors = dict(sorted(tensors.items(), key=lambda item: (_ORDER[item[1].dtype], item[0])))
         self.parallel_reads = max(2, min(8, limits.cores()))  # as for local files
-        self._small = dict(small)
-        self._commit: str | None = None
-        self.files: Mapping[str, int] = {path: self.open(path).size for path in sorted((WEIGHTS, *small))}
+        header = written_header((name, each.dtype, each.shape, each.nbytes) for name, each in self.tensors.items())
+        weights = [(each.nbytes, each.read_into, each.patterns) for each in self.tensors.values()]
+        held = {path: MemoryFile(path, [_part(content)]) for path, content in small.items()}
+        self._files = {**held, WEIGHTS: MemoryFile(WEIGHTS, [_part(header), *weights])}
+        self.files: Mapping[str, int] = {path: self._files[path].size for path in sorted(self._files)}
 
     @property
     def device(self) -> str:
@@ -98,42 +103,35 @@ class MemoryRepository:
         kinds = {"cpu" if each.patterns is None else each.patterns.device.type for each in self.tensors.values()}
         return kinds.pop() if len(kinds) == 1 else "cpu"
 
-    @property
+    @cached_property
     def commit(self) -> str:
         """SHA-256 (hex) over names, sizes and contents of weights and config.json, equal to that of a local checkpoint of up to 64 MiB.
 
         Above 64 MiB, contents of tensors that are on another device are replaced by `checksums`, which are computed there.
         """
-        if self._commit is None:
-            digest = hashlib.sha256()
-            for path, size in self.files.items():
-                if path in (WEIGHTS, "config.json"):
-                    digest.update(len(path).to_bytes(8, "little") + path.encode() + size.to_bytes(8, "little"))
-                    file = self.open(path)
-                    if path == WEIGHTS and self.device != "cpu" and size > HASHED_WHOLE_BYTES:
-                        size = size - sum(each.nbytes for each in self.tensors.values())  # the header
-                        digest.update(b"".join(checksums(each.patterns) for each in self.tensors.values()))
-                    for offset in range(0, size, _HASHED_AT_ONCE):
-                        digest.update(read_range(file, offset, min(_HASHED_AT_ONCE, size - offset)))
-            self._commit = digest.hexdigest()
-        return self._commit
+        digest = hashlib.sha256()
+        for path, size in self.files.items():
+            if path in (WEIGHTS, "config.json"):
+                digest.update(len(path).to_bytes(8, "little") + path.encode() + size.to_bytes(8, "little"))
+                if path == WEIGHTS and self.device != "cpu" and size > HASHED_WHOLE_BYTES:
+                    size = size - sum(each.nbytes for each in self.tensors.values())  # the header
+                    digest.update(b"".join(checksums(each.patterns) for each in self.tensors.values()))
+                for offset in range(0, size, _HASHED_AT_ONCE):
+                    digest.update(read_range(self._files[path], offset, min(_HASHED_AT_ONCE, size - offset)))
+        return digest.hexdigest()
 
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``. Raises CheckpointNotFound."""
-        if path == WEIGHTS:
-            header = written_header((name, each.dtype, each.shape, each.nbytes) for name, each in self.tensors.items())
-            held = [(each.nbytes, each.read_into, each.patterns) for each in self.tensors.values()]
-            return MemoryFile(path, [(len(header), _reader(header), None), *held])
-        if path not in self._small:
+        if path not in self._files:
             raise CheckpointNotFound(f"{quoted(self.ref)} holds no file {quoted(path)}.")
-        return MemoryFile(path, [(len(self._small[path]), _reader(self._small[path]), None)])
+        return self._files[path]
 
     def close(self) -> None:
         """Do nothing: the memory is the caller's."""
 
 
-def _reader(content: bytes) -> Callable[[int, memoryview], None]:
+def _part(content: bytes) -> _Part:
     def read_into(offset: int, buffer: memoryview) -> None:
         buffer[:] = content[offset : offset + len(buffer)]
 
-    return read_into
+    return len(content), read_into, None

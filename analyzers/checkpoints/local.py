@@ -3,7 +3,6 @@
 Files are read by offset into the caller's buffer, not memory-mapped: mapped pages count towards the process's memory.
 """
 
-import errno
 import hashlib
 import os
 import stat
@@ -11,19 +10,17 @@ from functools import cached_property
 from pathlib import Path
 
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.repository import RangeFile, Repository, read_range
-from analyzers.checkpoints.weight_files.components import MODULES, PIPELINE
-from analyzers.checkpoints.weight_files.file_names import GGUF, SAFETENSORS, is_index, is_weights
-from analyzers.checkpoints.weight_files.selection import parts_of
+from analyzers.checkpoints.repository import Repository, read_range
+from analyzers.checkpoints.weight_files.file_names import GGUF, file_name, is_index, is_weights, parts_of
+from analyzers.checkpoints.weight_files.lists import MODULES, PIPELINE
 from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
 from analyzers.core.terminal import printable
 
 HASHED_WHOLE_BYTES = 64 << 20
-_HEADER_LENGTH = 8
 ADAPTER_CONFIG = "adapter_config.json"
 _HASHED = ("config.json", MODULES, PIPELINE)
-_TAIL_BYTES = 64 << 10
+_ENDS_BYTES = 64 << 10
 
 SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
 
@@ -31,7 +28,7 @@ SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
 class LocalFile:
     """One local file for positioned reads from several threads.
 
-    Checkpoints have thousands of files and descriptors are limited, so each read opens the file anew. Every open verifies that the file is
+    Checkpoints have thousands of files and descriptors are limited, so each read opens the file anew. Every read verifies that the file is
     unchanged. state: identifies the file as of when the folder was read; by default, as of when it is first opened.
     """
 
@@ -39,24 +36,8 @@ class LocalFile:
         self._location = location
         self.path = path
         self.size = size
-        self._closed = False
         self._state = state
         os.close(self._open())
-
-    def confirm(self) -> None:
-        """Raise InvalidCheckpoint if the file was replaced or modified since it was opened: reads may then mix two versions."""
-        try:
-            state = _state(self._location.stat())
-        except OSError:
-            raise self._changed() from None
-        if state != self._state:
-            raise self._changed()
-
-    @property
-    def modified(self) -> int:
-        """Time of last modification, in ns since the epoch."""
-        assert self._state is not None
-        return self._state[-1]
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on. Raises InvalidCheckpoint if the file ends too early."""
@@ -68,35 +49,32 @@ class LocalFile:
                 if count == 0:
                     raise InvalidCheckpoint(f"{quoted(self.path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
                 done += count
+            if _state(os.fstat(descriptor)) != self._state:
+                raise self._changed("it was written to")
         except OSError as error:
-            raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: {os.strerror(error.errno or errno.EIO)}.") from None
+            raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: {error.strerror}.") from None
         finally:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Refuse further reads. Idempotent."""
-        self._closed = True
+        """Do nothing: no file stays open between reads."""
 
     def _open(self) -> int:
-        if self._closed:
-            raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: it is closed.")
         try:
             descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO in its place
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO):
-                raise self._changed() from None
+        except PermissionError as error:
             raise _unusable(error, self.path) from None
+        except OSError as error:
+            raise self._changed(str(error.strerror)) from None
         found = os.fstat(descriptor)
         if self._state in (None, _state(found)) and found.st_size == self.size and stat.S_ISREG(found.st_mode):
             self._state = _state(found)
             return descriptor
         os.close(descriptor)
-        raise self._changed()
+        raise self._changed("it was changed or replaced")
 
-    def _changed(self) -> InvalidCheckpoint:
-        return InvalidCheckpoint(
-            f"{quoted(self.path, 200)} was changed, replaced or removed while it was being read: run it again once it is complete."
-        )
+    def _changed(self, why: str) -> InvalidCheckpoint:
+        return InvalidCheckpoint(f"{quoted(self.path, 200)} can no longer be read as it was opened ({why}): run it again.")
 
 
 class LocalRepository:
@@ -114,21 +92,18 @@ class LocalRepository:
 
     def __init__(self, path: str | Path, ref: str | None = None) -> None:
         self._shown = ref or str(path)
-        self._location = Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps '..', Path.resolve follows links
-        self.ref = ref or str(self._location).encode(errors="backslashreplace").decode()  # file names may hold any bytes
+        location = Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps '..', Path.resolve follows links
+        self.ref = ref or str(location).encode(errors="backslashreplace").decode()  # file names may hold any bytes
         self.public = ref is not None
         self.parallel_reads = max(2, min(8, limits.cores()))  # reads from the page cache are copies: one per core
         self.unreadable: list[str] = []
         try:
-            mode = self._location.stat().st_mode
+            mode = location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
-            self.folder = self._location.parent if self.single_file else self._location
-            if self.single_file:
-                found = self._with_parts(self._location.name)
-            elif stat.S_ISDIR(mode):
-                found = self._scan()
-            else:
+            self.folder = location.parent if self.single_file else location
+            if not self.single_file and not stat.S_ISDIR(mode):
                 raise CheckpointNotFound(f"{quoted(self._shown, 200)} is neither a folder nor a file.")
+            found = self._with_parts(location.name) if self.single_file else self._scan()
         except (OSError, ValueError) as error:
             raise _unusable(error, self._shown) from None
         self.files = {path: each.st_size for path, each in found.items()}
@@ -138,26 +113,25 @@ class LocalRepository:
     def commit(self) -> str:
         """SHA-256 (hex) over names, sizes and contents of weights, indexes, config.json and the lists of components.
 
-        Above 64 MiB in total, contents are replaced by modification times (ns) and the safetensors headers, or the first and last
-        64 KiB of other formats: hashing 140 GB would take longer than the analysis.
+        Above 64 MiB in total, contents of weights are replaced by their first and last 64 KiB and their times of modification (ns):
+        hashing 140 GB would take longer than the analysis.
         """
-        paths = [path for path in self.files if self.single_file or is_weights(path) or _is_description(path)]
+        paths = [path for path in self.files if self.single_file or is_weights(path) or is_index(path) or file_name(path) in _HASHED]
         whole = sum(self.files[path] for path in paths) <= HASHED_WHOLE_BYTES
         digest = hashlib.sha256()
         for path in paths:
-            size = self.files[path]
-            name = path.encode()
+            name, size, file = path.encode(), self.files[path], self.open(path)
             digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
-            file = self.open(path)
-            if not whole:
-                digest.update(file.modified.to_bytes(16, "little", signed=True))
-            digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
-            if not whole and not path.endswith(SAFETENSORS):  # a zip archive has its directory at the end
-                digest.update(read_range(file, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES)))
+            if whole:
+                digest.update(read_range(file, 0, size))
+            else:
+                ends = min(size, _ENDS_BYTES)
+                digest.update(self._states[path][-1].to_bytes(16, "little", signed=True))
+                digest.update(read_range(file, 0, ends) + read_range(file, size - ends, ends))
         return digest.hexdigest()
 
     def open(self, path: str) -> LocalFile:
-        """Open one of ``files``. Raises CheckpointNotFound, AccessDenied, InvalidCheckpoint, LimitExceeded."""
+        """Open one of ``files``. Raises CheckpointNotFound, AccessDenied, InvalidCheckpoint."""
         if path not in self.files:
             raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
         return LocalFile(self.folder / path, path, self.files[path], self._states[path])
@@ -171,33 +145,23 @@ class LocalRepository:
         return {each: (self.folder / each).stat() for each in names if each == name or (self.folder / each).is_file()}
 
     def _scan(self) -> dict[str, os.stat_result]:
+        """Return every regular file below the folder by its path, in order. Other ones with names of weights become ``unreadable``."""
         files: dict[str, os.stat_result] = {}
-        folders = [""]
         seen = 0
-        while folders:
-            folder = folders.pop()
-            with os.scandir(self.folder / folder) as entries:
-                for entry in entries:
-                    seen += 1
-                    if seen > limits.REPOSITORY_FILES:
-                        raise LimitExceeded(
-                            f"{quoted(self._shown, 200)} holds more than {limits.REPOSITORY_FILES:,} files: "
-                            "name the folder of one checkpoint."
-                        )
-                    path = f"{folder}/{entry.name}" if folder else entry.name
-                    if entry.name.startswith("."):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(path)
-                        continue
-                    try:
-                        found = entry.stat()
-                    except OSError:  # a link to nothing, or to itself
-                        found = None
-                    if found is not None and stat.S_ISREG(found.st_mode) and _is_text(path):
-                        files[path] = found
-                    elif is_weights(path) and not (found is not None and stat.S_ISDIR(found.st_mode)):
-                        self.unreadable.append(printable(os.fsencode(path).decode(errors="backslashreplace")))
+        for where, folders, names in os.walk(self.folder, onerror=_fail):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            seen += len(folders) + len(names)
+            if seen > limits.REPOSITORY_FILES:
+                many = f"more than {limits.REPOSITORY_FILES:,} files"
+                raise LimitExceeded(f"{quoted(self._shown, 200)} holds {many}: name the folder of one checkpoint.")
+            for location in (Path(where, name) for name in names if not name.startswith(".")):
+                path = location.relative_to(self.folder).as_posix()
+                shown = os.fsencode(path).decode(errors="backslashreplace")
+                found = _regular(location)
+                if found is not None and shown == path:
+                    files[path] = found
+                elif is_weights(path):
+                    self.unreadable.append(printable(shown))
         self.unreadable.sort()
         return dict(sorted(files.items()))
 
@@ -220,17 +184,17 @@ def sample_folder(name: str) -> Path:
     return SAMPLES / name
 
 
-def _is_description(path: str) -> bool:
-    return is_index(path) or path.rpartition("/")[2] in _HASHED
+def _regular(location: Path) -> os.stat_result | None:
+    """Return the state of a regular file, also behind a link; None for anything else."""
+    try:
+        found = location.stat()
+    except OSError:  # a link to nothing, or to itself
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
 
 
-def _header_bytes(file: RangeFile) -> int:
-    if not file.path.endswith(SAFETENSORS):
-        return min(file.size, HASHED_WHOLE_BYTES if _is_description(file.path) else _TAIL_BYTES)
-    if file.size < _HEADER_LENGTH:
-        return file.size
-    length = int.from_bytes(read_range(file, 0, _HEADER_LENGTH), "little")
-    return min(_HEADER_LENGTH + length, file.size, _HEADER_LENGTH + limits.HEADER_BYTES)
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def _state(found: os.stat_result) -> tuple[int, ...]:
@@ -238,20 +202,8 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns, found.st_mtime_ns
 
 
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:  # a name that is not UTF-8 cannot be displayed or put into a report
-        return False
-    return True
-
-
-def _unusable(error: OSError | ValueError, shown: str) -> CheckpointNotFound | AccessDenied | LimitExceeded:
-    number = error.errno if isinstance(error, OSError) else None
-    if number in (errno.EMFILE, errno.ENFILE):
-        return LimitExceeded("The checkpoint has more files than this process may open at once: raise it with 'ulimit -n'.")
-    if number in (errno.EACCES, errno.EPERM):
+def _unusable(error: OSError | ValueError, shown: str) -> CheckpointNotFound | AccessDenied:
+    if isinstance(error, PermissionError):
         return AccessDenied(f"{quoted(shown, 200)} may not be read by this user: check its permissions.")
-    if number == errno.ELOOP:
-        return CheckpointNotFound(f"{quoted(shown, 200)} is a link that leads back to itself.")
-    return CheckpointNotFound(f"{quoted(shown, 200)} is not a folder or file that can be read.")
+    why = error.strerror if isinstance(error, OSError) else "it holds a null character"
+    return CheckpointNotFound(f"{quoted(shown, 200)} is not a folder or file that can be read: {why}.")

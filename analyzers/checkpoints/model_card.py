@@ -15,14 +15,9 @@ _ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 def base_models(checkpoint: Checkpoint, most: int) -> list[str]:
     """Return the ids under ``base_model`` in the model card's metadata, at most ``most``; none if no card can be read."""
     repository = checkpoint.repository
-    if not repository.files.get(_CARD):
-        return []
+    nbytes = min(repository.files.get(_CARD, 0), _BYTES)
     try:
-        file = repository.open(_CARD)
-        try:
-            text = read_range(file, 0, min(file.size, _BYTES)).decode(errors="replace")
-        finally:
-            file.close()
+        text = read_range(repository.open(_CARD), 0, nbytes).decode(errors="replace") if nbytes else ""
     except MantissaError:
         return []
     header = re.match(r"\s*---[^\S\n]*\n(.*?)\n---[^\S\n]*(\n|$)", text, re.DOTALL)

@@ -4,7 +4,7 @@
     BASE+ADAPTER   BASE+0.7*ADAPTER+0.3*ADAPTER   each of them one of the above
 
 A path is taken literally, including '@'; a name without ./ is a path if it exists, as in transformers, unless it is an address on the Hub.
-Everything else is refused with the reason.
+Everything else is refused.
 """
 
 import os
@@ -18,13 +18,14 @@ from analyzers.core.errors import InvalidReference
 from analyzers.core.terminal import quoted as quoted
 from analyzers.core.terminal import quoted_names as quoted_names
 
-_WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
+_WORD = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
+_ID = re.compile(rf"{_WORD}(?:/{_WORD})?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")
 _SAMPLE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
 _WEIGHT = re.compile(r"[+-]?[0-9]{1,6}(\.[0-9]{0,9})?|[+-]?\.[0-9]{1,9}")
 _MOST_ADAPTERS = 8
+_LONGEST_SUM = 9 * limits.REFERENCE_LENGTH
 HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}")
-_EXAMPLE = "for example Qwen/Qwen3-0.6B or sample:tiny-bf16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +72,20 @@ def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") ->
         names = (each.full_name for each in found)
         return Reference("merged", joined(zip(names, (part.weight for part in parts), strict=True)), parts=found)
     text = text.strip()
-    if not text:
-        raise InvalidReference(f"No model was named: give a model id, {_EXAMPLE}.")
-    if len(text) > limits.REFERENCE_LENGTH:
-        _refuse(text, f"has {len(text):,} characters, more than {limits.REFERENCE_LENGTH}")
     if HUB_TOKEN.search(text):
-        raise InvalidReference(f"This looks like an access token, which is a secret and no model id: give a model id, {_EXAMPLE}.")
-    local_name = local and not text.startswith(("sample:", "memory:")) and not pasted_text.is_address(text)
+        raise InvalidReference("This looks like an access token, which is a secret and no model id: give org/name.")
+    own = text.startswith(("sample:", "memory:")) or pasted_text.is_address(text)
     text = pasted_text.plain(text, kind)
-    if text.startswith(("./", "/")) or (local_name and _exists(text)):
-        return _path(text, local)
-    if text in (".", "..", "~") or text.startswith(("../", "~/", ".\\", "..\\")):
-        if not local:
-            _refuse(text, "is a path: local paths work on the command line only")
-        _refuse(text, f"is not a model id: write a local path as {quoted('./' + text) if text[0] == '.' else 'an absolute path, /...'}")
-    if text.startswith("sample:"):
-        return _sample(text)
+    if local and (text.startswith(("./", "/")) or (not own and _exists(text))) and "\0" not in text:
+        return Reference("local", text)
     if local and text.startswith("memory:"):
         return Reference("memory", text)
-    return _hub(text)
+    if text.startswith("sample:") and _SAMPLE.fullmatch(name := text.removeprefix("sample:")):
+        return Reference("sample", name)
+    name, at, revision = text.partition("@")
+    if not is_repository_id(name) or (at and not is_revision(revision)):
+        _refuse(text, "is not a model id: give org/name, org/name@revision or sample:NAME; local paths (./x) work on the command line only")
+    return Reference("hub", name, revision or None)
 
 
 def summands(text: str, local: bool) -> list[Summand]:
@@ -99,17 +95,22 @@ def summands(text: str, local: bool) -> list[Summand]:
     exists, and a path that exists with the "+" in it is a path. local: as in `parse_reference`. Raises InvalidReference for a weight that
     is not a number, or more than 8 adapters.
     """
-    texts = pasted_text.addends(text)
-    if local:
-        texts = [part for each in texts for part in _at_paths(each)]
-    if len(texts) == 1 or (local and _exists(text)):
+    if len(text) > _LONGEST_SUM or "(" in text or (local and _exists(text)):
         return [Summand(text)]
-    parts = texts[:1]
-    for addend in texts[1:]:
-        if local and _exists(f"{parts[-1]}+{addend}") and not _exists(parts[-1]):
-            parts[-1] += f"+{addend}"
-        else:
+    first, *others = text.split("+")
+    parts = [first]
+    for addend in others:
+        together = f"{parts[-1]}+{addend}"
+        separate = len(pasted_text.addends(f"+{addend}")) > 1
+        if local:
+            separate |= "@" not in parts[-1] and _exists(addend.rpartition("*")[2].strip())
+            separate &= not _exists(together) or _exists(parts[-1])
+        if separate:
             parts.append(addend)
+        else:
+            parts[-1] = together
+    if len(parts) == 1:
+        return [Summand(text)]
     if len(parts) > 1 + _MOST_ADAPTERS:
         _refuse(text, f"names {len(parts) - 1} adapters, more than {_MOST_ADAPTERS}")
     found = [Summand(parts[0].strip())]
@@ -119,18 +120,6 @@ def summands(text: str, local: bool) -> list[Summand]:
         if star and (number is None or float(weight) == 0):
             _refuse(text, f"has the weight {quoted(weight)}: give a decimal number other than 0, as in BASE+0.7*ADAPTER")
         found.append(Summand(name.strip(), float(weight) if star else 1.0))
-    return found
-
-
-def _at_paths(text: str) -> list[str]:
-    """Split ``text`` at each "+" outside a revision after which a path begins that exists, such as the bare name of a local folder."""
-    parts = text.split("+")
-    found = parts[:1]
-    for part in parts[1:]:
-        if "@" not in found[-1] and _exists(part.rpartition("*")[2].strip()):
-            found.append(part)
-        else:
-            found[-1] += f"+{part}"
     return found
 
 
@@ -158,43 +147,17 @@ def _exists(path: str) -> bool:
         return False
 
 
-def _path(text: str, local: bool) -> Reference:
-    if not local:
-        _refuse(text, "is a path: local paths work on the command line only")
-    if "\0" in text:
-        _refuse(text, "holds a null character, which no path does")
-    return Reference("local", text)
-
-
-def _sample(text: str) -> Reference:
-    name = text.removeprefix("sample:")
-    if "@" in name:
-        _refuse(text, "names a revision, which built-in samples do not have: leave out '@' and what follows")
-    if not _SAMPLE.fullmatch(name) or ".." in name:
-        _refuse(text, "is not a built-in sample: their names look like sample:tiny-bf16")
-    return Reference("sample", name)
-
-
-def _hub(text: str) -> Reference:
-    name, at, revision = text.partition("@")
-    if not _is_id(name):
-        _refuse(
-            text,
-            "is not a model id: give org/name, of letters, digits, '-', '_' and '.', or on the command line a path beginning with ./ or /",
-        )
-    if not at:
-        return Reference("hub", name)
-    bad = not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or "/." in revision
-    if bad or revision.endswith(("/", ".", ".lock")):
-        _refuse(text, "has no usable revision after '@': give a branch, a tag, refs/pr/N or a commit, or leave out the '@'")
-    return Reference("hub", name, revision)
-
-
-def _is_id(name: str) -> bool:
+def is_repository_id(name: object) -> bool:
     """Return whether ``name`` is a repository id, by the rules of the Hub itself."""
-    parts = name.split("/")
-    odd = ".." in name or "--" in name or name.endswith(".git") or name.lower().startswith("sample:")
-    return len(parts) <= 2 and not odd and all(len(part) <= 96 and _WORD.fullmatch(part) for part in parts)
+    if not isinstance(name, str) or ".." in name or "--" in name or name.endswith(".git"):
+        return False
+    return _ID.fullmatch(name) is not None
+
+
+def is_revision(text: str) -> bool:
+    """Return whether ``text`` may name a branch, a tag, ``refs/pr/N`` or a commit."""
+    odd = ".." in text or "//" in text or "/." in text or text.endswith(("/", ".", ".lock"))
+    return not odd and _REVISION.fullmatch(text) is not None
 
 
 def _refuse(text: str, reason: str) -> NoReturn:

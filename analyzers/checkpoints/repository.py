@@ -4,9 +4,12 @@
 (layout, header, stream, sample) sees only these protocols.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
+
+from analyzers.core.untrusted_json import JsonTooLarge, parse_json
 
 _PIECE = 8 << 20
 
@@ -98,8 +101,18 @@ def read_range(file: RangeFile, offset: int, length: int) -> bytes:
 
 def read_file(repository: Repository, path: str) -> bytes:
     """Return the content of a small file of a repository."""
-    file = repository.open(path)
-    try:
-        return read_range(file, 0, file.size)
-    finally:
-        file.close()
+    return read_range(repository.open(path), 0, repository.files[path])
+
+
+def read_json(repository: Repository, path: str, most: int) -> Any:
+    """Parse a JSON file of at most ``most`` bytes as Python's json and transformers do; half surrogate pairs, which no report can hold, go.
+
+    Raises InvalidJson and its subclass JsonTooLarge.
+    """
+    if repository.files[path] > most:
+        raise JsonTooLarge(f"has {repository.files[path]:,} bytes, more than {most:,}")
+    raw = read_file(repository, path)
+    content = parse_json(raw, lenient=True)
+    if b"\\ud" in raw.lower():
+        content = parse_json(json.dumps(content, ensure_ascii=False).encode(errors="replace"), lenient=True)
+    return content

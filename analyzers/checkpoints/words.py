@@ -7,8 +7,7 @@ WORDS = Words(
         # which files were read
         "local-path": "{path:name} was read on this machine, not on the Hub.",
         "cached": "{model:name} was read from this machine's Hub cache, which has only what was downloaded: the Hub was not reached.",
-        "unreadable-json": "{file:name} is too large or no valid JSON and was ignored.",
-        "components": "{file:name} does not list folders of this checkpoint and was ignored.",
+        "unreadable-json": "{file:name} is too large or not valid JSON of the expected form, and was ignored.",
         "folders": "Weights of {folders:names} were read together: name one folder to read it alone.",
         "widest-gguf": "Of {files:#GGUF file} the widest was read, {path:name}.",
         "same-names": "{files:names} hold tensors of the same names, as several models do: all count, under names with the file.",

@@ -155,14 +155,12 @@ def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any)
         raise request_error(error) from None
 
 
-def add_outputs(parser: Parser, tensors: bool = False) -> None:
-    """Add ``--json``, ``--csv``, ``--html`` and ``--contribute``; tensors: also ``--tensors``, for commands that give it to `write`."""
+def add_outputs(parser: Parser) -> None:
+    """Add ``--json``, ``--full``, ``--csv``, ``--html`` and ``--contribute``."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON (a list for several)")
     parser.add_argument("--full", action="store_true", help="print every table and note, not only the answer")
     parser.add_argument("--csv", metavar="DIR", help="write every table as CSV into this folder")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page with tables and plots")
-    if tensors:
-        parser.add_argument("--tensors", action="store_true", help="also print one line per tensor (JSON and CSV have them anyway)")
     contributing = "open a pull request with the result on the dataset MANTISSA_DATASET, with your own token; public checkpoints only"
     parser.add_argument("--contribute", action="store_true", help=contributing)
 
@@ -223,11 +221,10 @@ def write(
     reports: Sequence[Report],
     several: bool,
     text: Callable[[], list[str]] | None = None,
-    tensors: Callable[[Any], list[str]] | None = None,
 ) -> None:
     """Write the requested files, print the JSON or else ``text()``, by default the report's lines or a row per report, and contribute.
 
-    several: print a JSON list, even for one report. tensors: returns the lines of a report's table of tensors, for ``--tensors``.
+    several: print a JSON list, even for one report.
     Raises InvalidRequest; contributing also raises AccessDenied, CheckpointNotFound and subclasses of HubError.
     """
     try:
@@ -247,38 +244,19 @@ def write(
         if text is not None:
             answer = text()
         elif several and not options.full:
-            answer = _rows(reports)
+            answer = reports[0].compared(reports)
         else:
-            answer = [line for report in reports for line in _report_lines(report, options.full)]
-        if tensors is not None and options.tensors:
-            for report in reports:
-                answer += ["", *([" -> ".join(report.subject().values())] if several else []), *tensors(report)]
+            answer = [line for report in reports for line in report.lines(options.full)]
         print_lines(answer, "The answer")
     if options.contribute:
         print_line(f"contributed: {options.contribute_to(reports, _dataset())}")
 
 
-def _rows(reports: Sequence[Any]) -> list[str]:
-    lines: list[str] = reports[0].compared(reports)
-    return lines
-
-
-def _report_lines(report: Any, full: bool) -> list[str]:
-    lines: list[str] = report.lines(full)
-    return lines
-
-
-def write_one(
-    options: argparse.Namespace,
-    analysis: Iterator[Any],
-    subject: str,
-    text: Callable[[Any], list[str]] | None = None,
-    tensors: Callable[[Any], list[str]] | None = None,
-) -> int:
+def write_one(options: argparse.Namespace, analysis: Iterator[Any], subject: str) -> int:
     """Run an ``analysis`` of ``subject``, showing progress, and `write` its report. Returns the exit status 0; raises as `write` does."""
     check_outputs(options)
     (report,) = (item for item in with_progress(analysis, subject) if isinstance(item, Report))
-    write(options, [report], False, None if text is None else lambda: text(report), tensors)
+    write(options, [report], False)
     return 0
 
 

@@ -56,14 +56,22 @@ def plain(text: str, kind: Kind = "model") -> str:
         weights = [part.rpartition("*") for part in parts]
         return "+".join(f"{weight}{star}{plain(name, kind)}" for weight, star, name in weights)
     text = _named_in(_bare(text))
-    match = re.match(_HUB.format(endpoint=_endpoint()), text, re.IGNORECASE)
-    if match is not None:
-        return _of_address(text[match.end() :], kind, _VIEWS)
-    if text.lower().startswith("hf://"):
-        return _of_address(text[5:], kind, set())
-    if _ADDRESS.match(text):
-        raise InvalidReference(f"This is not an address of a {kind} on the Hub: give its id, org/name.")
+    if (found := _of_address(text, kind)) is not None:
+        return found[0]
     return text[:-1] if re.fullmatch(rf"{_ID}/", text) else text
+
+
+def folder_in(text: str) -> str:
+    """Return the folder inside the repository that an address names, itself or as that of a file; "" for none, and for any other text."""
+    if len(text) > _LONGEST or len(addends(text)) > 1:
+        return ""
+    try:
+        found = _of_address(_named_in(_bare(text)), "model")
+    except InvalidReference:
+        return ""
+    path = "" if found is None else found[1]
+    folder, _, last = path.rpartition("/")
+    return folder if "." in last else path
 
 
 def addends(text: str) -> list[str]:
@@ -82,8 +90,11 @@ def is_address(text: str) -> bool:
 
 
 def on_hub(text: str) -> str:
-    """Return ``text`` as `plain_or_same` writes it, for callers that may read paths: with ``@main`` where its address is also a path."""
-    name = plain_or_same(text)
+    """Return ``text`` as `plain_or_same` writes it, for callers that may read paths: with ``@main`` where its address is also a path.
+
+    An address with a folder stays as it is: the request reads the folder in it.
+    """
+    name = _kept(text)
     return f"{name}@main" if is_address(text) and "@" not in name and os.path.exists(name) else name  # noqa: PTH110 - never raises
 
 
@@ -99,14 +110,19 @@ def split(text: str) -> list[str]:
     """Return the references in ``text``: a line, or what a comma outside brackets or a semicolon separates, names one or several."""
     found: list[str] = []
     for line in re.split(r"[\n;]|,(?![^(]*\))", text):
-        named = plain_or_same(line.strip().lstrip(_BULLETS).strip(" []"))
+        named = _kept(line.strip().lstrip(_BULLETS).strip(" []"))
         if not re.search(r"[\s(]", named):
             found += [named] * bool(named.strip(_QUOTES))
         elif re.search(r"\(|\bimport\b|#", named):
-            found += map(plain_or_same, _names(named))
+            found += map(_kept, _names(named))
         else:
-            found += [plain_or_same(word) for word in re.split(r"[\s()\[\]]+", named) if word.strip(_QUOTES + _BULLETS)]
+            found += [_kept(word) for word in re.split(r"[\s()\[\]]+", named) if word.strip(_QUOTES + _BULLETS)]
     return found
+
+
+def _kept(text: str) -> str:
+    """Return ``text`` as `plain_or_same` writes it, but an address with a folder, which the request reads, as it is."""
+    return _bare(text) if folder_in(text) else plain_or_same(text)
 
 
 def _bare(text: str) -> str:
@@ -144,8 +160,15 @@ def _named_in(line: str) -> str:
     return _TAG.sub(r"\1", name) + at
 
 
-def _of_address(address: str, kind: Kind, views: set[str]) -> str:
-    """Return the reference in the part of an address after its host. views: words before a revision; none in hf:// addresses."""
+def _of_address(text: str, kind: Kind) -> tuple[str, str] | None:
+    """Return the reference in an address and the path in the repository after it; None for another text. Raises InvalidReference."""
+    site = re.match(_HUB.format(endpoint=_endpoint()), text, re.IGNORECASE)
+    if site is None and not text.lower().startswith("hf://"):
+        if _ADDRESS.match(text):
+            raise InvalidReference(f"This is not an address of a {kind} on the Hub: give its id, org/name.")
+        return None
+    address = text[5:] if site is None else text[site.end() :]
+    views = set() if site is None else _VIEWS
     path = re.split(r"[?#]", address, maxsplit=1)[0].rstrip(".,;:!)")
     parts = [part for part in path.split("/") if part]
     if views and parts[:1] == ["api"]:
@@ -161,9 +184,10 @@ def _of_address(address: str, kind: Kind, views: set[str]) -> str:
     words = 1 if legacy else 2
     name, at, revision = "/".join(parts[:words]).partition("@")
     after = "/".join([revision, *parts[words:]] if at else parts[words + 1 :] if parts[words : words + 1] and parts[words] in views else [])
-    revision = unquote(_REVISION.match(after)[0])  # type: ignore[index]  # it matches ""
+    stated = str(_REVISION.match(after)[0])  # type: ignore[index]  # it matches ""
+    revision, inside = unquote(stated), unquote(after[len(stated) + 1 :] if at or views else "/".join(parts[words:]))
     name = _TAG.sub(r"\1", name.removesuffix(".git"))
     reference = name if revision == "main" or not (at or revision) else f"{name}@{revision}"
     if not re.fullmatch(rf"{_ID}|[\w.-]+", name, re.ASCII) or _ADDRESS.match(reference):  # nothing that would be read in another way
         raise InvalidReference(f"This is not the address of a {kind}: give its id, org/name.")
-    return reference
+    return reference, inside

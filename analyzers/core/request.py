@@ -14,7 +14,7 @@ from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.formatting import parse_bytes
 from analyzers.core.options import Option
-from analyzers.core.pasted_text import plain_or_same
+from analyzers.core.pasted_text import folder_in, plain_or_same
 from analyzers.core.records import Record
 
 _MAX_BUDGET_BYTES = 4_000_000_000  # The largest sample in quick mode; exact mode reads everything.
@@ -67,6 +67,20 @@ class WeightsRequest(Request):
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(site=False)] = Field(
         default="auto", description="Where to count; auto: the CPU."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _folder_of_address(cls, fields: Any) -> Any:
+        """Take the folder that pasted addresses name as the subfolder, unless one is given."""
+        if not isinstance(fields, dict) or fields.get("subfolder"):
+            return fields
+        named = [value for name, value in fields.items() if name in cls.model_fields and PASTED in cls.model_fields[name].metadata]
+        texts = [text for value in named for text in (value if isinstance(value, list | tuple) else [value]) if isinstance(text, str)]
+        folders = set(map(folder_in, texts)) or {""}
+        if len(folders) > 1:
+            raise ValueError("these addresses name different folders, or only one of them does: give ids, and the folder as subfolder")
+        folder = folders.pop()
+        return fields | {"subfolder": folder} if folder else fields
 
     @field_validator("budget", mode="before")
     @classmethod

@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import numpy as np
-
 from analyzers.core import limits
 
 if TYPE_CHECKING:
@@ -20,11 +18,6 @@ JSON_VALUES = 2_000_000  # Values of one JSON text from outside: each takes up t
 _Model = TypeVar("_Model", bound="BaseModel")
 
 _DIGITS = 308  # digits; float64 holds every number with this many
-# Byte patterns of numbers that Python's json must be checked for, after all digits are mapped to 0. Searching bytes takes linear time; a
-# regular expression would also block all other threads.
-_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
-_LONG = (b"0" * _DIGITS, b"e000", b"e+000")
-_ESCAPED = (b"\\ud", b"\\uD")
 
 
 class InvalidJson(ValueError):
@@ -52,16 +45,14 @@ def parse_json(
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
     if values is not None:
         check_counts(raw, values)
+    hooks: dict[str, Any] = {"object_pairs_hook": object_pairs_hook, "parse_int": parse_int}
+    if not lenient:
+        hooks |= {"parse_constant": _constant, "parse_int": parse_int or _whole, "parse_float": _float}
     try:
-        decoded = text if isinstance(text, str) else str(raw, "utf-8-sig")
-        hooks: dict[str, Any] = {"object_pairs_hook": object_pairs_hook, "parse_int": parse_int}
-        if not lenient:
-            hooks["parse_constant"] = _constant
-            shape = raw.translate(_SHAPE)
-            if any(long in shape for long in _LONG):
-                hooks |= {"parse_int": parse_int or _whole, "parse_float": _float}
-        parsed = json.loads(decoded, **hooks)
-        if not lenient and any(escaped in raw for escaped in _ESCAPED):
+        parsed = json.loads(text if isinstance(text, str) else str(raw, "utf-8-sig"), **hooks)
+        if values is not None and raw.count(b"[") + raw.count(b"{") > limits.JSON_DEPTH:
+            _check_depth(parsed)
+        if not lenient and b"\\ud" in raw.lower():
             json.dumps(parsed, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InvalidJson("holds half a surrogate pair") from None
@@ -85,18 +76,20 @@ def parse_model(kind: type[_Model], text: str | bytes) -> _Model:
 
 
 def check_counts(raw: bytes, values: int = JSON_VALUES) -> None:
-    """Raise JsonTooLarge if JSON holds more than ``values`` values, or lists and objects nested more than limits.JSON_DEPTH deep."""
-    opened = raw.count(b"[") + raw.count(b"{")
-    if opened <= limits.JSON_DEPTH and opened + raw.count(b",") < values:
-        return
-    text = np.frombuffer(raw.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
-    bare = text[np.bitwise_xor.accumulate((text == ord('"')).view(np.uint8)) == 0]  # the text outside strings
-    opens, closes = (bare == ord("[")) | (bare == ord("{")), (bare == ord("]")) | (bare == ord("}"))
-    if np.count_nonzero(opens) + np.count_nonzero(bare == ord(",")) >= values:
+    """Raise JsonTooLarge if JSON may hold more than ``values`` values: commas and opening brackets are counted, in text too."""
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") >= values:
         raise JsonTooLarge(f"holds more than {values:,} values")
-    steps = opens.view(np.int8) - closes.view(np.int8)
-    if np.cumsum(steps[steps != 0], dtype=np.int32).max(initial=0) > limits.JSON_DEPTH:
-        raise _too_deep()
+
+
+def _check_depth(parsed: Any) -> None:
+    """Raise JsonTooLarge if lists and objects are nested more than limits.JSON_DEPTH deep."""
+    level = [parsed]
+    for _ in range(limits.JSON_DEPTH + 1):
+        parts = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [part for each in parts for part in each]
+        if not level:
+            return
+    raise _too_deep()
 
 
 def _whole(text: str) -> int:

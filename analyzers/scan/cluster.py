@@ -11,8 +11,8 @@ from typing import Any
 from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest, ProcessLost
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
-from analyzers.scan.journal import Outcome
-from analyzers.scan.tasks import Task
+from analyzers.scan.one_checkpoint import Task
+from analyzers.scan.outcomes import Outcome
 
 LOCAL = "local"
 _CONNECT_SECONDS = 30

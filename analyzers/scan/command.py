@@ -70,8 +70,7 @@ def run(options: argparse.Namespace) -> int:
 def _text(summary: "Summary") -> list[str]:
     lines = []
     if summary.scanned == 0:
-        tables = "" if summary.written else ", and the tables are as they were"
-        lines.append(f"Nothing to do: {plural(summary.done_before, 'checkpoint')} done before{tables}.")
+        lines.append(f"Nothing to do: {plural(summary.done_before, 'checkpoint')} done before.")
     else:
         before = f", {summary.done_before:,} were done before" if summary.done_before else ""
         by = f" by {summary.processes:,} processes" if summary.processes > 1 else ""

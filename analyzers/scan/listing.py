@@ -2,10 +2,10 @@
 
 import os
 import re
-import select
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from analyzers.checkpoints import parse_reference, quoted
@@ -19,8 +19,6 @@ SCAN_LIST_BYTES = 20_000_000  # The list of a scan is held in memory.
 # Tokens, and passwords in addresses, which a line may contain by mistake and which must never be repeated.
 _SECRET = re.compile(r"hf_[A-Za-z0-9]{8,}|(?<=//)[^/\s]*@")
 _SHOWN = 200
-# Seconds to wait for a pipe's writer; a shell opens both ends at once.
-_WRITER_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Listed:
     """One checkpoint of the list.
 
     line: line number in the file, counted from 1, None if the Hub listed it; asked: the reference as written, printable; key: identifies it
-    in the journal (the absolute path of a local one); problem: why it is not a reference, None if it is.
+    among the outcomes (the absolute path of a local one); problem: why it is not a reference, None if it is.
     """
 
     line: int | None
@@ -62,21 +60,13 @@ def _read(source: str) -> bytes:
     try:
         if source == "-" and sys.stdin is not None:  # None if it was closed
             return _bounded(sys.stdin.buffer)
-        with open(source, "rb", opener=_opened) as file:
+        with Path(source).open("rb") as file:
             return _bounded(file)
     except (OSError, ValueError):
         raise InvalidRequest(
             f"{quoted(source)} is not a list that can be read: give a file with one reference per line, - for standard input, "
             "search:TEXT or org:NAME."
         ) from None
-
-
-def _opened(path: str, flags: int) -> int:
-    """Open a file or a pipe, such as <(...); a FIFO without a writer counts as empty, instead of blocking."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    select.select([descriptor], [], [], _WRITER_SECONDS)
-    os.set_blocking(descriptor, True)
-    return descriptor
 
 
 def _bounded(file: BinaryIO) -> bytes:

@@ -1,7 +1,7 @@
-"""Coordinates the processes of ``accelerate launch`` or torchrun: each scans a static share of the list and writes its own journal.
+"""Coordinates the processes of ``accelerate launch`` or torchrun: each scans a static share of the list into a file of its own.
 
-The first process reads the list, tells the others which checkpoints are missing, and finally merges all journals. All processes need the
-same folder on a shared file system.
+The first process reads the list, tells the others which checkpoints are missing, and finally reads the outcomes of all. All processes need
+the same folder on a shared file system.
 """
 
 import os
@@ -43,9 +43,9 @@ class Rank:
         return cls(rank, world, local_rank, local_world) if world > 1 else None
 
     @property
-    def journal(self) -> str:
-        """Name of this process's journal."""
-        return f"scan-rank-{self.rank}.sqlite"
+    def file(self) -> str:
+        """Name of this process's file of outcomes."""
+        return f"outcomes-{self.rank}.jsonl"
 
     def share(self, keys: list[str] | None) -> list[str]:
         """Return this process's share of the first process's ``keys``; the others pass None. Every process must call it once."""

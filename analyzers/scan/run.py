@@ -1,5 +1,7 @@
 """Runs a scan, from its list to its tables."""
 
+import json
+import os
 import sys
 import time
 from collections import Counter
@@ -8,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.reading.worker_threads import work_through
@@ -15,16 +18,16 @@ from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.progress_bar import COMPILING
 from analyzers.core.terminal import plural, print_line
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.numerics.compilation import on_compiling
 from analyzers.numerics.device import choose_device
 from analyzers.scan.cluster import scan_on_cluster
-from analyzers.scan.journal import Journal, Outcome
-from analyzers.scan.listing import Listed, read_list
+from analyzers.scan.listing import read_list
+from analyzers.scan.one_checkpoint import ACCESS, Task
+from analyzers.scan.outcomes import FILE, Outcome, Outcomes, appending, writable
 from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
-from analyzers.scan.scan_folder import ScanFolder
-from analyzers.scan.tables import CHECKPOINTS, TENSORS
-from analyzers.scan.tasks import ACCESS, Task
+from analyzers.scan.tables import CHECKPOINTS, TENSORS, write_tables
 
 # Seconds between two lines of progress if standard error is not a terminal.
 _LINE_SECONDS = 10.0
@@ -35,7 +38,7 @@ class Summary:
     """The result of a scan.
 
     checkpoints: number in the list; errors: class -> count; done_before: number finished by earlier runs; transient: number of errors that
-    may not recur; written: whether the tables were written again; processes: number in the launch, 1 without one.
+    may not recur; processes: number in the launch, 1 without one.
     """
 
     checkpoints: int
@@ -44,7 +47,6 @@ class Summary:
     transient: int
     done_before: int
     scanned: int
-    written: bool
     processes: int
     seconds: float
     tables: tuple[str, str]
@@ -54,7 +56,7 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
     """Scan the list of ``request`` into the folder ``out``; return None in every process of a launch except the first.
 
     Raises MantissaError for a list, folder, cluster or device that cannot be used; an error of a single checkpoint is a row of the table.
-    After a KeyboardInterrupt, finished checkpoints stay in the journal.
+    After a KeyboardInterrupt, the outcomes of finished checkpoints are there.
     """
     rank = Rank.of()
     if rank is not None and request.dask is not None:
@@ -67,29 +69,80 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
         _scan_share(rank, request, out)
         return None
     start = time.monotonic()
-    with ScanFolder(out, request) as folder:
-        listed = read_list(request.source, request.limit, lambda kind, text, limit: folder.find(_ask_hub, kind, text, limit))
-        missing = folder.missing(listed)
-        before = len({one.key for one in listed if one.problem is None}) - len(missing)
+    known = Outcomes(out)
+    new = _new_lines(known, request, out)
+    listed = read_list(request.source, request.limit, lambda kind, text, limit: _find(known, new, f"{kind}:{text}", limit))
+    keys = dict.fromkeys(one.key for one in listed if one.problem is None)
+    missing = [key for key in keys if key not in known.entries or known.entries[key].transient]
+    with appending(out) as append:
+        for line in new:
+            append(json.dumps(line))
         share = missing if rank is None else rank.share(missing)
         with closing(_engine(request, share, rank)) as running:
-            for outcome in _shown(running, len(share), before):
-                folder.journal.append(outcome)
+            for outcome in _shown(running, len(share), len(keys) - len(missing)):
+                append(outcome.line())
         if rank is not None:
             rank.wait()
-            folder.merge_shards()
-        written = folder.write_tables(listed)
-        processes = 1 if rank is None else rank.world
-        return _summary(listed, folder, (before, len(missing)), written, processes, time.monotonic() - start)
+        found = Outcomes(out)
+        with writable(out):
+            write_tables(out, listed, found)
+    entries = [found.entries[one.key] for one in listed if one.problem is None]
+    errors = Counter(entry.error for entry in entries if entry.error)
+    errors["InvalidReference"] += len(listed) - len(entries)
+    return Summary(
+        checkpoints=len(listed),
+        ok=sum(not entry.error for entry in entries),
+        errors={kind: number for kind, number in sorted(errors.items()) if number},
+        transient=sum(entry.transient for entry in entries),
+        done_before=len(keys) - len(missing),
+        scanned=len(missing),
+        processes=1 if rank is None else rank.world,
+        seconds=time.monotonic() - start,
+        tables=(str(out / CHECKPOINTS), str(out / TENSORS)),
+    )
+
+
+def _new_lines(known: Outcomes, request: ScanRequest, out: Path) -> list[dict[str, Any]]:
+    """Return the line of the options, where the folder has none yet.
+
+    Raises InvalidRequest for a folder whose checkpoints were scanned with other options, or with tables of the same names that no scan
+    made.
+    """
+    asked = request.each.model_dump(mode="json", exclude={"model"}) | {"analysis_version": ANALYSIS_VERSION}
+    if known.options == asked:
+        return []
+    if known.entries:
+        old = known.options or {}
+        changed = sorted(name for name in old.keys() | asked.keys() if old.get(name) != asked.get(name))
+        named = ", ".join(f"{name} was {old.get(name)!r}, now {asked.get(name)!r}" for name in changed)
+        raise InvalidRequest(f"The checkpoints in this folder were scanned with other options ({named[:300]}): choose another folder.")
+    for table in (CHECKPOINTS, TENSORS):
+        if not (out / FILE).exists() and os.path.lexists(out / table):
+            raise InvalidRequest(f"The folder has a {table} that no scan made and that would be lost: choose another one with --out.")
+    return [{"options": asked}]
+
+
+def _find(known: Outcomes, new: list[dict[str, Any]], question: str, limit: int) -> list[str]:
+    """Return the Hub's first answer to a question, for a continued scan keeps its list. new: receives the line of a new answer."""
+    name = f"{question} {limit}"
+    if name in known.lists:
+        return known.lists[name]
+    # Local import: a scan of samples and local paths does not need the Hub's client.
+    from analyzers.checkpoints.hub.hub_repository import list_models
+
+    kind, _, text = question.partition(":")
+    ids = list_models(kind, text, limit, Access(token=ACCESS.token))
+    new.append({"list": name, "ids": ids})
+    return ids
 
 
 def _scan_share(rank: Rank, request: ScanRequest, out: Path) -> None:
     """Scan the share of a process of a launch that is not the first."""
     keys = rank.share(None)
-    with Journal(out / rank.journal) as journal, closing(_engine(request, keys, rank)) as running:
+    with appending(out, rank.file) as append, closing(_engine(request, keys, rank)) as running:
         for done in running:
             if done is not None:
-                journal.append(done, f"rank {rank.rank}")
+                append(done.line())
     rank.wait()
 
 
@@ -110,31 +163,6 @@ def _scan_here(task: Task, keys: Sequence[str], jobs: int) -> Iterator[Outcome |
     with closing(work) as finished:
         for found in finished:
             yield found and found[1]
-
-
-def _summary(listed: list[Listed], folder: ScanFolder, work: tuple[int, int], written: bool, processes: int, seconds: float) -> Summary:
-    entries = [folder.journal.entries[one.key] for one in listed if one.problem is None]
-    errors = Counter(entry.error for entry in entries if entry.error)
-    errors["InvalidReference"] += len(listed) - len(entries)
-    return Summary(
-        checkpoints=len(listed),
-        ok=sum(not entry.error for entry in entries),
-        errors={kind: number for kind, number in sorted(errors.items()) if number},
-        transient=sum(entry.transient for entry in entries),
-        done_before=work[0],
-        scanned=work[1],
-        written=written,
-        processes=processes,
-        seconds=seconds,
-        tables=(str(folder.path / CHECKPOINTS), str(folder.path / TENSORS)),
-    )
-
-
-def _ask_hub(kind: str, text: str, limit: int) -> list[str]:
-    # Local import: a scan of samples and local paths does not need the Hub's client.
-    from analyzers.checkpoints.hub.hub_repository import list_models
-
-    return list_models(kind, text, limit, Access(token=ACCESS.token))
 
 
 def _shown(outcomes: Iterable[Outcome | None], missing: int, before: int) -> Iterator[Outcome]:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.core.atomic_files import replacing
-from analyzers.core.untrusted_json import parse_json
 from analyzers.dtype_detection.labelled_models import PRECISIONS
 from analyzers.dtype_detection.report import Counts, Extremes, Representable
-from analyzers.scan.journal import Journal
 from analyzers.scan.listing import Listed
+from analyzers.scan.outcomes import Outcomes
 
 CHECKPOINTS, TENSORS = "checkpoints.parquet", "tensors.parquet"
 
@@ -75,10 +74,10 @@ def _at(data: Any, path: str) -> Any:
     return ("x" if path == "shape" else " ").join(map(str, data)) if isinstance(data, list) else data
 
 
-def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> None:
+def write_tables(folder: Path, listed: Sequence[Listed], outcomes: Outcomes) -> None:
     """Write both files into ``folder``, each atomically.
 
-    journal: must have an outcome for every listed reference without a problem.
+    outcomes: one for every listed reference without a problem.
     """
     of_checkpoint = [*_LINE, *(each[:2] for each in _CHECKPOINT), ("report", "string")]
     with (
@@ -90,11 +89,10 @@ def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> No
             if one.problem is not None:
                 add_checkpoint(row | {"status": "error", "error": "InvalidReference", "message": one.problem})
                 continue
-            outcome = journal.read(one.key)
-            if not outcome.report:
+            outcome, report = outcomes.read(one.key)
+            if report is None:
                 add_checkpoint(row | {"status": "error", "error": outcome.error, "message": outcome.message})
                 continue
-            report = parse_json(outcome.report)
             add_checkpoint(row | {"status": "ok", "report": outcome.report} | _cells(_CHECKPOINT, report))
             of = {"position": position, "ref": report["checkpoint"]["ref"], "commit": report["checkpoint"]["commit"]}
             for tensor in report["tensors"]:

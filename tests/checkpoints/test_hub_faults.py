@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -33,18 +34,11 @@ API = "^/api/models/"
 FILE = f"{WEIGHTS}|/signed/"
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that wait until it is over."""
-    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 1)
-
-
 @pytest.fixture(autouse=True)
-def short_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "fault" in request.fixturenames and request.getfixturevalue("fault").hang:
-        request.getfixturevalue("impatient")
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 2)
     monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 3)
-    monkeypatch.setattr("analyzers.checkpoints.hub.replies.HUB_ATTEMPTS", 3)
+    monkeypatch.setattr(replies, "HUB_ATTEMPTS", 3)
     monkeypatch.setattr(replies, "_BACKOFF_SECONDS", 0.02)
 
 
@@ -62,64 +56,50 @@ def within(seconds: float) -> Iterator[None]:
     assert time.monotonic() - start < seconds
 
 
-BAD = [
-    (Fault("", times=None, status=401), CheckpointNotFound),
-    (Fault("", times=None, status=403), AccessDenied),
-    (Fault("", times=None, status=404), CheckpointNotFound),
-    (Fault("", times=None, status=403, headers={"X-Error-Code": "GatedRepo"}), AccessDenied),
-    (Fault("", times=None, status=416), HubMisbehaved),
-    (Fault("", times=None, status=418), HubMisbehaved),
-    (Fault("", times=None, status=429), HubThrottled),
-    (Fault("", times=None, status=429, headers={"Retry-After": "0"}), HubThrottled),
-    (Fault("", times=None, status=500), HubUnreachable),
-    (Fault("", times=None, status=503), HubUnreachable),
-    (Fault("", times=None, status=302, headers={"Location": "gopher://x/y"}), HubError),
-    (Fault("", times=None, status=302, headers={"Location": "http://[::bad/"}), HubError),
-    (Fault("", times=None, status=302), HubMisbehaved),
-    (Fault("", times=None, status=302, headers={"Location": "/api/models/org/model"}), HubError),
-    (Fault("", times=None, garbage=b"\x00\xff\xfe garbage\r\n\r\n" * 20), HubError),
-    (Fault("", times=None, garbage=b""), HubUnreachable),
-    (Fault("", times=None, garbage=b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n[1, "), HubUnreachable),
-    (Fault("", times=None, garbage=b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), HubError),
-    (Fault("", times=None, garbage=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000), HubError),
-    (Fault("", times=None, hang=True), HubUnreachable),
+# What any request may be answered with -> the error
+BAD: list[tuple[dict[str, Any], type[MantissaError]]] = [
+    ({"status": 401}, CheckpointNotFound),
+    ({"status": 403}, AccessDenied),
+    ({"status": 404}, CheckpointNotFound),
+    ({"status": 403, "headers": {"X-Error-Code": "GatedRepo"}}, AccessDenied),
+    ({"status": 416}, HubMisbehaved),
+    ({"status": 418}, HubMisbehaved),
+    ({"status": 429}, HubThrottled),
+    ({"status": 429, "headers": {"Retry-After": "0"}}, HubThrottled),
+    ({"status": 500}, HubUnreachable),
+    ({"status": 503}, HubUnreachable),
+    ({"status": 302, "headers": {"Location": "gopher://x/y"}}, HubError),
+    ({"status": 302, "headers": {"Location": "http://[::bad/"}}, HubError),
+    ({"status": 302}, HubMisbehaved),
+    ({"status": 302, "headers": {"Location": "/api/models/org/model"}}, HubError),
+    ({"garbage": b"\x00\xff\xfe garbage\r\n\r\n" * 20}, HubError),
+    ({"garbage": b""}, HubUnreachable),
+    ({"garbage": b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n[1, "}, HubError),
+    ({"garbage": b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"}, HubError),
+    ({"garbage": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000}, HubError),
+    ({"hang": True}, HubUnreachable),
 ]
+_STEPS = ("opening", "locating", "reading from the Hub", "reading from the storage")
 
 
-def fresh(fault: Fault, pattern: str, method: str | None = None) -> Fault:
-    """A copy of an entry of BAD for one test."""
-    return Fault(pattern, None, method=method, status=fault.status, headers=fault.headers, garbage=fault.garbage, hang=fault.hang)
-
-
-@pytest.mark.parametrize(("fault", "error"), few(BAD, range(len(BAD) - 1)))
-def test_opening(hub: LocalHub, fault: Fault, error: type[MantissaError]) -> None:
-    hub.fault(fresh(fault, API))
+@pytest.mark.parametrize(("step", "bad"), few(product(_STEPS, BAD), {*range(19), *range(20, 39, 3), *range(40, 59, 3), *range(60, 80)}))
+def test_failures(hub: LocalHub, step: str, bad: tuple[dict[str, Any], type[MantissaError]]) -> None:
+    fault, error = bad
+    hub.cdn = step.endswith("storage")
+    hub.add("org/model", {WEIGHTS: DATA})
+    opened = open_hub("org/model", None, Access())
+    file = opened.open(WEIGHTS)
+    if step.startswith("reading"):
+        read_range(file, 0, 1)
+        if hub.cdn and fault.get("status") in (302, 401, 403, 404):
+            error = HubUnreachable  # an expired address, which the Hub renews
+    pattern, method = {"opening": (API, None), "locating": (WEIGHTS, "HEAD")}.get(step, (FILE, "GET"))
+    hub.fault(Fault(pattern, times=None, method=method, **fault))
     with within(100), pytest.raises(error) as caught:
-        open_hub("org/model", None, Access())
+        read_range(open_hub("org/model", None, Access()).open(WEIGHTS) if step == "opening" else file, 0, 100)
     assert str(caught.value).endswith(".")
     # Only the page of a gated model, where its licence is accepted, has an address that the visitor needs.
     assert hub.url not in str(caught.value).replace(f"{hub.url}/org/model,", "")
-
-
-@pytest.mark.parametrize(("fault", "error"), few(BAD, range(len(BAD) - 1)))
-def test_locating(hub: LocalHub, fault: Fault, error: type[MantissaError]) -> None:
-    hub.add("org/model", {WEIGHTS: DATA})
-    file = open_hub("org/model", None, Access()).open(WEIGHTS)
-    hub.fault(fresh(fault, WEIGHTS, "HEAD"))
-    if fault.garbage and fault.garbage.endswith(b"[1, "):
-        error = HubMisbehaved  # the length in its headers is not the file's
-    with within(100), pytest.raises(error):
-        read_range(file, 0, 100)
-
-
-@pytest.mark.parametrize(("fault", "error"), BAD)
-def test_reading(hub: LocalHub, file: HubFile, fault: Fault, error: type[MantissaError]) -> None:
-    read_range(file, 0, 1)
-    hub.fault(fresh(fault, FILE, "GET"))
-    if fault.status == 302 or (hub.cdn and fault.status in (401, 403, 404)) or (fault.garbage and fault.garbage.endswith(b"[1, ")):
-        error = HubMisbehaved
-    with within(100), pytest.raises(error):
-        read_range(file, 0, 100)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +153,7 @@ def test_one_failure_is_mended(hub: LocalHub, file: HubFile, fault: Fault) -> No
 
 def test_an_ignored_range_is_not_read(hub: LocalHub, file: HubFile) -> None:
     hub.fault(Fault(FILE, times=None, ranged=True, ignore_range=True))
-    with pytest.raises(HubMisbehaved, match="a part was asked for"):
+    with pytest.raises(HubMisbehaved, match="something else than bytes"):
         read_range(file, 0, len(DATA) - 1)
     assert sum(request.method == "GET" for request in hub.requests if WEIGHTS in request.path or request.origin == "cdn") == 1
     assert read_range(file, 0, len(DATA)) == DATA  # a range that is the whole file
@@ -203,13 +183,14 @@ def test_more_and_less_than_asked_for(hub: LocalHub, file: HubFile) -> None:
     head = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-99/600000\r\nContent-Length: %d\r\n\r\n"
     for length in (101, 99):
         fault = hub.fault(Fault(FILE, times=None, garbage=head % length + bytes(length)))
-        with pytest.raises(HubMisbehaved, match="another length"):
+        with pytest.raises(HubMisbehaved, match="something else than bytes"):
             read_range(file, 0, 100)
         assert fault.hits == 1  # another try would not help
         hub.clear_faults()
-    for length in (101, 99):  # without a Content-Length, the end of the connection is the end of the reply
+    # without a Content-Length, the end of the connection is the end of the reply
+    for length, error in ((101, HubMisbehaved), (99, HubUnreachable)):
         hub.fault(Fault(FILE, times=None, garbage=head.replace(b"Content-Length: %d\r\n", b"") + bytes(length)))
-        with pytest.raises(HubMisbehaved, match="more" if length > 100 else "less|another part"):
+        with pytest.raises(error, match="more" if length > 100 else "less"):
             read_range(file, 0, 100)
         hub.clear_faults()
 
@@ -250,14 +231,14 @@ def test_asked_to_wait_a_little(hub: LocalHub, file: HubFile, headers: dict[str,
         assert time.monotonic() - start > 0.99
 
 
-@pytest.mark.parametrize("value", ["3600", "9" * 30, "Fri, 31 Dec 2100 23:59:59 GMT"])
+@pytest.mark.parametrize("value", ["3600", "9" * 30])
 def test_asked_to_wait_for_long(hub: LocalHub, file: HubFile, value: str) -> None:
     hub.fault(Fault(FILE, times=None, ranged=True, status=429, headers={"Retry-After": value}))
     with within(100), pytest.raises(HubThrottled, match=r"wait for [0-9,]+ seconds"):
         read_range(file, 0, 100)
 
 
-@pytest.mark.parametrize("value", ["-5", "nan", "soon", "١", "Fri, 31 Dec 99999999 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"])
+@pytest.mark.parametrize("value", ["-5", "nan", "soon", "١", "Fri, 31 Dec 2100 23:59:59 GMT"])
 def test_a_time_to_wait_that_is_none(hub: LocalHub, file: HubFile, value: str) -> None:
     hub.fault(Fault(FILE, times=1, ranged=True, status=429, headers={"Retry-After": value}))
     assert read_range(file, 0, 100) == DATA[:100]

@@ -325,7 +325,7 @@ FAILURES: dict[str, tuple[dict[str, Any], type[MantissaError], str]] = {
     "gone": ({"status": 404}, CheckpointNotFound, "not found"),
     "gated": ({"status": 403, "headers": {"X-Error-Code": "GatedRepo"}}, AccessDenied, "gated"),
     "truncated": ({"status": 416}, HubError, "unexpected status 416"),
-    "no range": ({"ignore_range": True}, HubError, "part was asked"),
+    "no range": ({"ignore_range": True}, HubError, "something else than bytes"),
 }
 
 
@@ -369,7 +369,7 @@ def test_a_local_file_cut_off_halfway_is_named(tmp_path: Path, small: None) -> N
         next(steps)
         os.truncate(folders[1] / "model.safetensors", 5_000)
         # Readers run ahead: which of the three it is depends on how far this one is.
-        with pytest.raises(InvalidCheckpoint, match=r'^Tuned: "model\.safetensors" (ends|was cut off|was changed)'):
+        with pytest.raises(InvalidCheckpoint, match=r'^Tuned: "model\.safetensors" (ends|was cut off|can no longer be read)'):
             list(steps)
 
 

@@ -74,11 +74,7 @@ def test_paths_are_refused_on_the_web(text: str) -> None:
 def test_ten_thousand_characters_are_quoted_in_part() -> None:
     with pytest.raises(InvalidReference) as caught:
         parse_reference("\U0001f917" * 10_000, local=False)
-    assert "10,000 characters" in str(caught.value)
     assert len(str(caught.value)) < 1000
-    with pytest.raises(InvalidReference) as caught:
-        parse_reference("x" * 10_000, local=False)
-    assert len(str(caught.value)) < 200
 
 
 @given(

@@ -19,7 +19,7 @@ from typing import Any
 from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import read_header
-from analyzers.checkpoints.weight_files.shards import read_index
+from analyzers.checkpoints.weight_files.lists import read_index
 from analyzers.core.errors import InvalidRequest, MantissaError
 from analyzers.core.untrusted_json import InvalidJson, parse_json
 from tests.attacks.pickles import Entry, archive
@@ -178,8 +178,8 @@ _SHARDS = {"model-00001-of-00002.safetensors": 100, "model-00002-of-00002.safete
 
 def _read_index(data: bytes) -> Any:
     name = "model.safetensors.index.json"
-    index = read_index(name, (".safetensors",), {**_SHARDS, name: len(data)}, lambda path: data)
-    return dict(index.weight_map)
+    weight_map, _ = read_index(name, (".safetensors",), {**_SHARDS, name: len(data)}, lambda path, most: parse_json(data, lenient=True))
+    return weight_map
 
 
 def _index(data: bytes) -> Any:

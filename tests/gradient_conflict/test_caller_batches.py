@@ -201,7 +201,7 @@ def test_nothing_of_the_model_or_its_surroundings_changes() -> None:
         return plain_loss(model, (batch[0] + torch.randn(3, 6), batch[1]))
 
     data, before = plain_data(), state()
-    items = mantissa.conflict(model, batches=data, loss=noisy, stream=True)
+    items = mantissa.stream("conflict", model=model, batches=data, loss=noisy)
     seen = []
     for item in items:
         assert same(state(), before)

@@ -2,8 +2,8 @@
 
 from .faults import Fault
 from .process import HubProcess
-from .repositories import Contents, Generated, InMemory, OnDisk
+from .repositories import Contents, Generated, OnDisk
 from .server import LocalHub
 from .wire import Request
 
-__all__ = ["Contents", "Fault", "Generated", "HubProcess", "InMemory", "LocalHub", "OnDisk", "Request"]
+__all__ = ["Contents", "Fault", "Generated", "HubProcess", "LocalHub", "OnDisk", "Request"]

@@ -3,11 +3,9 @@
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from .architectures import adapted, llama, mixture
 from .generated import LINEAGES
-from .repositories import Contents
 from .server import LocalHub
 from .updates import UPDATES
 
@@ -17,21 +15,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.hub", description="A local Hugging Face Hub. Ends when its standard input closes."
     )
-    parser.add_argument("--port", type=int, default=0, help="0 (the default): any free port")
     parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="before each answer")
-    parser.add_argument("--rate", type=float, metavar="BYTES_PER_SECOND", help="over all connections together")
-    parser.add_argument("--cdn", action="store_true", help="redirect weights to signed URLs at a second origin")
-    parser.add_argument("--folder", action="append", default=[], metavar="ID=PATH", help="a repository with the files of a folder")
     parser.add_argument(
         "--llama", action="append", default=[], metavar="ID[=LINEAGE[+UPDATE]]", help="a virtual model of 80 layers, 141 GB"
     )
     parser.add_argument("--mixture", action="append", default=[], metavar="ID[=LINEAGE]", help="a virtual mixture of 90,619 tensors")
     parser.add_argument("--adapted", action="store_true", help="org/base, of 6.7 billion parameters, and org/adapter, of rank 64")
     options = parser.parse_args(arguments)
-    with LocalHub(port=options.port, delay=options.delay, rate=options.rate, cdn=options.cdn) as hub:
-        for text in options.folder:
-            repo_id, _, folder = text.partition("=")
-            hub.add(repo_id, _files(Path(folder)))
+    with LocalHub(delay=options.delay) as hub:
         for text in options.llama:
             repo_id, _, kind = text.partition("=")
             lineage, _, update = kind.partition("+")
@@ -50,10 +41,6 @@ def _one_of(parser: argparse.ArgumentParser, name: str, known: Iterable[str]) ->
     if name not in known:
         parser.error(f"unknown {name!r}; choose from {', '.join(known)}")
     return name
-
-
-def _files(folder: Path) -> dict[str, bytes | Path | Contents]:
-    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 import json
 import re
-import time
 from itertools import count
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import quote, urlencode
 
 from . import writing
 from .oauth import Provider
@@ -34,11 +33,10 @@ class Routes:
         self.url = ""
         self.cdn_url = ""
         self.cdn = False
-        self.cdn_lifetime = 3600.0
         self.repositories: dict[tuple[Kind, str], Repository] = {}
         self.aliases: dict[tuple[Kind, str], str] = {}
         self.users: dict[str, User] = {}
-        self.signed: dict[str, tuple[Contents, float]] = {}
+        self.signed: dict[str, Contents] = {}
         self.uploads = writing.Uploads()
         self.provider = Provider()
         self._serial = count()
@@ -105,7 +103,7 @@ class Routes:
             raise HubError(404, "", "Not Found")
         if len(parts) == 1:
             return self._search(request, kind, user)
-        id_parts, verb, rest = _split(parts[1:], ("revision", "tree", "paths-info", "auth-check", "discussions"))
+        id_parts, verb, rest = _split(parts[1:], ("revision", "tree", "auth-check", "discussions"))
         repository = self._find(request, kind, "/".join(id_parts), user)
         if verb == "auth-check":
             if rest == ["write"] and not writing.may_write(user, repository.id):
@@ -116,9 +114,6 @@ class Routes:
         commit = _commit(repository, rest[0] if rest else "main")
         if verb == "tree":
             return self._tree(request, commit, "/".join(rest[1:]))
-        if verb == "paths-info":
-            wanted = parse_qs(request.body.decode()).get("paths", [])
-            return _json([_entry(path, commit.files[path]) for path in wanted if path in commit.files])
         return _json(_info(repository, commit, sizes=request.query.get("blobs", [""])[0].lower() in ("true", "1")))
 
     def _find(self, request: Request, kind: Kind, name: str, user: User | None) -> Repository:
@@ -200,12 +195,12 @@ class Routes:
 
     def _sign(self, contents: Contents) -> str:
         serial = str(next(self._serial))
-        self.signed[serial] = (contents, time.monotonic() + self.cdn_lifetime)
+        self.signed[serial] = contents
         return f"{self.cdn_url}/signed/{contents.digest}?serial={serial}&Signature={quote('a+b/c=')}"
 
     def _signed(self, request: Request) -> Answer:
-        contents, expiry = self.signed.get(request.query.get("serial", [""])[0], (None, 0.0))
-        if contents is None or time.monotonic() > expiry:
+        contents = self.signed.get(request.query.get("serial", [""])[0])
+        if contents is None:
             return plain(
                 403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", {"Content-Type": "text/xml"}
             )

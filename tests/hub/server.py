@@ -112,14 +112,6 @@ class LocalHub:
         """
         self._routes.users[token] = User(name, frozenset(repositories), frozenset(writes), discusses)
 
-    def remove(self, repo_id: str, kind: Kind = "model") -> None:
-        """Delete a repository."""
-        del self._routes.repositories[kind, repo_id]
-
-    def revoke(self, token: str) -> None:
-        """Make ``token`` invalid, as if its user had revoked it or it had expired."""
-        del self._routes.users[token]
-
     def application(self, client_id: str, secret: str, name: str, token: str, repositories: Iterable[str] = ()) -> dict[str, str]:
         """Let the user ``name``, who may read ``repositories``, sign in to an app, which then gets ``token``.
 
@@ -143,10 +135,6 @@ class LocalHub:
     def pull_requests(self, repo_id: str, *, kind: Kind = "model") -> int:
         """Count the pull requests on a repository."""
         return len(self._routes.repositories[kind, repo_id].titles)
-
-    def close_pull_requests(self, repo_id: str, *, kind: Kind = "model") -> None:
-        """Forget the pull requests on a repository."""
-        self._routes.repositories[kind, repo_id].titles.clear()
 
     def commits(self, repo_id: str, *, kind: Kind = "model") -> list[str]:
         """Return the commits of a repository, the oldest first."""

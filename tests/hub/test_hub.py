@@ -1,115 +1,82 @@
-"""The real client against the local Hub: reading, moving branches, access, the CDN, virtual checkpoints, another process."""
+"""The real client against the local Hub: reading, access, the CDN, scripted faults, virtual checkpoints."""
 
-import os
 import re
-import subprocess
-import sys
+import socket
+import time
 from pathlib import Path
 
 import httpx2
 import numpy as np
 import pytest
-from huggingface_hub import HfApi, get_session, hf_hub_download, list_models, snapshot_download
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    GatedRepoError,
-    HfHubHTTPError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
-from safetensors import safe_open
+from huggingface_hub import HfApi, get_session, hf_hub_download, snapshot_download
+from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from safetensors.torch import load_file
 
 from tests.cases import few
 
-from . import Contents, Generated, HubProcess, LocalHub
+from . import Contents, Fault, Generated, LocalHub
 from .architectures import llama, llama_tensors
 from .generated import checkpoint
 from .updates import changed_counts
 
 WEIGHTS = bytes(range(256)) * 40
+PATH = "org/tiny/resolve/main/model.safetensors"
 
 
-def resolve(hub: LocalHub, target: str, **headers: str) -> httpx2.Response:
-    return get_session().get(f"{hub.url}/{target}", headers=headers)
+@pytest.fixture
+def tiny(hub: LocalHub) -> str:
+    """The first commit of org/tiny."""
+    return hub.add("org/tiny", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
 
 
-def test_model_info_lists_every_file_with_its_size(hub: LocalHub) -> None:
-    sha = hub.add("org/tiny", {"config.json": b"{}", "model.safetensors": WEIGHTS}, info={"config": {"model_type": "llama"}})
-    info = HfApi().model_info("org/tiny", files_metadata=True)
-    assert info.sha == sha and re.fullmatch("[0-9a-f]{40}", sha)
-    assert info.config == {"model_type": "llama"}
-    siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
-    assert {name: sibling.size for name, sibling in siblings.items()} == {"config.json": 2, "model.safetensors": 10240}
-    assert siblings["config.json"].lfs is None and siblings["model.safetensors"].lfs is not None
-    assert HfApi().model_info("org/tiny").siblings is not None
-    assert [value.lower() for value in hub.requests[0].query["blobs"]] == ["true"]
+def get(hub: LocalHub, path: str = PATH, timeout: httpx2.Timeout | float = 30.0, **headers: str) -> httpx2.Response:
+    return get_session().get(f"{hub.url}/{path}", headers=headers, timeout=timeout)
 
 
-def test_search_finds_what_the_caller_may_see(hub: LocalHub) -> None:
-    for name in ("org/llama-a", "org/llama-b", "org/gpt"):
-        hub.add(name, {"config.json": b"{}"})
-    hub.add("org/llama-secret", {"config.json": b"{}"}, private=True)
-    hub.add("org/llama-data", {"x.csv": b"1"}, kind="dataset")
-    hub.user("hf_friend", "friend", ["org/llama-secret"])
-    assert [model.id for model in list_models(search="LLAMA")] == ["org/llama-a", "org/llama-b"]
-    assert [model.id for model in list_models(search="llama", limit=1)] == ["org/llama-a"]
-    assert len(list(list_models(search="llama", token="hf_friend"))) == 3
-
-
-def test_download_of_one_file_and_of_a_snapshot(hub: LocalHub, tmp_path: Path) -> None:
+def test_model_info_and_a_snapshot(hub: LocalHub, tmp_path: Path) -> None:
     on_disk = tmp_path / "weights.bin"
     on_disk.write_bytes(WEIGHTS)
     made = Generated(5, lambda offset, length: b"hello"[offset : offset + length], "hello")
-    sha = hub.add("org/tiny", {"config.json": b"{}", "sub/weights.bin": on_disk, "sub/deep/made.txt": made, "empty.txt": b""})
-    assert Path(hf_hub_download("org/tiny", "sub/weights.bin")).read_bytes() == WEIGHTS
+    files: dict[str, bytes | Path | Contents] = {
+        "config.json": b"{}",
+        "sub/weights.bin": on_disk,
+        "sub/deep/made.txt": made,
+        "empty.txt": b"",
+    }
+    sha = hub.add("org/tiny", files, info={"config": {"model_type": "llama"}}, aliases=["tiny"])
+    info = HfApi().model_info("tiny", files_metadata=True)
+    assert (info.id, info.sha, info.config) == ("org/tiny", sha, {"model_type": "llama"}) and re.fullmatch("[0-9a-f]{40}", sha)
+    sizes = {sibling.rfilename: (sibling.size, sibling.lfs is not None) for sibling in info.siblings or []}
+    assert sizes == {"config.json": (2, False), "sub/weights.bin": (10240, True), "sub/deep/made.txt": (5, False), "empty.txt": (0, False)}
     folder = Path(snapshot_download("org/tiny"))
-    assert folder.name == sha
-    assert {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == {
-        "config.json": b"{}", "sub/weights.bin": WEIGHTS, "sub/deep/made.txt": b"hello", "empty.txt": b"",
-    }  # fmt: skip
+    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert contents == {"config.json": b"{}", "sub/weights.bin": WEIGHTS, "sub/deep/made.txt": b"hello", "empty.txt": b""}
 
 
-def test_tree_and_paths_info(hub: LocalHub) -> None:
-    hub.add("org/data", {"a.csv": b"1", "sub/b.csv": b"22", "sub/deep/c.csv": b"333"}, kind="dataset")
+def test_trees_come_in_pages(hub: LocalHub) -> None:
+    hub.add("org/many", {f"{number:04}.txt": b"" for number in range(2500)} | {"sub/deep/c.csv": b"333"}, kind="dataset")
     api = HfApi()
-    assert [entry.path for entry in api.list_repo_tree("org/data", repo_type="dataset")] == ["a.csv", "sub"]
-    assert [entry.path for entry in api.list_repo_tree("org/data", "sub", repo_type="dataset")] == ["sub/b.csv", "sub/deep"]
-    recursive = {entry.path for entry in api.list_repo_tree("org/data", recursive=True, repo_type="dataset")}
-    assert recursive == {"a.csv", "sub", "sub/b.csv", "sub/deep", "sub/deep/c.csv"}
-    (entry,) = api.get_paths_info("org/data", ["sub/deep/c.csv", "missing"], repo_type="dataset")
-    assert getattr(entry, "size", None) == 3
+    assert len(list(api.list_repo_tree("org/many", repo_type="dataset"))) == 2501 and len(hub.requests) == 3
+    assert [entry.path for entry in api.list_repo_tree("org/many", "sub", recursive=True, repo_type="dataset")] == [
+        "sub/deep", "sub/deep/c.csv"]  # fmt: skip
 
 
-def test_a_long_tree_comes_in_pages(hub: LocalHub) -> None:
-    hub.add("org/many", {f"{number:04}.txt": b"" for number in range(2500)})
-    assert len(list(HfApi().list_repo_tree("org/many"))) == 2500
-    assert len(hub.requests) == 3
-
-
+@pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(
     ("asked", "expected", "content_range"),
     [
-        ("bytes=0-0", WEIGHTS[:1], "bytes 0-0/10240"),
         ("bytes=100-299", WEIGHTS[100:300], "bytes 100-299/10240"),
         ("bytes=10000-99999", WEIGHTS[10000:], "bytes 10000-10239/10240"),
         ("bytes=10230-", WEIGHTS[10230:], "bytes 10230-10239/10240"),
         ("bytes=-10", WEIGHTS[-10:], "bytes 10230-10239/10240"),
+        ("bytes=10240-10250", b"", "bytes */10240"),
     ],
 )
 def test_range_reads(hub: LocalHub, asked: str, expected: bytes, content_range: str) -> None:
-    sha = hub.add("org/tiny", {"model.safetensors": WEIGHTS})
-    reply = resolve(hub, "org/tiny/resolve/main/model.safetensors", Range=asked)
-    assert (reply.status_code, reply.content, reply.headers["Content-Range"]) == (206, expected, content_range)
-    assert (reply.headers["X-Repo-Commit"], reply.headers["Accept-Ranges"]) == (sha, "bytes")
-    assert (hub.requests[-1].range, hub.requests[-1].status, hub.requests[-1].sent) == (asked, 206, len(expected))
+    reply = get(hub, Range=asked)
+    assert (reply.status_code, reply.content, reply.headers["Content-Range"]) == (206 if expected else 416, expected, content_range)
+    assert (hub.requests[-1].range, hub.requests[-1].status, hub.requests[-1].sent) == (asked, reply.status_code, len(expected))
     assert hub.totals() == {"requests": 1, "ranges": 1, "bytes": len(expected)}
-
-
-def test_a_range_beyond_the_end_is_refused(hub: LocalHub) -> None:
-    hub.add("org/tiny", {"model.safetensors": WEIGHTS})
-    reply = resolve(hub, "org/tiny/resolve/main/model.safetensors", Range="bytes=10240-10250")
-    assert (reply.status_code, reply.headers["Content-Range"]) == (416, "bytes */10240")
 
 
 def test_main_moves_and_old_commits_stay(hub: LocalHub) -> None:
@@ -120,98 +87,115 @@ def test_main_moves_and_old_commits_stay(hub: LocalHub) -> None:
     contents = {revision: Path(hf_hub_download("org/tiny", "a.txt", revision=revision)).read_bytes() for revision in
                 (first, second, branch, "main", "step-100", "refs/pr/1")}  # fmt: skip
     assert contents == {first: b"1", second: b"2", branch: b"3", "main": b"2", "step-100": b"3", "refs/pr/1": b"1"}
-    assert HfApi().model_info("org/tiny", revision="refs/pr/1").sha == first
-    with pytest.raises(EntryNotFoundError):
-        hf_hub_download("org/tiny", "b.txt")
+    for error, call in (
+        (EntryNotFoundError, lambda: hf_hub_download("org/tiny", "b.txt")),
+        (RevisionNotFoundError, lambda: HfApi().model_info("org/tiny", revision="nowhere")),
+        (RepositoryNotFoundError, lambda: HfApi().model_info("org/nothing")),
+    ):
+        with pytest.raises(error):
+            call()
 
 
-def test_a_renamed_repository_redirects(hub: LocalHub) -> None:
-    hub.add("openai-community/gpt2", {"config.json": b"{}"}, aliases=["gpt2"])
-    assert HfApi().model_info("gpt2").id == "openai-community/gpt2"
-    assert Path(hf_hub_download("gpt2", "config.json")).read_bytes() == b"{}"
-
-
-def test_unknown_things_map_to_the_clients_errors(hub: LocalHub) -> None:
-    hub.add("org/tiny", {"a.txt": b"1"})
-    hub.user("hf_friend", "friend")
-    for token in (None, "hf_friend"):
-        with pytest.raises(RepositoryNotFoundError) as caught:
-            HfApi().model_info("org/nothing", token=token)
-        assert caught.value.response.status_code == (404 if token else 401)
-    with pytest.raises(RevisionNotFoundError):
-        HfApi().model_info("org/tiny", revision="nowhere")
-    with pytest.raises(RevisionNotFoundError):
-        hf_hub_download("org/tiny", "a.txt", revision="nowhere")
-    with pytest.raises(EntryNotFoundError):
-        hf_hub_download("org/tiny", "b.txt")
-
-
-def test_private_repositories_exist_only_for_those_who_may_read(hub: LocalHub) -> None:
+def test_private_and_gated_repositories(hub: LocalHub) -> None:
     hub.add("org/secret", {"a.txt": b"1"}, private=True)
-    hub.user("hf_friend", "friend", ["org/secret"])
+    hub.add("org/gated", {"a.txt": b"1"}, gated="manual")
+    hub.user("hf_friend", "friend", ["org/secret", "org/gated"])
     hub.user("hf_stranger", "stranger")
-    for token in (False, "hf_stranger"):
-        with pytest.raises(RepositoryNotFoundError):
-            HfApi().model_info("org/secret", token=token)
-        with pytest.raises(RepositoryNotFoundError):
-            hf_hub_download("org/secret", "a.txt", token=token)
-    assert HfApi().model_info("org/secret", token="hf_friend").private
-    assert Path(hf_hub_download("org/secret", "a.txt", token="hf_friend")).read_bytes() == b"1"
+    for token, statuses in ((False, (401, 401)), ("hf_stranger", (404, 403))):
+        for name, kind, status in zip(("org/secret", "org/gated"), (RepositoryNotFoundError, GatedRepoError), statuses, strict=True):
+            with pytest.raises(kind) as caught:
+                hf_hub_download(name, "a.txt", token=token)
+            assert caught.value.response.status_code == status
+    assert HfApi().model_info("org/gated").gated == "manual"
+    for name in ("org/secret", "org/gated"):
+        assert Path(hf_hub_download(name, "a.txt", token="hf_friend")).read_bytes() == b"1"
+    assert HfApi().whoami(token="hf_friend")["name"] == "friend"
     with pytest.raises(HfHubHTTPError, match="Invalid credentials"):
         HfApi().model_info("org/secret", token="hf_wrong")
-
-
-def test_gated_repositories_show_their_files_and_refuse_them(hub: LocalHub) -> None:
-    hub.add("org/gated", {"model.safetensors": WEIGHTS}, gated="manual")
-    hub.user("hf_friend", "friend", ["org/gated"])
-    hub.user("hf_stranger", "stranger")
-    info = HfApi().model_info("org/gated", files_metadata=True)
-    assert info.gated == "manual" and (info.siblings or [])[0].size == len(WEIGHTS)
-    for token, status in ((False, 401), ("hf_stranger", 403)):
-        with pytest.raises(GatedRepoError) as caught:
-            hf_hub_download("org/gated", "model.safetensors", token=token)
-        assert caught.value.response.status_code == status
-    assert Path(hf_hub_download("org/gated", "model.safetensors", token="hf_friend")).read_bytes() == WEIGHTS
-
-
-def test_whoami(hub: LocalHub) -> None:
-    hub.user("hf_friend", "friend")
-    assert HfApi().whoami(token="hf_friend")["name"] == "friend"
-    with pytest.raises(HfHubHTTPError, match="Invalid user token"):
-        HfApi().whoami(token="hf_wrong")
 
 
 def test_the_cdn_serves_signed_urls_without_the_token(hub: LocalHub) -> None:
     hub.cdn = True
     hub.add("org/secret", {"model.safetensors": WEIGHTS, "config.json": b"{}"}, private=True)
     hub.user("hf_friend", "friend", ["org/secret"])
-    assert Path(hf_hub_download("org/secret", "model.safetensors", token="hf_friend")).read_bytes() == WEIGHTS
     assert Path(hf_hub_download("org/secret", "config.json", token="hf_friend")).read_bytes() == b"{}"
-    reply = resolve(hub, "org/secret/resolve/main/model.safetensors", Range="bytes=5-9", Authorization="Bearer hf_friend")
+    reply = get(hub, "org/secret/resolve/main/model.safetensors", Range="bytes=5-9", Authorization="Bearer hf_friend")
     assert (reply.status_code, reply.content) == (206, WEIGHTS[5:10])
-    redirects = [request for request in hub.requests if request.status == 302]
-    assert redirects and all(request.token == "hf_friend" for request in redirects)
-    served = [request for request in hub.requests if request.origin == "cdn"]
-    assert len(served) == 2 and not any(request.authorized for request in served)
+    (served,) = (request for request in hub.requests if request.origin == "cdn")
+    assert not served.authorized
     hub.expire_signed_urls()
-    assert get_session().get(f"{hub.cdn_url}{served[-1].target}").status_code == 403
+    assert get_session().get(f"{hub.cdn_url}{served.target}").status_code == 403
 
 
-@pytest.mark.parametrize("lineage", ["bf16", "bf16-as-fp32"])
-def test_virtual_checkpoints_are_safetensors(hub: LocalHub, lineage: str) -> None:
-    hub.add("org/large", llama(layers=2, hidden=256, width=512, vocabulary=1000, shards=3, lineage=lineage))
-    folder = Path(snapshot_download("org/large"))
-    files = sorted(folder.glob("*.safetensors"))
-    assert [file.name for file in files] == [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
-    names = []
-    for file in files:
-        with safe_open(file, framework="numpy" if lineage == "bf16-as-fp32" else "pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - no mapping
-                values = opened.get_tensor(name)
-                names.append(name)
-                if lineage == "bf16-as-fp32":
-                    assert not (values.view(np.uint32) & 0xFFFF).any()
-    assert len(names) == 2 * 9 + 3 and "model.layers.0.self_attn.q_proj.weight" in names
+# Faults: what is scripted happens, as often as asked, and nothing else.
+
+
+@pytest.mark.usefixtures("tiny")
+def test_faults_choose_their_requests(hub: LocalHub) -> None:
+    fault = hub.fault(Fault(r"\.safetensors$", times=2, skip=1, status=503, headers={"Retry-After": "7"}))
+    assert [get(hub).status_code for _ in range(4)] == [200, 503, 503, 200]
+    assert fault.hits == 2 and [request.status for request in hub.requests] == [200, 503, 503, 200]
+    hub.fault(Fault("tiny", times=None, method="HEAD", status=500))
+    hub.fault(Fault("tiny", times=None, ranged=True, status=503))
+    assert get_session().head(f"{hub.url}/{PATH}").status_code == 500
+    assert (get(hub, Range="bytes=0-1").status_code, get(hub).status_code) == (503, 200)
+    hub.clear_faults()
+    assert get(hub, Range="bytes=0-1").status_code == 206
+
+
+@pytest.mark.usefixtures("tiny")
+def test_answers_are_changed_cut_or_none(hub: LocalHub) -> None:
+    hub.fault(Fault("tiny", ignore_range=True))
+    assert (reply := get(hub, Range="bytes=0-1")).status_code == 200 and reply.content == WEIGHTS
+    hub.fault(Fault("tiny", headers={"ETag": '"other"', "Content-Range": "bytes 5-6/99", "X-Repo-Commit": None}))
+    reply = get(hub, Range="bytes=0-1")
+    assert (reply.headers["ETag"], reply.headers["Content-Range"]) == ('"other"', "bytes 5-6/99") and "X-Repo-Commit" not in reply.headers
+    hub.fault(Fault("tiny", cut_after=1000))
+    received: list[bytes] = []
+    with get_session().stream("GET", f"{hub.url}/{PATH}") as cut, pytest.raises(httpx2.TransportError):
+        received.extend(cut.iter_raw())
+    assert b"".join(received) == WEIGHTS[:1000]
+    for garbage in (b"\x00\xffSSH-2.0\r\n\r\n", b""):
+        hub.fault(Fault("tiny", garbage=garbage))
+        with pytest.raises(httpx2.RemoteProtocolError):
+            get(hub)
+    hub.fault(Fault("tiny", hang=True))
+    with pytest.raises(httpx2.ReadTimeout):
+        get(hub, timeout=httpx2.Timeout(30, read=0.1))
+    assert get(hub).content == WEIGHTS
+
+
+@pytest.mark.usefixtures("tiny")
+def test_delays_and_rates(hub: LocalHub) -> None:
+    hub.fault(Fault("tiny", delay=0.2))
+    hub.fault(Fault("config", rate=10.0))
+    for path in (PATH, "org/tiny/resolve/main/config.json"):
+        start = time.perf_counter()
+        get(hub, path)
+        assert time.perf_counter() - start >= 0.2
+    hub.rate = 20e3  # bytes per second over all connections
+    start = time.perf_counter()
+    assert get(hub).content == get(hub).content == WEIGHTS
+    assert time.perf_counter() - start > 0.2
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"x" * 200_000])
+def test_what_is_no_http_and_clients_that_leave_harm_nobody(hub: LocalHub, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2])), timeout=60) as connection:
+        connection.sendall(sent)
+        try:
+            answer = connection.recv(1)
+        except ConnectionResetError:
+            answer = b""
+    assert answer == b""
+    hub.fault(Fault("^/api/models/", body=Generated(10**12, lambda offset, length: b" " * length, "spaces")))
+    with get_session().stream("GET", f"{hub.url}/api/models/org/tiny") as reply:
+        assert next(reply.iter_raw(1 << 20)) == b" " * (1 << 20)
+    assert get(hub).content == WEIGHTS
+
+
+# Virtual checkpoints.
 
 
 @pytest.mark.parametrize(
@@ -247,14 +231,3 @@ def test_the_default_virtual_model_has_140_gigabytes() -> None:
     files: dict[str, bytes | Contents] = llama()
     sizes = [contents.size for contents in files.values() if not isinstance(contents, bytes)]
     assert len(sizes) == 30 and 139e9 < sum(sizes) < 142e9
-
-
-def test_the_hub_runs_in_another_process_and_so_does_the_client(tmp_path: Path) -> None:
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "config.json").write_bytes(b"{}")
-    with HubProcess("--folder", f"org/tiny={tmp_path / 'files'}", "--cdn") as hub:
-        script = "from huggingface_hub import hf_hub_download as get; print(open(get('org/tiny', 'config.json')).read())"
-        environ = os.environ | hub.environ(tmp_path / "home")
-        done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=110)
-        assert (done.returncode, done.stdout.strip()) == (0, "{}"), done.stderr
-        assert hub.totals()["bytes"] == 2

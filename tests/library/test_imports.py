@@ -1,9 +1,7 @@
 """``mantissa library import DIR``: what scan found on the local Hub is in the library once, as it was recorded, and nothing else is."""
 
 import json
-import sqlite3
 import sys
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,13 +70,16 @@ def results(library: Library) -> dict[str, Any]:
     return {row.models[0]: row for row in library.results()}
 
 
-def journal(folder: Path, statement: str, *values: object) -> list[Any]:
-    connection = sqlite3.connect(folder / "scan.sqlite")
-    try:
-        with connection:
-            return connection.execute(statement, values).fetchall()
-    finally:
-        connection.close()
+def outcomes(folder: Path) -> dict[str, dict[str, Any]]:
+    """The lines of a scan's outcomes, by checkpoint."""
+    lines = map(json.loads, (folder / "outcomes.jsonl").read_text(encoding="utf-8").splitlines())
+    return {line["key"]: line for line in lines if "key" in line}
+
+
+def add(folder: Path, *lines: dict[str, Any]) -> None:
+    """Append lines of outcomes."""
+    with (folder / "outcomes.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(line)}\n" for line in lines)
 
 
 def test_results_are_there_once_and_as_recorded(scanned: Path, imported: Callable[[Path], Ended], hub: LocalHub) -> None:
@@ -90,10 +91,10 @@ def test_results_are_there_once_and_as_recorded(scanned: Path, imported: Callabl
         for ref, row in found.items():
             stored = json.loads(library.result(row.id) or b"")
             assert stored.pop("environment") == {"python": "", "machine": "", "device": "", "libraries": {}}
-            ((finished, seconds),) = journal(scanned, "SELECT finished, seconds FROM outcomes WHERE key = ?", ref)
-            assert stored.pop("timing")["seconds"] == seconds
+            line = outcomes(scanned)[ref]
+            assert stored.pop("timing")["seconds"] == line["seconds"]
             assert stored == json.loads(str(table.loc[ref, "report"]))
-            assert row.created == finished.replace("+00:00", ".000000Z")
+            assert row.created == line["finished"].replace("+00:00", ".000000Z")
             assert (row.commits, row.analysis_version) == ((table.loc[ref, "commit"],), stored["analysis_version"])
         before = {ref: library.result(row.id) for ref, row in found.items()}
         for row in found.values():
@@ -108,18 +109,12 @@ def test_a_model_that_is_gone_is_skipped_and_a_new_version_answers_no_old_reques
     scanned: Path, imported: Callable[[Path], Ended], hub: LocalHub
 ) -> None:
     hub.add("org/two", FILES, private=True)
-    _change(scanned, "org/one", lambda report: report | {"analysis_version": 1})
+    one = outcomes(scanned)["org/one"]
+    add(scanned, one | {"report": one["report"] | {"analysis_version": 1}})
     assert imported(scanned) == (0, "1 imported, 0 known, 5 skipped, 0 refused.\n", "")
     with open_library(background=False) as library:
         (row,) = results(library).values()
         assert (row.models, row.analysis_version, row.key) == (("org/one",), 1, "")
-
-
-def _change(folder: Path, key: str, change: Callable[[Any], Any]) -> None:
-    """Replace a report in the journal."""
-    ((packed,),) = journal(folder, "SELECT report FROM outcomes WHERE key = ?", key)
-    text = json.dumps(change(json.loads(zlib.decompress(packed))))
-    journal(folder, "UPDATE outcomes SET report = ? WHERE key = ?", zlib.compress(text.encode()), key)
 
 
 def _about(report: Any, **facts: Any) -> Any:
@@ -137,49 +132,42 @@ REPORTS: list[Callable[[Any], Any]] = [
     lambda report: report | {"config_dtype": "hf_" + "a" * 30},
     lambda report: report | {"more": 1},
     lambda report: [report],
-    lambda report: report | {"config_dtype": "x" * limits.RESULT_BYTES},
 ]
-CELLS: list[tuple[str, object]] = [
-    ("report", b"not compressed"),
-    ("report", zlib.compress(b"[" * 1_000_000)),
+FIELDS: list[tuple[str, object]] = [
     ("report", 7),
+    ("report", {}),
     ("finished", "2999-01-01T00:00:00+00:00"),
     ("finished", "9999-12-31T23:59:59-12:00"),
     ("finished", "yesterday"),
     ("finished", 7),
     ("seconds", "long"),
+    ("more", 1),
 ]
 
 
-def test_invalid_rows_are_refused_and_the_others_are_imported(scanned: Path, imported: Callable[[Path], Ended]) -> None:
-    ((packed,),) = journal(scanned, "SELECT report FROM outcomes WHERE key = 'org/one'")
-    report = json.loads(zlib.decompress(packed))
-
-    def add(number: int, text: bytes) -> None:
-        row = "INSERT INTO outcomes SELECT ?, ?, error, message, transient, digest, finished, seconds, worker FROM outcomes WHERE key = ?"
-        journal(scanned, row, f"row/{number}", zlib.compress(text, 1), "org/one")
-
-    texts = [json.dumps(change(report | {"id": f"{number:064x}"})) for number, change in enumerate(REPORTS)]
-    # Valid but for its length: no more than that of a result is unpacked.
-    texts.append(" " * limits.RESULT_BYTES + json.dumps(report | {"id": "f" * 64}))
-    texts += [json.dumps(report | {"id": f"{number + 100:064x}"}) for number in range(len(CELLS))]
-    for number, text in enumerate(texts):
-        add(number, text.encode())
-    for number, (column, value) in enumerate(CELLS, start=len(REPORTS) + 1):
-        journal(scanned, f"UPDATE outcomes SET {column} = ? WHERE key = ?", value, f"row/{number}")
+def test_invalid_lines_are_refused_and_the_others_are_imported(scanned: Path, imported: Callable[[Path], Ended]) -> None:
+    one = outcomes(scanned)["org/one"]
+    reports = [change(one["report"] | {"id": f"{number:064x}"}) for number, change in enumerate(REPORTS)]
+    lines = [one | {"report": report} for report in reports]
+    for number, (name, value) in enumerate(FIELDS, start=len(REPORTS)):
+        line = one | {"report": one["report"] | {"id": f"{number:064x}"}} | {name: value}
+        lines.append({key: line[key] for key in (*sorted(line.keys() - {"report", "complete"}), "report", "complete")})
+    add(scanned, *(line | {"key": f"line/{number}"} for number, line in enumerate(lines)))
+    long = one | {"key": "line/long", "report": one["report"] | {"id": "f" * 64, "config_dtype": "x" * limits.RESULT_BYTES}}
+    add(scanned, long, one | {"key": "after/it", "error": "NoWeights"})  # no more than the length of a result is read of a line
     ended = imported(scanned)
-    assert [line.split(":")[1] for line in ended.err.splitlines()] == [f' "row/{number}"' for number in range(len(texts))]
-    assert ended[:2] == (2, f"2 imported, 0 known, 4 skipped, {len(texts)} refused.\n")
+    assert [line.split(":")[1] for line in ended.err.splitlines()] == [f' "line/{number}"' for number in range(len(lines))]
+    assert ended[:2] == (2, f"2 imported, 0 known, 5 skipped, {len(lines)} refused.\n")
     with open_library(background=False) as library:
         assert results(library).keys() == {"org/one", "org/two"}
 
 
 def test_a_folder_that_is_not_of_a_scan_is_refused(tmp_path: Path, scanned: Path, imported: Callable[[Path], Ended]) -> None:
-    for folder in (tmp_path, tmp_path / "none", scanned / "scan.sqlite", Path("x" * 5000)):
+    for folder in (tmp_path, tmp_path / "none", scanned / "outcomes.jsonl", Path("x" * 5000)):
         ended = imported(folder)
         assert (ended.status, ended.out) == (2, "") and "is not the folder of a scan" in ended.err and ended.err.count("\n") == 1
-    (scanned / "scan.sqlite").write_bytes(b"x" * 1000)
-    assert imported(scanned) == (2, "", "error: The journal of the scan, scan.sqlite, is damaged: choose another folder.\n")
+    (scanned / "outcomes.jsonl").write_bytes(b"x" * 1000)
+    assert imported(scanned) == (0, "0 imported, 0 known, 0 skipped, 0 refused.\n", "")
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,9 +66,9 @@ def test_a_path_may_be_relative(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stream_is_progress_and_then_the_report() -> None:
-    items = list(mantissa.dtype("sample:tiny-bf16", stream=True))
+    items = list(mantissa.stream("dtype", model="sample:tiny-bf16"))
     assert all(isinstance(item, Progress) for item in items[:-1]) and isinstance(items[-1], DtypeReport)
-    stopped: Iterator[Any] = mantissa.sparsity("sample:tiny-bf16", "sample:tiny-tuned", stream=True)
+    stopped = mantissa.stream("sparsity", base="sample:tiny-bf16", tuned=("sample:tiny-tuned",))
     next(stopped)
     cast(Any, stopped).close()
 
@@ -108,7 +108,7 @@ def test_check_and_shrink(model: Any, tmp_path: Path) -> None:
     wide = {name: tensor.float() for name, tensor in model.state_dict().items()}
     found = mantissa.check(wide, model)
     assert {"upcast", "unchanged"} <= {each.rule for each in found.findings} and found.fails("error")
-    *_, report = mantissa.shrink("sample:tiny-bf16-as-fp32", tmp_path / "out", stream=True)
+    report = mantissa.shrink("sample:tiny-bf16-as-fp32", tmp_path / "out")
     assert isinstance(report, ShrinkReport) and mantissa.check(tmp_path / "out").saving_bytes == 0
     with pytest.raises(InvalidRequest, match="exists already"):
         mantissa.shrink("sample:tiny-bf16-as-fp32", tmp_path / "out")

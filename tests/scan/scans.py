@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import pandas
 
 from analyzers.language_models.samples import SAMPLES
+from analyzers.scan.outcomes import Outcomes
 
 ROOT = Path(__file__).parents[2]
 ALL_SAMPLES = tuple(f"sample:{name}" for name in SAMPLES)
@@ -58,17 +58,8 @@ def sums(folder: Path) -> dict[str, str]:
 
 
 def finished(folder: Path) -> set[str]:
-    """Return the checkpoints with an outcome in the journal of a scan that has ended."""
-    path = folder / "scan.sqlite"
-    if not path.exists():
-        return set()
-    connection = sqlite3.connect(path)
-    try:
-        return {key for (key,) in connection.execute("SELECT key FROM outcomes")}
-    except sqlite3.OperationalError:  # the scan ended before it created the tables
-        return set()
-    finally:
-        connection.close()
+    """Return the checkpoints with an outcome in the folder of a scan, running or ended."""
+    return set(Outcomes(folder).entries)
 
 
 def launcher(processes: int, port: int, *options: str) -> list[str]:

@@ -15,8 +15,6 @@ import torch
 from safetensors.torch import save
 
 from analyzers.__main__ import main
-from analyzers.scan.request import ScanRequest
-from analyzers.scan.scan_folder import ScanFolder
 from tests.cases import few
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, rounded, steady
@@ -91,17 +89,14 @@ def test_a_finished_scan_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
     listed = write_list(tmp_path / "list", [*ALL_SAMPLES[:2], "bad id"])
     out = tmp_path / "deep" / "out"
     assert scan(capsys, listed, "--out", out)["scanned"] == 2
-    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()}
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
     again = scan(capsys, listed, "--out", out)
-    assert (again["scanned"], again["done_before"], again["written"]) == (0, 2, False)
-    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()} == before
+    assert (again["scanned"], again["done_before"]) == (0, 2)
     assert main(["scan", str(listed), "--out", str(out)]) == 0
     assert "Nothing to do: 2 checkpoints done before" in capsys.readouterr().out
     (out / "tensors.parquet").unlink()
-    assert scan(capsys, listed, "--out", out)["written"]
-    assert {name: data for name, (_, data) in before.items() if name.endswith("parquet")} == {
-        name: (out / name).read_bytes() for name in ("checkpoints.parquet", "tensors.parquet")
-    }
+    scan(capsys, listed, "--out", out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_a_changed_list_is_followed_and_changed_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,14 +108,15 @@ def test_a_changed_list_is_followed_and_changed_options_are_refused(tmp_path: Pa
     assert table(out)["asked"].tolist() == [ALL_SAMPLES[2], ALL_SAMPLES[0]]
     for options in (["--exact"], ["--budget", "1MB"], ["--include", "mlp"], ["--exclude", "mlp"], ["--seed", "1"]):
         assert "other options" in refused(capsys, listed, "--out", out, *options)
-    (out / "scan.sqlite").write_bytes(b"x" * 1000)
-    assert "damaged" in refused(capsys, listed, "--out", out)
+    lines = (out / "outcomes.jsonl").read_text().splitlines()
+    (out / "outcomes.jsonl").write_text("\n".join([*lines[:-1], lines[-1].replace('{"analyzer"', '{"analyzer')]) + "\n")
+    assert f'line of "{ALL_SAMPLES[2]}" in outcomes.jsonl is damaged' in refused(capsys, listed, "--out", out)
 
 
 def test_options_of_a_scan_that_scanned_nothing_bind_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    with ScanFolder(out, ScanRequest.of("list", {"mode": "exact"})):  # as an interrupt before the first outcome leaves it
-        pass
+    out.mkdir()  # as an interrupt before the first outcome leaves it
+    (out / "outcomes.jsonl").write_text('{"options": {"mode": "exact"}}\n')
     assert scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", out)["ok"] == 1
     assert table(out)["mode"].tolist() == ["quick"]
 
@@ -139,21 +135,6 @@ def test_a_table_that_cannot_be_put_in_its_place_leaves_nothing(tmp_path: Path, 
     (out / TABLES[0]).mkdir()
     assert "Is a directory" in refused(capsys, listed, "--out", out)
     assert not list(out.glob(".*"))
-
-
-def test_tables_half_replaced_are_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Ended between the two for one list, then asked for the list before: neither is taken for that list's."""
-    out, lists = tmp_path / "out", [write_list(tmp_path / str(n), ALL_SAMPLES[n : n + 1]) for n in range(2)]
-    scan(capsys, lists[0], "--out", out)
-    before = sums(out)
-
-    (out / TABLES[0]).rename(tmp_path / "aside")
-    (out / TABLES[0]).mkdir()  # the second to be put in its place
-    assert "Is a directory" in refused(capsys, lists[1], "--out", out)
-    (out / TABLES[0]).rmdir()
-    (tmp_path / "aside").rename(out / TABLES[0])
-    assert sums(out)[TABLES[0]] == before[TABLES[0]] and sums(out)[TABLES[1]] != before[TABLES[1]] and not list(out.glob(".*"))
-    assert scan(capsys, lists[0], "--out", out)["written"] and sums(out) == before
 
 
 def test_options_reach_each_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +222,7 @@ def test_an_unexpected_error_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixt
 
     listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("analyzers.scan.tasks.Inspection", fail)
+        patch.setattr("analyzers.scan.one_checkpoint.Inspection", fail)
         assert scan(capsys, listed, "--out", out)["errors"] == {"Unexpected": 1}
     assert "ZeroDivisionError" in table(out)["message"][0] and "secret" not in table(out)["message"][0]
     assert scan(capsys, listed, "--out", out)["ok"] == 1
@@ -259,7 +240,7 @@ def test_interrupted(
     arguments = command(str(write_list(tmp_path / "list", ["org/fast", "org/slow"])), "--out", str(out))
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 100
-        while not (fault.hits and _committed(out, "org/fast")) and time.monotonic() < end:
+        while not (fault.hits and "org/fast" in finished(out)) and time.monotonic() < end:
             time.sleep(0.02)
         process.send_signal(number)
         said, errors = process.communicate(timeout=150)  # before the Hub answers
@@ -308,12 +289,6 @@ def _asked(hub: LocalHub) -> set[str]:
     """The models that the Hub was asked about."""
     paths = [request.path for request in hub.requests if request.path.startswith("/api/models/")]
     return {"/".join(path.split("/")[3:5]) for path in paths}
-
-
-def _committed(out: Path, key: str) -> bool:
-    """Whether the journal of a running scan, which has it locked, holds this key."""
-    path = out / "scan.sqlite"
-    return path.exists() and key.encode() in path.read_bytes()
 
 
 def test_two_scans_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: LocalHub) -> None:

@@ -7,8 +7,7 @@ The token goes to the Hub alone, never to the storage it redirects to. `ranges` 
 import re
 import threading
 import unicodedata
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +16,14 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
 from analyzers.checkpoints.hub.ranges import LIBRARY, HubFile
-from analyzers.checkpoints.hub.replies import Token, ask, refusals, usable_token
+from analyzers.checkpoints.hub.replies import Token, ask, usable_token
+from analyzers.checkpoints.reference import is_repository_id, is_revision
 from analyzers.checkpoints.repository import Access
 from analyzers.core import limits
 from analyzers.core.errors import (
     AccessDenied,
+    CheckpointError,
     CheckpointNotFound,
-    HiddenRepository,
     HubError,
     HubMisbehaved,
     HubUnreachable,
@@ -33,9 +33,7 @@ from analyzers.core.errors import (
     LimitExceeded,
 )
 
-_ID = re.compile(r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_LICENCE = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _SEARCH_SECONDS = 3
 _SEARCH_LENGTH = 100
 _PAGE = 500  # most models in one page of a list
@@ -49,18 +47,16 @@ class HubRepository:
     parallel_reads = limits.HUB_PARALLEL_READS
     range_requests = limits.RANGE_REQUESTS
 
-    def __init__(self, name: str, kind: Kind, commit: str, public: bool, files: Mapping[str, int], token: Token, licence: str = "") -> None:
-        self.ref = name if kind == "models" else f"{kind}/{name}"
-        self.commit, self.public, self.files = commit, public, files
-        self._token, self._licence = token, licence
+    def __init__(self, ref: str, commit: str, public: bool, files: Mapping[str, int], token: Token) -> None:
+        self.ref, self.commit, self.public, self.files = ref, commit, public, files
+        self._token = token
         self._stopped = threading.Event()
 
     def open(self, path: str) -> HubFile:
         """Open one of ``files``, without a request. Raises CheckpointNotFound if there is no such file."""
         if path not in self.files:
             raise CheckpointNotFound(f"{self.ref} has no file {path[:200]!r} at commit {self.commit[:8]}.")
-        refusal = refusals(f"{path} of {self.ref}", self.commit, self.ref, self._licence)
-        return HubFile(self.ref, self.commit, path, self.files[path], self._token, refusal, self._stopped)
+        return HubFile(self.ref, self.commit, path, self.files[path], self._token, self._stopped)
 
     def close(self) -> None:
         """Stop all reads of all files: at once where one waits, else with the next bytes or at its timeout. Idempotent."""
@@ -75,28 +71,23 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Kind = "mode
     CheckpointNotFound for an unknown revision; AccessDenied for a token that is refused; InvalidCheckpoint for file names that are not safe
     relative paths; LimitExceeded for more than REPOSITORY_FILES files; HubError and its subclasses.
     """
-    if not _ID.fullmatch(name):
+    if not is_repository_id(name):
         raise InvalidReference(f"{name[:100]!r} is not a model id; expected org/name, as in the address of its page on the Hub.")
-    if revision is not None and (revision in ("", ".", "..") or len(revision) > limits.REFERENCE_LENGTH or not revision.isprintable()):
+    if revision is not None and not is_revision(revision):
         raise CheckpointNotFound(f"{name} has no revision {revision[:100]!r}; give a branch, a tag or a commit.")
     token = usable_token(access.token)
-    info = _info(name, revision, token, kind)
-    if not (isinstance(info.id, str) and _ID.fullmatch(info.id) and _COMMIT.fullmatch(str(info.sha))):
-        raise HubMisbehaved(f"The Hub describes {name} with an invalid id or commit; try again later.")
-    if revision is not None and _COMMIT.fullmatch(revision) and info.sha != revision:
-        raise HubMisbehaved(f"The Hub answers with another commit of {name} than requested; try again later.")
+    api = HfApi(endpoint=str(constants.ENDPOINT).rstrip("/"), library_name=LIBRARY)
+    call: Callable[..., Any] = api.model_info if kind == "models" else api.dataset_info
+    timeout = float(limits.HUB_TIMEOUT_SECONDS)
+    info = ask(lambda: call(name, revision=revision, files_metadata=True, timeout=timeout, token=token), name)
+    pinned = revision if revision is not None and _COMMIT.fullmatch(revision) else info.sha
+    if not is_repository_id(info.id) or not _COMMIT.fullmatch(str(info.sha)) or info.sha != pinned:
+        raise HubMisbehaved(f"The Hub describes {name} with an invalid id, or another commit than requested; try again later.")
     if info.disabled:
         raise AccessDenied(f"{info.id} has been disabled on the Hub.")
-    return HubRepository(info.id, kind, info.sha, _everybody_reads(info), _sizes(info.id, info.siblings), token, _licence(info))
-
-
-def _info(name: str, revision: str | None, token: Token, kind: Kind = "models", seconds: float = 0, tries: int = 0) -> Any:
-    """Return the Hub's description of a repository, with the sizes of its files. seconds, tries: at most; by default as `ask` does."""
-    api = HfApi(endpoint=str(constants.ENDPOINT).rstrip("/"), library_name=LIBRARY)
-    call = api.model_info if kind == "models" else api.dataset_info
-    timeout = seconds or float(limits.HUB_TIMEOUT_SECONDS)
-    described = partial(call, name, revision=revision, files_metadata=True, timeout=timeout, token=token)
-    return ask(described, refusals(name, revision), token, tries=tries)
+    ref = info.id if kind == "models" else f"{kind}/{info.id}"
+    public = info.private is False and info.gated is False
+    return HubRepository(ref, info.sha, public, _sizes(ref, info.siblings), token)
 
 
 def cached_snapshot(name: str, revision: str | None, kind: Kind = "models") -> Path | None:
@@ -108,17 +99,11 @@ def cached_snapshot(name: str, revision: str | None, kind: Kind = "models") -> P
 
 
 def is_public(name: str) -> bool:
-    """Return whether everybody can read a model: it exists, and is neither private, gated nor disabled. One request, without a token.
-
-    Raises HubUnreachable for any failure, and after 3 seconds.
-    """
+    """Return whether everybody can read a model. One request, without a token. Raises HubError and its subclasses."""
     try:
-        info = _info(name, None, False, seconds=_SEARCH_SECONDS, tries=1)
-    except HiddenRepository:
+        return open_hub(name, None, Access()).public
+    except CheckpointError:
         return False
-    except (HubError, CheckpointNotFound, AccessDenied) as error:
-        raise HubUnreachable(str(error)) from None
-    return _everybody_reads(info) and not info.disabled
 
 
 def search_models(text: str, limit: int = 8) -> list[str]:
@@ -128,8 +113,8 @@ def search_models(text: str, limit: int = 8) -> list[str]:
     """
     query = {"search": text[:_SEARCH_LENGTH].encode(errors="replace").decode(), "limit": limit}
     try:
-        return _page(f"{constants.ENDPOINT}/api/models", query, False, "The list of models", _SEARCH_SECONDS, 1)[0][:limit]
-    except (HubError, CheckpointNotFound, AccessDenied) as error:
+        return _page(f"{constants.ENDPOINT}/api/models", query, False, _SEARCH_SECONDS, 1)[0][:limit]
+    except (HubError, CheckpointError) as error:
         raise HubUnreachable(str(error)) from None
 
 
@@ -138,16 +123,14 @@ def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
 
     In the Hub's order, page by page. Raises InvalidRequest for an impossible name, and HubError and its subclasses.
     """
-    if len(text) > _SEARCH_LENGTH or not text.isprintable():
-        raise InvalidRequest(f"{text[:60]!r} cannot be searched for: give at most {_SEARCH_LENGTH} printable characters.")
-    if kind == "org" and not _ID.fullmatch(text.replace("/", "-")):
-        raise InvalidRequest(f"{text[:60]!r} is not the name of an organisation; give it as in its address on the Hub.")
+    if len(text) > _SEARCH_LENGTH or not text.isprintable() or (kind == "org" and ("/" in text or not is_repository_id(text))):
+        raise InvalidRequest(f"{text[:60]!r} is not the name of an organisation, or cannot be searched for.")
     token = usable_token(access.token)
     query: dict[str, Any] | None = {"author" if kind == "org" else "search": text, "limit": min(limit, _PAGE)}
     url: str | None = f"{constants.ENDPOINT}/api/models"
     found: dict[str, None] = {}
     while url is not None and len(found) < limit:
-        names, url = _page(url, query, token, f"The list of models of {text}")
+        names, url = _page(url, query, token)
         query, known = None, len(found)
         found |= dict.fromkeys(names)
         if len(found) == known:  # pages without new models might never end
@@ -155,9 +138,7 @@ def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
     return list(found)[:limit]
 
 
-def _page(
-    url: str, query: dict[str, Any] | None, token: Token, what: str, seconds: float = 0, tries: int = 0
-) -> tuple[list[str], str | None]:
+def _page(url: str, query: dict[str, Any] | None, token: Token, seconds: float = 0, tries: int = 0) -> tuple[list[str], str | None]:
     """Return the ids in one page of a list of models, and the address of the next page, None after the last."""
     timeout = seconds or float(limits.HUB_TIMEOUT_SECONDS)
 
@@ -165,24 +146,11 @@ def _page(
         headers = build_hf_headers(token=token, library_name=LIBRARY)
         response = get_session().get(url, params=query, headers=headers, timeout=timeout, follow_redirects=False)
         hf_raise_for_status(response)
-        names = [entry.get("id") for entry in response.json() if isinstance(entry, dict)]
+        names = [entry["id"] for entry in response.json() if isinstance(entry, dict) and is_repository_id(entry.get("id"))]
         following = response.links.get("next", {}).get("url", "")
-        return [name for name in names if isinstance(name, str) and _ID.fullmatch(name)], (
-            following if following.startswith(f"{constants.ENDPOINT}/") else None
-        )
+        return names, following if following.startswith(f"{constants.ENDPOINT}/") else None
 
-    return ask(call, refusals(what, None), token, tries=tries)
-
-
-def _everybody_reads(info: Any) -> bool:
-    return info.private is False and info.gated is False
-
-
-def _licence(info: Any) -> str:
-    """Return the name of the licence in the Hub's description of a repository, or an empty text."""
-    card = info.card_data or {}
-    names = [card.get("license_name"), card.get("license")]
-    return next((name for name in names if isinstance(name, str) and _LICENCE.fullmatch(name)), "")
+    return ask(call, "The list of models", tries=tries)
 
 
 def _sizes(ref: str, siblings: Any) -> dict[str, int]:
@@ -203,10 +171,5 @@ def _sizes(ref: str, siblings: Any) -> dict[str, int]:
 
 
 def _is_safe(path: str) -> bool:
-    steps = path.split("/")
-    return (
-        len(path) <= 1000
-        and all(step not in ("", ".", "..") for step in steps)
-        and "\\" not in path
-        and not any(unicodedata.category(character) in ("Cc", "Cs") for character in path)
-    )
+    safe = all(step not in ("", ".", "..") for step in path.split("/")) and "\\" not in path and len(path) <= 1000
+    return safe and not any(unicodedata.category(character) in ("Cc", "Cs") for character in path)

@@ -3,6 +3,7 @@
 Only public files are downloaded: the cache serves a file to every program, with or without a token.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
@@ -11,11 +12,10 @@ from typing import Any, cast
 
 import httpx2
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from tqdm import tqdm
 
-from analyzers.checkpoints.reference import quoted
-from analyzers.core.errors import AccessDenied, HubUnreachable, LimitExceeded
+from analyzers.checkpoints.hub.replies import meaning
+from analyzers.core.errors import LimitExceeded
 from analyzers.core.thread_calls import call_in_thread
 
 _LOOK_SECONDS = 0.2
@@ -37,16 +37,15 @@ def cache_folder() -> Path:
 def download(ref: str, commit: str, sizes: Mapping[str, int], token: str | bool | None) -> Iterator[int]:
     """Download the files (path -> bytes) that the cache lacks; yield the number of bytes of all files present so far.
 
-    Closing the iterator stops it. Raises AccessDenied, LimitExceeded for a full disk, HubUnreachable.
+    Closing the iterator stops it. Raises AccessDenied, LimitExceeded for a full disk, HubError and its subclasses.
     """
-    done = sum(size for path, size in sizes.items() if cached(ref, commit, path) is not None)
-    yield done
+    done = 0
     for path, size in sizes.items():
         if cached(ref, commit, path) is None:
             for count in _download(ref, commit, path, False if token is None else token):
                 yield done + min(count, size)
-            done += size
-    yield done
+        done += size
+        yield done
 
 
 class _Bar(tqdm):  # type: ignore[misc]
@@ -67,23 +66,10 @@ def _download(ref: str, commit: str, path: str, token: str | bool) -> Iterator[i
         tell(0)
         hf_hub_download(ref, path, revision=commit, token=token, tqdm_class=cast(type[Any], partial(_Bar, tell)))
 
-    most = 0
     try:
         with closing(call_in_thread(work, silence=_LOOK_SECONDS, patience=_STOP_SECONDS)) as counts:
-            for count in counts:
-                most = max(most, count)
-                yield most
-    except Exception as error:
-        raise _meaning(error, path, ref) from None
-
-
-def _meaning(error: Exception, path: str, ref: str) -> Exception:
-    """Convert a failure of the client into one of our errors; any other error is unchanged."""
-    name = f"{quoted(path, 100)} of {ref}"
-    if isinstance(error, (GatedRepoError, RepositoryNotFoundError)):
-        return AccessDenied(f"{name} is gated or not open to you; request access on its page on the Hub.")
-    if isinstance(error, OSError) and error.errno == 28:
-        return LimitExceeded(f"The disk is full: {name} does not fit into the cache of huggingface_hub.")
-    if isinstance(error, (HfHubHTTPError, httpx2.HTTPError, OSError)):
-        return HubUnreachable(f"{name} could not be downloaded from the Hub; try again later.")
-    return error
+            yield from counts
+    except (httpx2.HTTPError, OSError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            raise LimitExceeded(f"The disk is full: {ref} does not fit into the cache of huggingface_hub.") from None
+        raise meaning(error, ref) from None

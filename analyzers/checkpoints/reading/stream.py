@@ -133,8 +133,6 @@ def stream(
                 yield Step(None, None, bytes_read, requests)
             else:
                 yield from (Step(span, result, bytes_read, requests) for span, result in zip(*item, strict=True))
-    for i, checkpoint in enumerate(checkpoints):
-        reader.about(i, checkpoint.confirm)
 
 
 def _batches(spans: Sequence[Span]) -> Iterator[list[Span]]:

@@ -14,10 +14,9 @@ top one, else the only topmost one with weights; GGUF files may be in several. A
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzers.checkpoints.weight_files.components import Components, find_components
 from analyzers.checkpoints.weight_files.file_names import (
     ADAPTER,
     CONSOLIDATED,
@@ -25,17 +24,18 @@ from analyzers.checkpoints.weight_files.file_names import (
     INDEX,
     PICKLED,
     SAFETENSORS,
-    SHARD,
     file_name,
+    files_not_read,
     folder,
+    format_of,
+    grouped,
     is_index,
+    is_projector,
     is_weights,
-    numbered_shards,
-    renumbered,
+    parts_of,
     without_variants,
 )
-from analyzers.checkpoints.weight_files.not_read import files_not_read, format_of, is_projector
-from analyzers.checkpoints.weight_files.shards import complete_groups, complete_sets, read_index
+from analyzers.checkpoints.weight_files.lists import ReadJson, find_components, read_index
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
@@ -86,10 +86,8 @@ class WeightFiles:
         return tuple(path for weights in self.sets for group in weights.groups for path in group)
 
 
-def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes], subfolder: str | None = None) -> WeightFiles:
-    """Select the weight files among ``files`` (path -> bytes).
-
-    read_small: reads a whole file; called only for files whose size is within a limit. subfolder: search only this folder.
+def select_weights(files: Mapping[str, int], read_json: ReadJson, subfolder: str | None = None) -> WeightFiles:
+    """Select the weight files among ``files`` (path -> bytes). read_json: see `repository.read_json`; subfolder: search only this folder.
 
     Raises NoWeights, which names what was found instead, InvalidCheckpoint for missing shards or a damaged index,
     CheckpointNotFound for a missing subfolder, LimitExceeded.
@@ -98,25 +96,25 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     listed = [path for path in files if not start or path.startswith(f"{start}/")]
     if start and not listed:
         raise CheckpointNotFound(f"This checkpoint has no folder {quoted(start)}.")
-    weights = [path for path in listed if is_weights(path) or is_index(path)]
-    if not weights:
-        raise NoWeights(_instead(listed))
-    components = find_components(start, files, {folder(path) for path in weights}, read_small)
-    folders = components.folders or _folders(weights, start)
-    if len(folders) > limits.SHARDS:
-        raise LimitExceeded(f"The checkpoint has weights in {len(folders):,} folders, more than {limits.SHARDS:,}.")
-    notes = [*components.notes]
     inside = dict[str, list[str]]()
-    for path in sorted(weights):
-        inside.setdefault(folder(path), []).append(file_name(path))
-    chosen = set(folders)
-    every = [path for path in weights if folder(path) in chosen]
-    if not all(path.endswith(GGUF) for path in every):
-        sets = [_select(each, inside[each], files, read_small, _prefix(each, components)) for each in folders]
-    else:
+    for path in sorted(listed):
+        if is_weights(path) or is_index(path):
+            inside.setdefault(folder(path), []).append(path)
+    if not inside:
+        other = next((path for path in listed if format_of(path)), None)
+        instead = f" but {quoted(other, 200)}, which docs/conversions.md says how to convert" if other else ""
+        raise NoWeights(f"The checkpoint holds no weights{instead}: safetensors, PyTorch or GGUF files are needed.")
+    components = find_components(start, files, inside, read_json)
+    folders = components.folders or _folders(inside, start)
+    every = [path for where in folders for path in inside[where]]
+    notes = [*components.notes]
+    if all(path.endswith(GGUF) for path in every):
         group = _widest(every, files)
         sets = [WeightSet(folder(group[0]), (group,))]
         notes += [WORDS.note("widest-gguf", files=len(every), path=group[0])] * (len(every) > len(group))
+    else:
+        apart = {where: f"{where}/" for where in folders if len(folders) > 1 and where and where != components.main}
+        sets = [_select(where, inside[where], files, read_json, apart.get(where, "")) for where in folders]
     if len(sets) > 1:
         notes.append(WORDS.note("folders", folders=tuple(each.folder or "." for each in sets)))
     config_folder = components.main if components.main is not None else sets[0].folder if len(sets) == 1 else ""
@@ -128,96 +126,64 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     return WeightFiles(tuple(sets), tuple(notes), not_read, config_folder)
 
 
-def parts_of(path: str) -> list[str]:
-    """Return the names of all parts of a numbered file; only ``path`` for a file in one part, or in more parts than may be read."""
-    match = SHARD.fullmatch(path)
-    if match is None or int(match[3]) > limits.SHARDS:
-        return [path]
-    return [renumbered(path, number) for number in range(1, int(match[3]) + 1)]
-
-
 def single_file(files: Iterable[str]) -> WeightFiles:
     """Return the weight file that a path names, with the other parts of a GGUF file: a single part cannot be interpreted.
 
     files: that file, and the parts next to it. Other parts are listed as not read.
     """
     paths = tuple(files)
-    missing = [name for name in parts_of(paths[0]) if name not in set(paths)]
-    return WeightFiles(
-        (WeightSet("", (paths,)),), (), tuple(NotRead(path=printable(name), code="outside") for name in missing[:_NAMED_PARTS])
-    )
+    missing = [name for name in parts_of(paths[0]) if name not in paths][:_NAMED_PARTS]
+    return WeightFiles((WeightSet("", (paths,)),), (), tuple(NotRead(path=printable(name), code="outside") for name in missing))
 
 
-def _folders(weights: list[str], start: str) -> tuple[str, ...]:
+def _folders(inside: Mapping[str, list[str]], start: str) -> tuple[str, ...]:
     """Return the folder to read, or several with GGUF files only. Raises NoWeights for several with other weights."""
-    others = [path for path in weights if not path.endswith(GGUF)]
-    folders = {folder(path) for path in weights}
-    if start in folders:
+    if start in inside:
         return (start,)
+    others = [where for where, paths in inside.items() if not all(path.endswith(GGUF) for path in paths)]
     if not others:
-        return tuple(sorted(folders))
-    depth = min(path.count("/") for path in others)
-    topmost = sorted({folder(path) for path in others if path.count("/") == depth})
+        return tuple(inside)
+    depth = min(where.count("/") for where in others)
+    topmost = [where for where in others if where.count("/") == depth]
     if len(topmost) > 1:
         raise NoWeights(f"The checkpoint has weights in several folders: name one of {some_files(topmost)}.")
     return (topmost[0],)
 
 
-def _prefix(where: str, components: Components) -> str:
-    return f"{where}/" if len(components.folders) > 1 and where and where != components.main else ""
-
-
-def _select(where: str, names: list[str], files: Mapping[str, int], read_small: Callable[[str], bytes], prefix: str) -> WeightSet:
-    """Select the weight files of one folder. names: of its weight files and indexes. Raises InvalidCheckpoint, LimitExceeded."""
+def _select(where: str, paths: list[str], files: Mapping[str, int], read_json: ReadJson, prefix: str) -> WeightSet:
+    """Select the weight files of one folder. paths: of its weight files and indexes. Raises InvalidCheckpoint, LimitExceeded."""
     before = f"{where}/" if where else ""
+    names = [file_name(path) for path in paths]
 
-    def of_index(name: str) -> WeightSet:
-        endings = SAFETENSORS if name.removesuffix(INDEX).endswith(SAFETENSORS) else PICKLED
-        index = read_index(before + name, endings, files, read_small)
-        return WeightSet(where, (index.shards,), index.weight_map, index.total_size, prefix)
+    def of_index(name: str, endings: tuple[str, ...]) -> WeightSet:
+        weight_map, total_size = read_index(before + name, endings, files, read_json)
+        return WeightSet(where, (tuple(sorted(set(weight_map.values()))),), weight_map, total_size, prefix)
 
     for main in _MAINS:
         if main in names:
             return WeightSet(where, ((before + main,),), prefix=prefix)
         if main + INDEX in names:
-            return of_index(main + INDEX)
+            return of_index(main + INDEX, SAFETENSORS if main.endswith(SAFETENSORS) else PICKLED)
     for endings in (SAFETENSORS, PICKLED):
         weights = without_variants([name for name in names if name.endswith(endings)])
         indexes = without_variants([name for name in names if is_index(name) and name.removesuffix(INDEX).endswith(endings)])
         if indexes and (not indexes[0].startswith(CONSOLIDATED) or all(name.startswith(CONSOLIDATED) for name in weights)):
-            return of_index(indexes[0])
+            return of_index(indexes[0], endings)
         if weights:
-            groups = (tuple(before + name for name in group) for group in complete_groups(weights))
-            return WeightSet(where, tuple(groups), prefix=prefix)
-    return WeightSet(where, (_widest([before + name for name in names], files),), prefix=prefix)
+            return WeightSet(where, tuple(tuple(before + name for name in group) for group in grouped(weights)), prefix=prefix)
+    return WeightSet(where, (_widest(paths, files),), prefix=prefix)
 
 
 def _widest(paths: Sequence[str], files: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the widest complete GGUF file with all its parts. Raises InvalidCheckpoint if every file lacks parts, LimitExceeded.
+    """Return the widest complete GGUF file with all its parts. Raises InvalidCheckpoint if every file lacks parts.
 
     Projectors of images or sound, which are another part of the model, and adapters are read only if there is nothing else.
     """
     models = [path for path in paths if not is_projector(path) and not ADAPTER.match(file_name(path))] or list(paths)
-    single, _ = numbered_shards(models)
-    # If every file lacks parts, complete_groups raises an error that names them.
-    groups = [*((path,) for path in single), *complete_sets(models)] or complete_groups(models)
-    return min(groups, key=lambda group: (_rank(group[0]), -sum(files[path] for path in group), group))
 
+    def rank(group: tuple[str, ...]) -> tuple[int, int, tuple[str, ...]]:
+        name = file_name(group[0]).removesuffix(GGUF)
+        width = next((number for number, pattern in enumerate(_WIDTHS) if pattern.search(name)), len(_WIDTHS))
+        return width, -sum(files[path] for path in group), group
 
-def _rank(path: str) -> int:
-    name = file_name(path).removesuffix(GGUF)
-    return next((number for number, width in enumerate(_WIDTHS) if width.search(name)), len(_WIDTHS))
-
-
-def _instead(paths: list[str]) -> str:
-    """Write a sentence on what a checkpoint without weight files holds instead."""
-    needed = "safetensors, PyTorch or GGUF files are needed"
-    others = [path for path in paths if format_of(path)]
-    if others:
-        return f"The checkpoint holds weights in formats that are not read, such as {quoted(others[0], 200)}: see docs/conversions.md."
-    if not paths:
-        return f"The checkpoint is empty: {needed}."
-    if any(path.endswith(PICKLED) for path in paths):
-        return f"The checkpoint holds training state and no weights: {needed}."
-    configured = any(file_name(path) == "config.json" for path in paths)
-    return f"The checkpoint holds {'a configuration and ' if configured else ''}no weights: {needed}."
+    return min(grouped(models, alternatives=True), key=rank)

@@ -1,4 +1,4 @@
-"""Defines the task that every engine runs, in this process or on a worker: scanning one checkpoint."""
+"""Scans one checkpoint: what every process and every worker of a cluster runs."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from analyzers.checkpoints import Access
 from analyzers.checkpoints.reading.worker_threads import Stopped
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, Inspection
 from analyzers.numerics.device import Device
-from analyzers.scan.journal import Outcome
+from analyzers.scan.outcomes import Outcome
 
 # Access of the command line: this machine's Hub token, and local paths.
 ACCESS = Access(token=True, local=True)
@@ -29,12 +29,12 @@ class Task:
         try:
             request = self.each.model_copy(update={"model": key})
             with Inspection(request, ACCESS, device=self.device, threads=self.threads) as inspection:
-                outcome = Outcome(key, _report(inspection, stopped).model_dump_json(exclude={"timing", "environment"}))
+                outcome = Outcome(key, report=_report(inspection, stopped).model_dump_json(exclude={"timing", "environment"}))
         except Exception as error:
             if stopped():  # the error is a consequence of stopping
                 raise Stopped from None
             outcome = Outcome.failed(key, error)
-        return replace(outcome, seconds=time.monotonic() - start)
+        return replace(outcome, seconds=round(time.monotonic() - start, 3))
 
 
 def _report(inspection: Inspection, stopped: Callable[[], bool]) -> DtypeReport:

@@ -72,8 +72,9 @@ class FloatFormat:
     def decode(self) -> NDArray[np.float64]:
         """Return the value of every bit pattern, in float64: shape (2^bits,). For formats of at most 16 bits."""
         codes = np.arange(1 << self.bits).astype(np.uint16 if self.bits > 8 else np.uint8)
-        with np.errstate(invalid="ignore"):  # signalling NaNs
+        with np.errstate(invalid="ignore"):
             values: NDArray[np.float64] = codes.view(_TYPES[self.name]).astype(np.float64)
+        values[np.isnan(values)] = np.nan  # signalling ones would warn where they are converted next
         return values
 
 

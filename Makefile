@@ -72,7 +72,7 @@ test-gpu: $(tests_stamp) $(kernels_stamp)
 kernels: $(tests_stamp) $(kernels_stamp)
 
 bench: $(tests_stamp) $(kernels_stamp)
-	$(python) -m tests.benchmarks
+	$(python) -m benchmarks
 
 docs: $(tests_stamp)
 	$(python) -m docs.build

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Tools = Mapping[str, tuple[str, Callable[[], Any]]]
 # Commands that use an analyzer, or act on its result: name -> description and module, like an analyzer's ``command``.
 TOOLS: Tools = {
-    "shrink": ("store a checkpoint in fewer bytes without changing a value", lambda: import_module("analyzers.shrink.command")),
-    "merge": ("write a base with an adapter merged in, and what its dtype loses", lambda: import_module("analyzers.merge.command")),
+    "shrink": ("store a checkpoint in fewer bytes without changing a value", lambda: import_module("analyzers.write.command").SHRINK),
+    "merge": ("write a base with an adapter merged in, and what its dtype loses", lambda: import_module("analyzers.write.command").MERGE),
     "scan": ("dtype of thousands of models, as Parquet", lambda: import_module("analyzers.scan.command")),
 }
 

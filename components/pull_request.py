@@ -12,7 +12,8 @@ from analyzers.checkpoints.hub.hub_repository import open_hub
 from analyzers.core.errors import AccessDenied, HubUnreachable, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
 from analyzers.core.formatting import share
 from analyzers.core.request import Progress
-from analyzers.shrink import ShrinkReport, shrink
+from analyzers.write.report import ShrinkReport
+from analyzers.write.shrink import shrink
 from components.library.hub import Conflict, hub_errors, logged_in, use_bounded_client
 
 _TITLE = "Store the weights in"

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
-    from analyzers.merge import MergeReport
-    from analyzers.merge import Target as Stored
     from analyzers.precision_variants import PrecisionReport
-    from analyzers.shrink import ShrinkReport, Target
+    from analyzers.write.report import MergeReport, MergeTo, ShrinkReport, ShrinkTo
 
     Reference = str | os.PathLike[str]
     Weights = Reference | nn.Module | Mapping[str, Tensor]
@@ -94,7 +92,7 @@ def check(model: "Weights", base: "Weights | None" = None, *, progress: bool = F
 
 
 def shrink(
-    model: "Reference", out: "str | os.PathLike[str]", *, to: "Target" = "auto", progress: bool = False, token: str | bool = True
+    model: "Reference", out: "str | os.PathLike[str]", *, to: "ShrinkTo" = "auto", progress: bool = False, token: str | bool = True
 ) -> "ShrinkReport":
     """Store a checkpoint in the new folder ``out`` in fewer bytes without changing a value, proven by reading it back.
 
@@ -103,7 +101,7 @@ def shrink(
     """
     with extras_explained():
         from analyzers.checkpoints import Access
-        from analyzers.shrink import shrink
+        from analyzers.write.shrink import shrink
 
         access = Access(token=token or None, local=True)
         report: ShrinkReport = _last(shrink(_stored("shrink", model), os.fspath(out), to, access), "shrink", progress)
@@ -111,7 +109,7 @@ def shrink(
 
 
 def merge(
-    model: "Reference", out: "str | os.PathLike[str]", *, to: "Stored" = "fp32", progress: bool = False, token: str | bool = True
+    model: "Reference", out: "str | os.PathLike[str]", *, to: "MergeTo" = "fp32", progress: bool = False, token: str | bool = True
 ) -> "MergeReport":
     """Write a base with an adapter merged in, ``BASE+ADAPTER``, into the new folder ``out``.
 
@@ -119,7 +117,7 @@ def merge(
     """
     with extras_explained():
         from analyzers.checkpoints import Access
-        from analyzers.merge import merge
+        from analyzers.write.merge import merge
 
         access = Access(token=token or None, local=True)
         report: MergeReport = _last(merge(_stored("merge", model), os.fspath(out), to, access), "merge", progress)

@@ -75,7 +75,7 @@ def imported(paths: list[str]) -> set[str]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 names.add(node.module.split(".")[0])
-    return names - sys.stdlib_module_names - {"analyzers", "components", "app", "docs", "mantissa", "tests", "tools"}
+    return names - sys.stdlib_module_names - {"analyzers", "components", "app", "benchmarks", "docs", "mantissa", "tests", "tools"}
 
 
 def test_the_readme_is_short_and_leads_everywhere() -> None:
@@ -121,8 +121,8 @@ def test_what_is_imported_is_required() -> None:
     tests = {named_otherwise.get(each.name.lower(), canonicalize_name(each.name)) for each in requirements(TEST_REQUIREMENTS)} | app
     optional = {"distributed"}  # a sentence asks for it where it is needed
     sources = [name for name in repository_files() if name.endswith(".py")]
-    # tools/ and the docs that it computes need the environment of the tests.
-    product = [name for name in sources if not name.startswith(("tests/", "tools/", "docs/"))]
+    # benchmarks/, tools/ and the docs that it computes need the environment of the tests.
+    product = [name for name in sources if not name.startswith(("benchmarks/", "docs/", "tests/", "tools/"))]
     assert {canonicalize_name(name) for name in imported(product)} - app - optional == set()
     assert {canonicalize_name(name) for name in imported(sources)} - tests == set()
 

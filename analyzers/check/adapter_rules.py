@@ -6,7 +6,7 @@ from typing import Any
 
 from analyzers.check.report import Finding, Level
 from analyzers.check.words import WORDS, finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, quoted
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor
 from analyzers.checkpoints.adapters.adapter import Adapter, Unmatched, read_adapter
 from analyzers.checkpoints.adapters.merged_checkpoint import open_base
 from analyzers.checkpoints.adapters.merged_file import read_values
@@ -38,7 +38,7 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, notes
     if found:
         notes.append(WORDS.note("fit-not-judged", why="it is stored as a model."))
         return found, base
-    found += [*modules(adapter), *empty(adapter)]
+    found += empty(adapter)
     if base is None:
         try:
             base = open_base(adapter, access)
@@ -49,15 +49,12 @@ def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, notes
 
 
 def merged(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Judge the adapters of BASE+ADAPTER; yields nothing for other checkpoints."""
-    if not isinstance(checkpoint, MergedCheckpoint):
-        return
-    if checkpoint.merge.unmerged:
-        yield finding("adapter-upload", "error", "adapter-stored-unmerged", model=quoted(checkpoint.ref, 200))
-    for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
-        yield from (*modules(adapter), *empty(adapter))
-        if not checkpoint.merge.unmerged:
-            yield from against_base(adapter, checkpoint.merge.base, changes)
+    """Judge the adapters of BASE+ADAPTER, and find one that is stored with its base in the same files."""
+    if any(".base_layer." in tensor.name for tensor in checkpoint.tensors):
+        yield finding("adapter-upload", "error", "adapter-stored-unmerged")
+    if isinstance(checkpoint, MergedCheckpoint):
+        for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
+            yield from (*empty(adapter), *against_base(adapter, checkpoint.merge.base, changes))
 
 
 def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -70,13 +67,6 @@ def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
         yield finding("adapter-upload", "error", "weights-stored-as-adapter", files=tuple(sorted(names)), tensors=len(checkpoint.tensors))
     elif own and not stored_as_adapter and any(path.rpartition("/")[2] == "config.json" for path in files):
         yield finding("adapter-upload", "error", "adapter-stored-as-model")
-
-
-def modules(adapter: Adapter) -> Iterator[Finding]:
-    """Find modules that fit no base at all."""
-    if adapter.unusable:
-        first, names = adapter.unusable[0], [each.name for each in adapter.unusable]
-        yield finding("adapter-config", "error", "modules-unusable", names, modules=len(names), name=first.name, why=first.why)
 
 
 def empty(adapter: Adapter) -> Iterator[Finding]:
@@ -95,7 +85,7 @@ def empty(adapter: Adapter) -> Iterator[Finding]:
 def against_base(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
     """Find what does not fit the base: modules without a counterpart, or another model's weights."""
     left_out = [each for each in changes.unmatched if each.works]
-    unmatched = [each for each in changes.unmatched if each not in adapter.unusable and not each.works]
+    unmatched = [each for each in changes.unmatched if not each.works]
     applied = {update.module.name for update in changes.updates}
     total = len(unmatched) + len(left_out) + len(applied) + len(changes.saved)
 

@@ -27,7 +27,7 @@ from analyzers.core.report import Timing, check_size, content_id, environment, n
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.language_models.load_report import LoadingOracle
-from analyzers.shrink import NothingToShrink, Planned, make_plan
+from analyzers.write.plan import NothingToShrink, Planned, plan_shrink
 
 # Base models that a card may name and that are compared; a card that names more describes a merge.
 _STATED = 4
@@ -185,7 +185,7 @@ def _alone(
 def _plan(checkpoint: Checkpoint, notes: list[Note]) -> Generator[Progress, None, list[Planned]]:
     """Plan the shrinking as `shrink` does. The plan is empty if `shrink` refuses; a note gives the reason unless nothing can be shrunk."""
     try:
-        plan: list[Planned] = yield from make_plan(checkpoint)
+        plan: list[Planned] = yield from plan_shrink(checkpoint)
     except NothingToShrink:
         return []
     except UnsupportedWeights as error:

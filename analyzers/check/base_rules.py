@@ -7,7 +7,6 @@ from analyzers.check.report import Finding
 from analyzers.check.words import finding
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint
 from analyzers.comparison.parents import ParentsReport
-from analyzers.comparison.parents.facts import proven, related
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.notes import Value
 from analyzers.language_models.load_report import LoadReport
@@ -106,7 +105,7 @@ def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Find
     """
     names = {name.lower() for name in stated}
     nearest = report.candidates[0].distance or 0.0
-    near = [row for row in report.candidates if (related(row) or proven(row)) and (row.distance or 0.0) <= _NEAR * nearest]
+    near = [row for row in report.candidates if (row.related or row.proven) and (row.distance or 0.0) <= _NEAR * nearest]
     akin = any(row.ref.lower() in names for row in near)
     parents = tuple(report.parents)
     if report.verdict != "undecided" and not akin and not names & {parent.lower() for parent in parents}:

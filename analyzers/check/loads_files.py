@@ -5,7 +5,7 @@ from typing import Any
 
 from analyzers.check.report import Finding
 from analyzers.check.words import WORDS, finding
-from analyzers.checkpoints import Checkpoint, LocalRepository, MergedCheckpoint
+from analyzers.checkpoints import Checkpoint, LocalRepository
 from analyzers.checkpoints.repository import read_file
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, file_name, folder, holds_no_weights, stem
@@ -83,7 +83,7 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
         yield finding("loads", "error", "weights-not-found", sought=sought, files=stored[: limits.REPORT_TENSORS])
     elif found.endswith(INDEX) and place == beside and not _has_metadata(checkpoint, found):
         yield finding("loads", "error", "index-without-metadata", path=found)
-    if not (isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.unmerged) and _adapter_fails(checkpoint, beside):
+    if _adapter_fails(checkpoint, beside):
         yield finding("loads", "error", "adapter-next-to-the-model", path=_in(beside, _ADAPTER_CONFIG))
     nested = next((note for note in checkpoint.notes if note.code == "nested"), None)
     if checkpoint.refused:

@@ -15,7 +15,7 @@ from analyzers.core.tensor_words import dtype_name
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.grids import describe
-from analyzers.shrink import Planned
+from analyzers.write.plan import Planned
 
 # Different matrices with equal statistics that a further matrix is compared with, at most
 _ORIGINALS = 4

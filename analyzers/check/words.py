@@ -86,11 +86,10 @@ FINDINGS = {
     "card-names-another-base": "The card names {stated:names}, and the weights come from {parents:names}. Correct one of the two.",
     "card-names-an-unrelated-base": "The card names {stated:names}, and the weights show no relation to it. Correct one of the two.",
     # adapters
-    "adapter-stored-unmerged": "Weights stand next to an adapter, which transformers does not load: mantissa merge {model} --out FOLDER",
+    "adapter-stored-unmerged": "Weights stand next to an adapter, which transformers does not load: merge it with peft (merge_and_unload).",
     "weights-stored-as-adapter": "{files:names} with {tensors:#tensor}, none of an adapter: save a whole model with its save_pretrained.",
     "adapter-stored-as-model": "transformers initialises its model at random: upload adapter_model.safetensors without config.json.",
     "adapter-configuration-unusable": "{why} Save the adapter again.",
-    "modules-unusable": "{modules:#module} that cannot be applied, such as {name:name}: {why}. Save the adapter again.",
     "modules-without-effect": "A, B or the scale is 0 in {empty:count} of {modules:#module}: not trained, or not gathered when saved.",
     "base-does-not-fit": _MODULES + "It was trained on another model: correct base_model_name_or_path.",
     "modules-not-applied": _MODULES + "What was trained there has no effect: correct the names, or the base.",

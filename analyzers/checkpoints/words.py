@@ -18,10 +18,8 @@ WORDS = Words(
         "replaced": "In several shards, of which transformers loads the last: {tensors:#tensor}, such as {name:name}.",
         # what a pickled file holds
         "nested": "The weights are under {key:name} in a pickled file.",
-        "renumbered": '{tensors:#tensor} of a pickled file under the name of another: "#" and a number tell them apart, as in {name:name}.',
-        "opaque": "Not interpreted: {values:#value} of classes that were not loaded ({classes:names}).",
+        "opaque": "Not interpreted: values of classes that were not loaded ({classes:names}).",
         "hidden": "Not read: {storages:#storage} with {bytes:size} inside attributes or values of classes that were not loaded.",
-        "constants": "Not read: {constants:#constant} of the TorchScript program.",
         # how values are decoded
         "misfit-scales": "Scales not applied, because their shape or dtype does not fit: of {tensors:#tensor}, such as {name:name}.",
         "decoded": "Decoded, each code times its scale: {tensors:#tensor} ({dtypes:list}).",

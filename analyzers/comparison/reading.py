@@ -1,12 +1,24 @@
 """Reads checkpoints once, tensor by tensor side by side, and counts what compares them."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from itertools import combinations
 from time import perf_counter
 from typing import Any
 
-from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Matching, Plan, Span, base_coverage, stream, tuned_coverage
+from analyzers.checkpoints import (
+    Access,
+    Checkpoint,
+    Chunk,
+    Matching,
+    Plan,
+    Span,
+    base_coverage,
+    check_side,
+    open_sides,
+    stream,
+    tuned_coverage,
+)
 from analyzers.comparison.counting import Counted, Counter, Task
 from analyzers.comparison.table import Table
 from analyzers.core.coverage import Coverage
@@ -18,8 +30,9 @@ from analyzers.core.request import Progress, WeightsRequest
 class Pass:
     """One pass over ``sides``, whose tensors are matched with those of the first one.
 
-    names: of the sides, in errors; mode, budget: by default those of the request; largest: refuse to read more bytes than this; watch:
-    called with each span and chunk. nbytes, requests, seconds: what was read so far.
+    names: of the sides, in errors; mode, budget: by default those of the request; largest: refuse to read more bytes than this; each:
+    whether every other side must share values with the first one, else one must; watch: called with each span and chunk. nbytes, requests,
+    seconds: what was read so far.
     """
 
     def __init__(
@@ -35,11 +48,19 @@ class Pass:
         largest: int | None = None,
         device: str = "",
         by_values: bool = True,
+        each: bool = False,
         watch: Any = None,
     ) -> None:
-        self.sides, self.names, self.alignment = sides, names, alignment_of(request, sides, names, matching, mode, by_values)
+        self.sides, self.names = sides, names
         self._request, self._device, self._watch = request, device, watch
         mode = mode or request.mode
+        self.alignment = matching.align(sides, names, mode == "exact", by_values)
+        groups = self.alignment.groups
+        lacking = [at for at in range(1, len(sides)) if not any(group.sides[at] is not None and group.base.elements for group in groups)]
+        if lacking and each and len(sides) > 2:
+            raise InvalidRequest(f"{names[lacking[0]]}: {nothing_shared([sides[0], sides[lacking[0]]])}")
+        if not groups or (lacking and each):
+            raise InvalidRequest(nothing_shared(sides))
         left = request.budget if budget is None else budget
         if by_values:
             left = max(1, matching.remaining_budget(left, sides))
@@ -77,20 +98,21 @@ class Pass:
         return tuned_coverage(self.sides[side], self.alignment, side - 1, *filters)
 
 
-def alignment_of(
-    request: WeightsRequest, sides: Sequence[Checkpoint], names: Sequence[str], matching: Matching, mode: str = "", by_values: bool = True
-) -> Alignment:
-    """Match tensors. Raises InvalidRequest if no tensor of another side has the name and shape of one of the first."""
-    alignment = matching.align(sides, names, (mode or request.mode) == "exact", by_values)
-    if not alignment.groups:
-        raise InvalidRequest(nothing_shared(sides))
-    return alignment
+def open_models(
+    references: Sequence[str], names: Sequence[str], request: WeightsRequest, access: Access, stack: ExitStack, into_first: bool = False
+) -> Generator[Progress, None, list[Checkpoint]]:
+    """Open checkpoints until ``stack`` is closed, and check that they have weights to compare. names: in errors."""
+    sides = yield from open_sides(references, names, access, request.subfolder, into_first=into_first)
+    for side, name in zip(sides, names, strict=True):
+        stack.enter_context(side)
+        check_side(side, name, bool(request.include))
+    return sides
 
 
 def nothing_shared(sides: Sequence[Checkpoint]) -> str:
     """Say that nothing can be compared."""
-    others = sides[1].ref if len(sides) == 2 else f"the {len(sides) - 1} candidates"
-    return f"There is nothing to compare: no tensor of {others} has the name and shape of one of {sides[0].ref}."
+    others = sides[1].ref if len(sides) == 2 else f"the other {len(sides) - 1} models"
+    return f"There is nothing to compare: no tensor with values of {others} has the name and shape of one of {sides[0].ref}."
 
 
 def every_pair(sides: int) -> list[tuple[int, int]]:

@@ -1,19 +1,20 @@
 """The sums of one pass, by tensor and pair of sides, and what follows from them for groups of tensors: shares, norms, intervals."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Group, Plan, Span
-from analyzers.comparison.counting import GROUPS, Counted, Counter, Floats, Ints, Looked, Values, is_matrix
+from analyzers.checkpoints import Group, Plan, Span, Tensor
+from analyzers.comparison.counting import Counted, Counter, Floats, Ints, Looked, Values, is_matrix
+from analyzers.core.records import Interval
 from analyzers.numerics import ChangedPositions
-from analyzers.numerics.intervals import Blocks, Interval
+from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.pair_kernels import LARGEST, RELATIVE, SQUARE, TOTAL
 from analyzers.numerics.pairs import PairSums
-from analyzers.numerics.sketches import Distribution, PairTables
+from analyzers.numerics.sketches import Distribution
 
 Layer = int | None
 
@@ -34,28 +35,6 @@ def _row(sums: PairSums) -> Floats:
     parts = [(first + TOTAL, first + SQUARE) for first in (0, RELATIVE)]
     updates = [row[at] for row in (plain + moved, moved) for part in parts for at in part]
     return np.concatenate([[sums.values], sums.counts, sums.moments, updates, sums.casts])
-
-
-@dataclass(slots=True)
-class Facts:
-    """What sums of a tensor do not say of a pair of sides.
-
-    largest: (2, 2) largest update and largest relative one, of all and of changed values; digests: see `pairs.PairSums`; first: the first
-    element that differs, -1 if none does.
-    """
-
-    largest: Floats = field(default_factory=lambda: np.zeros((2, 2)))
-    digests: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(2, np.uint64))
-    first: int = -1
-
-    def add(self, sums: PairSums, start: int) -> None:
-        """Add the sums of a span that begins at ``start``."""
-        changed = sums.sums[1, [LARGEST, RELATIVE + LARGEST]]
-        every = np.maximum(sums.sums[0, [LARGEST, RELATIVE + LARGEST]], changed)
-        self.largest = np.maximum(self.largest, [every, changed])
-        self.digests += sums.digests
-        if sums.first >= 0:
-            self.first = start + sums.first if self.first < 0 else min(self.first, start + sums.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +74,26 @@ class Sums:
 class Table:
     """Sums by tensor (axis t), pair of sides (axis p) and column; and the values that were kept.
 
-    groups: the tensors side by side; weights: (t,) elements that an element read of a tensor stands for; pairs: the sides of each pair.
-    kept: number of the group -> (sides, n) values; places: -> changed rows and columns of the side placed.
+    groups: the tensors side by side; weights: (t,) elements that an element read of a tensor stands for; pairs: the sides of each pair;
+    matrix: (t,) whether a tensor counts in comparisons. constant, constants: (t, sides), see `counting.Counted`. kept: number of the group
+    -> (sides, n) values; places: -> changed rows and columns of the side placed. blocks: number of blocks of a sample, None if everything
+    was read.
     """
 
     def __init__(self, groups: Sequence[Group], plan: Plan, counter: Counter) -> None:
         self.groups, self.plan, self.pairs = groups, plan, tuple(counter.task.pairs)
         self._counter, self._of = counter, {sides: number for number, sides in enumerate(counter.task.pairs)}
-        tensors, sides = len(groups), len(groups[0].sides)
-        self.columns = np.zeros((tensors, len(self.pairs), len(COLUMNS)))
-        self.facts = [[Facts() for _ in self.pairs] for _ in groups]
+        tensors, sides, pairs = len(groups), len(groups[0].sides), len(self.pairs)
+        self.columns = np.zeros((tensors, pairs, len(COLUMNS)))
+        self._largest, self._first = np.zeros((tensors, pairs, 2, 2)), np.full((tensors, pairs), -1)
+        self._digests = np.zeros((tensors, pairs, 2), np.uint64)
         self.constant, self.constants = np.zeros((tensors, sides), np.int64), np.array([[[np.inf, -np.inf]] * sides] * tensors)
         self.strata = np.array([plan.strata.get(group.base.name, 0) for group in groups])
         self.weights = np.array(counter.weights)[self.strata]
         self.matrix = np.array([is_matrix(group.base.shape, group.base.role) for group in groups])
         self._layers = _numbered([group.base.layer for group in groups])
         self._roles = _numbered([group.base.role for group in groups])
-        self.grams: dict[Layer, Floats] = {}
+        self._grams: dict[Layer, Floats] = {}
         self.places: dict[int, ChangedPositions] = {}
         self.overlap: Ints | None = None
         self.looked: list[Looked] = []
@@ -122,19 +104,22 @@ class Table:
         """Add one finished span."""
         number = self._counter.numbers[span.tensor.name]
         if counted.grams is not None:
-            layer = span.tensor.layer
-            if layer not in self.grams:
-                self.grams[layer] = np.zeros_like(counted.grams)
-            self.grams[layer] += self.weights[number] * counted.grams
+            grams = self._grams.setdefault(span.tensor.layer, np.zeros_like(counted.grams))
+            grams += self.weights[number] * counted.grams
         rows = np.array([_row(sums) for sums in counted.pairs])
         self.columns[number] += rows
-        for facts, sums in zip(self.facts[number], counted.pairs, strict=True):
-            facts.add(sums, span.start)
+        for pair, sums in enumerate(counted.pairs):
+            changed = sums.sums[1, [LARGEST, RELATIVE + LARGEST]]
+            every = np.maximum(sums.sums[0, [LARGEST, RELATIVE + LARGEST]], changed)
+            self._largest[number, pair] = np.maximum(self._largest[number, pair], [every, changed])
+            self._digests[number, pair] += sums.digests
+            first, known = span.start + sums.first, self._first[number, pair]
+            if sums.first >= 0 and (known < 0 or first < known):
+                self._first[number, pair] = first
         self.constant[number] += counted.constant
         low, high = self.constants[number, :, 0], self.constants[number, :, 1]
         self.constants[number] = np.stack([np.minimum(low, counted.constants[:, 0]), np.maximum(high, counted.constants[:, 1])], axis=1)
-        if counted.kept:
-            self._kept.setdefault(number, []).extend((span.start, values) for values in counted.kept)
+        self._kept.setdefault(number, []).extend((span.start, values) for values in counted.kept)
         self.looked += counted.looked
         if counted.places is not None:
             if number in self.places:
@@ -148,30 +133,52 @@ class Table:
         if not self.plan.exact:
             self._blocks[number, span.start] = span.count, rows[:, : 1 + len(_OF_COUNTS)]
 
-    def kept(self, number: int) -> Values:
-        """Return (sides, n) the values of a group that were kept, in order."""
-        found = [values for _, values in sorted(self._kept.get(number, []), key=lambda each: each[0])]
-        return np.concatenate(found, axis=1) if found else np.zeros((len(self.groups[0].sides), 0), np.float32)
+    # Sums
+
+    def _pair(self, x: int, p: int) -> int:
+        """Return the number of the pair of two sides, in either order."""
+        return self._of[x, p] if (x, p) in self._of else self._of[p, x]
 
     def tensors(self, x: int, p: int) -> Sums:
         """Return the sums of each tensor, of the values read, for x of side ``x`` and p of side ``p``."""
-        if (x, p) in self._of:
-            return Sums(self.columns[:, self._of[x, p]])
-        return Sums(self.columns[:, self._of[p, x]][:, _EXCHANGED])
+        found = self.columns[:, self._pair(x, p)]
+        return Sums(found if (x, p) in self._of else found[:, _EXCHANGED])
 
     def sums(self, x: int, p: int, chosen: Any = None, weighed: bool = True) -> Sums:
         """Return the sums over the tensors ``chosen``, (t,), by default all: estimated for all their values, or of those read."""
         rows = self.tensors(x, p).columns * (self.weights[:, None] if weighed and not self.plan.exact else 1.0)
         return Sums((rows if chosen is None else rows[chosen]).sum(axis=0))
 
-    def fact(self, number: int, x: int, p: int) -> Facts:
-        """Return the facts of a tensor."""
-        found = self.facts[number][self._of[min((x, p), (p, x), key=lambda sides: sides not in self._of)]]
-        return found if (x, p) in self._of else Facts(found.largest, found.digests[::-1], found.first)
+    def largest(self, x: int, p: int) -> Floats:
+        """Return (t, 2, 2) the largest update and the largest relative one of each tensor, of all values and of changed ones."""
+        found: Floats = self._largest[:, self._pair(x, p)]
+        return found
 
-    def holders(self, side: int) -> NDArray[np.bool_]:
-        """Return (t,) which tensors a side has."""
-        return np.array([group.sides[side] is not None for group in self.groups])
+    def digests(self, x: int, p: int) -> NDArray[np.uint64]:
+        """Return (t, 2) hashes of the values of each tensor of both sides, equal for the same values in any order (see `PairSums`)."""
+        return self._digests[:, self._pair(x, p)][:, :: 1 if (x, p) in self._of else -1]
+
+    def first(self, x: int, p: int) -> Ints:
+        """Return (t,) the first element of each tensor that differs, -1 if none does."""
+        found: Ints = self._first[:, self._pair(x, p)]
+        return found
+
+    def gram(self, sides: Sequence[int]) -> dict[Layer, Floats]:
+        """Return, by layer, (GROUPS, k, k) the sums of products of some sides over matrices."""
+        rows = list(sides)
+        return {layer: grams[:, rows][:, :, rows] for layer, grams in self._grams.items()}
+
+    # Tensors
+
+    def holders(self, *sides: int) -> NDArray[np.bool_]:
+        """Return (t,) which tensors all ``sides`` have."""
+        return np.array([all(group.sides[side] is not None for side in sides) for group in self.groups])
+
+    def tensor(self, number: int, side: int) -> Tensor:
+        """Return the tensor of a side that has it."""
+        tensor = self.groups[number].sides[side]
+        assert tensor is not None
+        return tensor
 
     def by_layer(self, chosen: Any) -> dict[Layer, NDArray[np.bool_]]:
         """Return (t,) masks of the tensors of each layer, among those ``chosen``."""
@@ -181,15 +188,16 @@ class Table:
         """Return (t,) masks of the tensors of each role, among those ``chosen``."""
         return _masks(self._roles, chosen)
 
-    def gram(self, sides: Sequence[int]) -> dict[Layer, Floats]:
-        """Return, by layer, (GROUPS, k, k) the sums of products of some sides over matrices."""
-        rows = list(sides)
-        return {layer: grams[:, rows][:, :, rows] for layer, grams in self.grams.items()}
+    # Values that were kept
+
+    def kept(self, number: int) -> Values:
+        """Return (sides, n) the values of a group that were kept, in order."""
+        found = [values for _, values in sorted(self._kept.get(number, []), key=lambda each: each[0])]
+        return np.concatenate(found, axis=1) if found else np.zeros((len(self.groups[0].sides), 0), np.float32)
 
     def of_layer(self, layer: Layer, sides: Sequence[int]) -> Values:
         """Return (k, n) the kept values of some sides in a layer, 0 where a side lacks them; without columns of zeros alone."""
-        numbers = [number for number in self._kept if self.groups[number].base.layer == layer]
-        found = [self.kept(number)[list(sides)] for number in numbers]
+        found = [self.kept(number)[list(sides)] for number in self._kept if self.groups[number].base.layer == layer]
         values = np.nan_to_num(np.concatenate(found, axis=1)) if found else np.zeros((len(sides), 0), np.float32)
         return values[:, values.any(axis=0)]
 
@@ -201,34 +209,74 @@ class Table:
         mantissa = int(used) & 0x7FFFFF
         return 24 - ((mantissa & -mantissa).bit_length() - 1) if mantissa else 1
 
+    # Sizes of updates, and intervals of a sample
+
     def distribution(self, x: int, p: int, size: str) -> tuple[Distribution, Distribution]:
         """Return the sizes of the updates between two sides, of the pairs read, and estimated for all. size: "update" or "relative"."""
-        sides = (x, p) if (x, p) in self._of else (p, x)
-        tables, numbers = self._counter.tables(sides), np.arange(len(self.groups))
-        largest = np.max([self.facts[number][self._of[sides]].largest for number in numbers], axis=0)[:, int(size == "relative")]
+        tables = self._counter.tables(self.pairs[self._pair(x, p)])
+        largest = self.largest(x, p).max(axis=0)[:, int(size == "relative")]
         counts = tables.absolute if size == "update" else tables.relative
         found = []
         for at, sums in ((0, self.sums(x, p, weighed=False)), (-1, self.sums(x, p))):
-            zeros = sums["values"] - sums["nonfinite"] - (sums["differ"] - sums["nonfinite_differ"])
             totals, squares = (np.array([sums[f"{size}{power}{of}"] for of in ("", "_changed")]) for power in ("", "_square"))
-            found.append(Distribution(counts[at], float(zeros), totals, squares, largest))
+            found.append(Distribution(counts[at], _equal(sums), totals, squares, largest))
         return found[0], found[1]
 
     def steps(self, x: int, p: int) -> tuple[Floats, Floats]:
         """Return the numbers of pairs by bf16 steps between two sides, of those read, and estimated for all."""
-        tables: PairTables = self._counter.tables((x, p) if (x, p) in self._of else (p, x))
-        equal = [
-            sums["values"] - sums["nonfinite"] - (sums["differ"] - sums["nonfinite_differ"])
-            for sums in (self.sums(x, p, weighed=False), self.sums(x, p))
-        ]
-        found = [tables.steps[0].copy(), tables.steps[-1].copy()]
-        for each, zeros in zip(found, equal, strict=True):
-            each[0] += zeros
-        return found[0], found[1]
+        steps = self._counter.tables(self.pairs[self._pair(x, p)]).steps
+        found = steps[0].copy(), steps[-1].copy()
+        for each, weighed in zip(found, (False, True), strict=True):
+            each[0] += _equal(self.sums(x, p, weighed=weighed))
+        return found
 
-    def blocks(self) -> "ReadBlocks | None":
-        """Return the blocks of a sample, None if everything was read."""
-        return ReadBlocks(self, self._blocks) if self._blocks else None
+    @property
+    def blocks(self) -> int | None:
+        """The number of blocks of a sample, None if everything was read."""
+        return len(self._blocks) or None
+
+    def intervals(
+        self, x: int, p: int, share: Callable[[Sums], Floats], masks: Collection[NDArray[np.bool_]] = ()
+    ) -> list[Interval | None]:
+        """Return the 95% interval of a share of all values, or of those of the tensors in each of some ``masks``; None without a sample.
+
+        share: of the sums of blocks, the number of values that count.
+        """
+        if not self._blocks:
+            return [None] * (len(masks) or 1)
+        units, number, rows = self._units(x, p)
+        chosen = np.array([mask[number] for mask in masks] or [np.ones(len(number), np.bool_)]).T
+        tested, found = (counts.astype(np.int64)[:, None] * chosen for counts in (rows["values"], share(rows)))
+        return Interval.each(units.shares(tested, found))
+
+    def unseen(self) -> float | None:
+        """Return the 95% bound on the share of values of a kind that no block of a sample shows, None if everything was read."""
+        return self._units(*self.pairs[0])[0].unseen() if self._blocks else None
+
+    def unread_blocks(self) -> int:
+        """Return the number of blocks in strata of which a part was read."""
+        units = self._units(*self.pairs[0])[0]
+        read = np.bincount(units.stratum, units.elements, len(units.population))
+        return int((read < units.population)[units.stratum].sum())
+
+    def _units(self, x: int, p: int) -> tuple[Blocks, Ints, Sums]:
+        """Return the blocks of a sample, independent units, with the number of each one's tensor and its sums."""
+        places = sorted(self._blocks)
+        number = np.array([number for number, _ in places])
+        elements = np.array([self._blocks[place][0] for place in places], np.int64)
+        rows = np.array([self._blocks[place][1][self._pair(x, p)] for place in places])
+        return Blocks(self.strata[number], elements, self.plan.population), number, Sums(rows)
+
+
+def unchanged(sums: Sums) -> Floats:
+    """Count the values that are equal in bf16."""
+    found: Floats = sums["values"] - sums["changed"]
+    return found
+
+
+def _equal(sums: Sums) -> float:
+    """Count the pairs of finite values that are equal as stored."""
+    return float(sums["values"] - sums["nonfinite"] - (sums["differ"] - sums["nonfinite_differ"]))
 
 
 def _numbered(keys: Sequence[Any]) -> tuple[list[Any], Ints]:
@@ -240,36 +288,3 @@ def _numbered(keys: Sequence[Any]) -> tuple[list[Any], Ints]:
 def _masks(numbered: tuple[list[Any], Ints], chosen: Any) -> dict[Any, NDArray[np.bool_]]:
     keys, numbers = numbered
     return {keys[number]: (numbers == number) & chosen for number in np.unique(numbers[chosen]).tolist()}
-
-
-class ReadBlocks:
-    """The blocks of a sample: independent units, from which intervals of shares follow."""
-
-    def __init__(self, table: Table, blocks: dict[tuple[int, int], tuple[int, Floats]]) -> None:
-        places = sorted(blocks)
-        self.number = np.array([number for number, _ in places])
-        self._table, self._rows = table, np.array([blocks[place][1] for place in places])
-        elements = np.array([blocks[place][0] for place in places], np.int64)
-        self.units = Blocks(table.strata[self.number], elements, table.plan.population)
-
-    def unchanged(self, x: int, p: int, names: Sequence[str], masks: Iterable[Any] = ()) -> Interval:
-        """Return the shares of values that are not in the columns ``names`` (of `Sums`), or of the first one in each of some ``masks``."""
-        at = self._table.pairs.index((x, p) if (x, p) in self._table.pairs else (p, x))
-        rows = self._rows[:, at].astype(np.int64)
-        tested, found = rows[:, :1], np.stack([rows[:, 0] - rows[:, _AT[name]] for name in names], axis=1)
-        chosen = np.array([mask[self.number] for mask in masks]).T
-        return self.units.shares(tested * chosen, found[:, :1] * chosen) if chosen.size else self.units.shares(tested, found)
-
-    def swallowed(self, x: int, p: int) -> Interval:
-        """Return the share of values that differ as stored and not in bf16."""
-        at = self._table.pairs.index((x, p) if (x, p) in self._table.pairs else (p, x))
-        rows = self._rows[:, at].astype(np.int64)
-        return self.units.shares(rows[:, :1], rows[:, [_AT["differ"]]] - rows[:, [_AT["changed"]]])
-
-    def unseen(self) -> tuple[int, float]:
-        """Return the number of blocks in strata read in part, and the 95% bound on the share of values of an unseen kind."""
-        read = np.bincount(self.units.stratum, self.units.elements, len(self.units.population))
-        return int((read < self.units.population)[self.units.stratum].sum()), self.units.unseen()
-
-
-__all__ = ["CASTS", "COLUMNS", "GROUPS", "Facts", "Layer", "ReadBlocks", "Sums", "Table"]

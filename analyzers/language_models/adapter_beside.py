@@ -97,8 +97,6 @@ def _obstacle(adapter: Adapter, changes: Changes, outline: nn.Module) -> str:
         named = re.fullmatch(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)", module.a.name)
         if named is None:
             return f"peft loads no matrix of the name {quoted(module.a.name, 200)}"
-        if module.experts > 1 or adapter.configuration.parameters:
-            return "it changes stacked experts, which peft computes by merging them at each pass"
         if named[1] != path or path not in known:
             return f"the model that transformers runs has no module {quoted(named[1], 200)}"
         if known[path] is head:
@@ -110,7 +108,7 @@ def _write(adapter: Adapter, changes: Changes, folder: Path) -> None:
     """Write an adapter as peft reads it."""
     own, modules = adapter.configuration, _modules(adapter, changes)
     names = [module.name.removesuffix(".weight") for module in modules]
-    rank, alpha = own.rank or modules[0].rank, 8.0 if own.alpha is None else own.alpha  # 8 is peft's default
+    rank, alpha = own.rank or modules[0].rank, own.alpha
     alphas = by_pattern(own.alphas, names)
     settings = {
         "peft_type": "LORA",

@@ -335,10 +335,6 @@ def open_model(
     with ExitStack() as stack:
         chosen = _device(device)
         checkpoint = stack.enter_context(open_whole(text, access) if weights else open_checkpoint(text, access, weights=False))
-        if isinstance(checkpoint, MergedCheckpoint) and len(checkpoint.parts) == 1:
-            raise UnsupportedWeights(
-                f"{quoted(text)} holds a base and an adapter that are not merged: run what mantissa merge makes of it."
-            )
         if isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.base.quantization is not None:
             raise UnsupportedWeights(
                 f"The base is quantized ({checkpoint.merge.base.quantization}): run the adapter with the model from which it was quantized."

@@ -148,17 +148,3 @@ def update_lost(
             error += difference * difference
             square += update * update if finite else 0.0
     return touched, changed, overflowed, error, square
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
-def update_sizes(base: NDArray[np.float32], merged: NDArray[np.float32]) -> tuple[float, float, int]:
-    """Return the sums of base^2 and (merged - base)^2 over pairs of finite values (n,), and the number that are finite in the base only."""
-    square, update, lost = 0.0, 0.0, 0
-    for i in range(base.size):
-        finite = abs(base[i]) < np.inf
-        both = finite & (abs(merged[i]) < np.inf)
-        before, difference = np.float64(base[i]), np.float64(merged[i]) - np.float64(base[i])
-        square += before * before if both else 0.0
-        update += difference * difference if both else 0.0
-        lost += finite & (not both)
-    return square, update, lost

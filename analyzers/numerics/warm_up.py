@@ -7,7 +7,7 @@ from analyzers.numerics.bins import CODE_TYPE, BinGroups, bins
 from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.grid_kernels import Counts, Levels, fit_tiles
 from analyzers.numerics.pairs import PairCounter, PairSums, codes_of
-from analyzers.numerics.quantize_kernels import rounding_error, update_lost, update_sizes
+from analyzers.numerics.quantize_kernels import rounding_error, update_lost
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from analyzers.numerics.sign_kernels import centred_signs, remove_peaks
 from analyzers.numerics.sketches import PairTables
@@ -32,7 +32,6 @@ def warm_up() -> None:
     remove_peaks(np.zeros((1, 5), np.complex128), 8.0)
     values = np.zeros(256, np.float32)
     update_lost(values, values, 7, -126, np.inf)
-    update_sizes(values, values)
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))

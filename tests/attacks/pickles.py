@@ -199,7 +199,7 @@ _LIVE = {
 
 # Names that each live payload calls.
 _NAMED = {
-    **dict.fromkeys(("reduce", "reduce_tuple1", "stack_global", "inst", "obj", "protocol_0", "memoized", "partial"), ("os.system",)),
+    **dict.fromkeys(("reduce", "reduce_tuple1", "stack_global", "memoized", "partial"), ("os.system",)),
     "eval": ("builtins.eval",),
     "exec": ("builtins.exec",),
     "getattr_chain": ("builtins.__import__",),
@@ -385,6 +385,7 @@ _STREAMS = {
     "long_name": mapping(**{"a" * 5000: stored()}) + b".",
     "deep_marks": b"(" * 2_000 + b".",
     "deep_mappings": b"".join(b"}" + text("a") for _ in range(1_500)) + stored() + b"s" * 1_500 + b".",
+    "module_with_items": module(modules=mapping(model=module(mapping(w=stored())))) + text("x") + b"Ns.",
     # nested mappings with two names for the next one: 2^40 tensors
     "doubled_mappings": stored() + b"q\x000" + b"".join(
         b"}(" + text("a") + b"h\x00" + text("b") + b"h\x00uq\x000" for _ in range(40)) + b"h\x00.",
@@ -401,10 +402,11 @@ _READ = {
     "half_surrogate_as_name": ("?",),
     "a_tensor": ("tensor",),
     "a_list_of_tensors": ("0",),
-    "name_tuple": ("()",),
+    **dict.fromkeys(("name_tuple", "name_list", "name_mapping"), ("?",)),
     "name_none": ("None",),
     "name_of_many_digits": ("?",),
     "name_float": ("0.0",),
+    "module_with_items": ("model.w",),
     "same_name_twice": ("a.b", "a.b#2"),
 }
 
@@ -414,7 +416,7 @@ FLOODS = {
     "lists": b"(" + b"]" * FLOOD + b"t.",
     "mappings": b"(" + b"}" * FLOOD + b"t.",
     "memos": b"N" + b"\x94" * FLOOD + b".",
-    "copies": b"(N" + b"2" * FLOOD + b"t.",
+    "copies": b"Nq\x00(" + b"h\x00" * FLOOD + b"t.",
     "nested_tuples": b")" + b"\x85" * FLOOD + b".",
     "numbers": b"(" + b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f" * FLOOD + b"t.",
     "texts": b"(" + b"\x8c\x01a" * FLOOD + b"t.",
@@ -572,7 +574,7 @@ _OTHER_FILES = {
 def _all() -> list[Attack]:
     found = []
     for name, code in _LIVE.items():
-        value, opaque = pickled(code + mapping(weight=stored())), _NAMED[name]
+        value, opaque = pickled(code + mapping(weight=stored())), _NAMED.get(name, ())
         found.append(Attack(f"live_{name}", "runs a command when unpickled", zipped(value), opaque))
         found.append(Attack(f"live_{name}_legacy", "the same in the old layout", legacy(value), opaque))
     for module, name in GADGETS:
@@ -601,7 +603,7 @@ ATTACKS = _all()
 
 
 if __name__ == "__main__":
-    from analyzers.checkpoints.formats.pickles import read_pickled
+    from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
     from analyzers.core.errors import MantissaError
     from tests.checkpoints.counting_file import MemoryFile
 

@@ -96,7 +96,7 @@ CASES = [
     (changed("lora_B", lambda b: 0 * b), *EMPTY, "error"),
     (stating(lora_alpha=0), *EMPTY, "error"),
     (changed("layers.0.self_attn.q_proj.lora_B", lambda b: b / 0), "non-finite", "weights-not-finite", "error"),
-    (stating(r=8), "adapter-config", "modules-unusable", "error"),
+    (stating(r=8), *UNUSABLE, "error"),
     (unconfigured, *UNUSABLE, "error"),
     (stating(r=0), *UNUSABLE, "error"),
     (whole_model, "adapter-upload", "weights-stored-as-adapter", "error"),

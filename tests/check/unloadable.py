@@ -175,6 +175,6 @@ PICKLES: dict[str, Change] = {
     "sparse": _beside(torch.eye(3).to_sparse()), "counter": _beside(Counter("ab")), "layout": _beside(torch.strided),
     "integer-key": _saved(lambda values: {**values, 5: torch.ones(2)}),
     "tuple-key": _saved(lambda values: {**values, (1, 2): torch.ones(2)}),
-    "pairs": _saved(lambda values: list(values.items())), "tensors": _saved(lambda values: list(values.values())),
+    "tensors": _saved(lambda values: list(values.values())),
     "parameters": _saved(lambda values: {name: torch.nn.Parameter(value) for name, value in values.items()}),
 }  # fmt: skip

@@ -109,12 +109,8 @@ def test_any_header_comes_back(described: dict[str, tuple[str, tuple[int, ...]]]
     assert all(t.start % alignment == 0 for t in found.tensors)
 
 
-def test_version_2_is_read_too() -> None:
-    assert read_gguf(MemoryFile(framed(tensors=[tensor("a", [4, 2])], data=32, version=2))).tensors[0].shape == (2, 4)
-
-
-def test_scalars_and_empty_tensors() -> None:
-    data = framed(tensors=[tensor("scalar", []), tensor("empty", [4, 0], 32), tensor("b", [4], 32)], data=48)
+def test_scalars_and_empty_tensors_in_version_2() -> None:
+    data = framed(tensors=[tensor("scalar", []), tensor("empty", [4, 0], 32), tensor("b", [4], 32)], data=48, version=2)
     assert [(t.name, t.shape, t.stop - t.start) for t in read_gguf(MemoryFile(data)).tensors] == [
         ("scalar", (), 4), ("empty", (0, 4), 0), ("b", (4,), 16),
     ]  # fmt: skip
@@ -148,17 +144,9 @@ def test_values_through_a_stream(tmp_path: Path) -> None:
 
         spans = whole_spans([(each,) for each in plain])
         assert sum(step.result or 0 for step in stream([checkpoint], spans, collect)) == sum(t.elements for t in plain)
-        roles = {t.name: (t.role, t.layer, t.buffer) for t in checkpoint.tensors}
-        sizes = {t.dtype: (t.bits, t.itemsize) for t in checkpoint.tensors if not t.has_values}
+        assert {t.dtype: (t.bits, t.itemsize) for t in checkpoint.tensors if not t.has_values} == {"Q8_0": (0, 0), "Q4_0": (0, 0)}
     for name, pieces in parts.items():
         assert b"".join(pieces) == mixed()[name][0].tobytes()
-    assert sizes == {"Q8_0": (0, 0), "Q4_0": (0, 0)}
-    assert roles == {
-        "token_embd.weight": ("embedding", None, False), "blk.0.attn_q.weight": ("attention", 0, False),
-        "blk.0.attn_k.weight": ("attention", 0, False), "blk.0.ffn_gate_inp.weight": ("router", 0, False),
-        "blk.0.ffn_up_exps.weight": ("expert", 0, False), "blk.0.attn_norm.weight": ("norm", 0, False),
-        "output_norm.weight": ("norm", None, False), "rope_freqs.weight": ("other", None, True),
-    }  # fmt: skip
 
 
 def test_a_report_on_a_mixed_file(tmp_path: Path, hub: LocalHub) -> None:
@@ -197,13 +185,6 @@ def test_only_blocks_are_refused(tmp_path: Path) -> None:
         exact(path)
 
 
-def test_a_plain_file_is_a_plain_report(tmp_path: Path) -> None:
-    values = normal(64, 256)
-    report = exact(written(tmp_path / "model.gguf", {"blk.0.ffn_up.weight": (values, None)}))
-    assert (report.lineage.stored, report.lineage.verdict) == ("F32", "native")
-    assert report.extremes.abs_max == float(np.abs(values).max())
-
-
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_hostile_files_are_refused_in_one_sentence(attack: Attack) -> None:
     file = MemoryFile(attack.data, "model.gguf")
@@ -228,31 +209,14 @@ def test_truncated_at_every_byte(tmp_path: Path) -> None:
     assert len(read_gguf(MemoryFile(data[:end], "model.gguf")).tensors) == 2
 
 
-def test_flipped_bytes_raise_nothing_else(tmp_path: Path) -> None:
-    data = written(tmp_path / "model.gguf", {"a": (normal(4), None), "b": quantized(Kind.Q4_0, 2, 32)}, vocabulary=3).read_bytes()
-    rng = np.random.default_rng(0)
-    accepted = 0
-    for _ in range(3_000):
-        broken = bytearray(data)
-        for at in rng.integers(0, 500, rng.integers(1, 4)):
-            broken[at % len(broken)] = rng.integers(0, 256)
-        try:
-            for found in read_gguf(MemoryFile(bytes(broken), "model.gguf")).tensors:
-                assert 0 <= found.start <= found.stop <= len(data)
-            accepted += 1
-        except MantissaError:
-            pass
-    assert 0 < accepted < 3_000
-
-
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [entry(f"k{i}", UINT32, bytes(4)) for i in range(5)] + [entry("s", LIST, items(STRING, 3, text("a") * 3))]
     file = MemoryFile(framed(entries, [tensor("a", [4])], data=16), "model.gguf")
     assert len(read_gguf(file).tensors) == 1
     for name, value, said in (
-        ("checkpoints.formats.gguf_header.GGUF_ENTRIES", 5, "claims 6 entries, more than 5"),
-        ("checkpoints.formats.gguf_header.GGUF_STRINGS", 2, "hold more than 2 strings"),
-        ("core.limits.HEADER_BYTES", 100, "has more than 100 bytes"),
+        ("checkpoints.formats.gguf_header.GGUF_ENTRIES", 5, "or 5 entries"),
+        ("checkpoints.formats.gguf_header.GGUF_STRINGS", 2, "holds more than 2 strings"),
+        ("core.limits.HEADER_BYTES", 100, "header of more than 100 bytes"),
         ("core.limits.TENSOR_NAME_LENGTH", 1, "bytes, more than "),
     ):
         with monkeypatch.context() as patch:

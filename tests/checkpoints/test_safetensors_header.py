@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, parse_header, read_header
+from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, read_header
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError
@@ -51,15 +50,28 @@ _ENTRY = b'{"dtype":"F32","shape":[1],"data_offsets":[0,4]%b}'
     "header",
     [
         b' \n\t{"a":%b}' % (_ENTRY % b""),
-        b'{"a":%b,"a":%b}' % (_ENTRY % b"", (_ENTRY % b"").replace(b"F32", b"I32")),
-        b'{"a":%b,"\\u0061":%b}' % (_ENTRY % b"", _ENTRY % b""),
-        b'{"a":%b}' % (_ENTRY % b',"stride":1,"stride":2'),
         b'{"a":%b}' % (_ENTRY % b',"more":{"x":[-0,1.5,null]}'),
-        b'{"__metadata__":{"x":"1","x":"2"},"a":%b}' % (_ENTRY % b""),
     ],
 )
 def test_what_the_library_loads_of_irregular_headers_is_read_alike(header: bytes) -> None:
-    _assert_same(parse_header(data := framed(header, bytes(4)), len(data)), data)
+    data = framed(header, bytes(4))
+    _assert_same(read_header(MemoryFile(data)), data)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"a":%b,"a":%b}' % (_ENTRY % b"", (_ENTRY % b"").replace(b"F32", b"I32")),
+        b'{"a":%b,"\\u0061":%b}' % (_ENTRY % b"", _ENTRY % b""),
+        b'{"a":%b}' % (_ENTRY % b',"stride":1,"stride":2'),
+        b'{"__metadata__":{"x":"1","x":"2"},"a":%b}' % (_ENTRY % b""),
+    ],
+)
+def test_names_that_occur_twice_are_refused_though_the_library_takes_the_last(header: bytes) -> None:
+    data = framed(header, bytes(4))
+    assert len(_deserialize(data)) == 1
+    with pytest.raises(InvalidCheckpoint, match="occurs twice"):
+        read_header(MemoryFile(data))
 
 
 _NUMBERS = st.one_of(st.integers(0, 6), st.sampled_from([-1, 8, 2**31, 2**63, 2**64, 1.0, True, None, "1"]))
@@ -123,7 +135,7 @@ def test_every_layout_of_every_dtype_is_accepted(dtype: str, shape: list[int]) -
     for length in shape:
         count *= length
     if count * DTYPE_BITS[dtype] % 8:
-        with pytest.raises(InvalidCheckpoint, match="inside a byte"):
+        with pytest.raises(InvalidCheckpoint, match="where its dtype and shape need"):
             read_header(MemoryFile(described({"a": tensor(shape, 0, 1, dtype)}, 1)))
         return
     size = count * DTYPE_BITS[dtype] // 8
@@ -171,25 +183,7 @@ def test_short_header_costs_one_read_and_long_one_two() -> None:
 
 def test_oversized_header_is_refused_before_it_is_read() -> None:
     with pytest.raises(LimitExceeded, match="200,000,000 bytes, more than 100,000,000"):
-        parse_header((200_000_000).to_bytes(8, "little"), 300_000_000)
-
-
-@pytest.mark.exhaustive
-def test_thirty_thousand_tensors_cost_little_more_than_their_json() -> None:
-    # A ratio, since seconds depend on what else the machine does: 1.8 here, that is 0.2 s on a busy 2-core machine.
-    names = [f"model.layers.{i // 1536}.mlp.experts.{i // 6 % 256}.{i % 6}_proj.weight" for i in range(30_000)]
-    text = json.dumps({name: tensor([2, 3], 24 * i, 24 * i + 24) for i, name in enumerate(names)}).encode()
-    raw = framed(text)
-    bare, whole = [], []
-    for _ in range(5):
-        started = time.thread_time()
-        json.loads(text)
-        parsed = time.thread_time()
-        header = parse_header(raw, len(raw) + 24 * len(names))
-        bare.append(parsed - started)
-        whole.append(time.thread_time() - parsed)
-    assert min(whole) < 6 * min(bare)
-    assert [item.name for item in header.tensors] == names
+        read_header(MemoryFile((200_000_000).to_bytes(8, "little") + bytes(200_000_000)))
 
 
 # Opens a checkpoint with this header; prints the error, CPU time as a multiple of json.loads of the header, and memory taken in MiB.
@@ -227,11 +221,11 @@ _MANY = """b"{" + b",".join(b'"%x":{"dtype":"U8","shape":[1],"data_offsets":[%d,
 @pytest.mark.parametrize(
     ("header", "data", "error"),
     [
-        pytest.param(_METADATA, 0, "metadata have more than 10,000 entries", id="metadata of 90 MB", marks=pytest.mark.exhaustive),
+        pytest.param(_METADATA, 0, "metadata of more than 10,000 entries", id="metadata of 90 MB", marks=pytest.mark.exhaustive),
         pytest.param(
             _MANY.replace("TENSORS", "1_000_000"),
             1_000_000,
-            "more entries than 250,000 tensors need",
+            "more than 250,000 tensors",
             id="a million tensors",
             marks=pytest.mark.exhaustive,
         ),

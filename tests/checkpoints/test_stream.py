@@ -121,18 +121,6 @@ def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], 
         assert steps[-1].requests == sum(len(f.reads) for f in source.files if isinstance(f, MemoryFile))
 
 
-@given(st.integers(0, 500), st.integers(1, 500), st.integers(1, 64), st.integers(64, 900))
-def test_any_part_of_a_tensor(start: int, count: int, row: int, chunk_bytes: int) -> None:
-    rows = 1 + (start + count) // row
-    source, contents = checkpoint([("BF16", (rows, row))])
-    tensor = source.tensors[0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "CHUNK_BYTES", chunk_bytes)
-        ((_, chunks),) = finished(stream([source], [Span.of(tensor, start, count)], collect))
-    first = tensor.offset + 2 * start
-    assert b"".join(data for _, data, _ in chunks) == contents[tensor.file][first : first + 2 * count]
-
-
 def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans_module, "SPAN_BYTES", 4000)
     monkeypatch.setattr(limits, "CHUNK_BYTES", 1000)
@@ -253,13 +241,6 @@ def test_closing_stops_within_a_chunk() -> None:
     assert len(seen) == after < 400
 
 
-def test_not_started_means_nothing_runs() -> None:
-    source, _ = checkpoint([("F32", (4,))])
-    with no_threads_left():
-        stream([source], whole_spans([(each,) for each in source.tensors]), collect)
-    assert not any(f.reads for f in source.files if isinstance(f, MemoryFile))
-
-
 def test_no_spans_no_steps() -> None:
     source, _ = checkpoint([("F32", (0,))])
     with no_threads_left():
@@ -281,15 +262,3 @@ def test_buffers_stay_within_the_limit(chunk_bytes: int, parallel: int, in_fligh
     list(stream([source], whole_spans([(each,) for each in source.tensors]), collect))
     assert made and sum(made) <= in_flight
     assert len(made) <= parallel
-
-
-def test_threads_are_no_more_than_spans() -> None:
-    source, _ = checkpoint([("F32", (4,))] * 2, threads=8)
-    names: set[str] = set()
-
-    def work(span: Span, chunks: Iterator[Chunk]) -> None:
-        names.add(threading.current_thread().name)
-        list(chunks)
-
-    list(stream([source], whole_spans([(each,) for each in source.tensors]), work))
-    assert names <= {"stream-0", "stream-1"}

@@ -3,7 +3,6 @@
 ``python -m tests.checkpoints.test_words`` writes the sentences again: read the difference as prose before committing it.
 """
 
-import io
 import json
 from argparse import Namespace
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import load_file
 from safetensors.torch import save_file as save_torch
-from torch import nn
 
 from analyzers.checkpoints import Access, layout_notes, open_checkpoint
 from analyzers.checkpoints.checkpoint_coverage import account_notes
@@ -78,23 +76,8 @@ def _gguf(folder: Path) -> Iterator[Path]:
     yield folder
 
 
-class _Program(nn.Module):
-    """A module whose trace has a constant."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 2)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.layer(x) + torch.tensor([1.0, 2.0])
-
-
 def _pickles(folder: Path) -> Iterator[Path]:
-    odd = {"model": {"a.b": torch.ones(2), "a": {"b": torch.ones(3)}}, "args": Namespace(lr=torch.ones(4))}
-    yield _save(folder / "odd", pytorch_model__bin=odd)
-    buffer = io.BytesIO()
-    torch.jit.save(torch.jit.trace(_Program().eval(), torch.ones(1, 2)), buffer)  # type: ignore[no-untyped-call]
-    yield _save(folder / "program", model__pt=buffer.getvalue())
+    yield _save(folder, pytorch_model__bin={"model": {"a": torch.ones(2)}, "args": Namespace(lr=torch.ones(4))})
 
 
 def _merged(root: Path) -> Iterator[str]:

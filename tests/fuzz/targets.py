@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from analyzers.checkpoints.formats.gguf_header import read_gguf
-from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import read_header
 from analyzers.checkpoints.weight_files.lists import read_index
 from analyzers.core.errors import InvalidRequest, MantissaError
@@ -217,14 +217,16 @@ def _folder(name: str, data: bytes) -> Iterator[Path]:
 def _read_config(data: bytes) -> Any:
     from analyzers.check.loads_files import find_missing_files, generation_settings
     from analyzers.checkpoints import Access, open_checkpoint
-    from analyzers.shrink.config_dtype import narrowed_config
+    from analyzers.write.files import state_dtype
 
     found: list[Any] = []
     for name in ("config.json", "generation_config.json", "adapter_config.json", "modules.json", "model_index.json"):
         with _folder(name, data) as folder, open_checkpoint(str(folder), Access(local=True)) as checkpoint:
             findings, why = find_missing_files(checkpoint)
             found += [json.dumps(checkpoint.config), [t.name for t in checkpoint.tensors], why, repr(generation_settings(checkpoint))]
-            found += [checkpoint.notes, *(each.detail for each in findings), narrowed_config(data, "bfloat16")]
+            found += [checkpoint.notes, *(each.detail for each in findings)]
+            if checkpoint.config is not None:
+                found.append(state_dtype(json.loads(json.dumps(checkpoint.config)), "bfloat16", wider_only=True))
     return repr(found).replace(str(folder.parent), "")
 
 

@@ -4,13 +4,16 @@ One table by the time of the processor, all threads together, and one by that of
 data.
 """
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from torch.profiler import ProfilerActivity, profile
 
-from tests.benchmarks.gpu_counting import SMALL, answers_from_files, saved
+import mantissa
+from benchmarks.inputs import SIZES, fine_tunes
 
+SMALL = "GPU_BENCHMARK_SMALL" in os.environ
 _ROWS = 12
 
 
@@ -18,12 +21,15 @@ def main() -> None:
     """Profile each question the second time it is asked."""
     device = "cpu" if SMALL else "cuda"
     activities = [ProfilerActivity.CPU] if SMALL else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    with TemporaryDirectory(prefix="mantissa-") as folder:
-        folders = saved(Path(folder))
-        for name, ask in answers_from_files().items():
-            ask(folders, device)
+    with TemporaryDirectory(prefix="mantissa-") as folder, fine_tunes(Path(folder), SIZES["small" if SMALL else "cuda"]) as inputs:
+        base, tuned = inputs.values["base"], inputs.values["tuned"]
+        for name, ask in (
+            ("dtype", lambda: mantissa.dtype(base, mode="exact", device=device)),
+            ("sparsity", lambda: mantissa.sparsity(base, tuned, mode="exact", device=device)),
+        ):
+            ask()
             with profile(activities=activities) as profiler:
-                ask(folders, device)
+                ask()
             for order in ("self_cpu_time_total", "self_device_time_total")[: len(activities)]:
                 print(f"{name}, by {order}")
                 print(profiler.key_averages().table(sort_by=order, row_limit=_ROWS, max_name_column_width=40))

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from .architectures import adapted, llama, mixture
+from .architectures import llama, mixture
 from .generated import LINEAGES
 from .server import LocalHub
 from .updates import UPDATES
@@ -20,7 +20,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--llama", action="append", default=[], metavar="ID[=LINEAGE[+UPDATE]]", help="a virtual model of 80 layers, 141 GB"
     )
     parser.add_argument("--mixture", action="append", default=[], metavar="ID[=LINEAGE]", help="a virtual mixture of 90,619 tensors")
-    parser.add_argument("--adapted", action="store_true", help="org/base, of 6.7 billion parameters, and org/adapter, of rank 64")
     options = parser.parse_args(arguments)
     with LocalHub(delay=options.delay) as hub:
         for text in options.llama:
@@ -30,9 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for text in options.mixture:
             repo_id, _, lineage = text.partition("=")
             hub.add(repo_id, mixture(lineage=_one_of(parser, lineage or "bf16", LINEAGES)))
-        if options.adapted:
-            for repo_id, files in zip(("org/base", "org/adapter"), adapted(), strict=True):
-                hub.add(repo_id, files)
         print(hub.url, flush=True)
         sys.stdin.read()
 

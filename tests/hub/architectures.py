@@ -53,20 +53,22 @@ def llama(
     return checkpoint(llama_tensors(layers, hidden, width, vocabulary), config, lineage, shards, partial(updated_values, update))
 
 
-def adapted() -> tuple[dict[str, bytes | Contents], dict[str, bytes | Contents]]:
-    """Make a base of 6.7 billion parameters, and a LoRA of rank 64 of all of its linear layers, in bf16."""
-    layers, hidden, width, vocabulary = 32, 4096, 11008, 32000
+def lora(layers: int, hidden: int, width: int, vocabulary: int) -> dict[str, bytes | Contents]:
+    """Make a LoRA of rank 64 of all linear layers of a `llama`, in bf16."""
+    matrices = {
+        name.removesuffix(".weight"): shape
+        for name, shape in llama_tensors(layers, hidden, width, vocabulary)
+        if len(shape) == 2 and "layers" in name
+    }
 
     def factors() -> Shapes:
-        for name, shape in llama_tensors(layers, hidden, width, vocabulary):
-            if len(shape) == 2 and "layers" in name:
-                module = f"base_model.model.{name.removesuffix('.weight')}"
-                yield f"{module}.lora_A.weight", (64, shape[1])
-                yield f"{module}.lora_B.weight", (shape[0], 64)
+        for name, (rows, columns) in matrices.items():
+            yield f"base_model.model.{name}.lora_A.weight", (64, columns)
+            yield f"base_model.model.{name}.lora_B.weight", (rows, 64)
 
-    files = checkpoint(factors(), {"peft_type": "LORA", "r": 64, "lora_alpha": 1, "base_model_name_or_path": "org/base"})
-    files = {name.replace("model.safe", "adapter_model.safe").replace("config", "adapter_config"): each for name, each in files.items()}
-    return llama(layers, hidden, width, vocabulary, shards=3), files
+    modules = sorted({name.rpartition(".")[2] for name in matrices})
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 64, "lora_alpha": 1, "target_modules": modules}
+    return {f"adapter_{name}": contents for name, contents in checkpoint(factors(), config).items()}
 
 
 def mixture(

@@ -16,7 +16,6 @@ from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from tests.checkpoints.adapters import LOCAL, llama, write
-from tests.checkpoints.adapters.test_peft import _CASES as PEFT_CASES
 from tests.checkpoints.adapters.test_peft import gpt2
 from tests.language_models.analyses import report, request
 
@@ -120,13 +119,6 @@ def test_what_peft_does_not_load(targets: list[str], change: Callable[[Path], No
     with pytest.raises(UnsupportedWeights, match=said) as raised:
         _beside(f"{tmp_path}/base+{tmp_path}/adapter")
     assert str(raised.value).endswith("run it merged (--adapter merged).")
-
-
-def test_stacked_experts(tmp_path: Path) -> None:
-    make, settings = PEFT_CASES["turned experts"]
-    write(make(), LoraConfig(**settings), tmp_path)
-    with pytest.raises(UnsupportedWeights, match="it changes stacked experts"):
-        _beside(f"{tmp_path}/base+{tmp_path}/adapter")
 
 
 def test_no_adapter_and_no_peft(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,6 @@ def said(report: CheckReport | ParentsReport | SparsityReport) -> str:
     words = [report.headline, *map(str, report.notes), step.text if step else ""]
     words += [f"{left.what} {left.code}" for coverage in report.coverage for left in coverage.left_out]
     words += [f"{each.title} {each.detail}" for each in getattr(report, "findings", ())]
-    words += [each.text for each in getattr(report, "evidence", ())]
     return "\n".join(words).lower()
 
 
@@ -84,12 +83,6 @@ def test_the_check_of_stacked_experts_finds_nothing_missing(tmp_path: Path) -> N
     assert rules(report, "error") <= {"unchanged"}, said(report)
     assert not rules(report) & {"missing", "misshapen", "extra"}
     assert "initialise" not in said(report)
-
-
-def test_experts_in_both_layouts_are_stored_twice(tmp_path: Path) -> None:
-    report = checked(write(tmp_path / "both", EXPERTS.state | stacked(), EXPERTS.config))
-    (twice,) = [each for each in report.findings if each.rule == "stored-twice"]
-    assert twice.saving_bytes == 2 * elements(EXPERTS.state, "experts")
 
 
 def beside(base: State, rank: int = 4) -> State:

@@ -19,7 +19,7 @@ from analyzers.core.report import Report
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeReport
 from analyzers.language_models.samples import sample_folder
-from analyzers.shrink import ShrinkReport
+from analyzers.write.report import ShrinkReport
 from mantissa.models_in_memory import in_memory
 from tests.tokenizer_processes import kept_processes as kept_processes
 

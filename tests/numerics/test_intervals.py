@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints.reading.sample import plan_sample
 from analyzers.numerics.intervals import Blocks, Interval
-from tests.benchmarks.coverage import BUDGET, MODELS, PROPERTIES, REQUESTS, RESULTS, SEEDS, coverage, llama_7b
+from tests.numerics.coverage import BUDGET, MODELS, PROPERTIES, REQUESTS, RESULTS, SEEDS, coverage, llama_7b
 
 
 class ShareBlocks(NamedTuple):

@@ -56,7 +56,6 @@ for form in FORMATS.values():
     quantize_kernels.rounding_error(integers, *form, 1.0, False)
 for form in GRIDS.values():
     quantize_kernels.update_lost(integers[0], integers[0], *form)
-quantize_kernels.update_sizes(integers[0], integers[0])
 grid = decode.Grid(512, 256, 128, 128, 4, 2)
 for dtype in ("F8_E4M3", "F4"):
     decode.decode(codes["F8_E4M3"][5:], 5, tuple(grid), np.ones(8, np.float32), 0, decode._table(dtype), np.zeros(1000, np.float32))

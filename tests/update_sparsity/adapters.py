@@ -49,8 +49,8 @@ def write_adapter(folder: Path, drawn: Factors, saved: Mapping[str, torch.Tensor
 
 
 def merged(tensors: Mapping[str, torch.Tensor], drawn: Factors) -> Tensors:
-    """Add s B A in fp32."""
+    """Add s B A, rounded to fp32."""
     whole = {name: tensor.float() for name, tensor in tensors.items()}
     for name, (a, b) in drawn.items():
-        whole[name] = whole[name] + (b.float() @ a.float()) * (ALPHA / len(a))
+        whole[name] = (whole[name].double() + (b.double() @ a.double()) * (ALPHA / len(a))).float()
     return whole

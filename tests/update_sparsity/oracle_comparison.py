@@ -9,7 +9,7 @@ import pytest
 
 from analyzers.checkpoints import Access
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest, analyze
-from analyzers.comparison.sparsity.magnitudes import Summary
+from analyzers.comparison.sparsity.rows import Sizes
 from analyzers.core.errors import MantissaError
 from analyzers.core.request import Progress
 from tests.update_sparsity.oracle import Expected, Floats
@@ -83,7 +83,7 @@ def agree(report: SparsityReport, oracle: Expected) -> None:
             assert energy.energy == pytest.approx(top, rel=0.01)
 
 
-def _like(found: Summary, truth: Floats) -> None:
+def _like(found: Sizes, truth: Floats) -> None:
     assert found.count == truth.size
     if truth.size == 0:
         assert found.mean is found.std is found.min is found.max is found.median is None

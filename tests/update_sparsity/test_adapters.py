@@ -9,7 +9,7 @@ import torch
 
 from analyzers.checkpoints import Access
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest, analyze
-from analyzers.comparison.sparsity.report import Adapter
+from analyzers.comparison.sparsity.rows import Adapter
 from analyzers.core.records import Interval
 from tests.numerics.test_update_lost import CASTS, lost
 from tests.update_sparsity.adapters import ALPHA, base, factors, merged, write_adapter
@@ -59,13 +59,6 @@ def test_survival_equals_merging_and_casting(dtype: torch.dtype, tmp_path: Path)
     assert {row.role for row in found.modules} == {"attention", "mlp"}
 
 
-def test_an_adapter_alone_is_merged_into_the_base_that_is_given(tmp_path: Path) -> None:
-    folder, tensors = base(tmp_path)
-    adapter = write_adapter(tmp_path / "adapter", factors(tensors, 1e-3, "q_proj"), base_model_name_or_path="/of/the/trainer")
-    alone, both = (described(folder, tuned) for tuned in (adapter, f"{folder}+{adapter}"))
-    assert alone.survival == both.survival and alone.modules == both.modules
-
-
 def test_modules_are_measured_one_by_one(tmp_path: Path) -> None:
     folder, tensors = base(tmp_path)
     drawn = factors(tensors, 1e-3, "q_proj", "o_proj")
@@ -96,29 +89,12 @@ def test_updates_far_below_and_far_above_the_resolution_of_bf16(tmp_path: Path) 
     assert [(each.answer.code, each.advice.code) for each in (small, large)] == [("adapter-lost", "store-fp32"), ("adapter-kept", "merge")]
 
 
-def test_errors_larger_than_the_update_are_no_share_of_it(tmp_path: Path) -> None:
-    """Of an fp32 base, rounding errors of base and merged weights do not cancel."""
-    folder, tensors = base(tmp_path, F32)
-    found = report(folder, write_adapter(tmp_path / "adapter", factors(tensors, 1e-6, "q_proj")))
-    assert found.adapter is not None and (survival := found.adapter.survival["bf16"]) is not None
-    assert survival.lost_norm is not None and survival.lost_norm > 1
-    assert found.answer.code == "adapter-lost"
-
-
 def test_an_empty_adapter_has_no_survival(tmp_path: Path) -> None:
     folder, tensors = base(tmp_path)
     drawn = {name: (a, torch.zeros_like(b)) for name, (a, b) in factors(tensors, 1, "q_proj").items()}
     found = report(folder, write_adapter(tmp_path / "adapter", drawn))
     assert found.adapter is not None and set(found.adapter.survival.values()) == {None}
     assert found.answer.code == "adapter-nothing" and all(row.empty for row in found.adapter.modules)
-
-
-def test_an_update_that_is_not_finite_was_read_and_not_measured(tmp_path: Path) -> None:
-    folder, tensors = base(tmp_path)
-    drawn = {name: (a * torch.nan, b) for name, (a, b) in factors(tensors, 1, "q_proj").items()}
-    found = report(folder, write_adapter(tmp_path / "adapter", drawn))
-    assert (found.answer.code, found.advice.code) == ("adapter-broken", "check-matrices")
-    assert found.adapter is not None and set(found.adapter.survival.values()) == {None}
 
 
 def test_one_infinite_value_is_counted_in_the_merged_weights(tmp_path: Path) -> None:
@@ -145,29 +121,6 @@ def test_quick_mode_estimates_with_an_interval(tmp_path: Path) -> None:
         assert survival.low < (error / square) ** 0.5 < survival.high
     lost = found.answer.values["lost"]
     assert isinstance(lost, Interval) and (found.answer.code, lost.low < lost.estimate < lost.high) == ("adapter-lost", True)
-
-
-def test_adapters_that_cancel(tmp_path: Path) -> None:
-    """What is left is an error of the sum in fp32, which no format keeps."""
-    folder, tensors = base(tmp_path)
-    one = write_adapter(tmp_path / "one", factors(tensors, 1e-2, "q_proj"))
-    found = report(folder, f"{folder}+{one}+-1*{one}")
-    assert (found.answer.code, found.advice.code) == ("adapter-noise", "check-adapter")
-    assert report(folder, f"{folder}+{one}+{one}").answer.code == "adapter-kept"
-
-
-def test_dora_has_no_rank(tmp_path: Path) -> None:
-    folder, tensors = base(tmp_path)
-    drawn = factors(tensors, 1e-3, "q_proj")
-    magnitudes = {f"{name.removesuffix('.weight')}.lora_magnitude_vector": tensors[name].float().norm(dim=1) * 1.01 for name in drawn}
-    adapter = write_adapter(tmp_path / "adapter", drawn, magnitudes, use_dora=True)
-    found = described(folder, adapter)
-    assert found.kind == "DoRA" and {row.empty for row in found.modules} == {False}
-    for row in found.modules:
-        w = tensors[row.name].double()
-        summed = w + ALPHA / 4 * drawn[row.name][1].double() @ drawn[row.name][0].double()
-        update = magnitudes[f"{row.name.removesuffix('.weight')}.lora_magnitude_vector"].double()[:, None] / summed.norm(dim=1)[:, None]
-        assert row.relative_norm == pytest.approx(float((update * summed - w).norm() / w.norm()), rel=1e-4)
 
 
 def test_saved_modules_survive_as_they_are_stored(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from tests.dtype_detection.checkpoints import write, write_sharded
 from tests.update_sparsity.checkpoints import BF16, F16, F32, F64, Tensors, cast, model, pair, updated
-from tests.update_sparsity.oracle import bf16, expected, together
+from tests.update_sparsity.oracle import expected, together
 from tests.update_sparsity.oracle_comparison import agree, compare
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -47,48 +47,14 @@ def _bits(patterns: "np.ndarray[tuple[int, ...], np.dtype[np.unsignedinteger]]",
     return torch.from_numpy(signed).view(dtype)
 
 
-def test_the_oracle_rounds_as_torch_does() -> None:
-    patterns = np.arange(0, 1 << 32, 65_521, dtype=np.uint32)
-    stored = _bits(patterns, F32)
-    mine, theirs = bf16(stored.to(F64).numpy()), stored.to(BF16).to(F64).numpy()
-    assert ((mine == theirs) | (np.isnan(mine) & np.isnan(theirs))).all()
-
-
-def test_updates_that_bf16_swallows(tmp_path: Path) -> None:
-    base = model(F32)
-    tuned = updated(base, scale=2e-6, share=1.0)
-    report = compare(*pair(tmp_path, base, tuned))
-    agree(report, together(base, tuned))
-    assert report.swallowed.meaningful and report.swallowed.share is not None and report.swallowed.share > 0.8
-    assert report.probe.num_changed != report.num_changed
-    none = {name: tensor + 0 for name, tensor in base.items()}
-    none["model.embed_tokens.weight"] = torch.nextafter(base["model.embed_tokens.weight"].to(BF16).to(F32), torch.tensor(1.0))
-    base["model.embed_tokens.weight"] = base["model.embed_tokens.weight"].to(BF16).to(F32)
-    report = compare(*pair(tmp_path / "none", base, none))
-    assert report.num_changed == 0 and report.swallowed.count == base["model.embed_tokens.weight"].numel()
-    assert report.answer.code == "swallowed"
-
-
 def test_roles_say_how_the_sparsity_of_their_tensors_varies(tmp_path: Path) -> None:
-    """In bf16 and by the probe, which differ where fp32 is stored: mean, std, min and max over the tensors of a role."""
+    """Mean, std, min and max over the tensors of a role."""
     base = model(F32)
     tuned = updated(base, scale=3e-5, share=0.7)
     report = compare(*pair(tmp_path, base, tuned))
     found = [expected(base[name], tuned[name], 1e-3) for name in base if "q_proj" in name or "o_proj" in name]
-    in_bf16, by_probe = (np.array([1 - getattr(each, kind) / each.values for each in found]) for kind in ("changed", "probe"))
-    row = report.roles["attention"]
-    for shown, shares in (
-        ((row.mean, row.std, row.min, row.max), in_bf16),
-        ((row.probe_mean, row.probe_std, row.probe_min, row.probe_max), by_probe),
-    ):
-        assert shown == pytest.approx((shares.mean(), shares.std(), shares.min(), shares.max()), rel=1e-9)
-    assert row.mean != row.probe_mean and row.probe_std
-
-
-def test_everything_changed(tmp_path: Path) -> None:
-    base = model()
-    report = compare(*pair(tmp_path, base, {name: tensor + 1 for name, tensor in base.items()}))
-    assert report.sparsity == 0 and report.answer.code == "all-changed"
+    shares, row = np.array([1 - each.changed / each.values for each in found]), report.roles["attention"]
+    assert (row.mean, row.std, row.min, row.max) == pytest.approx((shares.mean(), shares.std(), shares.min(), shares.max()), rel=1e-9)
 
 
 def test_formats_and_shards_make_no_difference(tmp_path: Path) -> None:
@@ -111,19 +77,6 @@ def test_formats_and_shards_make_no_difference(tmp_path: Path) -> None:
         assert report.magnitudes == reports[0].magnitudes
 
 
-def test_other_names(tmp_path: Path) -> None:
-    base = model()
-    tuned = updated(base)
-    renamed = {name.removeprefix("model."): tensor for name, tensor in tuned.items()}
-    report = compare(*pair(tmp_path, base, renamed))
-    agree(report, together(base, tuned))
-    assert {(each.name, each.tuned_name) for each in report.unmatched.renamed} == {
-        (name, name.removeprefix("model.")) for name in base if name.startswith("model.")
-    }
-    assert not report.unmatched.missing and not report.unmatched.extra
-    assert {row.tuned_name for row in report.tensors} == set(renamed)
-
-
 def test_what_is_not_compared_is_told(tmp_path: Path) -> None:
     base = model()
     tuned = updated(base)
@@ -137,7 +90,7 @@ def test_what_is_not_compared_is_told(tmp_path: Path) -> None:
     found = report.unmatched
     assert [each.name for each in found.missing] == [lost] and found.missing_parameters == base[lost].numel()
     assert [each.name for each in found.extra] == [new] and found.extra_parameters == 35
-    assert {(each.name, each.tuned_shape, each.transposed) for each in found.misshapen} == {(odd, (40, 48), False)}
+    assert [(each.name, each.tuned_shape) for each in found.misshapen] == [(odd, (40, 48))]
     assert [(each.name, each.form, each.agree) for each in found.relaid] == [(turned, "transposed", True)]
     assert found.counts == {
         "missing": 1, "extra": 1, "misshapen": 1, "renamed": 0, "resized": 0, "relaid": 1, "integers": 0, "tied": 0,
@@ -175,7 +128,7 @@ def test_a_tied_head_counts_once(config: dict[str, Any] | None, left_out: str | 
         del (base if left_out == "base" else tuned)["lm_head.weight"]
     report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
     agree(report, together(left, tuned))
-    assert report.unmatched.tied == ("lm_head.weight",) and "head" not in report.roles
+    assert [each.name for each in report.unmatched.tied] == ["lm_head.weight"] and "head" not in report.roles
 
 
 def test_a_head_that_is_said_to_be_tied_and_is_not_is_compared(tmp_path: Path) -> None:
@@ -186,27 +139,6 @@ def test_a_head_that_is_said_to_be_tied_and_is_not_is_compared(tmp_path: Path) -
     report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
     agree(report, together(base, tuned))
     assert report.unmatched.tied == () and report.roles["head"].num_changed == base["lm_head.weight"].numel()
-
-
-def test_a_head_that_is_said_not_to_be_tied_is_compared_though_it_repeats_the_embedding(tmp_path: Path) -> None:
-    base = model()
-    base["lm_head.weight"] = base["model.embed_tokens.weight"].clone()
-    tuned = updated(base)
-    tuned["lm_head.weight"] = tuned["model.embed_tokens.weight"].clone()
-    said = {"tie_word_embeddings": False}
-    for folder, configs in (("both", {"base_config": said, "tuned_config": said}), ("one", {"tuned_config": said})):
-        report = compare(*pair(tmp_path / folder, base, tuned, **configs))
-        agree(report, together(base, tuned))
-        assert report.unmatched.tied == ()
-
-
-def test_tensors_without_elements(tmp_path: Path) -> None:
-    base = model(layers=1) | {"model.layers.0.mlp.empty.weight": torch.zeros(0, 48, dtype=BF16)}
-    tuned = updated(base)
-    report = compare(*pair(tmp_path, base, tuned))
-    agree(report, together(base, tuned))
-    (row,) = (row for row in report.tensors if row.parameters == 0)
-    assert row.sparsity is row.probe_sparsity is row.changed_rows is row.max_update is row.update_norm is row.relative_norm is None
 
 
 def test_scaled_fp8_against_what_it_was_made_from(tmp_path: Path) -> None:

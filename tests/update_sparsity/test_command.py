@@ -1,19 +1,16 @@
 """``python -m analyzers sparsity``: the report, the tables, the text, exit statuses, and what is loaded for them."""
 
 import csv
-import json
 import subprocess
 import sys
 from pathlib import Path
 
-import pandas
 import pytest
 
 from analyzers.__main__ import main
 from analyzers.comparison.sparsity import SparsityReport
-from analyzers.core import limits
-from tests.dtype_detection.checkpoints import normal, write
-from tests.update_sparsity.checkpoints import model, pair, updated
+from tests.dtype_detection.checkpoints import normal
+from tests.update_sparsity.checkpoints import pair
 from tests.update_sparsity.oracle import load, together
 from tests.update_sparsity.test_samples import folder
 
@@ -58,28 +55,6 @@ def test_text_from_strangers_is_harmless(tmp_path: Path, capsys: pytest.CaptureF
                     float(cell)
 
 
-def test_csv_has_every_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REPORT_TENSORS", 4)
-    base = model(layers=3)
-    tuned = updated(base)
-    del tuned["lm_head.weight"]
-    one, other = pair(tmp_path, base, tuned)
-    first = write(tmp_path / "first", updated(base, seed=1))
-    status, out, err = command(capsys, str(one), str(first), str(other), "--csv", str(tmp_path / "out"), "--json", "--exact")
-    assert (status, err) == (0, "") and len(json.loads(out)["tensors"]) == 4
-    tables = {file.stem: pandas.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
-    assert set(tables) == {
-        "summary", "roles", "layers", "tensors", "magnitudes", "updates", "ulp", "energy", "unmatched", "trajectory", "overlap",
-        "published", "coverage", "left_out",
-    }  # fmt: skip
-    for name, table in tables.items():
-        assert list(table.columns[:2]) == ["base", "tuned"], name
-    assert len(tables["tensors"]) == len(tuned) and len(tables["trajectory"]) == 2 and len(tables["overlap"]) == 1
-    assert tables["unmatched"].iloc[0]["name"] == "lm_head.weight" and tables["unmatched"].iloc[0]["kind"] == "missing"
-    assert tables["ulp"]["count"].sum() == tables["tensors"]["parameters"].sum()
-    assert len(pandas.read_parquet(tmp_path / "out" / "tensors.parquet")) == len(tuned)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -105,9 +80,3 @@ def test_bad_options_end_in_one_line(options: list[str], capsys: pytest.CaptureF
     status, out, err = command(capsys, "sample:tiny-bf16", "sample:tiny-tuned", *options)
     assert (status, out) == (2, "")
     assert err.endswith("\n") and err.count("\n") == 1 and err.strip().isprintable() and "Traceback" not in err
-
-
-@pytest.mark.parametrize("arguments", [[], ["sample:tiny-bf16"], ["--json"]])
-def test_two_sides_are_needed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = command(capsys, *arguments)
-    assert (status, out) == (2, "") and err.count("\n") == 1

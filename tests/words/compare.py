@@ -63,7 +63,7 @@ def hostile(report: CompareReport) -> CompareReport:
     facts = report.models[0].model_copy(update={"ref": HOSTILE})
     answer = report.answer.model_copy(update={"text": f"{HOSTILE} is derived from {HOSTILE}."})
     changes = {"models": (facts, *report.models[1:]), "parents": parents, "sparsity": None, "answer": answer}
-    return report.model_copy(update=changes | {"notes": (WORDS.note("not-counted", why=f"{HOSTILE} cannot be compared."),)})
+    return report.model_copy(update=changes | {"notes": (WORDS.note("related-too", names=(HOSTILE,)),)})
 
 
 def error() -> MantissaError:

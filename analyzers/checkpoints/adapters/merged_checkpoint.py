@@ -2,19 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from analyzers.checkpoints.adapters.adapter import Adapter, plain_name, read_adapter
-from analyzers.checkpoints.adapters.configuration import FILE
+from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.merged_file import MergedFile, MergedTensor
-from analyzers.checkpoints.adapters.ties import untie
-from analyzers.checkpoints.adapters.updates import Changes, Update, find_changes
+from analyzers.checkpoints.adapters.updates import Changes, Update, find_changes, untied
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
 from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
+from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.tensor_names.roles import layer, role
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
@@ -58,16 +57,11 @@ class Merge:
     changes: tuple[Changes, ...]
 
     @property
-    def unmerged(self) -> bool:
-        """Whether the matrices are stored in the files of the weights that they change."""
-        return any(each.checkpoint.files == self.base.files for each in self.adapters)
-
-    @property
     def updates(self) -> dict[str, list[tuple[int, Update]]]:
         """The changes of each tensor, by its name in the base, with the number of the adapter."""
         found: dict[str, list[tuple[int, Update]]] = {}
-        for number, each in enumerate(self.changes):
-            for update in each.updates:
+        for number, changes in enumerate(self.changes):
+            for update in changes.updates:
                 found.setdefault(update.target, []).append((number, update))
         return found
 
@@ -84,9 +78,7 @@ class MergedCheckpoint(Checkpoint):
 
     @property
     def parts(self) -> tuple[tuple[Checkpoint, float], ...]:
-        """The base and its adapters with their weights; only itself if one repository holds both."""
-        if self.ref == self.merge.base.ref:
-            return ((self, 1.0),)
+        """The base and its adapters with their weights."""
         return ((self.merge.base, 1.0), *((each.checkpoint, w) for each, w in zip(self.merge.adapters, self.merge.weights, strict=True)))
 
     def unmerged(self) -> "MergedCheckpoint":
@@ -105,21 +97,17 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open what ``text`` refers to: a checkpoint as it is stored, or BASE+ADAPTER, also BASE+0.7*A+0.3*B, as a `MergedCheckpoint`.
 
-    A file with adapter matrices next to the weights that they change (``base_layer``) is merged too if a configuration states the scale.
     subfolder: of the base. The other arguments and the errors are those of `checkpoint.open_stored`; and UnsupportedWeights for an adapter
     that is not merged here, with the reason.
     """
     first, *others = summands(text, access.local)
     with ExitStack() as stack:
-        base = stack.enter_context(open_stored(first.text, access, subfolder, on_repository, weights=weights))
-        if not others:
-            unmerged = _divided(base)
-            found = base if unmerged is None else merge(unmerged[0], [unmerged[1]])
-        else:
-            if is_adapter_alone(base):
+        found = stack.enter_context(open_stored(first.text, access, subfolder, on_repository, weights=weights))
+        if others:
+            if is_adapter_alone(found):
                 raise UnsupportedWeights(f"{quoted(first.text)} is an adapter itself: name the model first, BASE+ADAPTER.")
             parts = [stack.enter_context(open_stored(each.text, access, None, on_repository, adapter=True)) for each in others]
-            found = merge(base, parts, [each.weight for each in others])
+            found = merge(found, parts, [each.weight for each in others])
         stack.pop_all()
         return found
 
@@ -167,7 +155,8 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
     Raises UnsupportedWeights if that is not defined, or an adapter changes nothing in the base; and the errors of `read_adapter`.
     """
     factors = tuple(weights) or (1.0,) * len(adapters)
-    opened, changes = [], []
+    opened, changes = list[Adapter](), list[Changes]()
+    files, saved = list(base.files), dict[str, Tensor]()
     for checkpoint, weight in zip(adapters, factors, strict=True):
         with _about(checkpoint):
             adapter = read_adapter(checkpoint)
@@ -175,64 +164,54 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
             _check(adapter, found, base, weight, len(adapters))
         opened.append(adapter)
         changes.append(replace(found, updates=tuple(replace(update, scale=weight * update.scale) for update in found.updates)))
+        for name, tensor in found.saved.items():
+            saved[name] = replace(tensor, name=name, role=role(name), layer=layer(name), file=len(files) + tensor.file)
+        files += checkpoint.files
     how = Merge(base, tuple(opened), factors, tuple(changes))
-    files, starts = list(base.files), []
-    for adapter in opened:
-        starts.append(len(files))
-        files += adapter.checkpoint.files
-    saved = {
-        name: replace(tensor, name=name, role=role(name), layer=layer(name), file=start + tensor.file)
-        for found, start in zip(changes, starts, strict=True)
-        for name, tensor in found.saved.items()
-    }
-    updates = how.updates
-    computed = {name: MergedTensor(saved.get(name, each[0][1].source), tuple(each)) for name, each in updates.items()}
+    computed = {name: MergedTensor(saved.get(name, each[0][1].source), tuple(each)) for name, each in how.updates.items()}
     merged_file = MergedFile("merged weights", list(computed.values()), files, [adapter.checkpoint.files for adapter in opened])
-    changed, at = dict[str, Tensor](), 0
+    changed, at = dict(saved), 0
     for name, each in computed.items():
         nbytes = 4 * each.source.elements
         changed[name] = Tensor(name, "F32", each.source.shape, len(files), at, nbytes, role(name), layer(name), False)
         at += nbytes
-    changed = saved | changed
-    untied = untie(base, {name: tensor for found in changes for name, tensor in found.ties.items()}, changed)
-    changed |= untied.kept
+    notes = list(_notes(how))
+    for kept, note in untied(base, dict(changed), {name: tensor for found in changes for name, tensor in found.ties.items()}):
+        changed |= kept
+        notes.append(note)
     aliases = tuple(alias for alias in base.aliases if alias.name not in changed)
     tensors = [changed.pop(tensor.name, tensor) for tensor in base.tensors]
-    # An adapter may be stored with its base.
-    read = {f"{checkpoint.ref}/{file.path}" for checkpoint in adapters for file in checkpoint.files}
-    commits = [base.commit, *(adapter.checkpoint.commit for adapter in opened)]
+    read = {f"{checkpoint.ref}/{file.path}" for checkpoint in adapters for file in checkpoint.files}  # an adapter next to its base
     refs = [(base.ref, 1.0), *((adapter.ref, weight) for adapter, weight in zip(opened, factors, strict=True))]
-    if all(adapter.checkpoint.repository is base.repository for adapter in opened):
-        refs, commits = refs[:1], commits[:1]
-    repositories = [adapter.checkpoint.repository for adapter in opened]
-    public = base.public and all(adapter.checkpoint.public for adapter in opened)
-    repository = MergedRepository(base.repository, repositories, joined(refs), "+".join(commits), public, _mean_matrices(changes))
-    return MergedCheckpoint(
-        ref=repository.ref,
-        commit=repository.commit,
-        public=public,
-        files=(*files, merged_file),
-        tensors=tuple(by_name([*tensors, *changed.values()])),
-        config=base.config,
-        quantization=base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
-        notes=(*base.notes, *_notes(how), *untied.notes),
-        parallel_reads=repository.parallel_reads,
-        repository=repository,
-        aliases=aliases,
-        not_read=tuple(each for part in (base, *adapters) for each in part.not_read if f"{part.ref}/{each.path}" not in read),
-        omitted=base.omitted,
-        replaced=base.replaced,
-        refused=base.refused,
-        pickled=base.pickled,
-        merge=how,
-        sources={name: each.source for name, each in computed.items()},
+    matrices = [update.module.a.nbytes + update.module.b.nbytes for found in changes for update in found.updates]
+    repository = MergedRepository(
+        base.repository,
+        [checkpoint.repository for checkpoint in adapters],
+        joined(refs),
+        "+".join(checkpoint.commit for checkpoint in (base, *adapters)),
+        all(checkpoint.public for checkpoint in (base, *adapters)),
+        sum(matrices) // max(1, len(matrices)),
     )
+    of_base: dict[str, Any] = {each.name: getattr(base, each.name) for each in fields(Checkpoint)}
+    own: dict[str, Any] = {
+        "ref": repository.ref,
+        "commit": repository.commit,
+        "public": repository.public,
+        "files": (*files, merged_file),
+        "tensors": tuple(by_name([*tensors, *changed.values()])),
+        "quantization": base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
+        "notes": (*base.notes, *notes),
+        "parallel_reads": repository.parallel_reads,
+        "repository": repository,
+        "aliases": aliases,
+        "not_read": tuple(each for part in (base, *adapters) for each in part.not_read if f"{part.ref}/{each.path}" not in read),
+    }
+    return MergedCheckpoint(**of_base | own, merge=how, sources={name: each.source for name, each in computed.items()})
 
 
 def _check(adapter: Adapter, found: Changes, base: Checkpoint, weight: float, adapters: int) -> None:
     """Raise UnsupportedWeights if a merge is not defined, or has no effect."""
-    packed = next((update for update in found.updates if not update.source.has_values), None)
-    if packed is not None or (base.quantization is not None and not found.updates):
+    if any(not update.source.has_values for update in found.updates) or (base.quantization is not None and not found.updates):
         kind = f"{base.quantization} weights" if base.quantization else "integers"
         raise UnsupportedWeights(
             f"The base holds {kind}, which are not decoded: merge the adapter into the model from which the base was quantized."
@@ -247,28 +226,10 @@ def _check(adapter: Adapter, found: Changes, base: Checkpoint, weight: float, ad
         raise UnsupportedWeights(f"It replaces whole tensors ({one}), which have no weighted sum: give it weight 1.")
 
 
-def _divided(checkpoint: Checkpoint) -> tuple[Checkpoint, Checkpoint] | None:
-    """Return the base and the adapter in a checkpoint that holds both unmerged, None if it does not or nothing states the scale."""
-    wrapped = [tensor for tensor in checkpoint.tensors if ".base_layer." in tensor.name]
-    if not wrapped or is_adapter_alone(checkpoint) or not any(path.rpartition("/")[2] == FILE for path in checkpoint.repository.files):
-        return None
-    own = [t for t in checkpoint.tensors if is_adapter_parameter(t.name) or ".modules_to_save." in t.name]
-    names = {tensor.name for tensor in own}
-    rest = [replace(t, name=plain_name(t.name)) for t in checkpoint.tensors if t.name not in names]
-    return (replace(checkpoint, tensors=tuple(by_name(rest))), replace(checkpoint, tensors=tuple(own))) if own else None
-
-
-def _mean_matrices(changes: Sequence[Changes]) -> int:
-    """Return the mean bytes of the matrices that are read whole for a part of their tensor."""
-    whole = [update.module.a.nbytes + update.module.b.nbytes for found in changes for update in found.updates]
-    return sum(whole) // max(1, len(whole))
-
-
 def _notes(how: Merge) -> Iterator[Note]:
     yield from (note for adapter in how.adapters for note in adapter.checkpoint.notes if note.code != "adapter")
     for adapter, weight, changes in zip(how.adapters, how.weights, how.changes, strict=True):
-        targets = {update.target for update in changes.updates}
-        kind = adapter.configuration.kind
+        targets, kind = {update.target for update in changes.updates}, adapter.configuration.kind
         yield WORDS.note("merged", tensors=len(targets), base=how.base.ref, weight=weight, kind=kind, adapter=adapter.ref)
         if decoded := sum(update.source.scale is not None for update in changes.updates):
             yield WORDS.note("decoded-base", tensors=decoded)

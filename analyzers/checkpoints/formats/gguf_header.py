@@ -9,22 +9,23 @@ All fields are little endian. Files that llama.cpp refuses are refused: tensors 
 overlaps. Values of entries are skipped, except the few that identify the file.
 """
 
+import io
 import struct
 from collections.abc import Mapping
 from math import prod
 
-from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, HeaderTensor, cut_off
+from analyzers.checkpoints.formats.faults import Damaged, Excess, Unsupported, cut_off, faults_named
+from analyzers.checkpoints.formats.read_cache import ReadCache
+from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, HeaderTensor
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.repository import RangeFile, read_range
+from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import PACKED_BITS
 from analyzers.core import limits
-from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 
 GGUF_ENTRIES = 65_536  # Entries of a GGUF header are parsed one by one; real ones have under 100.
 GGUF_STRINGS = 4_000_000  # Strings in lists of a GGUF header; a vocabulary has under 600,000.
-_MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
-_LONGEST_READ = 4 << 20
+_LONGEST_READ = 2 << 20
 
 # Entry types: bytes of the fixed-size types by type number, and the numbers of the two variable-size types.
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -33,72 +34,48 @@ _NESTING = 4  # nested lists; no known writer produces any
 _DIMENSIONS = 4  # ggml's maximum
 _ALIGNMENT = 32
 _LARGEST_ALIGNMENT = 1 << 20
-_SMALLEST_ENTRY = 8 + 4 + 1
-_SMALLEST_TENSOR = 8 + 4 + 4 + 8
 
 _ALIGNMENT_KEY = "general.alignment"
 _TYPE = "general.type"
-
-
-class _Damaged(Exception):
-    """A fault of a header; the caller adds the file's name."""
 
 
 def read_gguf(file: RangeFile) -> Header:
     """Read and validate the header of a GGUF file of version 2 or 3.
 
     Shapes are row-major, as in torch. Floats and integers have their usual dtypes; the dtype of a quantized tensor is the
-    name of its GGML type ("Q4_K"), which is not in `tensor.DTYPE_BITS`. metadata: architecture and file type.
-    Reads 64 KiB; if the vocabulary makes the header longer, reads chunks that grow to 4 MiB.
+    name of its GGML type ("Q4_K"), which is not in `tensor.DTYPE_BITS`.
+    Reads 64 KiB; if the vocabulary makes the header longer, reads chunks of 2 MiB.
     Raises InvalidCheckpoint, which names the file and the fault, UnsupportedWeights, LimitExceeded.
     """
-    try:
+    with faults_named(file):
         return _Reader(file).header()
-    except _Damaged as error:
-        raise InvalidCheckpoint(f"The header of {quoted(file.path, 200)} is damaged: {error}.") from None
 
 
 class _Reader:
-    """Reads a header sequentially through a window in memory."""
+    """Reads a header sequentially."""
 
     def __init__(self, file: RangeFile) -> None:
-        self._file = file
-        self._end = min(file.size, limits.HEADER_BYTES)
-        self._at = 0
-        self._window, self._window_at = b"", 0
-        self._next_read = FIRST_READ
+        cache = ReadCache(file, file.size + _LONGEST_READ)
+        cache.keep(0, FIRST_READ)
+        self._source = io.BufferedReader(cache, _LONGEST_READ)
+        self._size, self._at = file.size, 0
         self._strings = 0
 
     def header(self) -> Header:
-        tensors, entries = self._counts()
+        magic, version, tensors, entries = struct.unpack("<4sIQQ", self._take(24))
+        if magic != b"GGUF":
+            raise Damaged("it is not a GGUF file")
+        if version not in _VERSIONS:
+            raise Unsupported(f"has version {version} of GGUF, or is big endian: convert it to version 3, little endian, with llama.cpp.")
+        if tensors > limits.TENSORS or entries > GGUF_ENTRIES:
+            raise Excess(f"claims more than {limits.TENSORS:,} tensors or {GGUF_ENTRIES:,} entries.")
         found = self._entries(entries)
         if found.get(_TYPE) == "imatrix":
-            path = quoted(self._file.path, 200)
-            raise UnsupportedWeights(f"{path} is an importance matrix, statistics for quantization without weights.")
+            raise Unsupported("is an importance matrix, statistics for quantization without weights.")
         alignment = found.get(_ALIGNMENT_KEY, _ALIGNMENT)
         if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-            raise _Damaged(f"its alignment is {str(alignment)[:20]}, not a power of two up to {_LARGEST_ALIGNMENT:,}")
-        described = self._tensors(tensors, alignment)
-        return Header(described, {}, self._at)
-
-    def _counts(self) -> tuple[int, int]:
-        path, size = quoted(self._file.path, 200), self._file.size
-        start = self._take(24) if size >= 24 else read_range(self._file, 0, size)
-        if start.startswith(b"version https://git-lfs"):
-            raise InvalidCheckpoint(f"{path} is a Git LFS pointer in place of the weights: fetch them with 'git lfs pull'.")
-        if size < 24 or start[:4] != _MAGIC:
-            raise InvalidCheckpoint(f"{path} is not a GGUF file, or is cut off: upload or download it again.")
-        version, tensors, entries = struct.unpack("<IQQ", start[4:])
-        if version not in _VERSIONS:
-            what = "is big endian" if version and version & 0xFFFF == 0 else f"has version {version} of GGUF"
-            raise UnsupportedWeights(f"{path} {what}: convert it to version 3, little endian, with llama.cpp.")
-        if tensors > limits.TENSORS:
-            raise LimitExceeded(f"{path} claims {tensors:,} tensors, more than {limits.TENSORS:,}.")
-        if entries > GGUF_ENTRIES:
-            raise LimitExceeded(f"{path} claims {entries:,} entries, more than {GGUF_ENTRIES:,}.")
-        if tensors * _SMALLEST_TENSOR + entries * _SMALLEST_ENTRY > size:
-            raise _Damaged(f"it claims {tensors:,} tensors and {entries:,} entries, which do not fit into {size:,} bytes")
-        return tensors, entries
+            raise Damaged(f"its alignment is {str(alignment)[:20]}, not a power of two up to {_LARGEST_ALIGNMENT:,}")
+        return Header(self._tensors(tensors, alignment))
 
     def _entries(self, count: int) -> Mapping[str, str | int]:
         """Read the values of `_TYPE` and `_ALIGNMENT_KEY`; skip all others."""
@@ -107,7 +84,7 @@ class _Reader:
         for _ in range(count):
             key = self._text()
             if key in keys:
-                raise _Damaged(f"its entry {quoted(key)} occurs twice")
+                raise Damaged(f"its entry {quoted(key)} occurs twice")
             keys.add(key)
             kind = self._number("<I")
             if key == _TYPE and kind == _STRING:
@@ -115,48 +92,40 @@ class _Reader:
             elif key == _ALIGNMENT_KEY and kind == _UINT32:
                 found[key] = self._number("<I")
             else:
-                self._pass_over(kind, 0)
+                self._pass_over(kind, 1)
         return found
 
-    def _pass_over(self, kind: int, depth: int) -> None:
+    def _pass_over(self, kind: int, count: int, depth: int = 0) -> None:
+        """Skip ``count`` values of a type. depth: of the lists that they are in."""
         if kind in _SIZES:
-            self._skip(_SIZES[kind])
-        elif kind == _STRING:
-            self._skip(self._number("<Q"))
-        elif kind == _LIST:
-            self._pass_over_list(depth + 1)
-        else:
-            raise _Damaged(f"it holds a value of unknown type {kind}")
-
-    def _pass_over_list(self, depth: int) -> None:
-        if depth > _NESTING:
-            raise _Damaged(f"it holds lists nested more than {_NESTING} deep")
-        kind, length = self._number("<I"), self._number("<Q")
-        if kind in _SIZES:
-            self._skip(length * _SIZES[kind])
+            self._skip(count * _SIZES[kind])
             return
-        self._strings += length
+        if kind not in (_STRING, _LIST) or depth > _NESTING:
+            raise Damaged(f"it holds a value of unknown type {kind}, or lists nested more than {_NESTING} deep")
+        self._strings += count
         if self._strings > GGUF_STRINGS:
-            raise LimitExceeded(f"The lists of {quoted(self._file.path, 200)} hold more than {GGUF_STRINGS:,} strings.")
-        for _ in range(length):
-            self._pass_over(kind, depth)
+            raise Excess(f"holds more than {GGUF_STRINGS:,} strings and lists.")
+        for _ in range(count):
+            if kind == _STRING:
+                self._skip(self._number("<Q"))
+            else:
+                self._pass_over(self._number("<I"), self._number("<Q"), depth + 1)
 
     def _tensors(self, count: int, alignment: int) -> tuple[HeaderTensor, ...]:
         described = [self._tensor() for _ in range(count)]
-        names = {name for name, *_ in described}
-        if len(names) != len(described):
-            raise _Damaged("two of its tensors have the same name")
+        if len({name for name, *_ in described}) != len(described):
+            raise Damaged("two of its tensors have the same name")
         data = -(-self._at // alignment) * alignment
         end = 0
         tensors = []
         for name, dtype, shape, offset, nbytes in described:
             if offset != end:
-                raise _Damaged(f"{quoted(name)} is at byte {offset:,} of the data, not at {end:,}, where the tensor before it ends")
+                raise Damaged(f"{quoted(name)} is at byte {offset:,} of the data, not at {end:,}, where the tensor before it ends")
             tensors.append(HeaderTensor(name, dtype, shape, data + offset, data + offset + nbytes))
             end = -(-(offset + nbytes) // alignment) * alignment
         last = max((tensor.stop for tensor in tensors), default=0)
-        if last > self._file.size:
-            raise cut_off(self._file.path, "tensors need", last, self._file.size)
+        if last > self._size:
+            raise cut_off("tensors need", last, self._size)
         return tuple(tensors)
 
     def _tensor(self) -> tuple[str, str, tuple[int, ...], int, int]:
@@ -164,57 +133,45 @@ class _Reader:
         name = self._text()
         dimensions = self._number("<I")
         if dimensions > _DIMENSIONS:
-            raise _Damaged(f"{quoted(name)} has {dimensions:,} dimensions, and ggml has {_DIMENSIONS}")
+            raise Damaged(f"{quoted(name)} has {dimensions:,} dimensions, and ggml has {_DIMENSIONS}")
         shape = tuple(self._number("<Q") for _ in range(dimensions))[::-1]
         kind, offset = self._number("<I"), self._number("<Q")
         dtype, block, size = _type(kind, name)
         elements = prod(shape)
         if elements >= 1 << 63 or any(length >= 1 << 63 for length in shape):
-            raise _Damaged(f"{quoted(name)} has a shape of more than 2^63 elements")
+            raise Damaged(f"{quoted(name)} has a shape of more than 2^63 elements")
         if block > 1 and (not shape or shape[-1] % block):
-            raise _Damaged(f"{quoted(name)} has rows whose length is not a multiple of {block}, the block length of {dtype}")
+            raise Damaged(f"{quoted(name)} has rows whose length is not a multiple of {block}, the block length of {dtype}")
         return name, dtype, shape, offset, elements // block * size
 
     def _text(self) -> str:
         """Read the next string, which is a name."""
         length, longest = self._number("<Q"), limits.TENSOR_NAME_LENGTH
         if length > longest:
-            raise LimitExceeded(f"A name in {quoted(self._file.path, 200)} has {length:,} bytes, more than {longest:,}.")
+            raise Excess(f"holds a name of {length:,} bytes, more than {longest:,}.")
         try:
             return self._take(length).decode()
         except UnicodeDecodeError:
-            raise _Damaged("one of its names is not UTF-8") from None
+            raise Damaged("one of its names is not UTF-8") from None
 
     def _number(self, form: str) -> int:
         value: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
         return value
 
     def _take(self, length: int) -> bytes:
-        start = self._at - self._window_at
-        if start + length > len(self._window) or start < 0:
-            self._fill(length)
-            start = 0
-        self._at += length
-        return self._window[start : start + length]
+        self._advance(length)
+        return self._source.read(length)
 
     def _skip(self, length: int) -> None:
-        self._check(length)
+        self._advance(length)
+        self._source.seek(self._at)
+
+    def _advance(self, length: int) -> None:
         self._at += length
-
-    def _fill(self, length: int) -> None:
-        """Move the window to the current position."""
-        self._check(length)
-        size = min(max(length, self._next_read), self._end - self._at)
-        self._window = b""  # freed before the next window is allocated
-        self._window, self._window_at = read_range(self._file, self._at, size), self._at
-        self._next_read = min(4 * self._next_read, _LONGEST_READ)
-
-    def _check(self, length: int) -> None:
-        if self._at + length <= self._end:
-            return
-        if self._at + length > self._file.size:
-            raise cut_off(self._file.path, "header alone needs at least", self._at + length, self._file.size)
-        raise LimitExceeded(f"The header of {quoted(self._file.path, 200)} has more than {limits.HEADER_BYTES:,} bytes.")
+        if self._at > self._size:
+            raise cut_off("header needs at least", self._at, self._size)
+        if self._at > limits.HEADER_BYTES:
+            raise Excess(f"has a header of more than {limits.HEADER_BYTES:,} bytes.")
 
 
 def _type(kind: int, name: str) -> tuple[str, int, int]:
@@ -224,7 +181,7 @@ def _type(kind: int, name: str) -> tuple[str, int, int]:
     try:
         found = GGMLQuantizationType(kind)
     except ValueError:
-        raise UnsupportedWeights(f"{quoted(name)} has GGML type {kind}, which is not known here: upgrade the gguf package.") from None
+        raise Unsupported(f"holds {quoted(name)} of GGML type {kind}, which is not known here: upgrade the gguf package.") from None
     block, size = GGML_QUANT_SIZES[found]
     # GGML stores scales and codes together, unlike tensor pairs with the same dtype names.
     dtype = f"GGML_{found.name}" if found.name in PACKED_BITS else found.name

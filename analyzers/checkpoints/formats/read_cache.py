@@ -1,34 +1,56 @@
-"""Caches small reads of a file: its first bytes tell its format, and header and directory often take one read."""
+"""Reads a file by range as a file object, with ranges that are kept: header and directory often take one read."""
 
+import io
+from typing import Any
+
+from analyzers.checkpoints.formats.faults import Excess
 from analyzers.checkpoints.repository import RangeFile, read_range
 
 
-class ReadCache:
-    """A file with cached ranges; reads within them are served from memory."""
+class ReadCache(io.RawIOBase):
+    """A file object over a `RangeFile`, to be buffered. Reads within kept ranges are served from memory.
 
-    def __init__(self, file: RangeFile) -> None:
-        self.path, self.size = file.path, file.size
-        self._file = file
-        self._held: list[tuple[int, bytes]] = []
+    most: bytes that may be read as a file object.
+    """
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Read as `RangeFile.read_into`. Does not cache the bytes."""
-        for first, data in self._held:
-            if first <= offset and offset + len(buffer) <= first + len(data):
-                buffer[:] = data[offset - first : offset - first + len(buffer)]
-                return
-        self._file.read_into(offset, buffer)
+    def __init__(self, file: RangeFile, most: int) -> None:
+        self.size = file.size
+        self.most = most
+        self._file, self._at = file, 0
+        self._kept: list[tuple[int, memoryview]] = []
 
-    def read(self, start: int, length: int) -> bytes:
+    def keep(self, start: int, stop: int) -> None:
+        """Read from ``start`` up to ``stop`` or the end of the file, and keep the bytes."""
+        self._kept.append((start, memoryview(self.bytes_at(start, min(stop, self.size) - start))))
+
+    def bytes_at(self, start: int, length: int) -> bytes:
         """Return ``length`` bytes from ``start`` on, which must be within the file."""
-        return read_range(self, start, length)
+        held = self._held(start)
+        return bytes(held[:length]) if len(held) >= length else read_range(self._file, start, length)
 
-    def keep(self, start: int, length: int) -> bytes:
-        """Read like `read`, and cache the bytes."""
-        data = self.read(start, length)
-        self._held.append((start, data))
-        return data
+    def readinto(self, buffer: Any) -> int:
+        self.most -= len(buffer)
+        if self.most < 0:
+            raise Excess("has a pickle or a zip directory that is too long to be read.")
+        held = self._held(self._at)
+        length = min(len(buffer), len(held) or self.size - self._at)
+        if held:
+            buffer[:length] = held[:length]
+        elif length:
+            self._file.read_into(self._at, memoryview(buffer)[:length])
+        self._at += length
+        return length
 
-    def close(self) -> None:
-        """Free the file's resources. Idempotent."""
-        self._file.close()
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = min(max(0, offset + (0, self._at, self.size)[whence]), self.size)
+        return self._at
+
+    def _held(self, start: int) -> memoryview:
+        """Return the kept bytes from ``start`` on, none if that byte is not kept."""
+        return next((data[start - first :] for first, data in self._kept if first <= start < first + len(data)), memoryview(b""))

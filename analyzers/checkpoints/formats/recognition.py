@@ -1,7 +1,7 @@
 """Reads the header of a weight file in the format that its name says."""
 
 from analyzers.checkpoints.formats.gguf_header import read_gguf
-from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import Header, read_header
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.weight_files.file_names import GGUF, SAFETENSORS

@@ -1,13 +1,11 @@
 """Matches checkpoints that several analyses compare, in any order: what is read of each to match it is read once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.align import Alignment, align
 from analyzers.checkpoints.matching.layouts.probe import Reader, remaining_budget
 from analyzers.checkpoints.matching.tied_heads import repeated
-from analyzers.checkpoints.reading.read_plan import Plan
 
 
 class Matching:
@@ -41,19 +39,3 @@ class Matching:
     def remaining_budget(self, budget: int, sides: Sequence[Checkpoint]) -> int:
         """Return what a sample of checkpoints may still read after matching (`probe.remaining_budget`)."""
         return remaining_budget(budget, [reader for side in sides if (reader := self._readers.get(id(side))) is not None])
-
-
-@dataclass(frozen=True, slots=True)
-class SharedPlan:
-    """A plan for the sides of an alignment, which another comparison may use for those of them numbered ``order``."""
-
-    alignment: Alignment
-    plan: Plan
-    order: tuple[int, ...]
-
-    def of(self, other: Alignment) -> Plan | None:
-        """Return the plan in this order; None unless ``other``, in this order, has the same tensors side by side and of the same sizes."""
-        groups = [tuple(group.sides[i] for i in self.order) for group in self.alignment.groups]
-        alike = len(groups) == len(other.groups) and set(groups) == {group.sides for group in other.groups}
-        equal = (len({side.elements for side in group.sides if side is not None}) == 1 for group in self.alignment.groups)
-        return self.plan.reordered(self.alignment.sides, self.order) if alike and all(equal) else None

@@ -11,7 +11,7 @@ from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, i
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.in_memory import MemoryRepository
 from analyzers.checkpoints.local import is_local
-from analyzers.checkpoints.reading.read_once import Kept, read_once
+from analyzers.checkpoints.reading.read_once import read_once
 from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, Repository
@@ -104,11 +104,6 @@ def _sharing(first: Checkpoint, side: Checkpoint, into_first: bool) -> Checkpoin
 
 def _readable_twice(first: Checkpoint) -> Checkpoint:
     return first if _is_at_hand(first) else replace(first, files=read_once(first.files))
-
-
-def with_kept(side: Checkpoint, kept: Kept) -> Checkpoint:
-    """Return a checkpoint over a network such that ``kept`` has what is read of it; any other unchanged."""
-    return side if _is_at_hand(side) else replace(side, files=kept.files(side.files))
 
 
 def _is_at_hand(side: Checkpoint) -> bool:

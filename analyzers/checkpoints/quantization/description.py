@@ -1,26 +1,23 @@
 """Detects how weights are quantized, and describes the resulting tensors in words."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
-from analyzers.core.terminal import plural
 
 _NARROW = INTEGER_DTYPES | {dtype for dtype, bits in DTYPE_BITS.items() if bits <= 8}
 _METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 # Methods that the tensors alone cannot tell apart: the configuration decides.
 _SHARED = ("gptq", "awq", "integer", "fp8", "low-bit")
 
-# Meaning of integer tensors in a quantized model, by the last component of their names.
-_INTEGERS = {
-    "qweight": "packed weights", "weight_packed": "packed weights", "w_q": "packed weights", "qzeros": "packed zero points",
-    "weight_zero_point": "zero points", "zeros": "zero points", "g_idx": "numbers of the group of each input",
-    "codes": "indices into codebooks", "absmax": "scales, quantized themselves", "weight_shape": "shapes of packed weights",
-    "weight": "quantized weights", "blocks": "packed weights", "scales": "scales",
-}  # fmt: skip
+# Methods by the last components of their tensors' names; the first one counts that has all of its own.
+_LEAVES: tuple[tuple[str, set[str]], ...] = (
+    ("gptq", {"qweight", "g_idx", "qzeros"}), ("gptq", {"qweight", "g_idx", "scales"}), ("awq", {"qweight", "qzeros"}),
+    ("awq", {"qweight", "scales"}), ("bitsandbytes-4bit", {"absmax", "quant_map"}), ("bitsandbytes-8bit", {"scb"}), ("hqq", {"w_q"}),
+    ("aqlm", {"codes", "codebooks"}),
+)  # fmt: skip
 
 
 def quantization(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> str | None:
@@ -43,16 +40,11 @@ def _by_tensors(tensors: Sequence[Tensor]) -> str | None:
     if any(dtype not in DTYPE_BITS for dtype in dtypes):
         return "gguf"
     leaves = {tensor.name.rpartition(".")[2].lower() for tensor in tensors}
-    if "qweight" in leaves and ("qzeros" in leaves or "scales" in leaves):
-        return "gptq" if "g_idx" in leaves else "awq"
-    if any(leaf.startswith("bitsandbytes__") for leaf in leaves) or {"absmax", "quant_map"} <= leaves:
-        return "bitsandbytes-4bit"
-    if "scb" in leaves:
-        return "bitsandbytes-8bit"
-    if "w_q" in leaves:
-        return "hqq"
-    if {"codes", "codebooks"} <= leaves:
-        return "aqlm"
+    named = next((method for method, needed in _LEAVES if needed <= leaves), None)
+    if named is None and any(leaf.startswith("bitsandbytes__") for leaf in leaves):
+        named = "bitsandbytes-4bit"
+    if named is not None:
+        return named
     if not dtypes & _NARROW:
         return None
     if leaves & {"weight_scale_2", "weight_global_scale"} and dtypes & {"U8", "F4"}:
@@ -78,7 +70,7 @@ def _settings(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def storage_note(tensors: Sequence[Tensor]) -> str:
-    """Describe tensors of one dtype if the dtype's name does not: scales, scaled codes, packed integers, blocks of GGUF."""
+    """Describe tensors of one dtype if the dtype's name does not: scales, scaled codes, integers, blocks of GGUF."""
     parts = []
     scales = sum(t.holds_scales for t in tensors)
     if scales:
@@ -91,14 +83,6 @@ def storage_note(tensors: Sequence[Tensor]) -> str:
     if rest and not rest[0].bits:
         elements = sum(t.elements for t in rest)
         parts.append(f"quantized blocks of GGUF, {8 * sum(t.nbytes for t in rest) / max(1, elements):.3g} bits per weight")
-    elif rest and rest[0].dtype in INTEGER_DTYPES:
-        kinds_of = Counter(_INTEGERS.get(_leaf(t.name), "integers") for t in rest)
-        parts.append(", ".join(f"{plural(count, 'tensor')} of {kind}" for kind, count in kinds_of.most_common()))
     elif rest:
         parts.append("no plain floats")
     return "; ".join(parts)
-
-
-def _leaf(name: str) -> str:
-    leaf = name.rpartition(".")[2].lower()
-    return leaf if leaf in _INTEGERS else leaf.rpartition("_")[2]

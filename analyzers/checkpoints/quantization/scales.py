@@ -14,7 +14,7 @@ Scales named ``_inv`` are multiplied too: the name only says how they were compu
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from analyzers.checkpoints.tensor import Scale, Tensor
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
@@ -25,10 +25,18 @@ FP8_DTYPES = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _BYTES = frozenset({"U8", "I8"})
 _EXPONENTS = frozenset({"F8_E8M0", "U8"})  # a byte tensor paired with fp8 or fp4 codes holds powers of two
 _FACTORS = frozenset({"F32", "BF16", "F16"})
-_FP8_SCALES = _EXPONENTS | _FACTORS
 
+
+class _Fp4(NamedTuple):
+    """A layout of E2M1 codes, two per byte: the dtypes of its scales, codes in a row that share one, and the dtype of the weight."""
+
+    scales: frozenset[str]
+    groups: tuple[int, ...]
+    dtype: str
+
+
+_FP4_LAYOUTS = (_Fp4(_EXPONENTS, (32,), "MXFP4"), _Fp4(_FACTORS, (32, 16), "F4"), _Fp4(frozenset({"F8_E4M3"}), (16,), "NVFP4"))
 _BLOCK = 128  # block size of DeepSeek's checkpoints and their derivatives
-_MXFP4_GROUP, _NVFP4_GROUP = 32, 16
 
 # Suffixes of a weight's name that may be removed before the suffixes of its scales are appended.
 _SCALES = ("_scale_inv", "_scale")
@@ -38,35 +46,15 @@ _CODES = "_qdata"
 _FACTOR, _DIVISOR = "_scale_2", "_global_scale"
 # Leaves of integers that hold weights, and of the floats that restore them.
 _PACKED = frozenset({"qweight", "weight_packed", "W_q", "weight", "codes"})
-_RESTORING = frozenset(
-    [
-        "scales",
-        "scale",
-        "zero",
-        "zeros",
-        "weight_scale",
-        "weight_zero_point",
-        "SCB",
-        "absmax",
-        "nested_absmax",
-        "quant_map",
-        "nested_quant_map",
-    ]
-)
+_RESTORING = frozenset({
+    "scales", "scale", "zero", "zeros", "weight_scale", "weight_zero_point", "SCB", "absmax", "nested_absmax", "quant_map",
+    "nested_quant_map",
+})  # fmt: skip
 # Scales of activations and of the KV cache, which occur in models with scaled weights.
-_OF_ACTIVATIONS = frozenset(
-    {
-        "input_scale",
-        "scale_input",
-        "input_scale_inv",
-        "input_global_scale",
-        "activation_scale",
-        "output_scale",
-        "q_scale",
-        "k_scale",
-        "v_scale",
-    }
-)
+_OF_ACTIVATIONS = frozenset({
+    "input_scale", "scale_input", "input_scale_inv", "input_global_scale", "activation_scale", "output_scale", "q_scale", "k_scale",
+    "v_scale",
+})  # fmt: skip
 
 
 def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> tuple[tuple[Tensor, ...], tuple[Note, ...]]:
@@ -77,10 +65,11 @@ def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> 
     parameters. All other tensors that do not fit are unchanged, with a note. config: config.json. ``quantization_config.weight_block_size``
     decides where shapes are ambiguous, and ``expert_dtype`` distinguishes E2M1 codes from bytes.
     """
-    if not any(tensor.dtype in FP8_DTYPES or tensor.dtype in _BYTES or tensor.dtype == "F4" for tensor in tensors):
-        return tuple(_without_scales_of_integers(tensors)), ()
     pairing = _Pairing({tensor.name: tensor for tensor in tensors}, _stated_block(config), (config or {}).get("expert_dtype") == "fp4")
-    return tuple(_without_scales_of_integers(list(pairing.paired()))), tuple(pairing.notes())
+    coded = any(tensor.dtype in FP8_DTYPES or tensor.dtype in _BYTES or tensor.dtype == "F4" for tensor in tensors)
+    paired = pairing.paired() if coded else list(tensors)
+    notes = (WORDS.note("misfit-scales", tensors=len(pairing.misfits), name=pairing.misfits[0]),) if pairing.misfits else ()
+    return tuple(_without_scales_of_integers(paired)), notes
 
 
 def _without_scales_of_integers(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -92,106 +81,91 @@ def _without_scales_of_integers(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         yield _copied(tensor, holds_scales=True) if restores else tensor
 
 
+class _Fit(NamedTuple):
+    """A weight with its scale: dtype and shape of its values."""
+
+    scale: Scale
+    dtype: str
+    shape: tuple[int, ...]
+
+
 class _Pairing:
-    """Pairs the weights and scales of one checkpoint, by name."""
+    """Pairs the weights and scales of one checkpoint, by name. misfits: names of weights whose scales do not fit."""
 
     def __init__(self, tensors: dict[str, Tensor], stated: tuple[int, int] | None, fp4: bool) -> None:
-        self._tensors = tensors
-        self._stated = stated
-        self._fp4 = fp4
+        self._tensors, self._stated, self._fp4 = tensors, stated, fp4
         self._taken: set[str] = set()
-        self._misfits: list[str] = []
+        self.misfits: list[str] = []
 
-    def paired(self) -> Iterator[Tensor]:
-        found = {tensor.name: self._weight(tensor) for tensor in self._tensors.values()}
-        for name, tensor in found.items():
-            if tensor.scale is None and (name in self._taken or (self._taken and _leaf(name) in _OF_ACTIVATIONS and tensor.elements == 1)):
-                yield _copied(tensor, holds_scales=True)
-            else:
-                yield tensor
+    def paired(self) -> list[Tensor]:
+        """Return the tensors, in the same order."""
+        weights = {tensor.name: self._weight(tensor) for tensor in self._tensors.values()}
+        return [
+            _copied(tensor, holds_scales=True) if tensor.scale is None and self._is_scale(name, tensor) else tensor
+            for name, tensor in weights.items()
+        ]
 
-    def notes(self) -> Iterator[Note]:
-        if self._misfits:
-            yield WORDS.note("misfit-scales", tensors=len(self._misfits), name=self._misfits[0])
+    def _is_scale(self, name: str, tensor: Tensor) -> bool:
+        return name in self._taken or (bool(self._taken) and _leaf(name) in _OF_ACTIVATIONS and tensor.elements == 1)
 
     def _weight(self, tensor: Tensor) -> Tensor:
-        if tensor.elements == 0 or tensor.buffer or not tensor.shape:
+        """Return a tensor with its scales, if it is the codes of a weight; any other as it is."""
+        coded = tensor.dtype in FP8_DTYPES or tensor.dtype in _BYTES or tensor.dtype == "F4"
+        if not coded or tensor.elements == 0 or tensor.buffer or not tensor.shape:
             return tensor
-        if tensor.dtype in FP8_DTYPES:
-            return self._fp8(tensor)
-        if tensor.dtype in _BYTES or tensor.dtype == "F4":
-            return self._blocks(tensor) if _leaf(tensor.name).endswith("blocks") else self._packed(tensor)
-        return tensor
-
-    def _fp8(self, tensor: Tensor) -> Tensor:
-        scales = [self._tensors[name] for name in _scale_names(tensor.name) if name in self._tensors]
+        name, names = tensor.name, list(_scale_names(tensor.name))
+        blocks = tensor.dtype not in FP8_DTYPES and _leaf(name).endswith("blocks")
+        if blocks:
+            start = name.removesuffix("blocks")
+            name, names = start.rstrip("_."), [f"{start}scales"] if start.rstrip("_.") else []
+        elif tensor.dtype not in FP8_DTYPES:
+            name = name.removesuffix("_packed")
+            names = list(_scale_names(name))
+        scales = [self._tensors[each] for each in names if each in self._tensors]
+        fit_of = self._fp8 if tensor.dtype in FP8_DTYPES else self._blocks if blocks else self._packed
         for scale in scales:
-            block = _block(tensor.shape, scale.shape, self._stated)
-            if scale.dtype in _FP8_SCALES and block is not None:
-                return self._with(tensor, Scale(scale, block))
-        if scales:
-            self._misfit(tensor, scales)
+            fit = fit_of(tensor, name, scale)
+            if fit is not None and (name == tensor.name or name not in self._tensors):
+                self._taken.update(each.name for each in (scale, fit.scale.factor) if each is not None)
+                return _copied(tensor, name, fit.dtype, fit.shape, fit.scale)
+        if scales and (tensor.dtype not in _BYTES or blocks):  # bytes may be anything
+            self.misfits.append(tensor.name)
+            self._taken.update(scale.name for scale in scales)
         return tensor
 
-    def _misfit(self, tensor: Tensor, scales: Sequence[Tensor]) -> None:
-        self._misfits.append(tensor.name)
-        self._taken.update(scale.name for scale in scales)
-
-    def _blocks(self, tensor: Tensor) -> Tensor:
-        """Pair gpt-oss blocks with their scales: (..., groups, 16) bytes hold (..., groups x 32) codes."""
-        start = tensor.name.removesuffix("blocks")
-        scale, name = self._tensors.get(start + "scales"), start.rstrip("_.")
-        if scale is None or not name:
-            return tensor
-        fits = len(tensor.shape) > 1 and tensor.shape[-1] * 2 == _MXFP4_GROUP and scale.shape == tensor.shape[:-1]
-        if not fits or scale.dtype not in _EXPONENTS or name in self._tensors or not _contiguous(tensor, scale):
-            self._misfit(tensor, [scale])
-            return tensor
-        shape = (*tensor.shape[:-2], tensor.shape[-2] * _MXFP4_GROUP)
-        return self._with(tensor, Scale(scale, (1, _MXFP4_GROUP)), name, "MXFP4", shape)
-
-    def _packed(self, tensor: Tensor) -> Tensor:
-        name = tensor.name.removesuffix("_packed")
-        scales = [self._tensors[each] for each in _scale_names(name) if each in self._tensors]
-        for scale in scales:
-            found = self._packed_with(tensor, name, scale)
-            if found is not None:
-                return found
-        if tensor.dtype == "F4" and scales:
-            self._misfit(tensor, scales)
-        return tensor
-
-    def _packed_with(self, tensor: Tensor, name: str, scale: Tensor) -> Tensor | None:
-        columns = tensor.shape[-1] * (1 if tensor.dtype == "F4" else 2)
-        shape = (*tensor.shape[:-1], columns)
-        if scale.shape[:-1] != shape[:-1] or not scale.shape or not _contiguous(tensor, scale):
+    def _fp8(self, tensor: Tensor, _: str, scale: Tensor) -> _Fit | None:
+        block = _block(tensor.shape, scale.shape, self._stated)
+        if scale.dtype not in _EXPONENTS | _FACTORS or block is None:
             return None
-        if scale.dtype in _EXPONENTS and scale.shape[-1] * _MXFP4_GROUP == columns:
-            if scale.dtype == "U8" and not tensor.name.endswith("_packed") and tensor.dtype != "F4":
-                return None  # bytes paired with bytes: nothing indicates floats
-            return self._named(tensor, name, "MXFP4", shape, Scale(scale, (1, _MXFP4_GROUP)))
-        # Bytes with 16-bit or 32-bit scales are integers unless the configuration says otherwise.
-        if scale.dtype in _FACTORS and (tensor.dtype == "F4" or self._fp4):
-            group = next((length for length in (_MXFP4_GROUP, _NVFP4_GROUP) if scale.shape[-1] * length == columns), None)
-            return None if group is None else self._named(tensor, name, "F4", shape, Scale(scale, (1, group)))
-        factor, divisor = self._tensors.get(name + _FACTOR), self._tensors.get(name + _DIVISOR)
-        one = factor or divisor
-        if scale.dtype != "F8_E4M3" or scale.shape[-1] * _NVFP4_GROUP != columns or one is None:
-            return None
-        if one.elements != 1 or one.dtype not in _FACTORS:
-            return None
-        return self._named(tensor, name, "NVFP4", shape, Scale(scale, (1, _NVFP4_GROUP), one, divides=factor is None))
+        return _Fit(Scale(scale, block), tensor.dtype, tensor.shape)
 
-    def _named(self, tensor: Tensor, name: str, dtype: str, shape: tuple[int, ...], scale: Scale) -> Tensor | None:
-        if name != tensor.name and name in self._tensors:
+    def _blocks(self, tensor: Tensor, _: str, scale: Tensor) -> _Fit | None:
+        """Fit gpt-oss blocks and their scales: (..., groups, 16) bytes hold (..., groups x 32) codes."""
+        fits = len(tensor.shape) > 1 and tensor.shape[-1] == 16 and scale.shape == tensor.shape[:-1] and scale.dtype in _EXPONENTS
+        if not fits or not _contiguous(tensor, scale):
             return None
-        return self._with(tensor, scale, name, dtype, shape)
+        return _Fit(Scale(scale, (1, 32)), "MXFP4", (*tensor.shape[:-2], tensor.shape[-2] * 32))
 
-    def _with(self, tensor: Tensor, scale: Scale, name: str = "", dtype: str = "", shape: tuple[int, ...] = ()) -> Tensor:
-        self._taken.add(scale.tensor.name)
-        if scale.factor is not None:
-            self._taken.add(scale.factor.name)
-        return _copied(tensor, name, dtype, shape, scale)
+    def _packed(self, tensor: Tensor, name: str, scale: Tensor) -> _Fit | None:
+        """Fit E2M1 codes and scales in one of `_FP4_LAYOUTS`."""
+        shape = (*tensor.shape[:-1], tensor.shape[-1] * (1 if tensor.dtype == "F4" else 2))
+        if not scale.shape or scale.shape[:-1] != shape[:-1] or not _contiguous(tensor, scale):
+            return None
+        for layout in _FP4_LAYOUTS:
+            group = next((length for length in layout.groups if scale.shape[-1] * length == shape[-1]), None)
+            if group is not None and scale.dtype in layout.scales and self._indicated(layout, tensor, name, scale):
+                factor, divisor = (self._tensors.get(name + ending) if layout.dtype == "NVFP4" else None for ending in (_FACTOR, _DIVISOR))
+                return _Fit(Scale(scale, (1, group), factor or divisor, divides=bool(divisor and not factor)), layout.dtype, shape)
+        return None
+
+    def _indicated(self, layout: _Fp4, tensor: Tensor, name: str, scale: Tensor) -> bool:
+        """Return whether anything besides the shapes indicates that codes are those of ``layout``."""
+        if layout.dtype == "MXFP4":  # bytes paired with bytes: only the name says that they are floats
+            return scale.dtype != "U8" or name != tensor.name or tensor.dtype == "F4"
+        if layout.dtype == "F4":  # bytes with 16-bit or 32-bit scales are integers unless the configuration says otherwise
+            return tensor.dtype == "F4" or self._fp4
+        one = self._tensors.get(name + _FACTOR) or self._tensors.get(name + _DIVISOR)
+        return one is not None and one.elements == 1 and one.dtype in _FACTORS
 
 
 def _copied(

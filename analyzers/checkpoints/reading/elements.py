@@ -6,7 +6,7 @@ memory, a stream reads the same elements in file order instead (`memory_order`):
 then rows of the memory layout.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -28,6 +28,7 @@ _COLUMNS, _ROWS = 16, 64
 
 # Fills a buffer with the bytes of a file from an offset on.
 ReadInto = Callable[[int, memoryview], None]
+Axes = tuple[int, ...]
 
 
 def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
@@ -43,10 +44,11 @@ def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, b
         read_into(tensor.offset + start * tensor.itemsize, part.data)
     if tensor.strides is None:
         return codes
-    shape, strides = _merged(tensor.shape, tensor.strides)
-    for at, first, lengths in _boxes(shape, start, start + count):
-        out = codes[at - start : at - start + prod(lengths)].reshape(lengths)
-        _read_box(read_into, tensor.offset + tensor.itemsize * _inner(first, strides), strides, out)
+    done = 0
+    for at, lengths, strides in _boxes(*_merged(tensor.shape, tensor.strides), start, start + count):
+        out = codes[done : done + prod(lengths)].reshape(lengths)
+        _read_box(read_into, tensor.offset + tensor.itemsize * at, strides, out)
+        done += out.size
     return codes
 
 
@@ -54,11 +56,11 @@ def read_bytes(tensor: Tensor, start: int, count: int) -> int:
     """Bound the bytes that `read_elements` reads, including gaps; for packed elements, the bytes that contain them."""
     if tensor.strides is None or count == 0:
         return -(-count * tensor.bits // 8)
-    shape, strides = _merged(tensor.shape, tensor.strides)
-    return sum(_extent(lengths, strides) for _, _, lengths in _boxes(shape, start, start + count)) * tensor.itemsize
+    boxes = _boxes(*_merged(tensor.shape, tensor.strides), start, start + count)
+    return sum(_extent(lengths, strides) for _, lengths, strides in boxes) * tensor.itemsize
 
 
-def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+def normal_strides(shape: Axes, strides: Axes) -> Axes | None:
     """Return strides in the convention of `Tensor`: None for contiguous row-major, 0 on every axis whose stride does not matter."""
     if 0 in shape:
         return None
@@ -96,13 +98,14 @@ def memory_order(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=shape, strides=normal_strides(shape, strides))
 
 
-def _read_box(read_into: ReadInto, at: int, strides: tuple[int, ...], out: NDArray[Any]) -> None:
+def _read_box(read_into: ReadInto, at: int, strides: Axes, out: NDArray[Any]) -> None:
     """Fill ``out`` with the elements of a box whose first element is at byte ``at``; boxes are halved until each fits one read."""
     size = _extent(out.shape, strides) * out.itemsize
     if size <= max(limits.CHUNK_BYTES, out.itemsize):
         held = np.empty(size, np.uint8)
         read_into(at, held.data)
-        stored, length = _strided(held, out.shape, strides, out.itemsize), out.shape[-1]
+        whole, length = held[: size // out.itemsize * out.itemsize].view(out.dtype), out.shape[-1]
+        stored = as_strided(whole, out.shape, [stride * out.itemsize for stride in strides], writeable=False)
         step = _COLUMNS if strides[-1] > 1 and out.size >= _ROWS * length else length
         for first in range(0, length, step):
             np.copyto(out[..., first : first + step], stored[..., first : first + step])
@@ -114,35 +117,27 @@ def _read_box(read_into: ReadInto, at: int, strides: tuple[int, ...], out: NDArr
     _read_box(read_into, at + half * strides[axis] * out.itemsize, strides, out[(*before, slice(half, None))])
 
 
-def _strided(held: NDArray[np.uint8], shape: Sequence[int], strides: Sequence[int], itemsize: int) -> NDArray[Any]:
-    whole = held[: len(held) // itemsize * itemsize].view(f"<u{itemsize}")
-    return as_strided(whole, shape, [stride * itemsize for stride in strides], writeable=False)
+def _boxes(shape: Axes, strides: Axes, start: int, stop: int, at: int = 0) -> Iterator[tuple[int, Axes, Axes]]:
+    """Split elements ``start`` to ``stop`` of a view into boxes: place of the first element, lengths and strides. at: place of the view."""
+    if start >= stop:
+        return
+    inner = prod(shape[1:])
+    first, last = -(-start // inner), stop // inner
+
+    def part(index: int) -> Iterator[tuple[int, Axes, Axes]]:
+        """Split what is wanted of one index of the first axis."""
+        begin, end = max(start - index * inner, 0), min(stop - index * inner, inner)
+        return _boxes(shape[1:], strides[1:], begin, end, at + index * strides[0])
+
+    if start < first * inner:
+        yield from part(first - 1)
+    if first < last:
+        yield at + first * strides[0], (last - first, *shape[1:]), strides
+    if first <= last < -(-stop // inner):
+        yield from part(last)
 
 
-def _boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """Split elements ``start`` to ``stop`` of a shape into boxes: number of the first element, its index, and the lengths."""
-    pending: list[tuple[tuple[int, ...], int, int, int]] = [((), 0, start, stop)] if start < stop else []
-    while pending:
-        index, base, start, stop = pending.pop()  # elements from ``base`` on share the leading ``index``
-        axis = len(index)
-        if axis == len(shape):
-            yield base, index, (1,) * axis
-            continue
-        inner = prod(shape[axis + 1 :])
-        first, last = -(-start // inner), stop // inner
-        if first > last:  # the range stays within one index of this axis
-            pending.append(((*index, start // inner), base + start // inner * inner, start % inner, start % inner + stop - start))
-            continue
-        if stop > last * inner:
-            pending.append(((*index, last), base + last * inner, 0, stop - last * inner))
-        if first < last:
-            lengths = (*(1,) * axis, last - first, *shape[axis + 1 :])
-            yield base + first * inner, (*index, first, *(0,) * (len(shape) - axis - 1)), lengths
-        if start < first * inner:
-            pending.append(((*index, first - 1), base + (first - 1) * inner, start - (first - 1) * inner, inner))
-
-
-def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _merged(shape: Axes, strides: Axes) -> tuple[Axes, Axes]:
     """Merge the axes of a view: the same elements in the same order with as few axes as possible, at least one."""
     lengths, steps = [1], [0]
     for length, stride in zip(shape, strides, strict=True):
@@ -157,9 +152,5 @@ def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int
     return tuple(lengths), tuple(steps)
 
 
-def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    return _inner([length - 1 for length in shape], strides) + 1
-
-
-def _inner(index: Sequence[int], strides: Sequence[int]) -> int:
-    return sum(i * s for i, s in zip(index, strides, strict=True))
+def _extent(shape: Axes, strides: Axes) -> int:
+    return sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True)) + 1

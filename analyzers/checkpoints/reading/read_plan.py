@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 
@@ -81,23 +80,14 @@ class Plan:
         exact = sum(span.count for span in spans) == int(population.sum())
         return cls(spans, _nbytes(spans), exact, strata, population)
 
-    def reordered(self, groups: Sequence[Sides], order: Sequence[int]) -> "Plan":
-        """Return the same plan for the sides numbered ``order``; the first of them has every tensor that is read.
-
-        groups: the tensors for which this was planned. Spans stay in their order.
-        """
-        strata = {other.name: self.strata[first(sides).name] for sides in groups if (other := sides[order[0]]) is not None}
-        spans = [Span(tuple(span.sides[i] for i in order), span.start, span.count) for span in self.spans]
-        return replace(self, spans=spans, strata=strata, nbytes=_nbytes(spans))
-
-    def weights(self) -> list[Fraction | int]:
+    def weights(self) -> list[float]:
         """Return the (strata,) number of elements that one read element stands for, 0 if none is read."""
         if self.exact:
-            return [1]
+            return [1.0]
         read = np.zeros(len(self.population), np.int64)
         for span in self.spans:
             read[self.strata[span.tensor.name]] += span.count
-        return [Fraction(int(n), int(r)) if r else Fraction(0) for n, r in zip(self.population, read, strict=True)]
+        return [n / r if r else 0.0 for n, r in zip(self.population.tolist(), read.tolist(), strict=True)]
 
 
 def _nbytes(spans: Sequence[Span]) -> int:

@@ -22,7 +22,7 @@ from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.decode import ScaledCodes
 from analyzers.checkpoints.reading.elements import read_elements
 from analyzers.checkpoints.reading.spans import ALIGNED, Span, chunk_bytes, chunk_elements, row_length, whole_rows, widest_bits
-from analyzers.checkpoints.reading.worker_threads import Stopped, Tally, work_through
+from analyzers.checkpoints.reading.worker_threads import Stopped, work_through
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
 from analyzers.core.errors import MantissaError
@@ -101,8 +101,10 @@ def stream(
     reader = _Reader(checkpoints, names, device)
     number, longest = len(checkpoints), max((span.widest_bytes for span in spans), default=1)
     least = min(chunk_bytes(number), -(-longest // ALIGNED) * ALIGNED)
+    remote = sum(not is_local(each.repository) and not isinstance(each.repository, MemoryRepository) for each in checkpoints)
+    times = min(max(1, remote), _REPOSITORIES)  # each keeps as many reads in flight as it benefits from
     merged = [checkpoint.parallel_reads for checkpoint in checkpoints if len(checkpoint.parts) > 1]
-    wanted = min(merged) if merged else max(checkpoint.parallel_reads for checkpoint in checkpoints) * _times(checkpoints)
+    wanted = min(merged) if merged else max(checkpoint.parallel_reads for checkpoint in checkpoints) * times
     local = all(is_local(checkpoint.repository) for checkpoint in checkpoints)
     if device or (local and sum(span.widest_bytes for span in spans) < _SHARED_BYTES * len(spans)):
         wanted = 1
@@ -115,7 +117,7 @@ def stream(
         def count(batch: Sequence[Span]) -> list[T]:
             done = []
             for span in batch:
-                with closing(reader.in_turn(span, buffers)) as chunks:  # its turn ends if ``work`` fails
+                with closing(reader.chunks(span, buffers)) as chunks:  # its turn ends if ``work`` fails
                     done.append(work(span, chunks))
             return done
 
@@ -128,11 +130,8 @@ def stream(
     batches = list(_batches(spans)) if local else [[span] for span in spans]
     with one_blas_thread(), closing(work_through(batches, threads, worker, reader.stop, cancel)) as results:
         for item in results:
-            bytes_read, requests = reader.tally.bytes, reader.tally.requests
-            if item is None:
-                yield Step(None, None, bytes_read, requests)
-            else:
-                yield from (Step(span, result, bytes_read, requests) for span, result in zip(*item, strict=True))
+            for span, result in [(None, None)] if item is None else zip(*item, strict=True):
+                yield Step(span, result, reader.bytes_read, reader.requests)
 
 
 def _batches(spans: Sequence[Span]) -> Iterator[list[Span]]:
@@ -149,15 +148,11 @@ def _batches(spans: Sequence[Span]) -> Iterator[list[Span]]:
         yield batch
 
 
-def _times(checkpoints: Sequence[Checkpoint]) -> int:
-    """Return how many times as many threads keep the reads of one repository in flight for each of several over a network."""
-    apart = sum(not is_local(each.repository) and not isinstance(each.repository, MemoryRepository) for each in checkpoints)
-    return min(max(1, apart), _REPOSITORIES)
-
-
-def _counted(side: Tensor | None, codes: "NDArray[Any] | None") -> "NDArray[Any] | None":
-    """Return patterns in the side's `Tensor.counted_as`."""
-    return codes if side is None or codes is None or not side.converted else fp32_of(codes, side.dtype)
+def _counted(side: Tensor | None, codes: "NDArray[Any] | ScaledCodes | None", part: slice) -> "NDArray[Any] | None":
+    """Return the patterns of a part of what was read, in the side's `Tensor.counted_as`."""
+    if side is None or codes is None:
+        return None
+    return fp32_of(codes[part], side.dtype) if side.converted else codes[part]
 
 
 class _Reader:
@@ -165,17 +160,15 @@ class _Reader:
 
     def __init__(self, checkpoints: Sequence[Checkpoint], names: Sequence[str], device: str) -> None:
         self._checkpoints, self._names, self._device = checkpoints, names, device
-        self.stop, self.tally = threading.Event(), Tally()
-        self._turns = threading.Semaphore(_COUNTING)
+        self.stop = threading.Event()
+        self.bytes_read = self.requests = 0
+        self._adding, self._turns = threading.Lock(), threading.Semaphore(_COUNTING)
 
-    def in_turn(self, span: Span, buffers: NDArray[np.uint8]) -> Generator[Chunk, None, None]:
-        """Yield `chunks`, each once few enough threads count: many would spend more time on taking turns in the interpreter."""
-        for chunk in self.chunks(span, buffers):
-            with self._turns:
-                yield chunk
+    def chunks(self, span: Span, buffers: NDArray[np.uint8]) -> Generator[Chunk, None, None]:
+        """Yield the chunks of ``span``. buffers: (checkpoints, bytes), owned by the calling thread.
 
-    def chunks(self, span: Span, buffers: NDArray[np.uint8]) -> Iterator[Chunk]:
-        """Yield the chunks of ``span``. buffers: (checkpoints, bytes), owned by the calling thread."""
+        Each chunk is yielded once few enough threads count: many would spend more time on taking turns in the interpreter.
+        """
         sides, end = span.sides, span.start + span.count
         held = [self._held(i, side, span) for i, side in enumerate(sides)]
         devices = {codes.device for codes in held if codes is not None}  # models may be split over GPUs differently
@@ -183,8 +176,9 @@ class _Reader:
             length = whole_rows(_ON_DEVICE, row_length(span.tensor))
             for start in range(0, span.count, length):
                 codes_of = tuple(None if codes is None else codes[start : start + length] for codes in held)
-                yield Chunk(span.start + start, codes_of)
-                self.tally.add(sum(0 if codes is None else codes.nbytes for codes in codes_of), len(codes_of))
+                with self._turns:
+                    yield Chunk(span.start + start, codes_of)
+                self._add(sum(0 if codes is None else codes.nbytes for codes in codes_of), len(codes_of))
             return
         chunk = piece = block = chunk_elements(sides)
         present = [side for side in sides if side is not None]
@@ -198,8 +192,10 @@ class _Reader:
             read = [self._read(i, side, first, last, buffer) for i, (side, buffer) in enumerate(zip(sides, buffers, strict=True))]
             for start in range(first, last, piece):
                 part = slice(start - first, min(start + piece, last) - first)
-                pieces = (None if codes is None else codes[part] for codes in read)
-                yield Chunk(start, tuple(_counted(side, codes) for side, codes in zip(sides, pieces, strict=True)))
+                # Decoded, or converted, before it is the turn of this thread to count
+                pieces = tuple(_counted(side, codes, part) for side, codes in zip(sides, read, strict=True))
+                with self._turns:
+                    yield Chunk(start, pieces)
 
     def _held(self, i: int, side: Tensor | None, span: Span) -> Any:
         """The patterns of a span of a side where they are; None where they are to be read."""
@@ -211,13 +207,16 @@ class _Reader:
         return file.patterns(side.offset + span.start * side.itemsize, span.count, self._device)
 
     def _read(self, i: int, side: Tensor | None, start: int, stop: int, buffer: NDArray[np.uint8]) -> "NDArray[Any] | ScaledCodes | None":
-        """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer."""
+        """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer. Errors name the side."""
         if side is None:
             return None
         count = max(0, min(stop, side.elements) - start)
-        if side.scale is not None:
-            return self.about(i, lambda: ScaledCodes(side, start, count, buffer, partial(self._fetch, i)))
-        return self.about(i, lambda: self._fetch(i, side, start, count, buffer))
+        try:
+            if side.scale is not None:
+                return ScaledCodes(side, start, count, buffer, partial(self._fetch, i))
+            return self._fetch(i, side, start, count, buffer)
+        except MantissaError as error:
+            raise (error.about(self._names[i]) if self._names else error) from None
 
     def _fetch(self, i: int, tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
         """Read elements of a tensor of a checkpoint, and tally the reads."""
@@ -231,12 +230,10 @@ class _Reader:
             reads += 1
 
         codes = read_elements(read_into, tensor, first, count, into)
-        self.tally.add(codes.nbytes, reads)
+        self._add(codes.nbytes, reads)
         return codes
 
-    def about(self, i: int, call: Callable[[], T]) -> T:
-        """Return the result of ``call``, with errors prefixed by the name of checkpoint ``i`` if it has one."""
-        try:
-            return call()
-        except MantissaError as error:
-            raise (error.about(self._names[i]) if self._names else error) from None
+    def _add(self, nbytes: int, requests: int) -> None:
+        with self._adding:
+            self.bytes_read += nbytes
+            self.requests += requests

@@ -1,4 +1,7 @@
-"""Runs a pool of threads that yields results as they are finished, stops at once, and raises errors in the consumer."""
+"""Runs a pool of threads that yields results as they are finished, stops at once, and raises errors in the consumer.
+
+Not `concurrent.futures`: the interpreter would wait at its end for a thread that still waits for the network.
+"""
 
 import queue
 import threading
@@ -16,21 +19,6 @@ class Stopped(Exception):
     """The consumer has stopped. Raised by work whose stop event is set; never reaches the consumer."""
 
 
-class Tally:
-    """A thread-safe count of bytes and reads."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.requests = 0
-        self._lock = threading.Lock()
-
-    def add(self, size: int, requests: int) -> None:
-        """Add ``size`` bytes, read in ``requests`` reads."""
-        with self._lock:
-            self.bytes += size
-            self.requests += requests
-
-
 def work_through(
     items: Sequence[S],
     threads: int,
@@ -45,18 +33,17 @@ def work_through(
     consumer. However the generator ends, ``stop`` is set and every thread has ended, or was given ``patience`` seconds to end; unless all
     items were finished, ``cancel`` is called first, to wake waiting threads.
     """
-    waiting: queue.SimpleQueue[S] = queue.SimpleQueue()
-    for item in items:
+    waiting: queue.SimpleQueue[S | None] = queue.SimpleQueue()
+    for item in (*items, *[None] * threads):  # None ends a thread
         waiting.put(item)
     done: queue.SimpleQueue[tuple[S, T] | BaseException] = queue.SimpleQueue()
+    missing = len(items)
 
     def run() -> None:
         try:
             work = worker()
-            while not stop.is_set():
-                try:
-                    item = waiting.get_nowait()
-                except queue.Empty:
+            for item in iter(waiting.get, None):
+                if stop.is_set():
                     return
                 done.put((item, work(item)))
         except Stopped:
@@ -67,22 +54,20 @@ def work_through(
     pool = [threading.Thread(target=run, name=f"stream-{i}", daemon=True) for i in range(threads)]
     for thread in pool:
         thread.start()
-    finished = False
     try:
-        for _ in range(len(items)):
-            while True:
-                try:
-                    found = done.get(timeout=HEARTBEAT)
-                    break
-                except queue.Empty:
-                    yield None
+        while missing:
+            try:
+                found = done.get(timeout=HEARTBEAT)
+            except queue.Empty:
+                yield None
+                continue
             if isinstance(found, BaseException):
                 raise found
+            missing -= 1
             yield found
-        finished = True
     finally:
         stop.set()
-        if not finished:
+        if missing:
             cancel()
         for thread in pool:
             thread.join(patience)

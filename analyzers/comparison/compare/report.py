@@ -1,6 +1,5 @@
 """Defines the request and the report of compare. Field names are the JSON contract; fields may be added, never renamed."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -10,7 +9,7 @@ from pydantic import Field, field_validator
 
 from analyzers.comparison.parents import ParentsReport
 from analyzers.comparison.parents.report import ANALYSIS_VERSION as PARENTS_VERSION
-from analyzers.comparison.parents.report import Candidate, Verdict, distinct_names
+from analyzers.comparison.parents.report import Candidate, Verdict, distinct_names, few_and_different
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.comparison.sparsity.report import ANALYSIS_VERSION as SPARSITY_VERSION
 from analyzers.comparison.sparsity.report import DEFAULT_ETA, Eta, Spectral
@@ -45,12 +44,7 @@ class CompareRequest(WeightsRequest):
     @field_validator("models")
     @classmethod
     def _few_and_different(cls, models: tuple[str, ...]) -> tuple[str, ...]:
-        if len(models) > limits.CANDIDATES:
-            raise ValueError(f"at most {limits.CANDIDATES} models are compared, not {len(models):,}")
-        name, times = Counter(models).most_common(1)[0] if models else ("", 0)
-        if times > 1:
-            raise ValueError(f"{name[:200]!r} is named {times} times: name different models")
-        return models
+        return few_and_different(models, "models")
 
 
 class Relation(Record):

@@ -15,18 +15,12 @@ if TYPE_CHECKING:
 WORDS = Words(
     {
         "pair": "One was trained from the other, or both from a common ancestor; {changed:share} of the weights changed in bf16.",
-        "derived": (
-            "{model} was trained from {source}, or both from a common ancestor; {changed:share} of the weights changed in bf16 since "
-            "{base}."
-        ),
-        "similar": (
-            "Checkpoints of one run, or trainings from one start; {changed:share} of the weights changed in bf16 from {base} to {last}."
-        ),
+        "derived": "{model} was trained from {source}, or a common ancestor; {changed:share} of the weights changed in bf16 since {base}.",
+        "similar": "Checkpoints of one run, or trainings from one start; {changed:share} changed in bf16 from {base} to {last}.",
         "other-models": "Compare {model} with other models of the same architecture.",
         "related-too": "Related too: {names:list}.",
         "no-relation": "No relation found to {names:list}.",
         "others-not-asked": "Only {model} was compared with each of the others, which may be related to each other.",
-        "not-counted": "What changed was not counted: {why}",
     }
 )
 

@@ -1,209 +1,91 @@
 """Explains one side of a pass by the others: candidates' rows, fit, stack, the relation of each tensor, verdict, report."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from analyzers.checkpoints import adapter_rank
-from analyzers.comparison.parents.construction import made
-from analyzers.comparison.parents.evidence import evidence, notes, reading_notes
-from analyzers.comparison.parents.facts import Facts, proven, pruned, related
-from analyzers.comparison.parents.likeness import RELATED_PART, Likeness
-from analyzers.comparison.parents.merge import Fitted, fit_rows
+from analyzers.comparison.parents.candidates import Opened, made
+from analyzers.comparison.parents.likeness import Likeness
+from analyzers.comparison.parents.merge import SMALLEST, Fitted, fit_rows
 from analyzers.comparison.parents.relations import Relations
 from analyzers.comparison.parents.report import (
-    ANALYSIS_VERSION,
+    BEYOND_CHANCE,
+    RELATED,
+    RELATED_PART,
     Candidate,
     Conversion,
+    Fit,
     MovedLayer,
     Parent,
-    ParentsReport,
-    ParentsRequest,
     Source,
+    distinct_names,
 )
 from analyzers.comparison.parents.rounding import STEPPED, is_step_function, steps_of
 from analyzers.comparison.parents.stack import Stack, exact_stack, fitted_stack
-from analyzers.comparison.parents.verdict import advise, judge, named_candidates
+from analyzers.comparison.parents.words import WORDS
 from analyzers.comparison.reading import Pass, nothing_shared
-from analyzers.comparison.table import CASTS, Layer, Sums, Table
+from analyzers.comparison.table import CASTS, Layer, Sums, unchanged
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest
-from analyzers.core.notes import Note
-from analyzers.core.records import Interval
-from analyzers.core.report import Timing, content_id, environment, first_rows
+from analyzers.core.notes import Note, Value
 
 _STEPPED = 1 << 18  # values that are tested for a step function
 
 
-@dataclass(slots=True)
-class Known:
-    """What is known of the candidates beside what the pass has counted.
+class Explanation:
+    """What tells how side ``x`` of a pass comes from its other sides; computed when it is asked for.
 
-    sources: of each side but the first of the pass, what proposed it; screened: rows of candidates that a small sample left out; notes:
-    about candidates; nbytes, seconds: that other passes have read and taken.
+    order: the other sides, the ``best`` candidate first; candidates: their rows, and those of candidates that were left out; sums: over the
+    values read of the model and the best candidate; relations, conversion: how each tensor comes from that.
     """
 
-    sources: Sequence[Source]
-    screened: Sequence[Candidate] = ()
-    coverage: Sequence[Coverage] = ()
-    notes: list[Note] = field(default_factory=list)
-    nbytes: int = 0
-    seconds: float = 0.0
-
-
-class Explanation:
-    """How side ``x`` of a pass comes from its other sides. named: references as the request gives them, of x and the others."""
-
-    def __init__(self, found: Pass, likeness: Likeness, x: int, known: Known) -> None:
-        self._pass, self._likeness, self.x, self._known = found, likeness, x, known
-        self._table: Table = found.table
-        self._others = [side for side in range(len(found.sides)) if side != x]
-        self._rows = {p: candidate_row(found, likeness, x, p, self._source(p)) for p in self._others}
-        if not any(row.compared or row.vectors_equal is not None for row in self._rows.values()):
+    def __init__(self, found: Pass, likeness: Likeness, x: int, opened: Opened) -> None:
+        self.found, self.table, self.x, self._likeness, self.opened = found, found.table, x, likeness, opened
+        self.others = [side for side in range(len(found.sides)) if side != x]
+        rows = {p: candidate_row(found, likeness, x, p, self.source(p)) for p in self.others}
+        if not any(row.compared or row.vectors_equal is not None for row in rows.values()):
             raise InvalidRequest(nothing_shared(found.sides))
-        self.order = sorted(self._others, key=lambda side: rank(self._rows[side]))
+        self.order = sorted(self.others, key=lambda side: rank(rows[side]))
         self.best = self.order[0]
-        self._relations = Relations(self._table, likeness, x, self.best)
+        self.candidates = (*(rows[side] for side in self.order), *opened.screened)
+        self.model = found.sides[x].facts()
+        self.sums = self.table.sums(x, self.best, weighed=False)
+        self.relations = Relations(self.table, likeness, x, self.best)
+        self._matrices = [number for number in self.relations.numbers if self.table.matrix[number]]
+
+    def source(self, side: int) -> Source:
+        """Return what proposed a candidate."""
+        return self.opened.sources[side - 1] if side else "named"
+
+    def refs(self, sides: Sequence[int]) -> tuple[str, ...]:
+        """Return the references of some sides."""
+        return tuple(self.found.sides[side].ref for side in sides)
+
+    def answer(self, code: str, /, **values: Value) -> Note:
+        """Return an answer about the model and the best candidate."""
+        model, source, *_ = distinct_names([self.model, *self.candidates])
+        return WORDS.note(code, model=model, source=source, **values)
+
+    # The best candidate
 
     @property
-    def may_say_more(self) -> bool:
-        """Return whether the model may be more than trained from its only candidate: its layers stacked, its values pruned or quantized."""
-        return self._stack is not None or pruned(self._rows[self.best]) or is_step_function(self._steps)
+    def values(self) -> int:
+        """Number of values that were compared with the best candidate."""
+        return int(self.sums["values"])
 
-    def _source(self, side: int) -> Source:
-        return self._known.sources[side - 1] if side else "named"
-
-    @cached_property
-    def _fit(self) -> Fitted | None:
-        if all(row.cosine is None for row in self._rows.values()):
-            return None
-        grams = self._table.gram([self.x, *self._others])
-        return Fitted(self._table, self.x, self._others, self._dtype()) if any(gram[:, 0, 0].any() for gram in grams.values()) else None
-
-    def _dtype(self) -> str:
-        """Return the single dtype of the model's matrices, "" if there are several."""
-        sides = [group.sides[self.x] for group, matrix in zip(self._table.groups, self._table.matrix, strict=True) if matrix]
-        dtypes = {side.counted_as for side in sides if side is not None}
-        return dtypes.pop() if len(dtypes) == 1 else ""
+    @property
+    def lost(self) -> int:
+        """Number of values that differ from the best candidate's as stored."""
+        return int(self.sums["differ"])
 
     @cached_property
-    def _stack(self) -> Stack | None:
-        """Find out whether the model is a stack of layers of several candidates, or of renumbered layers, or mixes their tensors."""
-        stack = exact_stack(self._table, self.x, self._others)
-        if stack is not None and not self._pass.coverage(self.x, stack.sides).whole:
-            stack = None
-        if stack is None and len(self._others) > 1 and self._fit is not None and len(self._fit.chosen) > 1:
-            stack = fitted_stack(self._fit.layers, [self._others[i] for i in self._fit.chosen])
-            stack = stack if stack is not None and stack.several else None
-        return stack
-
-    def report(self, request: ParentsRequest, named: Sequence[str], start: float) -> ParentsReport:
-        """Assemble the report. named: canonical references of the model and the named candidates."""
-        found, known, x = self._pass, self._known, self.x
-        fit = fit_rows(self._fit, [found.sides[side].ref for side in self._others]) if self._fit is not None else None
-        parents = [row for i, row in zip(self._fit.chosen, fit.parents, strict=True) if i in self._fit.parents] if self._fit and fit else []
-        candidates = (*(self._rows[side] for side in self.order), *known.screened)
-        rows = list(self._relations.rows(found.sides[x], found.sides[self.best].ref, self._tied()))
-        facts = self._facts(candidates, fit, parents, rows)
-        verdict, answer = judge(facts)
-        stack = self._stack if verdict == "stack" else None
-        unseen = self._unseen()
-        explained = facts.stacked if stack else named_candidates(verdict, facts)
-        compared = [(found.sides[side].ref, found.alignment.unmatched[max(x, side) - 1]) for side in self._others if 0 in (x, side)]
-        conversion = tuple(self._of_stack(stack)) if stack else () if verdict == "merge" else tuple(rows)
-        report = ParentsReport(
-            id=content_id("parents", ANALYSIS_VERSION, self._resolved(request)),
-            analysis_version=ANALYSIS_VERSION,
-            request=request.model_copy(update={"model": named[0], "candidates": tuple(named[1:])}),
-            checkpoint=found.sides[x].facts(),
-            mode=request.mode,
-            bytes_read=known.nbytes + found.nbytes,
-            answer=answer,
-            advice=advise(verdict, explained, facts, unseen is not None),
-            verdict=verdict,
-            parents=explained,
-            construction=facts.construction,
-            evidence=tuple(evidence(facts, verdict)) if answer.code != "few-values" else (),
-            candidates=candidates,
-            fit=fit,
-            layer_map=tuple(self._layer_map(stack)),
-            notes=(*known.notes, *notes(facts, verdict, unseen), *reading_notes(found.sides, compared, self._fit is not None)),
-            blocks=unseen[0] if unseen else None,
-            unseen=unseen[1] if unseen else None,
-            coverage=(*self._coverages(stack), *known.coverage),
-            conversion=tuple(first_rows(conversion)),
-            timing=Timing.since(start, known.nbytes + found.nbytes, known.seconds + found.seconds),
-            environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
-        )
-        if len(conversion) > len(report.conversion):
-            report.keep_rows("conversion", lambda: conversion)
-        return report
-
-    def _tied(self) -> set[str]:
-        """Return the names of copies of the embedding, on the sides of the model and the best candidate."""
-        sides = {self.x, self.best} - {0}
-        return {tensor.name for side in sides for tensor in self._pass.alignment.unmatched[side - 1].tied}
-
-    def _of_stack(self, stack: Stack) -> Iterator[Conversion]:
-        """Yield the rows of a model made of the layers or tensors of several candidates, each by its own."""
-        for side in stack.sides:
-            relations = Relations(self._table, self._likeness, self.x, side)
-            of_tensors = {relations.stored(number) for number, of in stack.tensors.items() if of == side}
-            of_layers = [number for number in relations.numbers if stack.parents.get(self._table.groups[number].base.layer) == side]
-            names = of_tensors | {relations.stored(number) for number in of_layers}
-            rows = relations.rows(self._pass.sides[self.x], self._pass.sides[side].ref, ())
-            yield from (row for row in rows if row.name in names and row.relation != "unmatched")
-
-    def _unseen(self) -> tuple[int, float] | None:
-        """Return the number of blocks read in incompletely read strata, and the share of all blocks that may be of an unseen kind."""
-        blocks = self._table.blocks()
-        return None if blocks is None else blocks.unseen()
-
-    def _coverages(self, stack: Stack | None) -> tuple[Coverage, ...]:
-        """Return the coverage of the model against the best candidate or a stack's candidates, then that of each candidate in order."""
-        by = stack.sides if stack is not None else [self.best]
-        return (self._pass.coverage(self.x, by), *(self._pass.coverage(side, [self.x]) for side in self._others))
-
-    def _moved(self) -> dict[tuple[int, int], int | None]:
-        """Map candidate and layer of the model to the layer of the candidate, where that has another number."""
-        if self.x == 0:
-            unmatched = [(side, self._pass.alignment.unmatched[side - 1], False) for side in self._others]
-        else:
-            unmatched = [(0, self._pass.alignment.unmatched[self.x - 1], True)]
-        found: dict[tuple[int, int], int | None] = {}
-        for side, each, turned in unmatched:
-            for layers in each.layers:
-                for layer, source in layers.moved.items():
-                    if not turned:
-                        found[side, layer] = source
-                    elif source is not None:
-                        found[side, source] = layer
-        return found
-
-    def _layer_map(self, stack: Stack | None) -> Iterator[MovedLayer]:
-        """Yield every layer of a stack with its parent, else the layers that have other numbers in a candidate."""
-        moved = self._moved()
-        if stack is None:
-            for (side, layer), source in sorted(moved.items()):
-                if source is not None:
-                    yield MovedLayer(layer=layer, ref=self._pass.sides[side].ref, source=source, equal_share=self._equal_share(layer, side))
-            return
-        for home, side in sorted(stack.parents.items(), key=lambda item: (item[0] is None, item[0] or 0)):
-            origin = None if home is None else moved.get((side, home), home)
-            yield MovedLayer(layer=home, ref=self._pass.sides[side].ref, source=origin, equal_share=self._equal_share(home, side))
-
-    def _equal_share(self, layer: Layer, side: int) -> float | None:
-        """Return the share of a layer's values read that equal the candidate's, once both have the same dtype."""
-        chosen = np.array([group.base.layer == layer for group in self._table.groups])
-        sums = self._table.sums(self.x, side, chosen, weighed=False)
-        return float(max(sums[name] for name in CASTS) / sums["values"]) if sums["values"] else None
-
-    @cached_property
-    def _steps(self) -> tuple[float, float] | None:
-        kept = [self._table.kept(number)[[self.x, self.best]] for number in self._relations.numbers if self._table.matrix[number]]
+    def steps(self) -> tuple[float, float] | None:
+        """Shares of neighbours that the model, as a function of the best candidate, inverts and merges."""
+        kept = [self.table.kept(number)[[self.x, self.best]] for number in self._matrices]
         whole = [values[:, : values.shape[1] // STEPPED * STEPPED] for values in kept if values.size and np.isfinite(values).all()]
         some = max(STEPPED, _STEPPED // max(1, len(whole)) // STEPPED * STEPPED)
         if not whole:
@@ -211,92 +93,153 @@ class Explanation:
         x, p = np.concatenate([values[:, :some] for values in whole], axis=1).astype(np.float64)
         return steps_of(x, p, self._dtype())
 
-    def _facts(self, candidates: Sequence[Candidate], fit: Any, parents: list[Parent], rows: Sequence[Conversion]) -> Facts:
-        table, x, best = self._table, self.x, self.best
-        sums = table.sums(x, best, weighed=False)
-        through = {"cast": "", "cast_f16": "F16", "cast_bf16": "BF16"}.get(sums.cast or "none")
-        stack = list(self._layer_map(self._stack)) if self._stack is not None and self._stack.several else []
-        return Facts(
-            model=self._pass.sides[x].facts(),
-            candidates=candidates,
-            fit=fit,
-            parents=parents,
-            layers=self._related_layers(),
-            akin=self._akin(),
-            unlike=self._unlike_roles(),
-            through=through,
-            values=int(sums["values"]),
-            lost=int(sums["differ"]),
-            broken=(int(sums["broken_x"]), int(sums["broken_p"])),
-            spike=self._spike(),
-            steps=self._steps if through is None else None,
-            at_rounding=self._fit is not None and self._fit.at_rounding,
-            moved=[each for each in self._layer_map(None) if each.ref == self._pass.sides[best].ref],
-            coverage=(self._pass.coverage(x, [best]), self._pass.coverage(best, [x])),
-            stack=stack,
-            mixed=len(self._stack.tensors) if self._stack is not None and self._stack.several else 0,
-            exact_stack=self._stack is not None and self._stack.exact,
-            stacked=tuple(self._pass.sides[side].ref for side in self._stack.sides) if self._stack is not None else (),
-            conversion=rows,
-            constant=self._constant(),
-            adapters=[adapter_rank(self._pass.sides[side].tensors) for side in (x, best)],
-            construction=made(self._pass.sides[x], self._pass.sides[best]),
-        )
+    @property
+    def stepwise(self) -> bool:
+        """Return whether the model is a step function of the best candidate, and not mostly equal to it."""
+        return self.sums.cast is None and is_step_function(self.steps) and (self.candidates[0].equal_share or 0) < 0.5
 
-    def _spike(self) -> tuple[float, float]:
-        """Return the largest difference between values of matrices, and its share of the squared distance."""
-        numbers = [number for number in self._relations.numbers if self._table.matrix[number]]
-        largest = max((float(self._table.fact(number, self.x, self.best).largest[0, 0]) for number in numbers), default=0.0)
-        square = float(self._table.sums(self.x, self.best, self._table.matrix, weighed=False)["update_square"])
+    @property
+    def may_say_more(self) -> bool:
+        """Return whether the model may be more than trained from its only candidate: its layers stacked, its values pruned or quantized."""
+        return self.any_stack is not None or self.candidates[0].pruned or is_step_function(self.steps)
+
+    @cached_property
+    def spike(self) -> tuple[float, float]:
+        """The largest difference between values of matrices, and its share of the squared distance."""
+        largest = float(self.table.largest(self.x, self.best)[self._matrices, 0, 0].max(initial=0.0))
+        square = float(self.table.sums(self.x, self.best, self.table.matrix, weighed=False)["update_square"])
         return largest, largest * largest / square if square > 0 else 0.0
 
-    def _related_layers(self) -> float:
-        """Return the share of layers, equally weighted, in which the model and the best candidate are related."""
-        agreements = (self._likeness.agreement(self.x, self.best, mask) for mask in self._table.by_layer(self._table.matrix).values())
+    @property
+    def layers(self) -> float:
+        """Share of layers, equally weighted, in which the model and the best candidate are related."""
+        agreements = (self._likeness.agreement(self.x, self.best, mask) for mask in self.table.by_layer(self.table.matrix).values())
         return float(np.mean([each.value >= RELATED_PART for each in agreements if each.value is not None] or [False]))
 
-    def _unlike_roles(self) -> list[str]:
-        """Return the roles whose matrices are not related."""
-        found = {role: self._likeness.agreement(self.x, self.best, mask) for role, mask in self._table.by_role(self._table.matrix).items()}
-        return [role for role, each in found.items() if each.value is not None and each.value < RELATED_PART]
-
-    def _akin(self) -> tuple[int, float]:
-        """Count the matrices that equal the candidate's in most values or are related; return this and their share of values.
+    @cached_property
+    def akin(self) -> tuple[int, float]:
+        """Number of matrices that equal the candidate's in most values or are related, and their share of values.
 
         If signs of some matrices were compared, only of those.
         """
-        sums, looked = self._table.tensors(self.x, self.best), set(self._likeness.looked_into(self.x, self.best).tolist())
-        compared = [number for number in self._relations.numbers if self._table.matrix[number]]
-        compared = [number for number in compared if number in looked] or compared
-        elements = [self._table.groups[number].base.elements for number in compared]
-        held = [self._is_akin(number, Sums(sums.columns[number])) for number in compared]
-        return sum(held), sum(n for n, akin in zip(elements, held, strict=True) if akin) / max(1, sum(elements))
+        sums, looked = self.table.tensors(self.x, self.best), set(self._likeness.looked_into(self.x, self.best).tolist())
+        compared = [number for number in self._matrices if number in looked] or self._matrices
+        elements = np.array([self.table.groups[number].base.elements for number in compared])
+        rows = [Sums(sums.columns[number]) for number in compared]
+        signs = [self._likeness.of_tensor(self.x, self.best, number).beyond(RELATED_PART, 4) for number in compared]
+        held = np.array([a or 2 * max(row[name] for name in CASTS) >= row["values"] for a, row in zip(signs, rows, strict=True)], np.bool_)
+        return int(held.sum()), float(elements[held].sum()) / max(1, int(elements.sum()))
 
-    def _is_akin(self, number: int, row: Sums) -> bool:
-        agreement = self._likeness.of_tensor(self.x, self.best, number)
-        return agreement.beyond(RELATED_PART, 4) or bool(2 * max(row[name] for name in CASTS) >= row["values"])
+    @cached_property
+    def conversion(self) -> list[Conversion]:
+        """How each tensor comes from the best candidate."""
+        tied = {tensor.name for side in {self.x, self.best} - {0} for tensor in self.found.alignment.unmatched[side - 1].tied}
+        return list(self.relations.rows(self.found.sides[self.x], self.found.sides[self.best].ref, tied))
 
-    def _constant(self) -> list[str]:
-        """Return the model's matrices that hold a single value, unlike the candidates' matrices: no combination contains them."""
-        table = self._table
-        names = []
-        for number in np.flatnonzero(table.matrix & table.holders(self.x)).tolist():
-            rows = [Sums(table.tensors(self.x, side).columns[number]) for side in self._others]
-            compared = [row for row in rows if row["values"]]
-            low, high = table.constants[number, self.x]
-            throughout = low == high and all(table.constant[number, self.x] >= row["values"] for row in compared)
-            if compared and throughout and all(2 * (row["values"] - row["differ"]) < row["values"] for row in compared):
-                names.append(table.groups[number].base.name)
-        return names
+    @property
+    def coverage(self) -> tuple[Coverage, Coverage]:
+        """Coverage of the model and of the best candidate by each other."""
+        return self.found.coverage(self.x, [self.best]), self.found.coverage(self.best, [self.x])
 
-    def _resolved(self, request: ParentsRequest) -> dict[str, Any]:
-        """Return the content of the report's id: resolved commits and the options that differ from their defaults."""
-        sides = [self._pass.sides[side] for side in (self.x, *self._others)]
-        named = [{"ref": side.ref, "commit": side.commit} for side in sides]
-        named += [{"ref": row.ref, "commit": row.commit} for row in self._known.screened]
-        source = "+".join(sorted({self._source(side) for side in self._others}))
-        options = request.model_copy(update={"suggested": ()}).resolved("cpu")
-        return options | {"model": named[0], "candidates": named[1:], "source": source}
+    @property
+    def adapters(self) -> tuple[int, int]:
+        """Ranks of the adapter matrices stored in the model and in the best candidate, 0 without any."""
+        model, best = (adapter_rank(self.found.sides[side].tensors) for side in (self.x, self.best))
+        return model, best
+
+    @cached_property
+    def construction(self) -> Any:
+        """How the references say that the model is made of the best candidate, None if they do not."""
+        return made(self.found.sides[self.x], self.found.sides[self.best])
+
+    # All candidates
+
+    @cached_property
+    def fitted(self) -> Fitted | None:
+        """The model as a combination of its candidates, None without a matrix of both."""
+        grams = self.table.gram([self.x])
+        if all(row.cosine is None for row in self.candidates) or not any(gram.any() for gram in grams.values()):
+            return None
+        return Fitted(self.table, self.x, self.others, self._dtype())
+
+    @cached_property
+    def fit(self) -> Fit | None:
+        """The rows of ``fitted``."""
+        return fit_rows(self.fitted, self.refs(self.others)) if self.fitted is not None else None
+
+    @cached_property
+    def parents(self) -> list[Parent]:
+        """Weights of the candidates that the fit needs, or else of several that are related to the model and not to each other."""
+        if self.fitted is None or self.fit is None:
+            return []
+        rows = dict(zip(self.fitted.chosen, self.fit.parents, strict=True))
+        related = {row.ref for row in self.candidates if row.related}
+        mixed = {
+            i: self.others[i] for i, row in rows.items() if row.ref in related and abs(row.weight) > max(SMALLEST, row.high - row.weight)
+        }
+        pairs = [self._likeness.agreement(*sides) for sides in combinations(mixed.values(), 2)]
+        if len(self.fitted.parents) < 2 and pairs and not any(each.beyond(RELATED, BEYOND_CHANCE) for each in pairs):
+            return [rows[i] for i in mixed]
+        return [row for i, row in rows.items() if i in self.fitted.parents]
+
+    def _dtype(self) -> str:
+        """Return the single dtype of the model's matrices, "" if there are several."""
+        sides = [group.sides[self.x] for group, matrix in zip(self.table.groups, self.table.matrix, strict=True) if matrix]
+        dtypes = {side.counted_as for side in sides if side is not None}
+        return dtypes.pop() if len(dtypes) == 1 else ""
+
+    @cached_property
+    def any_stack(self) -> Stack | None:
+        """Find out whether the model is a stack of layers of several candidates, or of renumbered layers, or mixes their tensors."""
+        stack = exact_stack(self.table, self.x, self.others)
+        if stack is not None and not self.found.coverage(self.x, stack.sides).whole:
+            stack = None
+        if stack is None and len(self.others) > 1 and self.fitted is not None and len(self.fitted.chosen) > 1:
+            stack = fitted_stack(self.fitted.layers, [self.others[i] for i in self.fitted.chosen])
+            stack = stack if stack is not None and stack.several else None
+        return stack
+
+    @property
+    def stack(self) -> Stack | None:
+        """The layers or tensors, if they come from several candidates."""
+        return self.any_stack if self.any_stack is not None and self.any_stack.several else None
+
+    @cached_property
+    def _moved(self) -> dict[tuple[int, int], int]:
+        """Map candidate and layer of the model to the layer of the candidate, where that has another number."""
+        unmatched, moved = self.found.alignment.unmatched, {}
+        for side in self.others if self.x == 0 else [0]:
+            for layer, source in (each for of in unmatched[max(side, self.x) - 1].layers for each in of.moved.items()):
+                if source is not None:
+                    moved[side, layer if self.x == 0 else source] = source if self.x == 0 else layer
+        return moved
+
+    @cached_property
+    def moved(self) -> list[MovedLayer]:
+        """Layers that have other numbers in the best candidate."""
+        return [each for each in self.layer_map(None) if each.ref == self.found.sides[self.best].ref]
+
+    def layer_map(self, stack: Stack | None) -> list[MovedLayer]:
+        """Return every layer of a stack with its parent, else the layers that have other numbers in a candidate."""
+        homes: list[tuple[int, Layer]] = sorted(self._moved)
+        if stack is not None:
+            homes = [(side, home) for home, side in sorted(stack.parents.items(), key=lambda item: (item[0] is None, item[0] or 0))]
+        rows, masks, none = [], self.table.by_layer(self.table.weights > 0), np.zeros(len(self.table.groups), np.bool_)
+        for side, home in homes:
+            sums = self.table.sums(self.x, side, masks.get(home, none), weighed=False)
+            equal = float(max(sums[name] for name in CASTS) / sums["values"]) if sums["values"] else None
+            source = None if home is None else self._moved.get((side, home), home)
+            rows.append(MovedLayer(layer=home, ref=self.found.sides[side].ref, source=source, equal_share=equal))
+        return rows
+
+    def rows_of(self, stack: Stack) -> Iterator[Conversion]:
+        """Yield the rows of a model made of the layers or tensors of several candidates, each by its own."""
+        for side in stack.sides:
+            relations = Relations(self.table, self._likeness, self.x, side)
+            layers = [number for number in relations.numbers if stack.parents.get(self.table.groups[number].base.layer) == side]
+            names = {relations.stored(number) for number in (*layers, *(number for number, of in stack.tensors.items() if of == side))}
+            rows = relations.rows(self.found.sides[self.x], self.found.sides[side].ref, ())
+            yield from (row for row in rows if row.name in names and row.relation != "unmatched")
 
 
 def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Source) -> Candidate:
@@ -304,32 +247,26 @@ def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Sourc
     table, side = found.table, found.sides[p]
     matrices, vectors = table.sums(x, p, table.matrix), table.sums(x, p, ~table.matrix, weighed=False)
     compared = int(table.sums(x, p, table.matrix, weighed=False)["values"])
-    held = table.matrix & table.holders(x) & table.holders(p)
-    agreement, chance = likeness.agreement(x, p), likeness.chance(x, p)
-    blocks = table.blocks() if compared else None
-    return Candidate(
+    held = table.matrix & table.holders(x, p)
+    row = Candidate(
         ref=side.ref,
         commit=side.commit,
         public=side.public,
         source=source,
         parameters=sum(table.groups[number].base.elements for number in np.flatnonzero(held).tolist()),
         compared=compared,
-        equal_share=matrices.unchanged() if compared else None,
-        equal_interval=Interval.each(blocks.unchanged(x, p, ("changed",), [table.matrix]))[0] if blocks is not None else None,
-        equal_by_chance=chance.equal if compared else None,
-        distance=matrices.distance if compared else None,
-        cosine=matrices.cosine if compared else None,
-        cosine_null=1 / float(np.sqrt(compared)) if compared else None,
-        agreement=agreement.value if compared else None,
-        agreement_null=agreement.null if compared else None,
-        shared=agreement.shared if compared else None,
-        telling=chance.telling,
-        telling_equal=chance.telling_equal,
-        telling_by_chance=chance.telling_by_chance,
         vectors_equal=vectors.unchanged() if vectors["values"] else None,
-        zeroed=matrices.share("zero_x") if compared else None,
-        filled=matrices.share("zero_p") if compared else None,
     )
+    figures = {
+        "equal_share": matrices.unchanged(),
+        "equal_interval": table.intervals(x, p, unchanged, [table.matrix])[0],
+        "distance": matrices.distance,
+        "cosine": matrices.cosine,
+        "cosine_null": 1 / float(np.sqrt(max(1, compared))),
+        "zeroed": matrices.share("zero_x"),
+        "filled": matrices.share("zero_p"),
+    }
+    return row.model_copy(update=figures | likeness.figures(x, p)) if compared else row
 
 
 def rank(row: Candidate) -> tuple[float, float, float, str]:
@@ -339,11 +276,6 @@ def rank(row: Candidate) -> tuple[float, float, float, str]:
     """
     if row.cosine is None:
         return (2.0, 0.0, 0.0, row.ref)
-    if row.distance is not None and (related(row) or proven(row)):
+    if row.distance is not None and (row.related or row.proven):
         return (0.0, min(row.distance, 1 - (row.equal_share or 0.0)), -(row.equal_share or 0.0), row.ref)
     return (1.0, -round(row.agreement or 0.0, 2), -row.cosine, row.ref)
-
-
-def coverages(found: Pass, sides: Iterable[int]) -> list[Coverage]:
-    """Return the coverage of some sides by the first one."""
-    return [found.coverage(side, [0]) for side in sides]

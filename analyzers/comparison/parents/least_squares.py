@@ -47,7 +47,7 @@ def solve(grams: Floats, noise: float = 0.0) -> Weights:
     parents' differences is a bias that blocks do not show (`_bias`).
     """
     whole = grams.sum(axis=0)
-    estimate = _solution(whole[None])[0]
+    estimate = weights_of(whole[None])[0]
     total = float(whole[0, 0])
     square = max(0.0, total - 2 * float(estimate @ whole[1:, 0]) + float(estimate @ whole[1:, 1:] @ estimate))
     used = np.flatnonzero(grams[:, 0, 0] > 0)
@@ -59,7 +59,7 @@ def solve(grams: Floats, noise: float = 0.0) -> Weights:
     sums = np.zeros((len(sizes), *whole.shape))
     np.add.at(sums, strata, grams[used])
     size = sizes[strata, None, None]
-    without = _solution(whole + (sums[strata] - size * grams[used]) / (size - 1))
+    without = weights_of(whole + (sums[strata] - size * grams[used]) / (size - 1))
     mean = np.zeros((len(sizes), len(estimate)))
     np.add.at(mean, strata, without / sizes[strata, None])
     parts = (1 - 1 / sizes)[strata, None] * np.square(without - mean[strata])
@@ -88,13 +88,13 @@ def squares(grams: Floats, chosen: Sequence[int]) -> Floats:
     if not chosen:
         return np.asarray(np.maximum(grams[:, 0, 0], 0))
     rows = [1 + i for i in chosen]
-    estimate = _solution(grams[:, [0, *rows]][:, :, [0, *rows]])
+    estimate = weights_of(grams[:, [0, *rows]][:, :, [0, *rows]])
     explained = np.einsum("bi,bi->b", estimate, grams[:, rows, 0])
     left: Floats = np.maximum(grams[:, 0, 0] - explained, 0)
     return left
 
 
-def _solution(grams: Floats) -> Floats:
+def weights_of(grams: Floats) -> Floats:
     """Return (blocks, k) the weights of least norm in each block, for parents scaled to unit norm."""
     diagonal = np.sqrt(np.maximum(np.diagonal(grams, axis1=1, axis2=2)[:, 1:], 0))
     scale = np.where(diagonal > 0, diagonal, 1.0)

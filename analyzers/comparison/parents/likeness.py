@@ -9,14 +9,6 @@ from analyzers.comparison.counting import Floats, Ints, Looked
 from analyzers.comparison.parents.structure import is_smooth, signs, without_structure
 from analyzers.comparison.table import Table
 
-# Agreements of signs that unrelated weights do not reach, overall and in one layer or tensor, in addition to the deviations of chance.
-RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8
-# What is left of an agreement without structure is the structure's own, not found whole, up to this part of the agreement with it.
-REMAINDER = 0.2
-# Fewer values are not enough for a verdict.
-FEWEST = 1_000
-# Factor and distance by which the share of equal values must exceed chance to count as proof.
-ABOVE_CHANCE, PROVEN = 5, 0.02
 # A value that makes up more than this share of both sides is common, so that equal positions prove nothing. 0 is always common.
 _COMMON = 1 / 256
 _PATTERNS = 1 << 16
@@ -32,25 +24,6 @@ class Agreement(NamedTuple):
     def beyond(self, least: float, deviations: float) -> bool:
         """Return whether signs agree by ``least`` and by more deviations than that of chance."""
         return (self.value or 0.0) >= max(least, deviations * (self.null or 0.0))
-
-
-class Chance(NamedTuple):
-    """What chance would give. equal: share of equal values, the sum of p_k q_k over bf16 patterns, with +0 = -0.
-
-    telling: number of values that can tell whether equality is a coincidence: neither zero nor common on both sides, nor in smooth rows;
-    telling_equal, telling_by_chance: shares of these that are equal in bf16, and that would be.
-    """
-
-    equal: float | None
-    telling: int
-    telling_equal: float | None
-    telling_by_chance: float | None
-
-    @property
-    def proven(self) -> bool:
-        """Return whether equal values alone prove a relation."""
-        equal, chance = self.telling_equal or 0.0, self.telling_by_chance or 0.0
-        return self.telling >= FEWEST and equal > max(PROVEN + chance, ABOVE_CHANCE * chance)
 
 
 class _Piece(NamedTuple):
@@ -103,8 +76,11 @@ class Likeness:
         """Return the numbers of the tensors whose signs were compared."""
         return np.flatnonzero(self._signs[:, self._pair(x, p), 0] > 0)
 
-    def chance(self, x: int, p: int) -> Chance:
-        """Return the equal values that chance would give."""
+    def figures(self, x: int, p: int) -> dict[str, Any]:
+        """Return the agreement of two sides, and the equal values that chance would give, as fields of a `Candidate`.
+
+        equal_by_chance: the sum of p_k q_k over bf16 patterns, with +0 = -0.
+        """
         of_x, of_p, equal, smooth = (np.zeros(_PATTERNS) for _ in range(4))
         smooth_values = 0
         for piece in self._pieces:
@@ -121,12 +97,19 @@ class Likeness:
                 equal += same
         total = float(of_x.sum())
         if not total:
-            return Chance(None, 0, None, None)
+            return {}
         common = (np.minimum(of_x, of_p) > _COMMON * total) | (np.arange(_PATTERNS) == 0)
         telling = int(total - smooth_values - equal[common].sum())
-        by_chance = float(of_x[~common] @ of_p[~common]) / total
-        shares = (float(equal[~common].sum()) / telling, by_chance / telling) if telling else (None, None)
-        return Chance(float(of_x @ of_p) / total**2, telling, *shares)
+        agreement, by_chance = self.agreement(x, p), float(of_x[~common] @ of_p[~common]) / total
+        return {
+            "agreement": agreement.value,
+            "agreement_null": agreement.null,
+            "shared": agreement.shared,
+            "equal_by_chance": float(of_x @ of_p) / total**2,
+            "telling": telling,
+            "telling_equal": float(equal[~common].sum()) / telling if telling else None,
+            "telling_by_chance": by_chance / telling if telling else None,
+        }
 
 
 def _agreement(s: float, product: float, t: float, square: float, both: float) -> Agreement:

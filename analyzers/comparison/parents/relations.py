@@ -1,15 +1,15 @@
 """Tells how each tensor of a model comes from a candidate, from the sums of the pass: equal, rounded, affine, reordered, and so on."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.checkpoints import Checkpoint, Group, Tensor
-from analyzers.comparison.parents.likeness import RELATED_PART, Likeness
-from analyzers.comparison.parents.report import Conversion, Relation
+from analyzers.checkpoints import Checkpoint, Group
+from analyzers.comparison.parents.likeness import Likeness
+from analyzers.comparison.parents.report import RELATED_PART, Conversion, Relation
 from analyzers.comparison.parents.rounding import is_step_function, steps_of
 from analyzers.comparison.parents.words import TENSORS
 from analyzers.comparison.table import CASTS, Sums, Table
@@ -31,15 +31,15 @@ _CORRELATED = 0.9
 _OF_SPREAD = 0.005
 # Runs of values that share a scale, the residual that coarse rounding leaves in them, the distance of factors from 1, and how many have it.
 _RUN, _COARSE, _OFF_GRID, _USUAL, _RUNS = 32, 0.06, 0.1, 0.5, 4
-# Cosine of what differs below which it is another tensor's, and above which a vector still resembles its source.
-_LOST, _ALIKE = 0.5, 0.5
+# Cosine of what differs below which it is another tensor's, and above which a vector may still resemble its source; deviations of chance
+# by which the correlation of two vectors shows it.
+_LOST, _ALIKE, _BEYOND = 0.5, 0.5, 4
 
 
 class Judged(NamedTuple):
     """The relation of a tensor or a part of one to its source: see `Conversion`."""
 
     relation: Relation
-    exceptions: int
     to: str | None = None
     factor: float | None = None
     offset: float | None = None
@@ -61,25 +61,14 @@ class _Line:
 
 
 class Relations:
-    """How the tensors of side ``x`` come from those of side ``p``."""
+    """How the tensors of side ``x`` come from those of side ``p``. numbers: of the groups that were compared."""
 
     def __init__(self, table: Table, likeness: Likeness, x: int, p: int) -> None:
         self._table, self._likeness, self._x, self._p = table, likeness, x, p
-        self._sums = table.tensors(x, p)
+        self._sums, self._digests, self._first = table.tensors(x, p), table.digests(x, p), table.first(x, p)
+        self.numbers: list[int] = np.flatnonzero(table.holders(x, p) & (self._sums["values"] > 0)).tolist()
+        self._related = likeness.agreement(x, p)
         self._found: dict[int, Judged] = {}
-        held = table.holders(x) & table.holders(p) & (self._sums["values"] > 0)
-        self.numbers: list[int] = np.flatnonzero(held).tolist()
-        digests = {}
-        for number in self.numbers:
-            if self._differs_throughout(number):
-                digests[int(table.fact(number, x, p).digests[1])] = self._tensor(number, p).name
-        self._digests: Mapping[int, str] = digests
-
-    @property
-    def equal(self) -> tuple[int, int]:
-        """Number of values in tensors that are entirely equal or rounded, and number of values read."""
-        values = [(int(self._sums["values"][n]), self.of(n).relation in ("equal", "rounded")) for n in self.numbers]
-        return sum(number for number, same in values if same), sum(number for number, _ in values)
 
     def of(self, number: int) -> Judged:
         """Return the relation of a tensor."""
@@ -87,57 +76,41 @@ class Relations:
             self._found[number] = self._judge(number)
         return self._found[number]
 
-    def _tensor(self, number: int, side: int) -> Tensor:
-        tensor = self._table.groups[number].sides[side]
-        assert tensor is not None
-        return tensor
-
-    def _differs_throughout(self, number: int) -> bool:
+    def exceptions(self, number: int) -> int:
+        """Count the values of a tensor that are not the source's, once rounded to a dtype of either."""
         row = Sums(self._sums.columns[number])
-        return bool(row["apart"] == row["values"] > 1)
+        return int(max(row["values"] - max(row[name] for name in CASTS), row["broken_x"]))
 
     def _judge(self, number: int) -> Judged:
         """Return the relation of a tensor."""
         table, row = self._table, Sums(self._sums.columns[number])
         values, differ = int(row["values"]), int(row["differ"])
         if not differ:
-            return Judged("equal", 0)
-        dtypes = [self._tensor(number, side).counted_as for side in (self._x, self._p)]
+            return Judged("equal")
+        dtypes = [table.tensor(number, side).counted_as for side in (self._x, self._p)]
         narrow = min(dtypes, key=lambda dtype: _PRECISION.get(dtype, 0))
         if set(dtypes) == {"BF16", "F16"} and 2 * differ < values:
             narrow = "F16"  # fp16 holds most values of bf16, while bf16 holds few of fp16
-        exceptions = values - max(int(row[name]) for name in CASTS)
         cast = next((name for name in ("cast", "cast_bf16", "cast_f16") if row[name] == values), None)
         if broken := int(row["broken_x"]):
-            return Judged("non-finite", max(exceptions, broken), note=TENSORS.note("non-finite", values=broken))
+            return Judged("non-finite", note=TENSORS.note("non-finite", values=broken))
         if cast is not None and (cast != "cast" or dtypes[0] != dtypes[1]):
             through = {"cast": narrow, "cast_f16": "F16", "cast_bf16": "BF16"}[cast]
             zeros = int(row["zero_x"])
-            return Judged("rounded", 0, to=dtype_name(through), note=TENSORS.note("too-small", values=zeros) if zeros else None)
-        if self._is_constant(number):
-            value = float(table.constants[number, self._x, 0])
-            note = TENSORS.note("constant", value=value) if value else None
-            return Judged("constant" if value else "zero", exceptions, note=note)
-        if self._is_reordered(number):
-            return Judged("reordered", exceptions)
+            return Judged("rounded", to=dtype_name(through), note=TENSORS.note("some-zeros", values=zeros) if zeros else None)
+        low, high = table.constants[number, self._x].tolist()
+        if low == high and values > 1 and table.constant[number, self._x] >= values:
+            return Judged("constant", note=TENSORS.note("constant", value=low)) if low else Judged("zero")
+        if table.plan.exact and self._digests[number, 0] == self._digests[number, 1]:
+            return Judged("reordered")
         if (rows := self._first_rows(number, row)) is not None:
             shape = table.groups[number].base.shape
-            return Judged("truncated", exceptions, note=TENSORS.note("first-rows", rows=rows, all=prod(shape[:-1])))
-        return self._scaled(number, row, narrow, exceptions) or self._changed(number, row, exceptions)
-
-    def _is_constant(self, number: int) -> bool:
-        low, high = self._table.constants[number, self._x]
-        constant, values = int(self._table.constant[number, self._x]), int(self._sums["values"][number])
-        return bool(values > 1 and constant >= values and low == high)
-
-    def _is_reordered(self, number: int) -> bool:
-        """Return whether both sides have the same values, at other places: only where everything was read."""
-        digests = self._table.fact(number, self._x, self._p).digests
-        return bool(self._table.plan.exact and digests[0] == digests[1])
+            return Judged("truncated", note=TENSORS.note("first-rows", rows=rows, all=prod(shape[:-1])))
+        return self._scaled(number, row, narrow) or self._changed(number, row)
 
     def _first_rows(self, number: int, row: Sums) -> int | None:
         """Return the number of first rows that are the source's, if the others do not resemble it, as trained rows would; else None."""
-        shape, first = self._table.groups[number].base.shape, self._table.fact(number, self._x, self._p).first
+        shape, first = self._table.groups[number].base.shape, int(self._first[number])
         width = shape[-1] if len(shape) > 1 else 1
         rows, rest = first // width, int(row["values"]) - first
         if not self._table.plan.exact or rows < 1 or len(shape) < 2 or row["differ"] < _MOST * rest:
@@ -154,34 +127,32 @@ class Relations:
         if not with_offset:
             return _Line(xp / pp, 0.0, float(np.sqrt(max(0.0, xx - xp * xp / pp) / xx)))
         x, p = float(row["sum_x"]) / number, float(row["sum_p"]) / number
-        of_x, of_p, both = xx - number * x * x, pp - number * p * p, xp - number * x * p
+        _, of_x, of_p, both = _deviations(row)
         if of_p <= 0 or of_x <= 0 or both * both < _CORRELATED * of_x * of_p:
             return None
         factor = both / of_p
         return _Line(factor, x - factor * p, float(np.sqrt(max(0.0, of_x - factor * both) / xx)))
 
-    def _scaled(self, number: int, row: Sums, dtype: str, exceptions: int) -> Judged | None:
+    def _scaled(self, number: int, row: Sums, dtype: str) -> Judged | None:
         """Return the relation if X is a factor times P plus a constant, but for rounding; None if not."""
         roundoff, matrix = _UNIT_ROUNDOFF.get(dtype, 2.0**-8), bool(self._table.matrix[number])
         line = self._line(row, with_offset=False)
         if line is not None and line.residual < _RESIDUAL and (matrix or self._tells(row, line)):
             apart = abs(line.factor - 1)
             if apart > _FACTOR and (line.residual <= roundoff or apart > _EXPLAINS * line.residual):
-                return Judged("affine", exceptions, factor=line.factor)
+                return Judged("affine", factor=line.factor)
         line = self._line(row, with_offset=True)
         if line is not None and line.residual < _RESIDUAL:
             size = float(np.sqrt(row["xx"] / row["apart"]))
             if abs(line.offset) > max(_OFFSET, _EXPLAINS * line.residual) * size:
-                return Judged("affine", exceptions, factor=line.factor, offset=line.offset)
-        return self._scaled_in_runs(number, exceptions) if matrix else None
+                return Judged("affine", factor=line.factor, offset=line.offset)
+        return self._scaled_in_runs(number) if matrix else None
 
     def _tells(self, row: Sums, line: _Line) -> bool:
         """Return whether a factor explains how a vector varies: values of a norm are so similar that any other norm is nearly c P."""
-        number, mean = float(row["apart"]), float(row["sum_x"]) / max(1.0, float(row["apart"]))
-        spread = float(row["xx"]) - number * mean * mean
-        return bool((line.residual**2) * float(row["xx"]) < _OF_SPREAD * spread)
+        return bool((line.residual**2) * float(row["xx"]) < _OF_SPREAD * _deviations(row)[1])
 
-    def _scaled_in_runs(self, number: int, exceptions: int) -> Judged | None:
+    def _scaled_in_runs(self, number: int) -> Judged | None:
         """Return the relation if each run of values is a factor of its own times the source, as without the scales of its blocks."""
         kept = self._table.kept(number)[[self._x, self._p]].astype(np.float64)
         runs = kept.shape[1] // _RUN
@@ -199,35 +170,35 @@ class Relations:
             return None
         whole = float(xp.sum() / pp.sum())
         if xx.sum() - whole * xp.sum() <= _COARSE**2 * xx.sum():
-            return Judged("affine", exceptions, factor=whole)
-        return Judged("affine", exceptions, factor=None, note=TENSORS.note("by-block", low=float(factor.min()), high=float(factor.max())))
+            return Judged("affine", factor=whole)
+        return Judged("affine", factor=None, note=TENSORS.note("by-block", low=float(factor.min()), high=float(factor.max())))
 
-    def _changed(self, number: int, row: Sums, exceptions: int) -> Judged:
+    def _changed(self, number: int, row: Sums) -> Judged:
         """Return whether X is a step function of P, resembles it beyond chance, or holds other values."""
-        steps = self._steps(number)
-        if self._table.matrix[number] and steps is not None and is_step_function(steps) and row["differ"] > row["values"] / 2:
-            return Judged("rounded", 0, note=TENSORS.note("steps"))
+        if self._table.matrix[number] and row["differ"] > row["values"] / 2 and self._is_step_function(number):
+            return Judged("rounded", note=TENSORS.note("steps"))
         if row["zero_x"] == row["differ"]:
-            return Judged("changed", exceptions, note=TENSORS.note("some-zeros", values=int(row["zero_x"])))
-        if self._resembles(number, row):
-            return Judged("changed", exceptions)
-        name = self._digests.get(int(self._table.fact(number, self._x, self._p).digests[0])) if self._table.plan.exact else None
-        return Judged("other", exceptions, note=TENSORS.note("swapped", name=name) if name is not None else None)
+            return Judged("changed", note=TENSORS.note("some-zeros", values=int(row["zero_x"])))
+        resembles = self._resembles if self._table.matrix[number] else self._vector_resembles
+        return Judged("changed" if 2 * row["differ"] < row["values"] or resembles(number, row) else "other")
 
-    def _steps(self, number: int) -> tuple[float, float] | None:
+    def _is_step_function(self, number: int) -> bool:
         x, p = self._table.kept(number)[[self._x, self._p]].astype(np.float64)
-        return steps_of(x, p, self._tensor(number, self._x).counted_as) if np.isfinite(p).all() else None
+        dtype = self._table.tensor(number, self._x).counted_as
+        return bool(np.isfinite(p).all() and is_step_function(steps_of(x, p, dtype)))
 
     def _resembles(self, number: int, row: Sums) -> bool:
-        if 2 * row["differ"] < row["values"]:
+        """Return whether a matrix resembles its source: by signs, if there are enough."""
+        agreement = self._likeness.of_tensor(self._x, self._p, number)
+        return agreement.beyond(RELATED_PART, 4) if agreement.value is not None else self._line(row, with_offset=True) is not None
+
+    def _vector_resembles(self, number: int, row: Sums) -> bool:
+        """Return whether a vector resembles its source. Norms of unrelated models are alike: they are told apart by how they vary."""
+        count, of_x, of_p, both = _deviations(row)
+        if count and both > _BEYOND / np.sqrt(count) * np.sqrt(of_x * of_p):
             return True
-        if self._table.matrix[number]:
-            agreement = self._likeness.of_tensor(self._x, self._p, number)
-            if agreement.value is not None:
-                return agreement.beyond(RELATED_PART, 4)
-        line = self._line(row, with_offset=True)
         alike = float(row["xp"]) > _ALIKE * float(np.sqrt(row["xx"] * row["pp"]))
-        return bool(line is not None or (alike and not self._table.matrix[number]))
+        return alike and (self._related.value is None or self._related.beyond(RELATED_PART, 4))
 
     def rows(self, model: Checkpoint, ref: str, tied: Collection[str]) -> Iterator[Conversion]:
         """Yield a row for each tensor of ``model``, or for each part if its parts differ in relation; damaged tensors first.
@@ -257,16 +228,16 @@ class Relations:
             groups = [self._table.groups[number] for number in each]
             cosines = [] if found.relation in ("equal", "rounded") else [Sums(self._sums.columns[number]).cosine for number in each]
             yield Conversion(
-                name=self.stored(each[0]) if together else self._tensor(each[0], self._x).name,
+                name=self.stored(each[0]) if together else self._table.tensor(each[0], self._x).name,
                 source=ref,
-                sources=tuple(self._tensor(number, self._p).name for number in each),
+                sources=tuple(self._table.tensor(number, self._p).name for number in each),
                 form="; ".join(dict.fromkeys(self._form(group) or "as stored" for group in groups)),
                 relation=found.relation,
                 to=found.to,
                 factor=found.factor,
                 offset=found.offset,
                 values=int(self._sums["values"][each].sum()),
-                exceptions=sum(self.of(number).exceptions for number in each),
+                exceptions=sum(map(self.exceptions, each)),
                 cosine=min((cosine for cosine in cosines if cosine is not None), default=None),
                 note=found.note,
             )
@@ -274,6 +245,13 @@ class Relations:
     def _form(self, group: Group) -> str:
         """Return the layout in which the two sides match: through the first side, if neither is it."""
         return ", ".join(filter(None, (group.forms[side - 1] for side in dict.fromkeys((self._x, self._p)) if side)))
+
+
+def _deviations(row: Sums) -> tuple[float, float, float, float]:
+    """Return the number of values in differing blocks, and the sums there of x^2, of p^2 and of x p, about the means."""
+    count = float(row["apart"])
+    x, p = float(row["sum_x"]) / max(1.0, count), float(row["sum_p"]) / max(1.0, count)
+    return count, float(row["xx"]) - count * x * x, float(row["pp"]) - count * p * p, float(row["xp"]) - count * x * p
 
 
 ORDER: tuple[Relation, ...] = (

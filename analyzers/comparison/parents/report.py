@@ -5,15 +5,14 @@ X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers.core import limits
-from analyzers.core.columns import Column, Table
 from analyzers.core.coverage import Coverage
-from analyzers.core.formatting import NOTHING, abbreviated, share
+from analyzers.core.formatting import NOTHING, abbreviated
 from analyzers.core.notes import Note
 from analyzers.core.options import Option
 from analyzers.core.records import Interval, Record
@@ -22,7 +21,16 @@ from analyzers.core.request import PASTED, Reference, WeightsRequest
 from analyzers.core.rows import Rows, Shown
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 13
+ANALYSIS_VERSION = 14
+
+# Agreements of signs that unrelated weights do not reach, overall and in one layer or tensor, in addition to the deviations of chance.
+RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8
+# What is left of an agreement without structure is the structure's own, not found whole, up to this part of the agreement with it.
+REMAINDER = 0.2
+# Fewer values are not enough for a verdict.
+FEWEST = 1_000
+# Factor and distance by which the share of equal values must exceed chance to count as proof.
+ABOVE_CHANCE, PROVEN = 5, 0.02
 
 Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]
@@ -33,7 +41,8 @@ Relation = Literal[
 # others are damage in a copy.
 FAITHFUL: tuple[Relation, ...] = ("equal", "rounded")
 UNDAMAGED: tuple[Relation, ...] = (*FAITHFUL, "reordered", "changed", "unmatched")
-_RELATIONS: dict[Relation, str] = {
+_SOURCES: dict[str, str] = {"named": "the request", "card": "the model card", "library": "the library"}
+_RELATIONS: dict[str, str] = {
     "equal": "equal",
     "rounded": "rounded",
     "affine": "times a factor, plus a constant",
@@ -53,8 +62,8 @@ def weight(value: float) -> str:
     return f"{round(value, 4) + 0.0:.4f}" if abs(value) < 1e6 else "unknown"
 
 
-def _relation(relation: Relation) -> str:
-    return _RELATIONS[relation]
+def _weights(values: Sequence[float]) -> str:
+    return ", ".join(map(weight, values))
 
 
 def _layer(layer: int | None) -> str:
@@ -65,8 +74,14 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) or NOTHING
 
 
-def _note(note: Note | None) -> str:
-    return NOTHING if note is None else note.text
+def few_and_different(names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return the names. Raises ValueError if there are too many, or one is there twice."""
+    if len(names) > limits.CANDIDATES:
+        raise ValueError(f"at most {limits.CANDIDATES} {what} are compared, not {len(names):,}")
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise ValueError(f"{name[:200]!r} is named {times} times: name different {what}")
+    return names
 
 
 class ParentsRequest(WeightsRequest):
@@ -84,12 +99,7 @@ class ParentsRequest(WeightsRequest):
     @field_validator("candidates")
     @classmethod
     def _few_and_different(cls, candidates: tuple[str, ...]) -> tuple[str, ...]:
-        if len(candidates) > limits.CANDIDATES:
-            raise ValueError(f"at most {limits.CANDIDATES} candidates are compared, not {len(candidates):,}")
-        name, times = Counter(candidates).most_common(1)[0] if candidates else ("", 0)
-        if times > 1:
-            raise ValueError(f"{name[:200]!r} is named {times} times as a candidate: name it once")
-        return candidates
+        return few_and_different(candidates, "candidates")
 
     @model_validator(mode="after")
     def _not_itself(self) -> "ParentsRequest":
@@ -115,30 +125,20 @@ class Candidate(Record):
     ref: Annotated[str, Shown("Candidate")]
     commit: str
     public: bool
-    source: Annotated[
-        Source, Shown("Proposed by", {"named": "the request", "card": "the model card", "library": "the library"}.__getitem__)
-    ]
+    source: Annotated[Source, Shown("Proposed by", _SOURCES.__getitem__)]
     parameters: int
     compared: Annotated[int, Shown("Values compared", "count")]
-    equal_share: Annotated[
-        float | None,
-        Shown("Matrices equal", "share", "Share of the values in matrices that are equal in bf16, without norms and biases."),
-    ]
-    equal_by_chance: Annotated[float | None, Shown("By chance", "share", help="Share of equal values expected between unrelated weights.")]
-    distance: Annotated[
-        float | None, Shown("Distance", "share", "|X - P| / |P|: norm of the difference, relative to the candidate's norm.")
-    ]
-    cosine: Annotated[float | None, Shown("Cosine", "magnitude")]
-    cosine_null: Annotated[
-        float | None, Shown("± by chance", "magnitude", help="Standard deviation of the cosine between unrelated weights.")
-    ]
-    vectors_equal: Annotated[
-        float | None,
-        Shown(
-            "Norms and biases equal", "share", help="Share of their values that are equal in bf16; these are alike in unrelated models too."
-        ),
-    ]
-    zeroed: float | None
+    equal_share: Annotated[float | None, Shown("Matrices equal", "share", "Share of the values in matrices that are equal in bf16.")] = None
+    equal_by_chance: Annotated[
+        float | None, Shown("By chance", "share", help="Share of equal values expected between unrelated weights.")
+    ] = None
+    distance: Annotated[float | None, Shown("Distance", "share", "|X - P| / |P|, of the values in matrices.")] = None
+    cosine: Annotated[float | None, Shown("Cosine", "magnitude")] = None
+    cosine_null: Annotated[float | None, Shown("± by chance", "magnitude", help="Deviation of the cosine between unrelated weights.")] = (
+        None
+    )
+    vectors_equal: Annotated[float | None, Shown("Norms and biases equal", "share", help="They are alike in unrelated models too.")] = None
+    zeroed: float | None = None
     filled: float | None = None
     agreement: float | None = None
     agreement_null: float | None = None
@@ -147,6 +147,28 @@ class Candidate(Record):
     telling_equal: float | None = None
     telling_by_chance: float | None = None
     equal_interval: Interval | None = None
+
+    @property
+    def related(self) -> bool:
+        """Return whether signs agree more than those of unrelated weights do."""
+        least = max(RELATED, BEYOND_CHANCE * (self.agreement_null or 0.0), REMAINDER * (self.shared or 0.0))
+        return (self.agreement or 0.0) >= least
+
+    @property
+    def proven(self) -> bool:
+        """Return whether equal values alone prove a relation."""
+        equal, chance = self.telling_equal or 0.0, self.telling_by_chance or 0.0
+        return self.telling >= FEWEST and equal > max(PROVEN + chance, ABOVE_CHANCE * chance)
+
+    @property
+    def pruned(self) -> bool:
+        """Return whether all values of the model either became zero or are unchanged."""
+        return (self.zeroed or 0.0) > 0.01 and (self.zeroed or 0.0) + (self.equal_share or 0.0) > 0.99
+
+    @property
+    def unpruned(self) -> bool:
+        """Return whether all values of the candidate either became zero or are unchanged: it was pruned."""
+        return (self.filled or 0.0) > 0.01 and (self.filled or 0.0) + (self.equal_share or 0.0) > 0.99
 
 
 def distinct_names(sides: Sequence[CheckpointFacts | Candidate]) -> list[str]:
@@ -175,13 +197,13 @@ class LayerFit(Record):
     of fitted values.
     """
 
-    layer: int | None
+    layer: Annotated[int | None, Shown("Layer", _layer)]
     values: int
-    weights: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    residual: float | None
-    exact_share: float | None
+    weights: Annotated[tuple[float, ...], Shown("Weights", _weights, help="Of the candidates, in the order of the fit.")]
+    low: Annotated[tuple[float, ...], Shown("From", _weights, help="Lower ends of the 95% intervals.")]
+    high: Annotated[tuple[float, ...], Shown("To", _weights, help="Upper ends of the 95% intervals.")]
+    residual: Annotated[float | None, Shown("Left unexplained", "share", help="|X - fit| / |X|.")]
+    exact_share: Annotated[float | None, Shown("Exact", "share", help="Share of the values that equal the sum, rounded as stored.")]
 
 
 class Fit(Record):
@@ -192,9 +214,8 @@ class Fit(Record):
     residual that rounding to X's dtype alone would leave. condition: condition number of the normalised problem, 1 for orthogonal parents;
     null if it has no unique solution. exact_share: share of values that equal the combination, rounded to X's dtype, at the best weights
     (overall, or of each layer: ``exact_per_layer``); exact_by_chance: share expected for unrelated values of the same distributions;
-    exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested. arithmetic: "fp32", or "stored"
-    if each product was rounded to X's dtype too. exceptions: layers (null: outside the layers) that deviate from the
-    combination if most layers are exactly the combination.
+    exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested. exceptions: layers (null:
+    outside the layers) that deviate from the combination if most layers are exactly the combination.
     """
 
     parents: Annotated[tuple[Parent, ...], Rows("Weights")]
@@ -207,10 +228,8 @@ class Fit(Record):
     exact_values: int
     exact_alone: float | None = None
     exact_per_layer: bool
-    exact_weights: tuple[float, ...]
-    arithmetic: Literal["fp32", "stored"]
     exceptions: tuple[int | None, ...] = ()
-    layers: tuple[LayerFit, ...]
+    layers: Annotated[tuple[LayerFit, ...], Rows("Weights by layer", key="layer_weights")]
 
 
 class MovedLayer(Record):
@@ -233,19 +252,17 @@ class Conversion(Record):
     format is proven a step function of the source, as quantization makes; affine: ``factor`` times the source plus ``offset``, but for
     rounding, or a factor of its own for each block (null); reordered: the same values at other places; truncated: only the first rows are
     the source's; changed: correlated beyond chance, as training leaves it; other: other values at these places; zero, constant, non-finite;
-    unmatched: nothing to compare with. values: compared; exceptions: values that are not the source's; cosine: with the source, if values
-    differ; note: what is special about it.
+    unmatched: nothing to compare with. values: compared; exceptions: of any relation, the values that are not the source's at their places,
+    once rounded to a dtype of either; cosine: with the source, if values differ; note: what is special about it.
     """
 
     name: Annotated[str, Shown("Tensor")]
-    relation: Annotated[Relation, Shown("Relation", _relation, help="How its values relate to those of the source.")]
+    relation: Annotated[Relation, Shown("Relation", _RELATIONS.__getitem__, help="How its values relate to those of the source.")]
     to: Annotated[str | None, Shown("To", help="The format to which the source was rounded.")] = None
-    factor: Annotated[
-        float | None, Shown("Factor", "magnitude", help="The source times this factor, plus the offset, gives its values.")
-    ] = None
+    factor: Annotated[float | None, Shown("Factor", "magnitude", help="The source times it, plus the offset, gives the values.")] = None
     offset: Annotated[float | None, Shown("Offset", "magnitude", help="Added to the source times the factor.")] = None
-    exceptions: Annotated[int, Shown("Exceptions", "count", help="Values that deviate from the relation.")]
-    note: Annotated[Note | None, Shown("Note", _note)] = None
+    exceptions: Annotated[int, Shown("Other values", "count", help="Values that are not the source's, once rounded to a dtype of either.")]
+    note: Annotated[Note | None, Shown("Note")] = None
     source: str = ""
     sources: Annotated[tuple[str, ...], Shown("Source", _names)]
     form: Annotated[str, Shown("Form", help="The layout in which it matches the source.")]
@@ -256,19 +273,6 @@ class Conversion(Record):
     def damaged(self) -> bool:
         """Return whether the tensor is broken, if most others are the source's, in a way that no training causes."""
         return self.relation not in UNDAMAGED
-
-
-class Evidence(Note):
-    """A reason for the verdict. kind: a "proof" is bits that no unrelated weights would have, a "measurement" a figure, and an "inference"
-    what may follow from figures.
-    """
-
-    kind: Annotated[
-        Literal["proof", "measurement", "inference"],
-        Shown("Kind", help="A proof is bits that unrelated weights do not have, a measurement a figure, an inference what may follow."),
-    ]
-    code: str
-    text: Annotated[str, Shown("Evidence")]
 
 
 class Construction(Record):
@@ -283,40 +287,17 @@ class Construction(Record):
     adapters: tuple[str, ...] = ()
 
 
-def _layers(report: "ParentsReport") -> Iterator[dict[str, Any]]:
-    """Yield one row per layer and parent."""
-    fit = report.fit
-    for row in fit.layers if fit else ():
-        for parent, value, low, high in zip(fit.parents if fit else (), row.weights, row.low, row.high, strict=True):
-            yield {**vars(row), "parent": parent.ref, "weight": value, "low": low, "high": high}
-
-
 class ParentsReport(Report):
     """The report on which of ``candidates`` the weights of ``checkpoint`` come from.
 
-    parents: the candidates that the verdict names: of a derived model the closest one, then those too similar to tell apart from it.
-    construction: set if the references say how the model is made. layer_map: layers that moved, or every layer of a stack. coverage: of the
-    model, as compared with the best candidate, and of each candidate, in the order of the request. conversion: the origin of each tensor,
-    damaged ones first, if the best candidate's values are a part of the model's. If a sample was read: blocks, the number of its blocks,
-    and unseen, the largest share of all blocks (95%) that may be of a kind not among these.
+    proof: bits that unrelated weights do not have and that carry the verdict, if any: all values equal after a cast, values that equal a
+    combination exactly, or uncommon values equal beyond chance. parents: the candidates that the verdict names: of a derived model the
+    closest one, then those too similar to tell apart from it. construction: set if the references say how the model is made. layer_map:
+    layers that moved, or every layer of a stack. coverage: of the model, as compared with the best candidate, and of each candidate, in the
+    order of the request. conversion: the origin of each tensor, damaged ones first, if the best candidate's values are a part of the
+    model's. If a sample was read: blocks, the number of its blocks, and unseen, the largest share of all blocks (95%) that may be of a kind
+    not among these.
     """
-
-    DERIVED: ClassVar[tuple[Table, ...]] = (
-        Table(
-            "layer_weights",
-            _layers,
-            (
-                Column("layer", "Layer", cell=lambda row: _layer(row["layer"])),
-                Column("parent", "Parent"),
-                Column("weight", "Weight", weight),
-                Column("low", "From", weight, help="Lower end of the 95% interval."),
-                Column("high", "To", weight, help="Upper end of the 95% interval."),
-                Column("residual", "Left unexplained", share, help="|X - fit| / |X|: what the sum of the candidates does not explain."),
-                Column("exact_share", "Exact", share, help="Share of the values that equal the sum, rounded as stored."),
-            ),
-            title="Weights by layer",
-        ),
-    )
 
     analyzer: Literal["parents"] = "parents"
     schema_version: int = 1
@@ -327,7 +308,7 @@ class ParentsReport(Report):
     verdict: Verdict
     parents: tuple[str, ...]
     construction: Construction | None = None
-    evidence: Annotated[tuple[Evidence, ...], Rows("Evidence")]
+    proof: Literal["cast", "exact", "equal"] | None
     candidates: Annotated[tuple[Candidate, ...], Rows("Candidates")]
     fit: Fit | None
     layer_map: Annotated[tuple[MovedLayer, ...], Rows("Layers")]

@@ -1,4 +1,4 @@
-"""Rounds values to the dtypes in which checkpoints are stored, and tests whether stored values are a combination or a step function."""
+"""Rounds values to the dtypes in which checkpoints are stored, and tests whether stored values are a step function of others."""
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +11,6 @@ Floats = NDArray[np.float64]
 # Formats to which rounding is implemented.
 FORMATS = {"BF16": BF16, "F16": FP16, "F32": FP32}
 _TYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
-_UNIT = 2.0**-24  # half an ulp of fp32, relative
 # Shares of neighbouring pairs: the most that a step function may invert or split, and the least that it merges.
 _INVERTED, _MERGED = 0.005, 0.02
 STEPPED = 16  # the fewest values that share a scale
@@ -33,22 +32,6 @@ def narrowest(parts: list[Floats], dtype: str) -> str:
 def rounding_error(values: Floats, dtype: str) -> float:
     """Return the sum of ulp(x)^2 / 12, the expected squared error of rounding to ``dtype``; 0 if rounding is not implemented."""
     return float(np.square(FORMATS[dtype].ulp(values[values != 0])).sum()) / 12 if dtype in FORMATS else 0.0
-
-
-def is_combination(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: bool = False) -> NDArray[np.bool_]:
-    """Return (n,) which ``values`` equal sum of a_i P_i, computed in fp32 and rounded to ``dtype``. parents: (k, n).
-
-    The order of the sum and the rounding of the weights are unknown, so every result that fp32 arithmetic may give counts: within (k + 1)
-    2^-24 sum |a_i P_i| of the sum. This matters for ties, which are frequent between narrow formats. stored: each product is rounded to
-    ``dtype`` first, as arithmetic in a narrow format does.
-    """
-    parts = weights[:, None] * parents
-    parts = rounded(parts, dtype) if stored else parts
-    total, margin = parts.sum(axis=0), (len(parts) + 1) * _UNIT * np.abs(parts).sum(axis=0)
-    if len(weights) == 1 and weights[0] == 1:
-        margin = np.zeros_like(total)
-    found: NDArray[np.bool_] = (rounded(total - margin, dtype) <= values) & (values <= rounded(total + margin, dtype))
-    return found
 
 
 def steps_of(x: Floats, p: Floats, dtype: str) -> tuple[float, float] | None:

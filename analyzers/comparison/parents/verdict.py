@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from analyzers.comparison.parents.facts import Facts, alike, is_odd, proven, pruned, related, unpruned
-from analyzers.comparison.parents.likeness import BEYOND_CHANCE, FEWEST, RELATED
-from analyzers.comparison.parents.report import FAITHFUL, Candidate, Conversion, Verdict
+from analyzers.comparison.parents.explain import Explanation
+from analyzers.comparison.parents.report import BEYOND_CHANCE, FAITHFUL, FEWEST, RELATED, Candidate, Conversion, Verdict
 from analyzers.comparison.parents.words import WORDS, recipe
 from analyzers.core.notes import Advice, Note
 from analyzers.core.report import needs_the_whole
@@ -14,7 +13,7 @@ _NAMED = 1  # most tensors that an answer names
 _DIFFERENT = ("unmatched", "undecoded", "excluded", "empty")
 
 
-def judge(facts: Facts) -> tuple[Verdict, Note]:
+def judge(facts: Explanation) -> tuple[Verdict, Note]:
     """Return the verdict, and the answer with the figures that carry it."""
     best = facts.candidates[0]
     if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
@@ -27,7 +26,15 @@ def judge(facts: Facts) -> tuple[Verdict, Note]:
     return verdict, answer
 
 
-def named_candidates(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
+def alike(facts: Explanation) -> list[Candidate]:
+    """Return the best candidate, and those that the fit cannot tell apart from it, the closest first."""
+    best = facts.candidates[0]
+    groups = [{row.ref, *row.alike} for row in (facts.fit.parents if facts.fit else ())]
+    group = next((refs for refs in groups if best.ref in refs), set[str]())
+    return [best, *(row for row in facts.candidates[1:] if row.ref in group)]
+
+
+def named_candidates(verdict: Verdict, facts: Explanation) -> tuple[str, ...]:
     """Return the candidates that a verdict other than a stack names: of a derived model all that it may come from, the closest first."""
     if verdict in ("unrelated", "undecided"):
         return ()
@@ -36,21 +43,22 @@ def named_candidates(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
     return tuple(row.ref for row in (alike(facts) if verdict == "derived" else facts.candidates[:1]))
 
 
-def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, Note]:
-    if facts.through is not None and not facts.moved and needs_the_whole("same-weights", facts.coverage, "derived") == "same-weights":
+def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
+    if facts.sums.cast is not None and not facts.moved and needs_the_whole("same-weights", facts.coverage, "derived") == "same-weights":
         return "same-weights", _same(facts)
-    if facts.mixed and not facts.moved:
-        return "stack", facts.answer("stack-tensors", tensors=facts.mixed, sources=facts.stacked)
-    if facts.stack and (facts.exact_stack or (related(best) and not _exact_merge(facts))):
-        layers = sum(row.layer is not None for row in facts.stack)
-        return "stack", facts.answer("stack" if facts.exact_stack else "stack-fitted", layers=layers, sources=facts.stacked)
-    if not related(best) and not proven(best):
+    stack = facts.stack
+    if stack is not None and stack.tensors and not facts.moved:
+        return "stack", facts.answer("stack-tensors", tensors=len(stack.tensors), sources=facts.refs(stack.sides))
+    if stack is not None and stack.parents and (stack.exact or (best.related and not _exact_merge(facts))):
+        layers = sum(layer is not None for layer in stack.parents)
+        return "stack", facts.answer("stack" if stack.exact else "stack-fitted", layers=layers, sources=facts.refs(stack.sides))
+    if not best.related and not best.proven:
         return _not_related(facts, best)
-    if facts.through is not None:
+    if facts.sums.cast is not None:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
     if facts.akin[1] <= 0.5 and facts.layers < 0.5 and len(facts.parents) < 2 and not _of_the_source(facts):
         return "undecided", facts.answer("few-related", matrices=facts.akin[0], share=facts.akin[1])
-    if len(facts.parents) > 1:
+    if len(facts.parents) > 1 and not (facts.fitted is not None and facts.fitted.is_start):
         return "merge", _merge(facts)
     if facts.stepwise and (damage := _damage(facts)):
         return "derived", damage
@@ -59,7 +67,7 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, Note]:
     return "derived", _derivation(facts, best)
 
 
-def _same(facts: Facts) -> Note:
+def _same(facts: Explanation) -> Note:
     if not facts.lost:
         return facts.answer("same-weights", values=facts.values)
     return facts.answer("same-rounded", values=facts.values, lost=facts.lost, formats=formats(facts.conversion))
@@ -70,32 +78,32 @@ def formats(rows: Sequence[Conversion]) -> tuple[str, ...]:
     return tuple(sorted({row.to for row in rows if row.relation == "rounded" and row.to}))
 
 
-def _of_the_source(facts: Facts) -> bool:
+def _of_the_source(facts: Explanation) -> bool:
     """Return whether most values are in tensors that hold the source's in some form."""
     explained = sum(row.values for row in facts.conversion if row.relation in (*FAITHFUL, "affine", "reordered", "truncated"))
     return 2 * explained > facts.values
 
 
-def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, Note]:
+def _not_related(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     if _of_the_source(facts) and (damage := _damage(facts)):
         return "derived", damage
     chance = BEYOND_CHANCE * (best.agreement_null or 0)
     if (best.shared or 0) >= max(RELATED, chance):
-        return "undecided", facts.answer("shared-structure")
+        return "undecided", facts.answer("common-values")
     if (best.agreement or 0) >= max(RELATED / 2, chance):
         return "undecided", facts.answer("slightly-similar", agreement=best.agreement)
-    if best.agreement is None or facts.through is not None:
+    if best.agreement is None or facts.sums.cast is not None:
         return "undecided", facts.answer("common-values")
     return "unrelated", facts.answer("unrelated", sources=tuple(row.ref for row in facts.candidates if row.compared))
 
 
-def _exact_merge(facts: Facts) -> bool:
+def _exact_merge(facts: Explanation) -> bool:
     """Return whether most values equal a combination of several parents with the same weights in all layers."""
     fit = facts.fit
     return fit is not None and len(facts.parents) > 1 and (fit.exact_share or 0) > 0.5 and not fit.exact_per_layer
 
 
-def _equal_in_part(facts: Facts, best: Candidate) -> Note:
+def _equal_in_part(facts: Explanation, best: Candidate) -> Note:
     """Return the answer if everything compared is equal, but it is not all of both, or not in the same layers."""
     model, other = facts.coverage
     rank = next((each for each in facts.adapters if each), 0)
@@ -107,14 +115,15 @@ def _equal_in_part(facts: Facts, best: Candidate) -> Note:
     return facts.answer("equal-part", values=facts.values, share=model.share, other=other.share)
 
 
-def _merge(facts: Facts) -> Note:
+def _merge(facts: Explanation) -> Note:
     fit, terms = facts.fit, recipe(facts.parents)
     assert fit is not None
-    if fit.exact_per_layer and facts.at_rounding:
+    at_rounding = facts.fitted is not None and facts.fitted.at_rounding
+    if fit.exact_per_layer and at_rounding:
         return facts.answer("merge-by-layer", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
     if fit.weights_by == "exact-values":
         return facts.answer("merge-exact", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
-    return facts.answer("merge", recipe=terms) if facts.at_rounding else facts.answer("merge-partly", recipe=terms, residual=fit.residual)
+    return facts.answer("merge", recipe=terms) if at_rounding else facts.answer("merge-partly", recipe=terms, residual=fit.residual)
 
 
 def _kept_values(rows: Sequence[Conversion]) -> int:
@@ -122,42 +131,40 @@ def _kept_values(rows: Sequence[Conversion]) -> int:
     return sum(row.values for row in rows if row.relation in FAITHFUL)
 
 
-def _damage(facts: Facts) -> Note | None:
+def _damage(facts: Explanation) -> Note | None:
     """Return the answer if tensors hold other values than their source, while others are the candidate's; None if none does."""
     rows = [row for row in facts.conversion if row.relation != "unmatched"]
     kept, copy = sum(row.relation in FAITHFUL for row in rows), 2 * _kept_values(rows) >= facts.values
-    odd = [row for row in rows if is_odd(row) and (copy or row.relation != "constant")]  # untrained norms are no damage in a fine-tune
+    # In a fine-tune constants are no damage, but norms that were not trained.
+    odd = [row for row in rows if (row.damaged or row.relation == "reordered") and (copy or row.relation != "constant")]
     if not odd:
         return None
     names = tuple(row.name for row in odd[:_NAMED])
     kinds = {row.relation for row in odd}
     if len(odd) + kept == len(rows) and kinds in ({"reordered"}, {"affine"}):
-        return facts.answer("scaled" if "affine" in kinds else "reordered", tensors=len(odd), names=names, kept=kept)
+        return facts.answer("scaled" if "affine" in kinds else "reordered", tensors=len(odd), names=names)
     if kept < 2:
         return facts.answer("replaced", odd=len(odd), names=names)
-    changed = len(rows) - kept - len(odd)
-    return facts.answer("damaged", kept=kept, tensors=len(rows), changed=changed, odd=len(odd), names=names)
+    return facts.answer("damaged", kept=kept, tensors=len(rows), odd=len(odd), names=names)
 
 
-def _derivation(facts: Facts, best: Candidate) -> Note:
+def _derivation(facts: Explanation, best: Candidate) -> Note:
     lost = any(row.relation in ("zero", "truncated") for row in facts.conversion)  # whole tensors and rows are not what pruning chooses
-    if pruned(best) and not lost:
+    if best.pruned and not lost:
         return facts.answer("pruned", zeroed=best.zeroed, equal=best.equal_share)
-    if unpruned(best):
+    if best.unpruned:
         return facts.answer("unpruned", zeroed=best.filled, equal=best.equal_share)
     if damage := _damage(facts):
         return damage
     if facts.moved:
         return facts.answer("moved", layers=len(facts.moved))
     similar = alike(facts)
-    if best.equal_share == 1 and best.vectors_equal is not None and best.vectors_equal < 1:
-        return facts.answer("vectors", equal=best.vectors_equal)
     if len(similar) > 1:
         return facts.answer("similar", sources=tuple(row.ref for row in similar), distance=best.distance)
     return facts.answer("derived", distance=best.distance)
 
 
-def advise(verdict: Verdict, parents: tuple[str, ...], facts: Facts, sampled: bool) -> Advice:
+def advise(verdict: Verdict, parents: tuple[str, ...], facts: Explanation, sampled: bool) -> Advice:
     """Return what to do after the verdict. parents: those that it names; sampled: whether a part of the values was read."""
     if facts.construction is not None and verdict == "derived":
         return WORDS.advice("see-merge", "dtype", facts.model.ref)

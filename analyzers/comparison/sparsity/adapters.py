@@ -1,46 +1,32 @@
 """Measures the adapters that the tuned side of a comparison adds to its base: their modules, and what storing the merged weights keeps.
 
-The update of a tensor W is D = merged - W, of the checkpoint with the adapters merged in, in fp32; it is measured while base and merged
-checkpoint are compared.
+The update of a tensor W is D = merged - W, of the checkpoint with the adapters merged in, in fp32. What rounding loses of it is measured
+while base and merged checkpoint are compared; its norm follows from the sums of the comparison.
 """
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Checkpoint, Chunk, MergedCheckpoint, Plan, Span, Tensor
+from analyzers.checkpoints import Checkpoint, Chunk, MergedCheckpoint, Span
 from analyzers.checkpoints.adapters.merged_checkpoint import Merge
 from analyzers.checkpoints.tensor_names.roles import role
-from analyzers.comparison.sparsity.report import Adapter, AdapterModule, Survival
+from analyzers.comparison.sparsity.changes import relative_norm
+from analyzers.comparison.sparsity.rows import Adapter, AdapterModule, Survival
+from analyzers.comparison.table import Sums, Table
 from analyzers.core.records import Interval
 from analyzers.core.report import first_rows
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.pairs import codes_of
-from analyzers.numerics.quantize_kernels import update_lost, update_sizes
+from analyzers.numerics.quantize_kernels import update_lost
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.float64]
 Format = Literal["bf16", "fp16"]
 # Mantissa bits, the least exponent and the least infinite value of each format (`update_lost`)
 GRIDS: dict[Format, tuple[int, int, float]] = {"bf16": (7, -126, np.inf), "fp16": (10, -14, 65536.0)}
-
-
-@dataclass(slots=True)
-class _Lost:
-    """The results of one span. sums: of `update_lost`, by format; squares: sums of W^2 and D^2.
-
-    non_finite: number of merged values that are NaN or infinite where the base's are finite.
-    """
-
-    tensor: Tensor
-    count: int
-    sums: dict[Format, NDArray[np.float64]] = field(default_factory=lambda: {name: np.zeros(5) for name in GRIDS})
-    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
-    non_finite: int = 0
 
 
 def merge_of(base: Checkpoint, tuned: Checkpoint) -> Merge | None:
@@ -50,14 +36,14 @@ def merge_of(base: Checkpoint, tuned: Checkpoint) -> Merge | None:
 
 
 class AdapterMeter:
-    """Measures the update by the adapters of a merge. sides: of a span, the base's and the merge's. Several threads may watch."""
+    """Measures what rounding loses of a merge. sides: of a span, the base's and the merge's. Several threads may watch."""
 
     def __init__(self, merge: Merge, sides: tuple[int, int] = (0, -1)) -> None:
         self._merge, self._sides = merge, sides
         saved = [name for changes in merge.changes for name in changes.saved]
-        self._touched = list(dict.fromkeys([*merge.updates, *saved]))
-        self._changed = frozenset(self._touched)
-        self._found: dict[tuple[str, int], _Lost] = {}
+        self._touched = dict.fromkeys([*merge.updates, *saved])  # in order
+        # Name and first element of a span -> its elements, and the sums of `update_lost` by format
+        self._found: dict[tuple[str, int], tuple[int, Floats]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -67,95 +53,74 @@ class AdapterMeter:
 
     def watch(self, span: Span, chunk: Chunk) -> None:
         """Measure a chunk of a span."""
-        name = span.tensor.name
         with self._lock:
-            lost = self._found.setdefault((name, span.start), _Lost(span.tensor, span.count))
-        if name in self._changed and all(span.sides[side] is not None and chunk.sides[side] is not None for side in self._sides):
-            base, merged = _pair(span, chunk, self._sides)
-            for each, grid in GRIDS.items():
-                lost.sums[each] += np.array(update_lost(base, merged, *grid), np.float64)
-            square, update, non_finite = update_sizes(base, merged)
-            lost.squares += (square, update)
-            lost.non_finite += non_finite
+            _, sums = self._found.setdefault((span.tensor.name, span.start), (span.count, np.zeros((len(GRIDS), 5))))
+        both = [(span.sides[side], chunk.sides[side]) for side in self._sides] if span.tensor.name in self._touched else []
+        values = [codes_of(np.asarray(codes), side.counted_as, narrow=False).values() for side, codes in both if side and codes is not None]
+        if len(values) == 2:
+            length = min(map(len, values))
+            base, merged = (each[:length] for each in values)
+            for number, grid in enumerate(GRIDS.values()):
+                sums[number] += np.array(update_lost(base, merged, *grid), np.float64)
 
-    def adapter(self, plan: Plan) -> Adapter:
-        """Describe the adapters, with all their modules. plan: what was read."""
+    def adapter(self, table: Table) -> Adapter:
+        """Describe the adapters, with all their modules. table: the sums of the comparison."""
         updates = [update for changes in self._merge.changes for update in changes.updates]
+        sides = len(table.groups[0].sides)
+        sums = table.tensors(*(side % sides for side in self._sides))
+        numbers = {group.base.name: number for number, group in enumerate(table.groups)}
+        rows = {name: Sums(sums.columns[numbers[name]]) for name in self._touched if name in numbers}
+        lost: dict[str, Floats] = {}
+        for name, start in sorted(self._found):  # in one order, whichever thread finished first: float sums depend on it
+            lost[name] = lost.get(name, 0.0) + self._found[name, start][1][0]
         return Adapter(
             adapters=tuple(each.checkpoint.facts() for each in self._merge.adapters),
             kind=" and ".join(dict.fromkeys(each.configuration.kind for each in self._merge.adapters)),
             rank=max((module.rank for each in self._merge.adapters for module in each.modules), default=None),
             scale=max((update.scale for update in updates), key=abs, default=None),
-            modules=tuple(_module(name, spans, plan.exact) for name, spans in self._spans().items()),
+            modules=tuple(_module(name, rows.get(name), lost.get(name), table.plan.exact) for name in self._touched),
             unmatched=tuple(each.name for changes in self._merge.changes for each in changes.unmatched),
-            survival={name: self._survival(name, plan) for name in GRIDS},
-            non_finite=sum(lost.non_finite for lost in self._found.values()),
+            survival={name: self._survival(name, number, table) for number, name in enumerate(GRIDS)},
+            non_finite=sum(int(row["broken_p"]) for row in rows.values()),
         )
 
-    def _ordered(self) -> list[_Lost]:
-        """Return the results in one order, whichever thread finished first: float sums depend on it."""
-        return [self._found[key] for key in sorted(self._found)]
-
-    def _spans(self) -> dict[str, list[_Lost]]:
-        """Return the results by module."""
-        spans: dict[str, list[_Lost]] = {name: [] for name in self._touched}
-        for lost in self._ordered():
-            if lost.tensor.name in spans:
-                spans[lost.tensor.name].append(lost)
-        return spans
-
-    def _survival(self, name: Format, plan: Plan) -> Survival | None:
-        spans = self._ordered()
-        sums = np.array([lost.sums[name] for lost in spans]).reshape(-1, 5)
+    def _survival(self, name: Format, number: int, table: Table) -> Survival | None:
+        spans = sorted(self._found)
+        sums = np.array([self._found[key][1][number] for key in spans]).reshape(-1, 5)
         touched, _, overflowed, _, _ = sums.sum(axis=0).tolist()
         if not touched:
             return None
-        weights = np.array([float(weight) for weight in plan.weights()])
-        strata = np.array([plan.strata[lost.tensor.name] for lost in spans])
+        weights = np.array([float(weight) for weight in table.plan.weights()])
+        strata = np.array([table.plan.strata[tensor] for tensor, _ in spans])
         every, changed, _, error, square = (sums * weights[strata, None]).sum(axis=0).tolist()
-        bounds: dict[str, Any] = {}
-        if not plan.exact:
-            blocks = Blocks(strata, np.array([lost.count for lost in spans]), plan.population)
-            (ratio,) = Interval.each(blocks.ratio(sums[:, 3:4], sums[:, 4:5]))
-            bounds = {"low": sqrt(ratio.low), "high": sqrt(ratio.high)} if ratio is not None else {}
+        blocks = Blocks(strata, np.array([self._found[key][0] for key in spans]), table.plan.population)
+        (ratio,) = [None] if table.plan.exact else Interval.each(blocks.ratio(sums[:, 3:4], sums[:, 4:5]))
         return Survival(
+            format=name,
             touched=int(touched),
             changed_share=changed / every,
             lost_norm=sqrt(error / square) if square else None,
+            low=sqrt(ratio.low) if ratio is not None else None,
+            high=sqrt(ratio.high) if ratio is not None else None,
             overflowed=int(overflowed),
-            **bounds,
         )
 
 
-def _module(name: str, spans: Sequence[_Lost], exact: bool) -> AdapterModule:
-    square, update = np.sum([lost.squares for lost in spans], axis=0).tolist() if spans else (0.0, 0.0)
-    touched, _, _, error, norm = np.sum([lost.sums["bf16"] for lost in spans], axis=0).tolist() if spans else (0.0,) * 5
-    read = sum(lost.count for lost in spans)
-    whole = exact and read
-    changes = bool(touched or any(lost.non_finite for lost in spans))
+def _module(name: str, row: Sums | None, lost: Floats | None, exact: bool) -> AdapterModule:
+    """Describe a module. row: sums of the tensor, None if it was not compared; lost: those of `update_lost` in bf16."""
+    touched, _, _, error, norm = (0.0,) * 5 if lost is None else lost.tolist()
+    read = int(row["values"]) if row is not None else 0
+    changes = bool(touched or (row is not None and row["broken_p"]))
     return AdapterModule(
         name=name,
         role=role(name),
         values_read=read,
-        relative_norm=sqrt(update / square) if square else None,
+        relative_norm=relative_norm(row) if row is not None else None,
         lost_norm=sqrt(error / norm) if norm else None,
-        empty=False if changes else True if whole else None,
+        empty=False if changes else True if exact and read else None,
     )
 
 
 def first_modules(adapter: Adapter) -> Adapter:
     """Return the adapter with as many modules as a report holds."""
     return adapter.model_copy(update={name: tuple(first_rows(getattr(adapter, name))) for name in ("modules", "unmatched")})
-
-
-def _pair(span: Span, chunk: Chunk, picked: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Return base and merged values of a chunk, (n,), as far as both have it."""
-    sides = [(span.sides[i], chunk.sides[i]) for i in picked]
-    values = [_fp32(np.asarray(codes), side.counted_as) for side, codes in sides if side is not None and codes is not None]
-    length = min(map(len, values))
-    base, merged = (each[:length] for each in values)
-    return base, merged
-
-
-def _fp32(codes: NDArray[Any], dtype: str) -> Floats:
-    return codes_of(codes, dtype, narrow=False).values()

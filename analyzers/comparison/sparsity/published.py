@@ -8,23 +8,10 @@ runs. Their definition is the probe with eta = 1e-3, which for checkpoints store
 import csv
 from functools import cache
 from pathlib import Path
-from typing import Annotated
 
-from analyzers.core.records import Record
-from analyzers.core.rows import Shown
+from analyzers.comparison.sparsity.rows import PublishedRow
 
-SOURCE = "https://arxiv.org/abs/2511.08567"
 _TABLE = Path(__file__).parent / "reference" / "rlvr_update_sparsity.csv"
-
-
-class PublishedRow(Record):
-    """One published fine-tune. algorithm: SFT or one of reinforcement learning; data: the training data; sparsity: in [0, 1]."""
-
-    finetuned: Annotated[str, Shown("Tuned")]
-    sparsity: float
-    base_model: Annotated[str, Shown("From")]
-    algorithm: Annotated[str, Shown("Algorithm")]
-    data: Annotated[str, Shown("Data")]
 
 
 @cache

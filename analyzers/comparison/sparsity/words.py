@@ -8,7 +8,8 @@ from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 
 if TYPE_CHECKING:
-    from analyzers.comparison.sparsity.report import Adapter, SparsityReport
+    from analyzers.comparison.sparsity.report import SparsityReport
+    from analyzers.comparison.sparsity.rows import Adapter
 
 FRONT = "roles"
 _NOT_FINER = {"BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
@@ -27,10 +28,7 @@ WORDS = Words(
         "nothing": "No value was compared: the sample has none of both sides.",
         # what a merge keeps of an adapter
         "adapter-kept": "Merged into bf16, the adapter keeps its update: rounding errors are {lost:share} of the update's norm.",
-        "adapter-lost": (
-            "Merged into bf16, the adapter's update is damaged: rounding errors are {lost:share} of its norm, and {changed:share} of the "
-            "weights that it moves change."
-        ),
+        "adapter-lost": "Merged into bf16, the adapter's update loses {lost:share} of its norm; {changed:share} of its weights change.",
         "adapter-noise": "The adapters cancel: their update is below {most:magnitude} of the weights, the rounding error of fp32.",
         "adapter-nothing": "The adapter changes nothing: its update is 0 in {modules:#module}.",
         "adapter-unmeasured": "What a merge keeps of the adapter was not measured: no weight that was read changes by a finite amount.",
@@ -52,24 +50,12 @@ WORDS = Words(
         "check-adapter": "Check that this is the right adapter for this base, and that it was trained.",
         "check-matrices": "Do not merge or use this adapter: look for NaN and infinite values in its matrices.",
         # what changes how the numbers are to be read
-        "sample": (
-            "Counts, smallest and largest updates are of the sample; norms and standard deviations are estimates without an interval. "
-            "Changed rows and columns need exact mode."
-        ),
-        "dtypes": (
-            "Stored in different dtypes ({pairs:list}): values are rounded to bf16 first, and what differs only as stored is conversion, "
-            "not an update."
-        ),
-        "probe": (
-            "The probe measures something else here, because not all values are stored in bf16: it misses updates of up to {eta:number} of "
-            "a weight, which may change its bf16 value."
-        ),
+        "sample": "Counts, smallest and largest updates are of the sample. Changed rows and columns need exact mode.",
+        "dtypes": "Stored in different dtypes ({pairs:list}): what differs only as stored is conversion, not an update.",
+        "probe": "Not all values are stored in bf16: the probe misses updates of up to {eta:number} that change a bf16 value.",
         "coarse-probe": "With eta {eta:number}, at least 2^-8, the probe misses single bf16 ULPs, which count as changed.",
         "non-finite": "NaN or infinite on one side: {pairs:#pair}, counted as changed or unchanged, and excluded from magnitudes.",
-        "not-decomposed": (
-            "Not decomposed: {matrices:#matrix|matrices} (at most {most:count}, of at most {elements:count} elements and {side:count} on "
-            "the shorter side)."
-        ),
+        "not-decomposed": "Not decomposed: {matrices:#matrix|matrices}; at most {most:count} are, of {elements:count} elements.",
         "adapter-apart": "Not compared, because the base has no tensor for them alone: {modules:#module} of the adapter ({names:names}).",
         "adapter-empty": "Modules whose update is 0: {modules:count} of {of:count} ({names:names}).",
         "adapter-base": "The adapter's configuration names another base: {names:names}.",

@@ -7,7 +7,6 @@ ANCESTRY = Tab(
     "Ancestry",
     [
         Figure("Ancestry", plots.ancestry, "Lines lead from the models that these weights come from; dashed: inferred, not proven."),
-        Table("evidence"),
         Table("candidates"),
         Figure("Layers and their parents", plots.layer_map, "The layer of the parent that each layer comes from."),
         Table("layer_map"),

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from analyzers.comparison.parents.evidence import proves
-from analyzers.comparison.parents.facts import proven, related
 from analyzers.comparison.parents.report import Candidate, ParentsReport
 from components.plots.marks import error_bars, line, marked, shortened
 from components.plots.style import COLOURS, label, layout, legend, text
@@ -35,15 +33,15 @@ def ancestors(report: ParentsReport) -> list[Ancestor]:
         return []
     by_ref = {row.ref: row for row in report.candidates}
     named = [ref for ref in report.parents if ref in by_ref]
-    proof = any(row.kind == "proof" for row in report.evidence)
+    proof = report.proof is not None
     if report.verdict == "merge" and (fit := report.fit) is not None:
-        exact = proves(fit, len(report.parents))
+        exact = report.proof == "exact"
         return [Ancestor(by_ref[parent.ref], parent.weight, exact) for parent in fit.parents if parent.ref in named]
     if report.verdict == "stack":
         sources = [row.ref for row in report.layer_map if row.layer is not None]
         return [Ancestor(by_ref[ref], sources.count(ref) / max(1, len(sources)), proof) for ref in named]
     equal = report.verdict == "same-weights" and proof
-    return [Ancestor(by_ref[ref], None, equal or proven(by_ref[ref])) for ref in named]
+    return [Ancestor(by_ref[ref], None, equal or by_ref[ref].proven) for ref in named]
 
 
 def ancestry(report: ParentsReport) -> go.Figure | None:
@@ -72,7 +70,7 @@ def ancestry(report: ParentsReport) -> go.Figure | None:
         marker = {"size": 13, "color": color, "symbol": "circle" if named else "circle-open"}
         hover = f"{text(row.ref)}<br>{similarity}<extra></extra>"
         figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
-        name = f"{text(shortened(row.ref, _NAME))}<br>{similarity if named or related(row) else 'not related'}"
+        name = f"{text(shortened(row.ref, _NAME))}<br>{similarity if named or row.related else 'not related'}"
         side, shift = ("bottom", 7) if y <= middle else ("top", -7)  # away from the line, which leads towards the middle
         label(figure, name, x=0, y=y, xanchor="left", yanchor=side, yshift=shift, align="left")
     figure.add_scatter(x=[0.96], y=[middle], mode="markers", marker={"size": 17, "color": COLOURS[0], "symbol": "square"}, hoverinfo="skip")

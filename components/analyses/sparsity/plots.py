@@ -6,8 +6,8 @@ import math
 
 import plotly.graph_objects as go
 
-from analyzers.comparison.sparsity.magnitudes import Bin
 from analyzers.comparison.sparsity.report import SparsityReport
+from analyzers.comparison.sparsity.rows import Bin
 from analyzers.core.tensor_words import layer_name
 from components.plots.marks import COLOUR_BAR, SHARES, line, percent
 from components.plots.style import COLOURS, exactly, layout, legend, text, threshold

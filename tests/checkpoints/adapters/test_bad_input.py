@@ -154,16 +154,19 @@ def test_nan_in_a_matrix_reaches_the_weights(tmp_path: Path) -> None:
 
 
 def test_what_fits_is_merged_and_the_rest_said(tmp_path: Path) -> None:
+    """Of a module that the adapter replaces by integers the base's weights are changed."""
     _base(tmp_path)
-    _adapter(tmp_path, _pair(_Q) | _pair(_K, rows=9) | _pair("model.other") | _pair("model.another"))
+    whole = {f"base_model.model.{_Q}.base_layer.weight": torch.ones(16, 8, dtype=torch.int64)}
+    _adapter(tmp_path, _pair(_Q) | whole | _pair(_K, rows=9) | _pair("model.other") | _pair("model.another"))
     with _open(tmp_path) as checkpoint:
-        assert set(checkpoint.merge.updates) == {f"{_Q}.weight"}
+        assert set(checkpoint.merge.updates) == {f"{_Q}.weight"} == set(checkpoint.sources) and values(checkpoint)
         assert {each.name for each in checkpoint.merge.changes[0].unmatched} == {
+            f"{_Q}.weight",
             f"{_K}.weight",
             "model.other.weight",
             "model.another.weight",
         }
-        assert [note.values["modules"] for note in checkpoint.notes if note.code == "not-merged"] == [3]
+        assert [note.values["modules"] for note in checkpoint.notes if note.code == "not-merged"] == [4]
 
 
 @pytest.mark.exhaustive

@@ -18,7 +18,7 @@ from analyzers.comparison.sparsity import analyze as sparsity
 from analyzers.core.errors import MantissaError
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
-from analyzers.merge import merge
+from analyzers.write.merge import merge
 from tests.hub import LocalHub
 
 _ADAPTER = "adapter_model.safetensors"

@@ -12,7 +12,9 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
-from analyzers.checkpoints import open_checkpoint
+from analyzers.checkpoints import account_notes, open_checkpoint
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
 from tests.checkpoints.adapters import LOCAL, assert_same, llama, merged_by_peft, merged_here, values, write
 
@@ -37,22 +39,23 @@ def test_names(rename: Callable[[str], str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "what", "how"),
+    ("name", "how"),
     [
-        ("lora_te_text_model_q_proj.lora_down.weight", "kohya's scripts", "fuse_lora of diffusers"),
-        ("unet.attn1.to_q.lora.down.weight", "diffusers", "fuse_lora of diffusers"),
-        ("unet.attn1.processor.to_q_lora.down.weight", "diffusers", "fuse_lora of diffusers"),
-        ("base_model.model.model.layers.0.self_attn.q_proj.lora_A", "loralib", "eval"),
-        ("base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias", "lora_bias", "merge_and_unload of peft"),
-        ("base_model.model.model.layers.0.self_attn.q_proj.hada_w1_a", "LoHa", "merge_and_unload of peft"),
-        ("base_model.model.model.layers.0.self_attn.k_proj.ia3_l", "IA3", "merge_and_unload of peft"),
-        ("blk.0.attn_q.weight.lora_a", "GGUF", "llama-export-lora"),
+        ("lora_te_text_model_q_proj.lora_down.weight", "fuse_lora of diffusers"),
+        ("unet.attn1.to_q.lora.down.weight", "fuse_lora of diffusers"),
+        ("unet.attn1.processor.to_q_lora.down.weight", "fuse_lora of diffusers"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.lora_A", "merge_and_unload of peft"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias", "merge_and_unload of peft"),
+        ("base_model.model.model.layers.0.self_attn.q_proj.hada_w1_a", "merge_and_unload of peft"),
+        ("base_model.model.model.layers.0.self_attn.k_proj.ia3_l", "merge_and_unload of peft"),
+        ("blk.0.attn_q.weight.lora_a", "llama-export-lora"),
     ],
 )
-def test_other_spellings_are_refused_with_what_merges_them(name: str, what: str, how: str, tmp_path: Path) -> None:
+def test_other_spellings_are_refused_with_what_merges_them(name: str, how: str, tmp_path: Path) -> None:
     _written(tmp_path, ["q_proj"])
+    assert is_adapter_parameter(name)
     save_file({name: torch.ones(4, 4)}, tmp_path / "adapter" / "adapter_model.safetensors")
-    with pytest.raises(UnsupportedWeights, match=f"{re.escape(what)}.*as peft saves them: it is merged by .*{re.escape(how)}"):
+    with pytest.raises(UnsupportedWeights, match=f"{re.escape(name)}.*as peft saves them: it is merged by .*{how}"):
         merged_here(tmp_path)
 
 
@@ -89,8 +92,8 @@ def test_adapter_named_by_its_file(name: str, tmp_path: Path) -> None:
 
 
 def test_unmerged_checkpoint(tmp_path: Path) -> None:
-    """One file with base_layer next to the matrices is a base with its adapter."""
-    merged = _written(tmp_path, ["q_proj", "down_proj"])
+    """One file with base_layer next to the matrices is read as it is stored, and a note says so."""
+    _written(tmp_path, ["q_proj", "down_proj"])
     both = {}
     for name, tensor in load_file(tmp_path / "base" / "model.safetensors").items():
         changed = "q_proj" in name or "down_proj" in name
@@ -98,12 +101,10 @@ def test_unmerged_checkpoint(tmp_path: Path) -> None:
     both |= {_named(name): tensor for name, tensor in load_file(tmp_path / "adapter" / "adapter_model.safetensors").items()}
     shutil.copytree(tmp_path / "base", tmp_path / "unmerged")
     save_file(both, tmp_path / "unmerged" / "model.safetensors")
-    with open_checkpoint(str(tmp_path / "unmerged"), LOCAL) as checkpoint:
-        assert any(".lora_A." in tensor.name for tensor in checkpoint.tensors), "without a scale, nothing is merged"
     shutil.copy(tmp_path / "adapter" / "adapter_config.json", tmp_path / "unmerged")
     with open_checkpoint(str(tmp_path / "unmerged"), LOCAL) as checkpoint:
-        assert checkpoint.ref == str(tmp_path / "unmerged")
-        assert_same(values(checkpoint), merged)
+        assert {tensor.name for tensor in checkpoint.tensors} == both.keys()
+        assert "unmerged-adapter" in {note.code for note in account_notes(checkpoint, checkpoint.tensors)}
 
 
 def test_convolutions(tmp_path: Path) -> None:
@@ -138,3 +139,32 @@ def test_adapter_in_the_folder_of_its_base(tmp_path: Path) -> None:
         assert not checkpoint.not_read and checkpoint.ref == f"{tmp_path}/base+{tmp_path}/base"
         found = values(checkpoint)
     assert all(np.array_equal(found[name], each) for name, each in expected.items())
+
+
+def _tensors(*names: str) -> list[Tensor]:
+    return [Tensor(name, "F32", (2,), 0, 8 * at, 8, "other", None, False) for at, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["lora_unet_x.lora_down.weight", "lora_unet_x.lora_up.weight", "lora_unet_x.alpha"],
+        ["unet.down_blocks.0.processor.to_q_lora.down.weight", "unet.down_blocks.0.processor.to_q_lora.up.weight"],
+        ["double_blocks.0.processor.qkv_lora1.down.weight", "double_blocks.0.processor.qkv_lora1.up.weight"],
+        ["lora_unet_x.hada_w1_a", "lora_unet_x.hada_w1_b", "lora_unet_x.hada_w2_a", "lora_unet_x.hada_w2_b", "lora_unet_x.alpha"],
+        ["lora_unet_x.lokr_w1", "lora_unet_x.lokr_w2_a", "lora_unet_x.lokr_w2_b", "lora_unet_x.alpha"],
+        ["lora_te_x.oft_blocks", "lora_te_x.oft_diag"],
+        ["base_model.model.q_proj.lora_A.weight", "base_model.model.q_proj.lora_B.weight"],
+        ["blk.0.attn_q.weight.lora_a", "blk.0.attn_q.weight.lora_b"],
+        ["base_model.model.q_proj.oft_R.weight"],
+        ["prompt_embeddings"],
+    ],
+)
+def test_adapters(names: list[str]) -> None:
+    assert is_adapter(["x.safetensors"], _tensors(*names))
+
+
+def test_models_with_a_few_or_similar_names_are_no_adapters() -> None:
+    assert not is_adapter(["x.safetensors"], _tensors("model.q_proj.weight", "model.up.weight", "model.q_proj.lora_A.weight"))
+    assert not is_adapter(["x.safetensors"], _tensors("explora.down.weight", "mlp.up.weight", "blocks.0.down.weight"))
+    assert is_adapter(["adapter_model.safetensors"], _tensors("anything"))

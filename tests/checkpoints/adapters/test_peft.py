@@ -11,10 +11,6 @@ from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
-    GptOssConfig,
-    GptOssForCausalLM,
-    Llama4ForCausalLM,
-    Llama4TextConfig,
     Phi3Config,
     Phi3ForCausalLM,
 )
@@ -32,25 +28,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Could not find a config file in"),
 ]
 
-_EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
-
 
 def gpt2() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(GPT2Config(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=32, bos_token_id=0, eos_token_id=0))
 
 
-def experts(model: Any, config: Any, **settings: Any) -> Any:
-    torch.manual_seed(0)
-    sizes = {
-        "vocab_size": 64,
-        "hidden_size": 32,
-        "intermediate_size": 24,
-        "moe_intermediate_size": 24,
-        "num_hidden_layers": 2,
-        "head_dim": 8,
-    }
-    counts = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2}
-    return model(config(**{**sizes, **counts, "pad_token_id": 0, "eos_token_id": 0, **settings}))
+def phi3() -> Phi3ForCausalLM:
+    sizes = {"hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return Phi3ForCausalLM(Phi3Config(vocab_size=64, pad_token_id=0, eos_token_id=0, **sizes))  # type: ignore[arg-type]
 
 
 _CASES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -71,16 +56,7 @@ _CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "saved": (llama, {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}),
     "bias": (lambda: llama(attention_bias=True), {"r": 8, "bias": "all", "target_modules": ["q_proj"]}),
     "conv1d": (gpt2, {"r": 8, "target_modules": ["c_attn", "c_proj", "c_fc", "wte"], "fan_in_fan_out": True}),
-    "fused": (lambda: experts(Phi3ForCausalLM, Phi3Config), {"r": 4, "target_modules": "all-linear"}),
-    "turned experts": (lambda: experts(GptOssForCausalLM, GptOssConfig), {"r": 4, "target_modules": [], "target_parameters": _EXPERTS}),
-    "square experts": (
-        lambda: experts(GptOssForCausalLM, GptOssConfig, intermediate_size=32),
-        {"r": 4, "target_modules": [], "target_parameters": _EXPERTS[1:]},
-    ),
-    "stacked experts": (
-        lambda: experts(Llama4ForCausalLM, Llama4TextConfig),
-        {"r": 4, "target_modules": [], "target_parameters": ["experts.gate_up_proj", "experts.down_proj"]},
-    ),
+    "fused": (phi3, {"r": 4, "target_modules": "all-linear"}),
 }
 
 
@@ -94,10 +70,10 @@ def test_same_values(name: str, tmp_path: Path) -> None:
 def test_dora(tmp_path: Path) -> None:
     write(llama(), LoraConfig(r=4, use_dora=True, target_modules=["q_proj", "up_proj"]), tmp_path)
     ours, theirs = merged_here(tmp_path), merged_by_peft(tmp_path)
-    # The norm of n values in fp32 is off by at most n / 2 roundings, of 2^-24 each; ours is rounded once.
+    # The norm of n values in fp32 is off by at most n / 2 roundings, of 2^-24 each, and a sum by one of the largest values.
     for key, tensor in theirs.items():
-        length = max(tensor.shape)
-        assert np.allclose(ours[key], tensor.float().numpy(), rtol=(length / 2 + 3) * 2**-24, atol=0), key
+        expected, length = tensor.float().numpy(), max(tensor.shape)
+        assert np.allclose(ours[key], expected, rtol=(length / 2 + 3) * 2**-24, atol=2**-24 * np.abs(expected).max()), key
 
 
 @pytest.mark.parametrize("name", ["embedding", "transposed"])
@@ -141,3 +117,18 @@ def test_head_of_tied_embeddings_is_merged_alone(tmp_path: Path) -> None:
     ours = merged_here(tmp_path)
     assert_same({"": ours["lm_head.weight"]}, {"": both})
     assert not np.allclose(ours["model.embed_tokens.weight"], both.numpy(), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("rank", "dora"), [(8, False), (8, True), (400, False)])
+def test_parts(rank: int, dora: bool, tmp_path: Path) -> None:
+    """Any part that is read alone has the bits that it has in the whole."""
+    write(llama(), LoraConfig(r=rank, use_dora=dora, target_modules=["q_proj", "down_proj", *(() if dora else ["embed_tokens"])]), tmp_path)
+    with open_checkpoint(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL) as checkpoint:
+        file = checkpoint.files[-1]
+        whole = bytearray(file.size)
+        file.read_into(0, memoryview(whole))
+        random = np.random.default_rng(0)
+        for start, length in zip(random.integers(0, file.size, 200).tolist(), random.integers(1, 3000, 200).tolist(), strict=True):
+            part = bytearray(min(length, file.size - start))
+            file.read_into(start, memoryview(part))
+            assert part == whole[start : start + len(part)], (start, length)

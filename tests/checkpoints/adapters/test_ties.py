@@ -18,7 +18,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from analyzers.merge import MergeReport, merge
+from analyzers.write.merge import merge
+from analyzers.write.report import MergeReport
 from tests.checkpoints.adapters import LOCAL, llama
 
 pytestmark = [
@@ -79,11 +80,9 @@ def _merged(folder: Path, name: str, pickled: bool = False, **settings: Any) -> 
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("bart", {"target_modules": ["q_proj", "shared"]}),
-        ("bart", {"target_modules": ["q_proj"], "modules_to_save": ["shared"]}),
-        ("t5", {"target_modules": ["q", "embed_tokens"]}),
         ("bert", {"target_modules": ["query", "decoder"]}),
         ("llama", {"target_modules": ["q_proj", "lm_head"]}),
+        ("llama", {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}),
     ],
 )
 @pytest.mark.parametrize("pickled", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
@@ -93,9 +92,10 @@ def test_what_the_adapter_does_not_name_stays(name: str, settings: dict[str, Any
     assert [note.code for note in report.notes].count("untied") == 1
 
 
-def test_head_of_unknown_name(tmp_path: Path) -> None:
-    """The head of a masked language model changes with its embedding, which is said."""
-    unmerged, merged, report = _merged(tmp_path, "bert", target_modules=["word_embeddings"])
+@pytest.mark.parametrize(("name", "target"), [("bert", "word_embeddings"), ("bart", "shared"), ("t5", "shared")])
+def test_weights_of_unknown_names(name: str, target: str, tmp_path: Path) -> None:
+    """The head of a masked language model and the shared embedding of encoder and decoder change together, which is said."""
+    unmerged, merged, report = _merged(tmp_path, name, target_modules=[target])
     assert not torch.allclose(merged, unmerged, rtol=0.01)
     assert [note.values["kept"] for note in report.notes if note.code == "tied"] == [("the head",)]
 

@@ -1,7 +1,6 @@
 """No hostile file runs anything, takes memory without bound, or ends in anything but a sentence."""
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from analyzers.checkpoints.formats.pickles import read_pickled
-from analyzers.checkpoints.formats.pickles.makers import MAKERS
-from analyzers.checkpoints.formats.safetensors_header import Header
+from analyzers.checkpoints.formats.pickles.constructors import CONSTRUCTORS
+from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.checkpoints.reference import quoted
-from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 from tests.attacks.pickles import ATTACKS, CANARY, FLOOD, FLOODS, GADGETS, SOUND, SOUND_LEGACY, zipped
 from tests.checkpoints.counting_file import MemoryFile
 
@@ -21,9 +19,10 @@ ROOT = Path(__file__).parents[3]
 
 # Archives that two readers may see differently, and calls of known functions in an odd way: nothing runs, and what is read is in the file.
 HARMLESS = {
-    "newobj_ex_known", "obj_known", "inst_known", "persistent_module", "shared_names", "old_module_of_known_class",
+    "shared_names",
     *(f"zip_{name}" for name in (
         "appended", "comment", "polyglot", "count_less", "count_more", "count_lying", "local_name_differs", "local_size_differs",
+        "no_version", "version_11", "version_text", "version_digits",
         "wide_end_elsewhere", "wide_end_lying_count", "wide_end_lying_size", "name_upwards", "name_absolute", "name_control", "name_long",
         "two_archives", "script_code_overlaps",
     )),
@@ -36,7 +35,7 @@ import json, resource, sys
 from analyzers.core import limits
 # Fewer tensors than by default are the limit, so that names without end reach it in a tenth of the time.
 limits.PICKLE_OPCODES, limits.TENSORS = int(sys.argv.pop(1)), 100_000
-from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.core.errors import MantissaError
 from tests.attacks.pickles import ATTACKS, FLOODS, SOUND, zipped
 from tests.checkpoints.counting_file import MemoryFile
@@ -66,7 +65,7 @@ for name, data in files.items():
     found[name] = {"said": said, "seen": sorted(set(seen))}
     if header is not None:
         tensors = [[each.name, each.dtype, each.shape, data[each.start : each.stop].hex()] for each in header.tensors]
-        found[name] |= {"tensors": tensors, "opaque": header.opaque, "notes": [note.text for note in header.notes]}
+        found[name] |= {"tensors": tensors, "notes": {note.code: note.values for note in header.notes}}
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({"found": found, "kib": after - before}))
 """
@@ -99,18 +98,17 @@ def test_a_sound_file_of_the_same_making_is_read(witnessed: dict[str, Any]) -> N
 
 def test_calls_next_to_a_sound_tensor_are_named_and_the_tensor_is_read(witnessed: dict[str, Any]) -> None:
     calls = [attack for attack in ATTACKS if attack.opaque]
-    assert len(calls) == 26
+    assert len(calls) == 20
     for attack in calls:
         found = witnessed["found"][attack.name]
         assert found["said"] is None, (attack.name, found)
         assert found["tensors"] == [["weight", "F32", [4], bytes(16).hex()]]
-        assert found["opaque"] == list(attack.opaque)
-        assert all(quoted(name) in found["notes"][0] for name in attack.opaque)
+        assert found["notes"]["opaque"]["classes"] == list(attack.opaque)
 
 
 def test_tensors_with_strange_keys_are_read(witnessed: dict[str, Any]) -> None:
     strange = [attack for attack in ATTACKS if attack.names]
-    assert len(strange) == 18
+    assert len(strange) == 24
     for attack in strange:
         assert [tensor[0] for tensor in witnessed["found"][attack.name]["tensors"]] == list(attack.names)
 
@@ -154,14 +152,18 @@ def test_floods_of_objects_end_at_the_limit(tmp_path: Path) -> None:
     found = _witnessed(tmp_path, "floods", opcodes=opcodes)
     said = {name: found["found"][name]["said"] for name in FLOODS}
     read = {"long_texts", "numbers"}  # as large as they are, they hold no tensors
-    assert {name for name, words in said.items() if words is None} == read
-    assert {name for name, words in said.items() if words and words[0] == "LimitExceeded"} == FLOODS.keys() - read
+    assert {name for name, words in said.items() if words[0] == "UnsupportedWeights"} == read
+    assert {name for name, words in said.items() if words[0] == "LimitExceeded"} == FLOODS.keys() - read
     assert found["kib"] * 1024 < 400 * opcodes
 
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [gadget for gadget in GADGETS if len(text := ".".join(gadget)) < 60 and text.isascii() and " " not in text and text not in MAKERS],
+    [
+        gadget
+        for gadget in GADGETS
+        if len(text := ".".join(gadget)) < 60 and text.isascii() and " " not in text and text not in CONSTRUCTORS
+    ],
 )
 def test_what_is_asked_for_is_named(module: str, name: str) -> None:
     attack = next(attack for attack in ATTACKS if attack.name == f"global {f'{module[:40]}.{name[:40]}'!a}")
@@ -175,26 +177,3 @@ def test_a_file_cut_off_anywhere_is_refused(data: bytes) -> None:
     for length in range(len(data)):
         with pytest.raises((InvalidCheckpoint, UnsupportedWeights, LimitExceeded)):
             read_pickled(MemoryFile(data[:length]))
-
-
-@pytest.mark.parametrize("data", [zipped(SOUND), SOUND_LEGACY], ids=["zip", "legacy"])
-def test_changed_bytes_lead_to_a_header_or_a_sentence(data: bytes) -> None:
-    draw = random.Random(7)
-    kept = 0
-    for _ in range(1_500):
-        changed = bytearray(data)
-        for _ in range(draw.randint(1, 3)):
-            changed[draw.randrange(len(data))] = draw.randrange(256)
-        try:
-            header = read_pickled(MemoryFile(bytes(changed)))
-        except MantissaError:
-            continue
-        kept += 1
-        _assert_within(header, len(data))
-    assert 0 < kept < 1_500
-
-
-def _assert_within(header: Header, size: int) -> None:
-    for tensor in header.tensors:
-        assert 0 <= tensor.start <= tensor.stop <= size
-        assert all(length >= 0 for length in tensor.shape)

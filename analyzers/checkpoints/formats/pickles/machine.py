@@ -1,114 +1,112 @@
-"""Interprets pickles without running anything: opcodes act on a stack, and names become plain descriptions (`objects`).
+"""Interprets pickles without running anything: opcodes act on a stack, and names become plain descriptions (`constructors`).
 
-The standard library decodes the opcodes of protocols 0 to 5. They produce numbers, strings, bytes, tuples, lists, mappings (as `Pairs`)
-and what `MAKERS` describe. A call of any other class or function becomes an `Opaque` value, which only has a name. An opcode creates at
-most one object, and the length of every string and number is known before it is created.
+The standard library decodes the opcodes of protocols 1 to 5. They produce numbers, strings, bytes, tuples, lists, mappings (as `Pairs`)
+and what `construct` describes. An opcode creates at most one object, and the length of every string and number is known before it is
+created. Opcodes, the values that calls copy, and the walks over the result are charged to one `Budget`.
 """
 
-from collections import Counter
+import io
 from collections.abc import Callable
 from pickletools import genops
 from typing import IO, Any, cast
 
-from analyzers.checkpoints.formats.pickles.makers import KNOWN, MAKERS, made_by
-from analyzers.checkpoints.formats.pickles.objects import STORAGES, Damaged, Excess, Global, Opaque, Pairs, Storage, Stored
+from analyzers.checkpoints.formats.faults import Damaged, Excess
+from analyzers.checkpoints.formats.pickles.constructors import STORAGES, Global, Opaque, Pairs, Storage, construct
 from analyzers.checkpoints.reference import quoted
 from analyzers.core import limits
-from analyzers.core.terminal import plural
 
-_PICKLE_PROTOCOLS = 5
+PICKLE_BYTES = 100_000_000  # The pickle of a PyTorch file, which describes its tensors, is decoded in memory.
+_OVERFLOW = 1 << 62
 _LONGEST = 4 * limits.TENSOR_NAME_LENGTH  # longer arguments are neither names nor lengths: they are skipped
-_PER_STORAGE = 60  # opcodes; a tensor takes about 35, its entry in an optimizer a few more
-_BYTES = 8  # bytes per opcode: vocabularies and lists of floats have this many, malicious pickles 1 to 5
-_SPARE, _MOST = 4, 14  # multiples of the opcodes allowed to any pickle, for its bytes and for its storages
-_LINES = limits.PICKLE_OPCODES // 6  # most arguments that are lines, which are slow: pickles since protocol 1 have a few for each class
+_PER_LINE = 6  # operations: arguments that are lines are slow, and pickles since protocol 1 have a few for each class
+_COPIED = 8  # values per operation, in the arguments of a call
+_PER_STORAGE = 60  # operations; a tensor takes about 40, its entry in an optimizer a few more
+_BYTES = 8  # bytes per operation: vocabularies and lists of floats have this many, malicious pickles 1 to 5
+_MOST = 15  # multiples of the operations allowed to any pickle, for its bytes and storages
 
 
 class _Skipped(Exception):
     """The argument of an opcode is too long and was skipped."""
 
 
+class Budget:
+    """Bounds the operations that a file takes. nbytes: of its pickle, which admit more, as storages do: large models have long pickles."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._left, self._grants = limits.PICKLE_OPCODES, (_MOST - 1) * limits.PICKLE_OPCODES
+        self.grant(nbytes // _BYTES)
+
+    def spend(self, operations: int = 1) -> None:
+        """Take ``operations`` from the budget. Raises Excess if it is exhausted."""
+        self._left -= operations
+        if self._left < 0:
+            raise Excess("has a pickle that takes too many operations for its size and number of storages.")
+
+    def grant(self, operations: int) -> None:
+        """Add ``operations`` to the budget, up to a limit for all grants together."""
+        granted = min(operations, self._grants)
+        self._left, self._grants = self._left + granted, self._grants - granted
+
+
 class Stream:
-    """A pickle as `pickletools.genops` reads it, from byte ``at`` of ``data``.
+    """Consecutive pickles as `pickletools.genops` reads them, from a buffered file. nbytes: at most this many belong to them."""
 
-    more: returns ``data`` continued to at least a number of bytes, if the file has them; None if ``data`` is complete.
-    """
-
-    def __init__(self, data: bytes, at: int = 0, more: Callable[[bytes, int], bytes] | None = None) -> None:
-        self.at = at
-        self._lines = 0
-        self._data = data
-        self._more = more
+    def __init__(self, source: IO[bytes], nbytes: int) -> None:
+        self.budget = Budget(nbytes)
+        self._source = source
 
     def read(self, count: int) -> bytes:
         """Return the next ``count`` bytes. Raises Damaged if there are fewer."""
-        if self.at + count > len(self._data):
-            self._fetch(count)
-        start, self.at = self.at, self.at + count
         if count > _LONGEST:
+            self._source.seek(min(count, PICKLE_BYTES), io.SEEK_CUR)
             raise _Skipped
-        return self._data[start : self.at]
+        data = self._source.read(count)
+        if len(data) < count:
+            raise Damaged("its pickle is cut off")
+        return data
 
     def readline(self) -> bytes:
         """Return the bytes up to and including the next line feed."""
-        while (end := self._data.find(b"\n", self.at, self.at + _LONGEST)) < 0:
-            if len(self._data) - self.at >= _LONGEST:
-                raise Damaged("its pickle has a line that does not end")
-            self._fetch(len(self._data) - self.at + 1)
-        self._lines += 1
-        if self._lines > _LINES:
-            raise Excess(f"has a pickle of protocol 0 with more than {_LINES:,} arguments.")
-        line = self.read(end + 1 - self.at)
-        if b"\\" in line:  # `pickletools` warns of unknown escapes, and no name of a tensor or a class has any
-            raise _Skipped
+        self.budget.spend(_PER_LINE)
+        line = self._source.readline(_LONGEST)
+        if not line.endswith(b"\n") or b"\\" in line:  # `pickletools` warns of unknown escapes, and no name of a class has any
+            raise Damaged("its pickle is cut off, or has a line that is long or has escapes")
         return line
-
-    def _fetch(self, count: int) -> None:
-        if self._more is not None:
-            self._data = self._more(self._data, self.at + count)
-        if self.at + count > len(self._data):
-            raise Damaged("its pickle is cut off")
 
 
 class Machine:
-    """Interprets the pickle in ``stream``.
+    """Interprets the next pickle in ``stream``.
 
-    opcodes: most opcodes allowed, plus those that its bytes and storages account for, so that long pickles of large models are accepted.
-    storages: the storages that it names, by key; opaque: how many values each unknown class or function would have created; seen: its
-    opcodes; names: its globals; executed: the number of opcodes.
+    storages: the storages that it names, by key; opaque: names of unknown classes and functions that it calls, as keys; names: its
+    globals; protocol: the protocol that its newest opcode is from.
     """
 
-    def __init__(self, stream: Stream, opcodes: int = limits.PICKLE_OPCODES) -> None:
+    def __init__(self, stream: Stream) -> None:
         self.storages: dict[str, Storage] = {}
-        self.opaque: Counter[str] = Counter()
-        self.seen: set[str] = set()
+        self.opaque: dict[str, None] = {}
         self.names: set[str] = set()
-        self.executed = 0
+        self.protocol = 0
+        self.budget = stream.budget
         self._stream = stream
-        self._opcodes, self._spare, self._most = opcodes, _SPARE * opcodes, _MOST * opcodes
-        self._made = 0
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below each mark
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """Return the object that the pickle describes. Raises Damaged, Refused, Excess."""
+        """Return the object that the pickle describes. Raises Damaged, Excess."""
+        spend = self.budget.spend
         while True:
             try:
                 for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
-                    self.executed += 1
-                    if self.executed > self._opcodes and self.executed > self._opcodes + min(self._stream.at // _BYTES, self._spare):
-                        raise Excess(
-                            f"has a pickle of more than {self.executed - 1:,} opcodes for {plural(len(self.storages), 'storage')}."
-                        )
-                    self.seen.add(opcode.name)
+                    spend()
+                    if opcode.proto > self.protocol:
+                        self.protocol = opcode.proto
                     step = _STEPS.get(opcode.name)
                     if step is None:
                         raise Damaged(f"its pickle has an opcode that no state dict needs, {opcode.name}")
                     step(self, argument)
                 return self._stack.pop()
             except _Skipped:
-                self.executed += 1
                 self.push(Opaque("?"))
             except IndexError:
                 raise Damaged("its pickle pops more than its stack holds") from None
@@ -138,32 +136,12 @@ class Machine:
         else:
             self._pop_mark()
 
-    def _protocol(self, version: int) -> None:
-        if version > _PICKLE_PROTOCOLS:
-            raise Damaged("its pickle is of an unknown protocol")
-
     def _put(self, index: int | None) -> None:
         self._memo[len(self._memo) if index is None else index] = self._stack[-1]
 
-    def _get(self, index: int) -> None:
-        self.push(self._memo[index])
-
-    def _text(self, text: str) -> None:
-        self.push(text if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text) else Opaque("?"))
-
-    def _bytes_text(self, text: str) -> None:
-        """Push a string of Python 2, which `pickletools` decodes as Latin-1."""
-        raw = text.encode("latin-1")
-        try:
-            self.push(raw.decode())
-        except UnicodeDecodeError:
-            self.push(raw)
-
     def _tuple(self, length: int) -> None:
-        items = self._stack[len(self._stack) - length :]
-        if len(items) < length:
-            raise IndexError
-        self._stack[len(self._stack) - length :] = [tuple(items)]
+        items = [self._stack.pop() for _ in range(length)]
+        self.push(tuple(items[::-1]))
 
     def _extend(self, values: list[Any]) -> None:
         target = self._stack[-1]
@@ -178,78 +156,40 @@ class Machine:
         if type(target) is Opaque:
             target.entries = target.entries if target.entries is not None else Pairs()
             target = target.entries
-        if type(target) is not Pairs:
-            raise Damaged("its pickle sets an item of something that is not a mapping")
-        target.extend(_pairs(items))
+        if type(target) is not Pairs or len(items) % 2:
+            raise Damaged("its pickle sets an item of something that is not a mapping, or a key without a value")
+        target.extend(zip(items[::2], items[1::2], strict=True))
 
     def _set_item(self, _: None) -> None:
         value, key = self._stack.pop(), self._stack.pop()
         self._set([key, value])
 
-    def _global(self, argument: str) -> None:
-        self._name(*argument.split(" ", 1))
-
     def _stack_global(self, _: None) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if type(name) is not str or type(module) is not str:
             raise Damaged("its pickle names a global by something that is not text")
-        self._name(module, name)
+        self._global(f"{module} {name}")
 
-    def _name(self, module: str, name: str) -> None:
-        self.names.add(f"{module}.{name}")
-        self.push(Global(f"{module}.{name}"))
+    def _global(self, argument: str) -> None:
+        """Push a global by its module and name, with a space between them."""
+        name = argument.replace(" ", ".", 1)
+        self.names.add(name)
+        self.push(Global(name))
 
-    def _extension(self, code: int) -> None:
-        """Push an object that is named by its number in Python's extension registry."""
-        self.opaque[f"copyreg extension {code}"] += 1
-        self.push(Global(f"copyreg extension {code}"))
-
-    def _instance(self, argument: str) -> None:
-        """Interpret a call of protocol 0: the name of the class, and arguments down to a mark."""
-        arguments = tuple(self._pop_mark())
-        self._name(*argument.split(" ", 1))
-        self._call(self._stack.pop(), arguments)
-
-    def _object(self, _: None) -> None:
-        """Interpret a call of protocol 1: the class and arguments down to a mark."""
-        function, *arguments = self._pop_mark() or [None]
-        self._call(function, tuple(arguments))
-
-    def _new_object(self, _: None) -> None:
-        """Interpret a call with named arguments."""
-        self._stack.pop()
-        self._reduce(None)
-
-    def _reduce(self, _: None) -> None:
-        arguments, function = self._stack.pop(), self._stack.pop()
-        self._call(function, arguments)
-
-    def _call(self, function: Any, arguments: Any) -> None:
+    def _reduce(self, _: Any) -> None:
         """Push the description of a call."""
-        if type(function) not in (Global, Opaque):
-            raise Damaged("its pickle calls something that is not callable")
-        if type(arguments) is not tuple:
-            raise Damaged("its pickle calls a function without a tuple of arguments")
-        maker = MAKERS.get(function.name) if type(function) is Global else None
+        arguments, function = self._stack.pop(), self._stack.pop()
+        if type(function) not in (Global, Opaque) or type(arguments) is not tuple:
+            raise Damaged("its pickle calls something that is not callable, or without a tuple of arguments")
+        # A call costs as much as its arguments are long: a short pickle could otherwise copy the same ones without end.
+        self.budget.spend((len(arguments) + sum(len(each) for each in arguments if isinstance(each, tuple | list))) // _COPIED)
         try:
-            made = made_by(function, arguments) if maker is None else maker(*arguments)
-        except TypeError:  # a maker with other arguments than it takes
+            made = construct(function, arguments)
+        except TypeError:  # other arguments than the constructor takes
             raise Damaged(f"its pickle calls {quoted(function.name)} with other arguments than torch does") from None
-        # Results are counted, since arguments can be reused: a short pickle could otherwise copy them without end.
-        self._count(len(made.shape) if type(made) is Stored else len(made) if isinstance(made, tuple | list) else 1)
-        if type(made) is Opaque:
-            if not any(made is each for each in arguments[:1]):  # a parameter is described by its own tensor
-                self.opaque[made.name] += 1
-        elif (
-            len(arguments) > 1 and type(arguments[1]) is Global and arguments[1].name not in KNOWN
-        ):  # the class of a tensor that can be read
-            self.opaque[arguments[1].name] += 1
+        if type(made) is Opaque and not made.tensor:
+            self.opaque[made.name] = None
         self.push(made)
-
-    def _count(self, values: int) -> None:
-        self._made += values
-        if self._made > self._opcodes:
-            raise Excess(f"has a pickle that builds more than {self._opcodes:,} values from others.")
 
     def _build(self, _: None) -> None:
         state = self._stack.pop()
@@ -260,60 +200,44 @@ class Machine:
         elif type(target) is not Pairs and target is not None:
             raise Damaged("its pickle sets attributes of something that has none")
 
-    def _persistent_text(self, _: str) -> None:
-        raise Damaged("its pickle names a storage by a text (protocol 0), which torch does not read either")
-
     def _persistent(self, _: None) -> None:
+        """Push a storage: "storage", its class, key, device, length, and in old files None in place of a view."""
         identity = self._stack.pop()
         if type(identity) is tuple and len(identity) == 4 and identity[0] == "module" and type(identity[1]) is Global:
             self.push(identity[1])  # a class of modules, which old files name together with its source code
             return
-        storage = _storage(identity)
-        if storage.key not in self.storages:
-            self._opcodes = min(self._opcodes + _PER_STORAGE, self._most)
-        if self.storages.setdefault(storage.key, storage).nbytes != storage.nbytes:
-            raise Damaged(f"the storage {quoted(storage.key)} has two lengths")
+        if type(identity) is not tuple or len(identity) not in (5, 6) or identity[0] != "storage" or identity[5:] not in ((), (None,)):
+            raise Damaged("its pickle names a storage in an unknown way")
+        kind, key, _, numel = identity[1:5]
+        known = type(kind) is Global and kind.name in STORAGES
+        if not known or type(key) is not str or type(numel) is not int or not 0 <= numel < _OVERFLOW:
+            raise Damaged("its pickle describes a storage by something other than type, key and length")
+        storage = Storage(key, STORAGES[kind.name], numel)
+        if key not in self.storages:
+            self.budget.grant(_PER_STORAGE)
+        if self.storages.setdefault(key, storage).nbytes != storage.nbytes:
+            raise Damaged(f"the storage {quoted(key)} has two lengths")
         self.push(storage)
-
-
-def _pairs(items: list[Any]) -> Pairs:
-    if len(items) % 2:
-        raise Damaged("its pickle has a key without a value")
-    return Pairs(zip(items[::2], items[1::2], strict=True))
-
-
-def _storage(identity: Any) -> Storage:
-    """Parse a storage's persistent id: "storage", its class, key, device, length, and in old files None in place of a view."""
-    if type(identity) is not tuple or len(identity) not in (5, 6) or identity[0] != "storage" or identity[5:] not in ((), (None,)):
-        raise Damaged("its pickle names a storage in an unknown way")
-    kind, key, _, numel = identity[1:5]
-    if type(kind) is not Global or kind.name not in STORAGES or type(key) is not str or type(numel) is not int or not 0 <= numel < 1 << 62:
-        raise Damaged("its pickle describes a storage by something other than type, key and length")
-    return Storage(key, STORAGES[kind.name], numel)
 
 
 # The effect of each opcode, by its name in `pickletools`. torch.save writes no others, such as those for out-of-band buffers.
 _STEPS: dict[str, Callable[[Machine, Any], object]] = {
-    "PROTO": Machine._protocol, "FRAME": lambda m, _: None, "STOP": lambda m, _: None,
-    "MARK": Machine._mark, "POP": Machine._pop, "POP_MARK": Machine._pop_mark, "DUP": lambda m, _: m.push(m._stack[-1]),
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), Machine._put),
-    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine._get),
+    **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda m, _: None),
+    "MARK": Machine._mark, "POP": Machine._pop, "POP_MARK": Machine._pop_mark,
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), Machine._put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda m, index: m.push(m._memo[index])),
     "NONE": Machine.push, "NEWTRUE": lambda m, _: m.push(True), "NEWFALSE": lambda m, _: m.push(False),
-    **dict.fromkeys(("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4"), Machine.push),
-    **dict.fromkeys(("FLOAT", "BINFLOAT", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"), Machine.push),
-    "BYTEARRAY8": lambda m, _: m.push(Opaque("?")),
-    **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "STRING"), Machine._text),
-    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), Machine._bytes_text),
+    **dict.fromkeys(("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"), Machine.push),
+    **dict.fromkeys(("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "SHORT_BINSTRING", "BINSTRING"), Machine.push),
+    **dict.fromkeys(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), Machine.push), "BYTEARRAY8": lambda m, _: m.push(Opaque("?")),
     "EMPTY_TUPLE": lambda m, _: m.push(()), "TUPLE": lambda m, _: m.push(tuple(m._pop_mark())),
     "TUPLE1": lambda m, _: m._tuple(1), "TUPLE2": lambda m, _: m._tuple(2), "TUPLE3": lambda m, _: m._tuple(3),
-    "EMPTY_LIST": lambda m, _: m.push([]), "LIST": lambda m, _: m.push(m._pop_mark()),
-    "APPEND": lambda m, _: m._extend([m._stack.pop()]), "APPENDS": lambda m, _: m._extend(m._pop_mark()),
-    "EMPTY_DICT": lambda m, _: m.push(Pairs()), "DICT": lambda m, _: m.push(_pairs(m._pop_mark())),
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda m, _: m.push([])), "FROZENSET": lambda m, _: m.push(m._pop_mark()),
+    "APPEND": lambda m, _: m._extend([m._stack.pop()]), **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda m, _: m._extend(m._pop_mark())),
+    "EMPTY_DICT": lambda m, _: m.push(Pairs()),
     "SETITEM": Machine._set_item, "SETITEMS": lambda m, _: m._set(m._pop_mark()),
-    "EMPTY_SET": lambda m, _: m.push([]), "ADDITEMS": lambda m, _: m._extend(m._pop_mark()),
-    "FROZENSET": lambda m, _: m.push(m._pop_mark()),
-    "GLOBAL": Machine._global, "STACK_GLOBAL": Machine._stack_global, "INST": Machine._instance,
-    "OBJ": Machine._object, "NEWOBJ": Machine._reduce, "NEWOBJ_EX": Machine._new_object,
-    **dict.fromkeys(("EXT1", "EXT2", "EXT4"), Machine._extension), "REDUCE": Machine._reduce, "BUILD": Machine._build,
-    "PERSID": Machine._persistent_text, "BINPERSID": Machine._persistent,
+    "GLOBAL": Machine._global, "STACK_GLOBAL": Machine._stack_global,
+    "REDUCE": Machine._reduce, "NEWOBJ": Machine._reduce, "BUILD": Machine._build,
+    "NEWOBJ_EX": lambda m, _: m._reduce(m._stack.pop()),  # named arguments are discarded
+    "BINPERSID": Machine._persistent,
 }  # fmt: skip

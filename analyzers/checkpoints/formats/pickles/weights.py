@@ -1,270 +1,189 @@
 """Lists the tensors below the object of a pickle, selects the weights among them, and names them."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any
 
-from analyzers.checkpoints.formats.pickles.machine import Machine
-from analyzers.checkpoints.formats.pickles.makers import RESAVE
-from analyzers.checkpoints.formats.pickles.objects import DTYPES, Damaged, Excess, Global, Opaque, Pairs, Refused, Stored
+from analyzers.checkpoints.formats.faults import Excess, Unsupported
+from analyzers.checkpoints.formats.pickles.constructors import Opaque, Pairs, Stored, is_tensor
+from analyzers.checkpoints.formats.pickles.machine import Budget, Machine
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.reference import quoted_names
+from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.notes import Note
 
-# Keys under which trainers store the weights in a larger dict, the most likely first; averages are read if there is nothing else.
-_WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
-_AVERAGES = ("ema", "ema_state_dict", "model_ema", "state_dict_ema")
-# Keys of training state; and of copies of a model, next to a wrapper.
-_STATE = re.compile(
-    r"(.*_)?(optim\w*|sched\w*|lr_sched\w*|scaler|amp|rng|rng_states?|random_states|loops|callbacks|criterion|metrics?|losse?s?|extra_state)"
-    r"|ema|ema_state_dict|model_ema|state_dict_ema|task_state|epoch|(global_)?steps?|iterations?|num_updates|args|config|cfg|hyper_parameters"
-)
-_COPIES = re.compile(r"(?:^|_)(?:ema|swa|teacher|shadow|averaged?|best|last|optim\w*|sched\w*)(?:_|$)")
+# Keys under which trainers store the weights next to other things, the most likely first.
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params", "ema")
 _SCRIPT = "__torch__."  # the classes of TorchScript
 _MODULE = ("_parameters", "_buffers", "_modules")
-_WALKED = 4  # children visited, in multiples of the opcodes: each opcode makes at most one, and ties are visited again
-_PARTS = 8  # members of a tuple key that are named
+_TRANSIENT = "_non_persistent_buffers_set"
+_DEPTH = 100  # containers within each other; state dicts have under 10 levels
+_VISITS = 4  # per operation: they are faster than opcodes, and lists of numbers are long
 _LARGEST = 1 << 63  # largest number that may be a key
+_FEW = 8  # entries of an optimizer's state: "state", "param_groups" and those of wrappers
 _MOST_NAMES, _NAME_LENGTH = 100, 200  # unknown classes that are listed, and characters of a name
-_MOST_ROWS = 50  # rows for tensors that are not read
+_RESAVE = "in the program that wrote it, use safetensors.torch.save_model(model, 'model.safetensors')."
 
 Path = tuple[str, ...]
 Found = tuple[Path, Stored | Opaque]
 
 
-class Weights(NamedTuple):
-    """The selected weights.
-
-    tensors: name -> tensor, in the order of the file; omitted: tensors that are not read; notes: remarks for the reader; opaque: unknown
-    classes and functions that the pickle calls, except classes of modules that were read.
-    """
-
-    tensors: dict[str, Stored]
-    omitted: tuple[Omitted, ...]
-    notes: list[Note]
-    opaque: tuple[str, ...]
-
-
-def weights(root: Any, machine: Machine) -> Weights:
-    """Select the weights in ``root``, the object of a pickle.
+def weights(root: Any, machine: Machine) -> tuple[dict[str, Stored], tuple[Omitted, ...], tuple[Note, ...]]:
+    """Select the weights in ``root``, the object of a pickle: the tensors by name, what is left out, and remarks.
 
     The weights are a tensor, a list of tensors, or a state dict: a mapping from names to tensors, or a module that was pickled whole. A
     state dict may be nested in another mapping (``{"model": {...}, "optimizer": {...}}``); keys of mappings and lists inside it are joined
-    with dots. Raises Refused if there is no container of tensors, or if none can be read; Damaged; Excess.
+    with dots. Raises Unsupported if there are no tensors that can be read; Damaged; Excess.
     """
-    if type(root) is Stored or (type(root) is Opaque and root.fault):
-        root = Pairs([("tensor", root)])
-    walk = _Walk(machine.executed)
-    every = list(walk.tensors(root))
-    notes: list[Note] = []
-    chosen, rest = _selected(every, walk.modules, notes)
-    found: dict[str, Stored] = {}
-    faulty: dict[str, Stored | Opaque] = {}
-    for name, tensor in _named(chosen, notes):
-        if type(tensor) is Stored and not _fault(tensor):
-            found[name] = tensor
-        else:
-            faulty[name] = tensor
-    opaque = Counter(machine.opaque) - walk.opened
-    if faulty and not found:
-        raise Refused(f"holds {_fault(next(iter(faulty.values())))}.")
-    if opaque and not found:
-        raise Refused(f"holds no tensors but in values of unknown types ({quoted_names([*opaque])}), which were not loaded: {RESAVE}.")
-    if not found and (not isinstance(root, Pairs | list | tuple | Opaque)):
-        raise Refused("holds no state dict (a mapping from names to tensors): save model.state_dict(), best as safetensors.")
-    names = tuple(name[:_NAME_LENGTH] for name in [*opaque][:_MOST_NAMES])
+    walk = _Walk(machine.budget)
+    walk.visit(root, ("tensor",) if is_tensor(root) else ())
+    chosen, beside, prefix = _selected(root, walk.found)
+    notes = [WORDS.note("nested", key=".".join(prefix))] if prefix else []
+    named = _named(chosen)
+    found = {name: tensor for name, tensor in named.items() if type(tensor) is Stored and tensor.dtype in DTYPE_BITS}
+    faulty = {name: tensor for name, tensor in named.items() if name not in found}
+    opaque = tuple(name[:_NAME_LENGTH] for name in machine.opaque if name not in walk.opened)[:_MOST_NAMES]
+    if not found:
+        kinds = (*(each.dtype if isinstance(each, Stored) else each.name for each in faulty.values()), *opaque)
+        others = f", but {quoted_names(kinds)}" if kinds else ""
+        raise Unsupported(f"holds no state dict (a mapping from names to tensors) that can be read{others}: {_RESAVE}")
     if opaque:
-        notes.append(WORDS.note("opaque", values=opaque.total(), classes=names))
-    seen = {tensor.key for _, tensor in every if type(tensor) is Stored}
+        notes.append(WORDS.note("opaque", classes=opaque))
+    seen = {tensor.key for _, tensor in walk.found if type(tensor) is Stored}
     hidden = [storage.nbytes for key, storage in machine.storages.items() if key not in seen]
     if hidden:
         notes.append(WORDS.note("hidden", storages=len(hidden), bytes=sum(hidden)))
-    return Weights(found, tuple(_omitted(faulty, rest, {id(tensor) for _, tensor in chosen})), notes, names)
+    return found, tuple(_omitted(faulty, beside, {tensor for _, tensor in chosen})), tuple(notes)
 
 
 class _Walk:
-    """Visits the containers below an object. opened: how many objects of each unknown class held tensors; modules: paths of modules.
+    """Visits the containers below an object.
 
-    A short pickle may refer to its containers so often that a walk would not end: visits are charged to one budget.
+    found: the tensors; opened: unknown classes whose objects are modules or mappings that were visited.
+
+    A short pickle may refer to its containers so often that a walk would not end: visits are charged to the budget of the pickle.
     """
 
-    def __init__(self, opcodes: int) -> None:
-        self.opened: Counter[str] = Counter()
-        self.modules: set[Path] = set()
-        self._left = _WALKED * opcodes
-        self._known: set[int] = set()
+    def __init__(self, budget: Budget) -> None:
+        self.found: list[Found] = []
+        self.opened: set[str] = set()
+        self._budget = budget
 
-    def tensors(self, root: Any) -> Iterator[Found]:
-        """Yield every tensor below ``root``, also unreadable ones, with the keys that lead to it, as text. Raises Excess, Damaged."""
-        keys: list[str] = []
-        pending = [self._children(root, keys)]
-        while pending:
-            for key, value in pending[-1]:
-                if type(value) is Stored or (type(value) is Opaque and value.fault):
-                    self._charge(keys)
-                    yield (*keys, _text(key)), value
-                elif type(value) in (Pairs, list, tuple, Opaque):
-                    if len(pending) >= limits.PICKLE_DEPTH:
-                        raise Excess(f"nests its tensors deeper than {limits.PICKLE_DEPTH:,} levels.")
-                    keys.append(_text(key))
-                    pending.append(self._children(value, keys))
-                    break
-            else:
-                pending.pop()
-                del keys[-1:]
+    def visit(self, value: Any, path: Path = ()) -> None:
+        """Add the tensors below ``value``, also unreadable ones, with the keys that lead to it. Raises Excess."""
+        self._budget.spend(1 + len(path))
+        if len(path) > _DEPTH:
+            raise Excess(f"nests its tensors deeper than {_DEPTH} levels.")
+        if is_tensor(value):
+            self.found.append((path, value))
+            return
+        for key, each in self._children(value):
+            if type(each) in (Stored, Pairs, list, tuple, Opaque):
+                self.visit(each, (*path, _text(key)))
 
-    def _children(self, value: Any, keys: list[str]) -> Iterator[tuple[Any, Any]]:
+    def _children(self, value: Any) -> Iterator[tuple[Any, Any]]:
         """Return the entries of a container; of a module that was pickled whole, its parameters, buffers and children."""
+        if type(value) is Opaque:
+            return self._opened(value)
+        self._budget.spend(len(value) // _VISITS if type(value) in (Pairs, list, tuple) else 0)
         if type(value) is Pairs:
-            self._charge(value)
             return value.entries()
-        if type(value) in (list, tuple):
-            self._charge(value)
-            return iter(enumerate(value))
-        return iter(self._opened(value, keys)) if type(value) is Opaque else iter(())
+        return enumerate(value) if type(value) in (list, tuple) else iter(())
 
-    def _opened(self, value: Opaque, keys: list[str]) -> list[tuple[Any, Any]]:
+    def _opened(self, value: Opaque) -> Iterator[tuple[Any, Any]]:
+        """Return the entries of an object of an unknown class: of a TorchScript object, a module, or a subclass of dict."""
         state = value.state[0] if type(value.state) is tuple and value.state else value.state  # the second part holds slots
-        children: list[tuple[Any, Any]] | None = None
-        if type(state) is Pairs:
-            self._charge(state)
-            if value.name.startswith(_SCRIPT):
-                children = [(key, each) for key, each in state.entries() if type(each) in (Stored, Opaque)]
-            else:
-                named = {key: each for key, each in state if type(key) is str}
-                if all(type(named.get(part)) is Pairs for part in _MODULE):
-                    transient = named.get("_non_persistent_buffers_set")
-                    self._charge(transient if type(transient) is list else ())
-                    left_out = {name for name in transient if type(name) is str} if type(transient) is list else set()
-                    for part in _MODULE:
-                        self._charge(named[part])
-                    children = [
-                        (key, each)
-                        for part in _MODULE
-                        for key, each in named[part].entries()
-                        if not (part == "_buffers" and type(key) is str and key in left_out)
-                    ]
-        if children is not None:
-            self.modules.add(tuple(keys))
+        attributes = {key: each for key, each in self._children(state if type(state) is Pairs else ()) if type(key) is str}
+        parts = [attributes.get(part) for part in _MODULE]
+        if value.name.startswith(_SCRIPT):
+            entries = [(key, each) for key, each in attributes.items() if type(each) in (Stored, Opaque)]
+        elif all(type(part) is Pairs for part in parts):
+            transient = {name for _, name in self._children(attributes.get(_TRANSIENT)) if type(name) is str}
+            buffers = [each for each in self._children(parts[1]) if not (type(each[0]) is str and each[0] in transient)]
+            entries = [*self._children(parts[0]), *buffers, *self._children(parts[2])]
         elif value.entries is not None:
-            self._charge(value.entries)
-            children = list(value.entries.entries())
-        if children is not None and id(value) not in self._known:
-            self._known.add(id(value))
-            self.opened[value.name] += 1
-        return children or []
-
-    def _charge(self, items: Any) -> None:
-        self._left -= 1 + len(items)
-        if self._left < 0:
-            raise Excess("has objects that share their contents too often.")
-
-
-def _fault(tensor: Stored | Opaque) -> str:
-    """Explain why ``tensor`` is not read; "" if it is."""
-    if type(tensor) is Opaque:
-        return tensor.fault
-    assert type(tensor) is Stored
-    known = DTYPES.get(tensor.dtype)
-    if known is None or (known == "F4" and tensor.strides is not None):
-        return f"a tensor of dtype {tensor.dtype}, whose values Mantissa does not read"
-    return ""
-
-
-def _omitted(faulty: Mapping[str, Stored | Opaque], rest: Iterable[Found], counted: set[int]) -> Iterator[Omitted]:
-    """Yield a row for the weights that cannot be read, and one for each key next to the weights. counted: identities of the weights."""
-    if faulty:
-        yield _row(next(iter(faulty)), [*faulty.values()])
-    beside: dict[str, list[Stored | Opaque]] = {}
-    for path, tensor in rest:
-        if id(tensor) not in counted:
-            counted.add(id(tensor))
-            beside.setdefault(path[0], []).append(tensor)
-    rows = list(beside.items())
-    yield from (_row(name, tensors, weights=False) for name, tensors in rows[:_MOST_ROWS])
-    if others := [tensor for _, tensors in rows[_MOST_ROWS:] for tensor in tensors]:
-        yield _row("other tensors", others, weights=False)
-
-
-def _row(name: str, tensors: list[Stored | Opaque], weights: bool = True) -> Omitted:
-    """Describe tensors that are not read, by the name of the first; their elements are None if some are unknown."""
-    sizes = [tensor.elements for tensor in tensors if type(tensor) is Stored]
-    return Omitted(name[:_NAME_LENGTH], len(tensors), sum(sizes) if len(sizes) == len(tensors) else None, weights)
-
-
-def _selected(every: list[Found], modules: set[Path], notes: list[Note]) -> tuple[list[Found], list[Found]]:
-    """Return the tensors of the state dict, with their paths in it, and those next to it.
-
-    The state dict is the whole object, or what is under the key of a wrapper, or of a wrapper that is that wrapper's only entry. In a
-    module, a child called "model" is an ordinary child and no wrapper.
-    """
-    prefix: Path = ()
-    beside: list[Found] = []
-    while prefix not in modules:
-        inside = {path[0] for path, _ in every if len(path) > 1}
-        wrapper = next((name for name in _WRAPPERS if name in inside), None)
-        model = {path[0] for path, tensor in every if not _is_beside(path[0], wrapper) and not (wrapper and _counts(path, tensor))}
-        if not prefix and every and not model:
-            wrapper = next((name for name in _AVERAGES if name in inside), None)
-        if wrapper is None or (not all(key in _WRAPPERS for key in model) if not prefix else len({path[0] for path, _ in every}) > 1):
-            break
-        beside += [each for each in every if each[0][0] != wrapper]
-        every = [(path[1:], tensor) for path, tensor in every if path[0] == wrapper]
-        notes.append(WORDS.note("nested", key=wrapper))
-        prefix = (*prefix, wrapper)
-    else:
-        return every, beside
-    kept = [each for each in every if prefix or not _is_beside(each[0][0], wrapper)]
-    return (kept, beside + [each for each in every if not prefix and _is_beside(each[0][0], wrapper)]) if kept else (every, beside)
-
-
-def _is_beside(key: str, wrapper: str | None) -> bool:
-    """Return whether the value under ``key`` is not part of the weights. wrapper: the key next to it under which weights usually are."""
-    return bool(_STATE.fullmatch(key) or (wrapper and key not in _WRAPPERS and _COPIES.search(key)))
-
-
-def _counts(path: Path, tensor: Stored | Opaque) -> bool:
-    """Return whether a tensor at the top is a single number, such as a step counter, or cannot be read."""
-    return type(tensor) is not Stored or (len(path) == 1 and all(length == 1 for length in tensor.shape))
-
-
-def _named(tensors: Iterable[Found], notes: list[Note]) -> Iterator[tuple[str, Stored | Opaque]]:
-    """Give each tensor a unique name: the second tensor of a name gets "#2", and a note says so."""
-    counts: Counter[str] = Counter()
-    taken: set[str] = set()
-    renamed, length = list[str](), 0
-    for path, tensor in tensors:
-        name = own = ".".join(path)
-        if len(name) > limits.TENSOR_NAME_LENGTH:
-            raise Excess(f"has a tensor's name of more than {limits.TENSOR_NAME_LENGTH:,} characters.")
-        while own in taken:
-            counts[name] += 1
-            own = f"{name}#{counts[name] + 1}"
-        if own != name:
-            renamed.append(own)
-        taken.add(own)
-        length += len(own)
-        if length > limits.HEADER_BYTES or len(taken) > limits.TENSORS:
-            raise Excess(f"names more than {limits.TENSORS:,} tensors, or with more than {limits.HEADER_BYTES:,} characters.")
-        yield own, tensor
-    if renamed:
-        notes.append(WORDS.note("renumbered", tensors=len(renamed), name=renamed[0]))
+            entries = list(self._children(value.entries))
+        else:
+            return iter(())
+        self.opened.add(value.name)
+        return iter(entries)
 
 
 def _text(key: Any) -> str:
-    """Convert ``key`` to a part of a tensor's name: strings and numbers unchanged, a value of an unknown class as the class's name."""
+    """Convert ``key`` to a part of a tensor's name: strings and numbers unchanged, "?" for anything else."""
     if type(key) is str:
-        return key
-    if type(key) is bytes:
-        return key.decode("ascii", "backslashreplace")
-    if type(key) is tuple:
-        parts = ["(...)" if type(part) is tuple else _text(part) for part in key[:_PARTS]]
-        return f"({', '.join([*parts, *(['...'] if len(key) > _PARTS else [])])})"
-    if key is None or type(key) in (bool, float) or (type(key) is int and abs(key) < _LARGEST):
-        return str(key)
-    if type(key) in (list, Pairs):
-        raise Damaged("a mapping in its pickle has a list or a mapping as its key")
-    return f"<{key.name}>" if isinstance(key, Opaque | Global) and key.name != "?" else "?"
+        return key if key.isascii() else key.encode(errors="replace").decode()  # half surrogates cannot be encoded
+    plain = key is None or type(key) in (bool, float) or (type(key) is int and abs(key) < _LARGEST)
+    return str(key) if plain else "?"
+
+
+def _selected(root: Any, every: list[Found]) -> tuple[list[Found], list[Found], Path]:
+    """Return the tensors of the state dict with their paths in it, those beside it, and the keys that lead to it.
+
+    The state dict is what is under the key of a wrapper, then under that of a wrapper that is the only key there. Without a wrapper it is
+    the whole object but for the state of optimizers. In a module, a child called "model" is an ordinary child.
+    """
+    prefix: Path = ()
+    beside: list[Found] = []
+    while (mapping := root.entries if type(root) is Opaque else root) and type(mapping) is Pairs:
+        level = len(prefix)
+        inside = {path[level] for path, _ in every if len(path) > level + 1}
+        wrapper = next((name for name in _WRAPPERS if name in inside), None)
+        rest = [found for found in every if found[0][level] != wrapper]
+        inner = next((value for key, value in reversed(mapping) if key == wrapper), None)
+        if wrapper is None or inner is None or (prefix and rest):
+            break
+        every = [found for found in every if found[0][level] == wrapper]
+        root, beside, prefix = inner, beside + rest, (*prefix, wrapper)
+    if not prefix and type(root) is Pairs:
+        optimizers = {_text(key) for key, value in root if _is_optimizer(value)}
+        kept = [found for found in every if found[0][0] not in optimizers]
+        if kept:
+            every, beside = kept, [found for found in every if found[0][0] in optimizers]
+    return [(path[len(prefix) :], tensor) for path, tensor in every], beside, prefix
+
+
+def _is_optimizer(value: Any) -> bool:
+    """Return whether ``value`` is what an optimizer's state_dict() returns, or a list of these."""
+    first = value[0] if type(value) is list and value else value
+    keys = [key for key, _ in first] if type(first) is Pairs and len(first) < _FEW else []
+    return "state" in keys and "param_groups" in keys
+
+
+def _named(tensors: Iterable[Found]) -> dict[str, Stored | Opaque]:
+    """Give each tensor a unique name: the second tensor of a name gets "#2"."""
+    counts: Counter[str] = Counter()
+    named: dict[str, Stored | Opaque] = {}
+    length = 0
+    for path, tensor in tensors:
+        name = own = ".".join(path)
+        while own in named:
+            counts[name] += 1
+            own = f"{name}#{counts[name] + 1}"
+        named[own] = tensor
+        length += len(own)
+        if len(own) > limits.TENSOR_NAME_LENGTH or length > limits.HEADER_BYTES or len(named) > limits.TENSORS:
+            raise Excess(f"names more than {limits.TENSORS:,} tensors, or one by more than {limits.TENSOR_NAME_LENGTH:,} characters.")
+    return named
+
+
+def _omitted(faulty: Mapping[str, Stored | Opaque], beside: Iterable[Found], counted: set[Stored | Opaque]) -> Iterator[Omitted]:
+    """Yield a row for the weights that cannot be read, and one for each key beside the weights. counted: the weights."""
+    if faulty:
+        yield _row(next(iter(faulty)), list(faulty.values()), weights=True)
+    rows: dict[str, list[Stored | Opaque]] = {}
+    for path, tensor in beside:
+        if tensor not in counted:
+            counted.add(tensor)
+            rows.setdefault(path[0], []).append(tensor)
+    yield from (_row(key, tensors, weights=False) for key, tensors in rows.items())
+
+
+def _row(name: str, tensors: list[Stored | Opaque], weights: bool) -> Omitted:
+    """Describe tensors that are not read, by the name of the first; their elements are None if some are unknown."""
+    known = all(type(tensor) is Stored for tensor in tensors)
+    parameters = sum(prod(tensor.shape) for tensor in tensors if isinstance(tensor, Stored)) if known else None
+    return Omitted(name[:_NAME_LENGTH], len(tensors), parameters, weights)

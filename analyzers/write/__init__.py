@@ -1,0 +1,1 @@
+"""Writes a checkpoint into a new folder: in fewer bytes (`shrink`), or with adapters merged in (`merge`)."""

@@ -52,9 +52,9 @@ class Facts:
 
 def non_finite(facts: Facts) -> Iterator[Finding]:
     """Find values that are NaN or infinite."""
-    found = {r.tensor.name: r.statistics.tallies for r in facts.results if r.statistics.tallies.nan or r.statistics.tallies.inf}
+    found = {r.tensor.name: r.statistics for r in facts.results if r.statistics.nan or r.statistics.inf}
     if found:
-        nan, inf = (sum(getattr(tallies, kind) for tallies in found.values()) for kind in ("nan", "inf"))
+        nan, inf = (sum(getattr(each, kind) for each in found.values()) for kind in ("nan", "inf"))
         yield finding("non-finite", "error", "weights-not-finite", list(found), nan=nan, inf=inf, tensors=len(found))
 
 
@@ -101,7 +101,7 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     for result in facts.results:
         tensor, found = result.tensor, result.statistics
         if len(tensor.shape) > 1 and found.abs_max != found.abs_min:
-            alike = tensor.dtype, tensor.shape, found.square, found.abs_max, found.abs_min_nonzero, found.tallies
+            alike = tensor.dtype, tensor.shape, found
             groups.setdefault(alike, []).append(tensor.name)
     tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
     copies = [name for name in tensors if name in facts.copies or name in tied]
@@ -191,7 +191,7 @@ def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 def fp16_overflow(facts: Facts) -> Iterator[Finding]:
     """Find weights that become infinite in fp16: a warning if the configuration asks for fp16, else a remark."""
-    found = {r.tensor.name: r.statistics.tallies.fp16_overflow for r in facts.results if r.statistics.tallies.fp16_overflow}
+    found = {r.tensor.name: r.statistics.fp16_overflow for r in facts.results if r.statistics.fp16_overflow}
     if found:
         stated = facts.report.config_dtype
         level: Level = "warning" if stated == "float16" else "info"

@@ -14,10 +14,10 @@ from analyzers.comparison.sparsity.published import published
 from analyzers.core.formatting import count, magnitude, share, size
 from analyzers.core.limits import SETTINGS
 from analyzers.core.tensor_words import dtype_name
+from analyzers.dtype_detection.classifier import confidence
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.dtype_detection.labelled_models import labels
 from analyzers.dtype_detection.report import TEST_WORDS
-from analyzers.dtype_detection.similar_models import confidence
 from analyzers.exit_feedback.signals import ANCHORS, GOLD_RANK, RANK, RANK_EXACT, SIGNALS, HeadSettings, K
 from analyzers.gradient_conflict import published as conflict
 from analyzers.gradient_conflict.rows import TAU

@@ -22,7 +22,6 @@ OURS = {
     "analyzers/core/command_line.py": "the answer that is being printed",
     "analyzers/core/untrusted_json.py": "the function itself",
     "analyzers/dtype_detection/classifier.py": "the built-in fit",
-    "analyzers/dtype_detection/similar_models.py": "the built-in fit of the training precision",
     "analyzers/language_models/builtin_text.py": "the built-in text",
     "analyzers/language_models/bounded_process/__init__.py": "answers of our process, which may be longer than any file",
     "analyzers/language_models/bounded_process/__main__.py": "the same process",

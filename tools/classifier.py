@@ -31,7 +31,7 @@ from analyzers.core.atomic_files import replacing
 from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.core.records import Record
 from analyzers.core.terminal import print_line
-from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature
+from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Relatives
 from analyzers.dtype_detection.labelled_models import (
     LABELS,
     MAGNITUDES,
@@ -42,8 +42,8 @@ from analyzers.dtype_detection.labelled_models import (
     labelled_extremes,
     magnitudes,
     precision_of,
+    similar_model,
 )
-from analyzers.dtype_detection.similar_models import Relatives, similar_model
 from analyzers.dtype_detection.training_precision import PUBLISHED, Thresholds, rule
 
 COMMAND = "python -m tools.classifier"

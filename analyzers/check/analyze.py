@@ -12,8 +12,9 @@ from analyzers.check.loads_files import training_state
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, NOT_OF_ADAPTERS, NOT_OF_MERGED, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import INDEX, RULES, Facts, file_rules
 from analyzers.check.words import KINDS, STATES, UNJUDGED, WORDS, kind
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, open_checkpoint, read_coverage, with_commits
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
+from analyzers.checkpoints.matching.copies import relaid_copies
 from analyzers.checkpoints.model_card import base_models
 from analyzers.comparison.parents import ParentsRequest
 from analyzers.comparison.parents import analyze as analyze_parents
@@ -177,9 +178,22 @@ def _alone(
     with inspection:
         report = yield from inspection.run()
         plan = yield from _plan(checkpoint, notes)
-        facts = Facts(checkpoint, report, inspection.results, plan)
+        copies = yield from _copies(checkpoint)
+        facts = Facts(checkpoint, report, inspection.results, plan, copies)
         found = [each for rule in RULES for each in rule(facts)]
         return [*found, *file_rules(checkpoint, report.coverage[0])], report.coverage[0]
+
+
+def _copies(checkpoint: Checkpoint) -> Generator[Progress, None, dict[str, Tensor]]:
+    """Find weights that are stored twice in two forms."""
+    steps = relaid_copies(checkpoint)
+    with closing(steps):
+        while True:
+            try:
+                done = next(steps).bytes_read
+            except StopIteration as end:
+                return dict(end.value)
+            yield Progress(done=done, total=done, unit="bytes", note="comparing what is stored in two layouts")
 
 
 def _plan(checkpoint: Checkpoint, notes: list[Note]) -> Generator[Progress, None, list[Planned]]:

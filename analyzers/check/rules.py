@@ -39,20 +39,22 @@ _NOT_READ: dict[FileCode, tuple[Level, str]] = {
 class Facts:
     """The input of the rules.
 
-    report: on all values; results: of every tensor; plan: the plan of `shrink`, empty if it refuses.
+    report: on all values; results: of every tensor; plan: the plan of `shrink`, empty if it refuses; copies: tensors stored twice in two
+    layouts, each mapped to the tensor with the same values.
     """
 
     checkpoint: Checkpoint
     report: DtypeReport
     results: Sequence[TensorResult]
     plan: Sequence[Planned]
+    copies: Mapping[str, Tensor]
 
 
 def non_finite(facts: Facts) -> Iterator[Finding]:
     """Find values that are NaN or infinite."""
-    found = {r.tensor.name: r.statistics.tallies for r in facts.results if r.statistics.tallies.nan or r.statistics.tallies.inf}
+    found = {r.tensor.name: r.statistics for r in facts.results if r.statistics.nan or r.statistics.inf}
     if found:
-        nan, inf = (sum(getattr(tallies, kind) for tallies in found.values()) for kind in ("nan", "inf"))
+        nan, inf = (sum(getattr(each, kind) for each in found.values()) for kind in ("nan", "inf"))
         yield finding("non-finite", "error", "weights-not-finite", list(found), nan=nan, inf=inf, tensors=len(found))
 
 
@@ -99,10 +101,10 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     for result in facts.results:
         tensor, found = result.tensor, result.statistics
         if len(tensor.shape) > 1 and found.abs_max != found.abs_min:
-            alike = tensor.dtype, tensor.shape, found.square, found.abs_max, found.abs_min_nonzero, found.tallies
+            alike = tensor.dtype, tensor.shape, found
             groups.setdefault(alike, []).append(tensor.name)
     tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
-    copies = [name for name in tensors if name in tied]
+    copies = [name for name in tensors if name in facts.copies or name in tied]
     known = set(copies)
     originals: dict[str, Tensor] = {}  # name of a copy -> the tensor that it repeats
     for names in groups.values():
@@ -122,9 +124,14 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     copies += [name for name in originals if name not in in_layers]
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # bytes that `upcast` saves count only once
-        saved = sum(tensors[name].nbytes for name in copies if name in tied)  # by shrink, which keeps all other copies
+        # Saved by shrink, which keeps all other copies, or by saving one layout alone.
+        saved = sum(tensors[name].nbytes for name in copies if name in tied or name in facts.copies)
         values: dict[str, Value] = {"tensors": len(copies), "bytes": sum(after.get(name, tensors[name].nbytes) for name in copies)}
-        yield finding("stored-twice", "warning", "stored-twice-though-tied" if tied else "stored-twice", copies, saved, **values)
+        code = "stored-twice-though-tied" if tied else "stored-twice"
+        if facts.copies:
+            name, other = next(iter(facts.copies.items()))
+            code, values = "stored-in-two-layouts", values | {"name": name, "other": other.name}
+        yield finding("stored-twice", "warning", code, copies, saved, **values)
 
 
 def _repeated_layers(matrices: Sequence[Tensor], originals: Mapping[str, Tensor]) -> list[tuple[str, list[str]]]:
@@ -184,7 +191,7 @@ def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 def fp16_overflow(facts: Facts) -> Iterator[Finding]:
     """Find weights that become infinite in fp16: a warning if the configuration asks for fp16, else a remark."""
-    found = {r.tensor.name: r.statistics.tallies.fp16_overflow for r in facts.results if r.statistics.tallies.fp16_overflow}
+    found = {r.tensor.name: r.statistics.fp16_overflow for r in facts.results if r.statistics.fp16_overflow}
     if found:
         stated = facts.report.config_dtype
         level: Level = "warning" if stated == "float16" else "info"

@@ -27,6 +27,7 @@ FINDINGS = {
     ),
     "stored-twice": _COPIES + "tie embedding and head if the model may; if others should differ, the wrong ones were saved.",
     "stored-twice-though-tied": _COPIES + "mantissa shrink leaves them out.",
+    "stored-in-two-layouts": _COPIES + "{name:name} is {other:name} in another layout. Keep the layout of config.json's model.",
     "layers-repeated": (
         "All matrices of {layers:#layer} are those of another ({pairs:list}), {bytes:count} bytes, as after a passthrough merge. "
         "transformers stores each layer: nothing needs to change if that was intended."

@@ -43,20 +43,20 @@ from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, undecoded_share
 from analyzers.dtype_detection.grid_summary import grid_rows
 from analyzers.dtype_detection.labelled_models import Label, labels
-from analyzers.dtype_detection.lineage import Judged, conclude, judge
+from analyzers.dtype_detection.lineage import Judged, conclude, judge, on_grids_together
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
 from analyzers.dtype_detection.quantization_headroom import plan as plan_slabs
 from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Facts, Untouched
-from analyzers.dtype_detection.statistics import (  # fmt: skip
+from analyzers.dtype_detection.statistics import (
     FORMATS,
     UNREAD,
+    Statistics,
     TensorResult,
     extremes,
     layer_rows,
     share_counts,
-    summed,
     tensor_row,
-)
+)  # fmt: skip
 from analyzers.dtype_detection.trainability import entropy, movable
 from analyzers.dtype_detection.training_precision import infer_training
 from analyzers.grids.first_blocks import first_blocks
@@ -147,7 +147,7 @@ class Inspection:
     def _count(self, found: Collector, spans: Sequence[Span], grids: bool) -> Generator[Progress, None, bool]:
         """Count spans; yields progress. grids: whether to search them for grids. Returns whether any of them may be on one."""
         counted_on = "cpu" if self._left_on else self._device
-        count, quick = SpanCounter(counted_on, every_run=not self._plan.exact, grids=grids), not self._plan.exact
+        count, quick = SpanCounter(counted_on, grids), not self._plan.exact
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
             counted = count(span, chunks)
@@ -189,8 +189,8 @@ class Inspection:
     def _report(self, found: Collector) -> DtypeReport:
         checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.exact
         self.results = results = in_order(found, chosen.floats)
-        read = [r for r in results if r.statistics.tallies.values_read]
-        whole = summed([r.statistics for r in read])
+        read = [r for r in results if r.statistics.values_read]
+        whole = Statistics.together([r.statistics for r in read])
         parameters: dict[str, int] = {}
         for tensor in chosen.parameters:
             if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not decoded
@@ -198,7 +198,11 @@ class Inspection:
         judged = [Judged(r.tensor.read_as, r.tensor.elements, r.judgement) for r in read]
         judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
         whole_dtypes = by_dtype(found)
-        pooled = {dtype: judge(each.histogram, each.runs) for dtype, each in whole_dtypes.items() if each.histogram.dtype == dtype}
+        pooled = {
+            dtype: judge(each.histogram, on_grids_together([one for one in judged if one.dtype == dtype]), each.exact_rows)
+            for dtype, each in whole_dtypes.items()
+            if each.histogram.dtype == dtype
+        }
         unseen = unseen_share(self._plan, found)
         on_grids = [(r.tensor, r.judgement.grid) for r in read]
         lineage = conclude(judged, pooled, parameters)
@@ -218,7 +222,7 @@ class Inspection:
         facts = Facts(
             mode=request.mode,
             bytes_read=found.nbytes,
-            values_read=whole.tallies.values_read,
+            values_read=whole.values_read,
             requests=found.requests,
             blocks=blocks,
             grid_blocks=found.grid_blocks,
@@ -241,7 +245,7 @@ class Inspection:
                 lineage,
                 self._base_label(),
             ),
-            fp16_risk=fp16_risk(whole.counts, whole.tallies.nonzero, undecoded_share(chosen)),
+            fp16_risk=fp16_risk(whole.counts, whole.nonzero, undecoded_share(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
             movable=movable(by_role, "bf16"),
             movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),

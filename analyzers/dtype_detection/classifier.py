@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import dist, exp, isfinite, log10
-from typing import Literal
+from typing import Any, Literal
 
 from analyzers.core.records import Record
 from analyzers.dtype_detection.labelled_models import REFERENCE, Example, Magnitude
@@ -111,9 +111,30 @@ class Classifier(Record):
 
 
 @cache
+def _shipped() -> dict[str, Any]:
+    """Read the file that ships."""
+    found: dict[str, Any] = json.loads(FITTED.read_bytes())
+    return found
+
+
+@cache
 def fitted() -> Classifier:
-    """Read the classifier that ships."""
-    return Classifier.model_validate(json.loads(FITTED.read_bytes())["classifier"])
+    """Return the classifier that ships."""
+    return Classifier.model_validate(_shipped()["classifier"])
+
+
+class Relatives(Record):
+    """How often a relative answered for a labelled model that was left out, and was right."""
+
+    answered: int
+    right: int
+
+
+@cache
+def confidence() -> float:
+    """Return the probability that an answer by a relative is right: (right + 1) / (answered + 2)."""
+    measured = Relatives.model_validate(_shipped()["relatives"])
+    return (measured.right + 1) / (measured.answered + 2)
 
 
 def magnitudes_of(values: Mapping[str, float | None]) -> dict[str, float] | None:

@@ -17,7 +17,7 @@ from analyzers.core.records import Interval
 from analyzers.core.terminal import some_files
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.report import DtypeRequest, Storage
-from analyzers.dtype_detection.statistics import EMPTY, FORMATS, SHARES, UNREAD, TensorResult, tensor_result
+from analyzers.dtype_detection.statistics import FORMATS, SHARES, UNREAD, Statistics, TensorResult, tensor_result
 from analyzers.dtype_detection.trainability import Pool
 from analyzers.numerics import bins
 from analyzers.numerics.intervals import Blocks
@@ -165,7 +165,7 @@ def pools(floats: Sequence[Tensor], whole: Collector) -> list[Pool]:
 
 def in_order(whole: Collector, tensors: Sequence[Tensor]) -> list[TensorResult]:
     """Return the results in the order of ``tensors``, with empty ones for tensors that were not read."""
-    return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD, None) for t in tensors]
+    return [whole.results.get(t.name) or TensorResult(t, Statistics(), UNREAD, None) for t in tensors]
 
 
 def unseen_share(plan: Plan, whole: Collector) -> float | None:

@@ -1,10 +1,9 @@
-"""Counts each span of a tensor: its bit histogram, and its rows and runs, which depend on position."""
+"""Counts each span of a tensor: its bit histogram, and its rows and grids, which depend on position."""
 
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +11,7 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Chunk, Span, Tensor, row_length, whole_rows
 from analyzers.grids import Grids, GridSearch, together
 from analyzers.numerics import Accumulator, BitHistogram
-from analyzers.numerics.few_significands import RUN, RUN_COUNTS, runs_of_few_significands
-from analyzers.numerics.formats import BF16, FP16, FP32
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
-
-# The dtypes whose runs of neighbours are examined for a scaled fp8 grid.
-_FORMATS = {"F32": FP32, "F16": FP16, "BF16": BF16}
-
-# About this many runs are examined of a whole tensor, or of each block of a sample: a single run that does not fit refutes.
-RUNS_EXAMINED = 1024
 
 # Elements on a device that are read to see whether they may be on a grid
 LOOKED_AT = 1 << 20
@@ -34,18 +25,28 @@ SHORTEST_ROW = 32
 ROW_EVIDENCE = {"F32": 8, "F16": 10}
 
 
+class ExactRows(NamedTuple):
+    """Numbers of rows: those examined, and of them those spread like a float's values that are exact in bf16, or else in fp16."""
+
+    examined: int = 0
+    bf16: int = 0
+    fp16: int = 0
+
+    def plus(self, *more: int) -> "ExactRows":
+        """Add the numbers of other rows."""
+        return ExactRows(*map(sum, zip(self, more, strict=True)))
+
+
 @dataclass(slots=True)
 class Counted:
     """Counts of some elements of one tensor, or of several tensors; `together` merges them (associative, commutative).
 
-    runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.few_significands`. exact_rows: ancestor format ->
-    number of rows exact in it throughout (for fp16: and not exact in bf16). grids: meaningful for one tensor only.
+    grids: meaningful for one tensor only.
     """
 
     histogram: BitHistogram
     values: int = 0
-    runs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(RUN_COUNTS, dtype=np.int64))
-    exact_rows: dict[str, int] = field(default_factory=dict)
+    exact_rows: ExactRows = ExactRows()  # noqa: RUF009 - immutable
     grids: Grids = field(default_factory=dict)
 
     @classmethod
@@ -57,9 +58,7 @@ class Counted:
         whole.grids = together([each.grids for each in parts])
         for each in parts:
             whole.values += each.values
-            whole.runs += each.runs
-            for name, rows in each.exact_rows.items():
-                whole.exact_rows[name] = whole.exact_rows.get(name, 0) + rows
+            whole.exact_rows = whole.exact_rows.plus(*each.exact_rows)
         return whole
 
 
@@ -69,9 +68,8 @@ class SpanCounter:
     grids: whether spans are searched for grids.
     """
 
-    def __init__(self, device: str, every_run: bool, grids: bool = True) -> None:
+    def __init__(self, device: str, grids: bool = True) -> None:
         self._device = device
-        self._every_run = every_run
         self._grids = grids
         self._mine = threading.local()
 
@@ -83,11 +81,8 @@ class SpanCounter:
         for chunk in chunks:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as, self._device if span.count >= _FEW else "cpu")
             accumulator.update(chunk.codes)
-            if span.tensor.read_as in _FORMATS:
-                whole = span.tensor.read_as in ROW_EVIDENCE and not isinstance(chunk.codes, np.ndarray)
-                here = Chunk(chunk.start, (_read(chunk.codes),)) if whole else chunk
-                self._runs(span, here, counted)
-                self._rows(span.tensor, here, counted)
+            if _has_rows(span.tensor):
+                _count_rows(span.tensor, _read(chunk.codes), chunk.start, counted)
             if grids is not None and not grids.done:
                 _search(grids, span.tensor, chunk)
                 counted.grids = grids.found
@@ -102,41 +97,19 @@ class SpanCounter:
             accumulators[kind] = Accumulator(*kind)
         return accumulators[kind]
 
-    def _runs(self, span: Span, chunk: Chunk, counted: Counted) -> None:
-        held = _FORMATS[span.tensor.read_as]
-        mantissa, exponent = held.mantissa_bits, held.exponent_bits
-        row, size = row_length(span.tensor), len(chunk.codes)
-        elements = span.count if self._every_run else span.tensor.elements
-        stride = max(1, elements // min(row, RUN) // RUNS_EXAMINED)
-        while gcd(stride, -(-row // RUN)) > 1:  # with a common factor, each row would be examined at the same columns
-            stride += 1
-        if not isinstance(chunk.codes, np.ndarray):
-            if row % RUN == 0:  # only the runs that are examined are read
-                part = chunk.codes.view(-1, RUN)[-(chunk.start // RUN) % stride :: stride].flatten()
-                runs_of_few_significands(_read(part), RUN, 0, mantissa, exponent, 1, counted.runs)
-                return
-            chunk = Chunk(chunk.start, (_read(chunk.codes),))
-        if chunk.start % row == 0 and size % row == 0:
-            runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
-            return
-        at = 0
-        while at < size:  # a chunk within a long row, or across the end of one: runs must not straddle rows
-            in_row = (chunk.start + at) % row
-            end = min(at + row - in_row, size)
-            at = min(at + -in_row % RUN, end)
-            if at < end:
-                part = chunk.codes[at:end]
-                runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
-            at = end
 
-    def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
-        row = row_length(tensor)
-        need = ROW_EVIDENCE.get(tensor.read_as)
-        if need is None or len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or len(chunk.codes) % row:
-            return
-        rows = exact_rows32(chunk.codes, row, need) if tensor.read_as == "F32" else (exact_rows16(chunk.codes, row, need), 0)
-        for name, number in zip(("bf16", "fp16"), rows, strict=True):
-            counted.exact_rows[name] = counted.exact_rows.get(name, 0) + number
+def _has_rows(tensor: Tensor) -> bool:
+    """Return whether rows of a tensor are counted that are exact in a narrower format."""
+    return tensor.read_as in ROW_EVIDENCE and len(tensor.shape) > 1 and row_length(tensor) >= SHORTEST_ROW
+
+
+def _count_rows(tensor: Tensor, codes: NDArray[Any], start: int, counted: Counted) -> None:
+    """Count the exact rows of a chunk of whole rows."""
+    row, need = row_length(tensor), ROW_EVIDENCE[tensor.read_as]
+    if start % row or len(codes) % row:
+        return
+    rows = exact_rows32(codes, row, need) if tensor.read_as == "F32" else (exact_rows16(codes, row, need), 0)
+    counted.exact_rows = counted.exact_rows.plus(len(codes) // row, *rows)
 
 
 def _search(grids: GridSearch, tensor: Tensor, chunk: Chunk) -> None:

@@ -10,7 +10,6 @@ and small values of sums are on coarse fixed grids by themselves. Only fp16 has 
 so its proof has to beat each: on the values above as if they were fixed point, on those below as if they were floats.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log2, log10
@@ -21,18 +20,6 @@ from numpy.typing import NDArray
 from analyzers.dtype_detection.report import Evidence, Result
 from analyzers.numerics import BF16, FP16, BinGroups, BitHistogram, bins
 from analyzers.numerics.bins import bin_count
-from analyzers.numerics.few_significands import (
-    ALL_E2M1,
-    DULL,
-    FEW_4,
-    FEW_8,
-    MANY,
-    OFF_E2M1,
-    ON_E2M1,
-    SIGNIFICANDS_OF_FP8,
-    TELLING_4,
-    TELLING_8,
-)
 
 # A proof needs odds below 10^-9, so that none of a million tensors passes by accident, and 8 different values; fp16, of whose shape several
 # binades must tell, needs 100. The ancestor's last mantissa bit must be in use in 2 binades, and in a third of the values: half of the
@@ -53,21 +40,6 @@ FP16_GRID = -24
 _EVEN_FROM = (-14, -10)
 _EVEN_SURPLUS = 1 / 8
 _EVEN_DEVIATIONS = 6
-
-# Telling runs of 128 neighbours that prove a scaled fp8 grid. Native values give one such run with odds below 10^-28. The worst case among
-# other values, a grid of 8-bit integers with outliers, has at least 5 values beyond 15 steps in such a run, each of which has few enough
-# significant bits at most half of the time: 8 runs have odds below 10^-12.
-PROOF_RUNS = 8
-_RUN_CHANCE = (8 / 128) ** 24
-
-# Blocks of 16 that reach from t to 12 t on the grid of E2M1 and prove it. On an integer grid of that width the largest value is 12 steps,
-# not 11 or 13, at most a third of the time, and having no value at 5, 7, 9, 10 and 11 steps is rarer still.
-PROOF_BLOCKS = 16
-_BLOCK_CHANCE = 0.25
-
-# In addition they must make up this share of all runs of few significands, or of all blocks: a few of them may be an accident.
-_PROOF_SHARE_OF_RUNS = 0.1
-_PROOF_SHARE_OF_BLOCKS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +70,25 @@ TESTS: dict[str, tuple[Test, ...]] = {
 }
 
 
-def count_tested(values: BitHistogram) -> tuple[int, dict[str, tuple[int, int]]]:
-    """Count the informative ``values`` (see the module), and by test the values that it applies to and those of them that fail it."""
-    informative, *counts = values.count_each(_counted(values.dtype))
+def count_tested(values: BitHistogram) -> dict[str, tuple[int, int]]:
+    """Count, by test, the ``values`` that it applies to and those of them that fail it."""
     tests = TESTS.get(values.dtype, ())
-    return informative, {test.name: pair for test, pair in zip(tests, zip(counts[::2], counts[1::2], strict=True), strict=True)}
+    counts = values.count_each(_counted(values.dtype)) if tests else []
+    return {test.name: pair for test, pair in zip(tests, zip(counts[::2], counts[1::2], strict=True), strict=True)}
 
 
 @cache
 def _counted(dtype: str) -> BinGroups:
-    table, masks = bins(dtype), [_masks(test, dtype) for test in TESTS.get(dtype, ())]
-    return BinGroups.of([table.finite_nonzero & ~table.one_bit, *(mask for each in masks for mask in (each.tested, each.exceptions))])
+    masks = [_masks(test, dtype) for test in TESTS[dtype]]
+    return BinGroups.of([mask for each in masks for mask in (each.tested, each.exceptions)])
 
 
 def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_grid: bool = False, integers: bool = False) -> Evidence:
     """Apply ``test`` to the ``values`` of one dtype, whose two counts are from `count_tested`.
 
     scaled_grid: the values are known to be fp8 or fp4 times scales. Values with the same significand then pass or fail together, so only
-    different significands count as different values. integers: most runs of neighbours are integers, with a scale for each run, of no more
-    bits than the format keeps: they pass whatever their history.
+    different significands count as different values. integers: most are integers with a power of two for each group, of no more bits than
+    the format keeps: they pass whatever their history.
     """
     tested, exceptions = counts
     bits = _bits(test, values, scaled_grid)
@@ -128,7 +100,16 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
         result = "partly" if far_above else "refuted"
     elif not integers and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10 and _floating(test, values, scaled_grid):
         result = "proven"
-    return _evidence(test.name, test.format, values.dtype, (tested, distinct, exceptions), odds, result)
+    return Evidence(
+        test=test.name,
+        format=test.format,
+        stored=values.dtype,
+        tested=tested,
+        distinct=distinct,
+        exceptions=exceptions,
+        log10_chance=max(odds, -1e9),
+        result=result,
+    )
 
 
 def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.float64]:
@@ -262,57 +243,3 @@ def _last_bit(test: Test, dtype: str) -> NDArray[np.bool_]:
     if test.format == "bf16" or test is FP16_IN_BF16:
         return np.asarray((plane == 4) & (high_half & 1 == 1))
     return np.asarray(plane == 1)
-
-
-def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
-    """Apply the fp8 test to the counts of `numerics.few_significands` for values ``stored`` in a dtype. None if no run could be tested.
-
-    Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3) at most 8. Only telling runs prove
-    anything: integers and 4- and 6-bit floats have few significands too.
-    """
-    telling, few, exceptions = runs[TELLING_4] + runs[TELLING_8], runs[FEW_4] + runs[FEW_8], runs[MANY]
-    tested = exceptions + few + telling
-    if tested == 0:
-        return None
-    most = 4 if few + telling and runs[TELLING_8] + runs[FEW_8] == 0 else SIGNIFICANDS_OF_FP8
-    name = "fp8_e5m2" if most == 4 else "fp8_e4m3"
-    enough = telling >= PROOF_RUNS and telling >= _PROOF_SHARE_OF_RUNS * (few + telling + runs[DULL])
-    refuted: Result = "partly" if telling >= PROOF_RUNS else "refuted"
-    result = refuted if exceptions else _passed(enough)
-    return _evidence("fp8_runs", name, stored, (tested, telling, exceptions), telling * log10(_RUN_CHANCE), result)
-
-
-def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
-    """Apply the fp4 test to the counts of `numerics.few_significands`. None if most blocks of 16 are off the grid, as those of native
-    weights are.
-
-    Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; neither do the 4-bit floats of
-    bitsandbytes, whose smallest value differs; longer integers take 5 or 7 steps. Which blocks share t is found by `grids`.
-    """
-    off, whole = runs[OFF_E2M1], runs[ALL_E2M1]
-    tested = off + runs[ON_E2M1] + whole
-    if 2 * off >= tested:
-        return None
-    enough = whole >= PROOF_BLOCKS and whole >= _PROOF_SHARE_OF_BLOCKS * tested
-    refuted: Result = "partly" if enough else "refuted"
-    result = refuted if off else _passed(enough)
-    return _evidence("fp4_blocks", "fp4_e2m1", stored, (tested, whole, off), whole * log10(_BLOCK_CHANCE), result)
-
-
-def _passed(enough: bool) -> Result:
-    return "proven" if enough else "open"
-
-
-def _evidence(test: str, ancestor: str, stored: str, counts: tuple[int, int, int], odds: float, result: Result) -> Evidence:
-    """Make the `Evidence`. counts: tested values, different (or telling) ones among those that pass, exceptions; odds: their log10."""
-    tested, distinct, exceptions = counts
-    return Evidence(
-        test=test,
-        format=ancestor,
-        stored=stored,
-        tested=tested,
-        distinct=distinct,
-        exceptions=exceptions,
-        log10_chance=max(odds, -1e9),
-        result=result,
-    )

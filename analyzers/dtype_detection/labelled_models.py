@@ -1,6 +1,7 @@
 """Models of known training precision: labels with their evidence, extremes of their weights, and their families."""
 
 import csv
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,10 @@ LABELS = REFERENCE / "training_precision_labels.csv"
 
 # Training precisions that are told apart; a label may add how, as in "fp16-mixed".
 PRECISIONS = ("fp16", "bf16", "fp32", "fp8")
+
+# Both the largest weight and the largest norm are within this factor of the relative's. Models of one recipe mostly are (`Relatives`);
+# untrained models of its architecture are not.
+NEAR = 1.5
 
 Magnitude = Literal["abs_min", "abs_max", "norm_min", "norm_max"]
 MAGNITUDES: tuple[Magnitude, ...] = ("abs_min", "abs_max", "norm_min", "norm_max")
@@ -87,3 +92,23 @@ def rows_of(name: str) -> list[dict[str, str]]:
 def magnitudes(row: dict[str, str]) -> dict[Magnitude, float]:
     """Convert the four magnitudes of a row."""
     return {name: float(row[name]) for name in MAGNITUDES}
+
+
+def similar_model(model_type: object, names: Iterable[str], magnitudes: Mapping[str, float], leave_out: str = "") -> Example | None:
+    """Return the labelled model that tells the training precision of another, None if there is none.
+
+    At least two labelled models must have the architecture (model_type of config.json, and a tensor of theirs among ``names``), all of them
+    with the same precision, and one must have abs_max and norm_max within a factor of `NEAR`. leave_out: a model that is not returned.
+    """
+    own = {row["tensor"] for row in families().values() if row["model_type"] == model_type}
+    if not any(name == tensor or name.endswith(f".{tensor}") for name in names for tensor in own):
+        return None
+    alike = [each for each in labelled_extremes() if families()[each.model.lower()]["model_type"] == model_type]
+    if len(alike) < 2 or len({each.precision for each in alike}) > 1:
+        return None
+    return next((each for each in alike if each.model != leave_out and _near(each, magnitudes)), None)
+
+
+def _near(known: Example, magnitudes: Mapping[str, float]) -> bool:
+    pairs = ((known.abs_max, magnitudes["abs_max"]), (known.norm_max, magnitudes["norm_max"]))
+    return all(mine / NEAR <= other <= mine * NEAR for mine, other in pairs)

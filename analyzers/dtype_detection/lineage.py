@@ -5,45 +5,32 @@ as bf16 and pure bf16 training look the same.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from analyzers.dtype_detection.evidence import (
-    FP16_IN_BF16,
-    TESTS,
-    block_evidence,
-    count_tested,
-    evidence,
-    run_evidence,
-)  # fmt: skip
+from analyzers.dtype_detection.count import ExactRows
+from analyzers.dtype_detection.evidence import FP16_IN_BF16, PROOF_DISTINCT, TESTS, count_tested, evidence
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
-from analyzers.grids import TensorGrid
+from analyzers.grids import OnGrids, TensorGrid
 from analyzers.numerics import BitHistogram, bins
-from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, MANY, TELLING_8
 
 # Tensors that differ from all the others are set aside if they together hold at most this share of the parameters.
 SET_ASIDE = 0.001
 
-# Counters of runs that hold integers or fixed point of no more bits than a format keeps, and the test for each verdict
-_FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16}
+# The test for each verdict
 _TEST_FOR: dict[Verdict, str] = {
     "upcast-from-bf16": "bf16_exact", "downcast-from-bf16": "bf16_exact", "upcast-from-fp16": "fp16_exact",
-    "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
-    "on-grid": "grid",
+    "fp16-ancestor": "fp16_grid", "fp8-ancestor": "grid", "fp4-ancestor": "grid", "on-grid": "grid",
 }  # fmt: skip
-_CASTS = ("fp32", "fp16", "bf16")
+_CAST: tuple[Verdict, ...] = ("upcast-from-bf16", "upcast-from-fp16", "downcast-from-bf16")
 
 # Largest share of the values outside exact rows that may have as few bits as fp16 keeps. Sums of bf16 values, and tf32, have as few in most
 # places, so that some of their rows are exact in fp16 by accident.
 _FEW_BITS_ELSEWHERE = 1 / 8
 
-# A few dull runs, such as those of biases, say nothing about the rest.
-_DULL_RUNS = 4
+# Values of each magnitude, of which there are few, that are no chance
+_REPEATS = 16
 
-# Tests on neighbours
-_NARROW = ("fp4_blocks", "fp8_runs")
+_NO_GRIDS = OnGrids()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +41,12 @@ class Judgement:
     passed_through: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     fossil_rows: int = 0
-    grid: TensorGrid | None = None
+    on_grids: OnGrids = _NO_GRIDS
+
+    @property
+    def grid(self) -> TensorGrid | None:
+        """The grid that the values are on, or most of their groups."""
+        return self.on_grids.grid
 
     def counts(self, test: str | None) -> tuple[int, int]:
         """Return the numbers of values that tell and pass a test, and of exceptions; for "grid" of groups."""
@@ -63,55 +55,47 @@ class Judgement:
         return next(((each.distinct, each.exceptions) for each in self.evidence if each.test == test), (0, 0))
 
 
-def judge(
-    values: BitHistogram,
-    runs: NDArray[np.int64],
-    exact_rows: dict[str, int] | None = None,
-    row: int = 0,
-) -> Judgement:
+def judge(values: BitHistogram, on_grids: OnGrids, exact: ExactRows, row: int = 0) -> Judgement:
     """Judge the values of one dtype.
 
-    values: their histogram; runs: (RUN_COUNTS,), see `numerics.few_significands`; exact_rows: ancestor -> number of rows exact in it, each
-    of ``row`` values, which are fossils if the rest is not.
+    values: their histogram; on_grids: what quantizers may have left of them; exact: rows that a narrower format holds, of ``row`` values
+    each, which are fossils if the rest is not. Values that are all exact, in rows most of which are unlike a float's, are integers with
+    scales.
     """
-    dtype, of_runs = values.dtype, runs.tolist()
-    informative, counts = count_tested(values)
-    # Values that are all powers of two, such as those of a norm of ones, are on every grid, which proves nothing.
-    narrow = {e.test: e for e in (run_evidence(of_runs, dtype), block_evidence(of_runs, dtype)) if e and informative}
-    grid = any(e.proven for e in narrow.values())
-    half = sum(of_runs[MANY : TELLING_8 + 1]) / 2
-    found = {
-        test.name: evidence(test, values, counts[test.name], grid, test.name in _FIXED and of_runs[_FIXED[test.name]] > half)
-        for test in TESTS.get(dtype, ())
-    }
-    if dtype == "F32" and not found["bf16_exact"].proven:
+    counts, like_floats = count_tested(values), {"bf16_exact": exact.bf16, "fp16_exact": exact.bf16 + exact.fp16}
+    found = {}
+    for test in TESTS.get(values.dtype, ()):
+        integers = on_grids.fixed_point or 2 * like_floats.get(test.name, exact.examined) < exact.examined
+        found[test.name] = evidence(test, values, counts[test.name], on_grids.scaled_floats, integers)
+    if values.dtype == "F32" and not found["bf16_exact"].proven:
         del found[FP16_IN_BF16.name]
-    found |= narrow
-    verdict, ancestors = _verdict(dtype, found)
-    if verdict == "native" and of_runs[MANY] == 0 and sum(of_runs[DULL : TELLING_8 + 1]) > _DULL_RUNS:
-        verdict = "undecided"  # no run looks native, but these tests do not identify the quantization
+    verdict, ancestors = _verdict(values.dtype, found)
+    grid, rows = on_grids.grid, {name: count for name, count in (("bf16", exact.bf16), ("fp16", exact.fp16)) if count}
     fossils = 0
-    if verdict == "native":
-        rows = {name: count for name, count in (exact_rows or {}).items() if count}
+    if grid is not None and grid.proven:
+        verdict, ancestors = _of_grid(grid, verdict, ancestors)
+    elif verdict == "native" and (on_grids.unproven or _repeats_few(values)):
+        verdict = "undecided"  # no value looks native, but not enough tell what left them
+    elif verdict == "native":
         if "fp16" in rows and not _is_wider(values, sum(rows.values()) * row):
             del rows["fp16"]
-        fossils = sum(rows.values())
-        if fossils:
-            verdict = "mixed"
-            ancestors = tuple(dict.fromkeys((*ancestors, *rows)))
-    return Judgement(verdict, ancestors, tuple(found.values()), fossils)
+        if rows:
+            verdict, ancestors, fossils = "mixed", tuple(dict.fromkeys((*ancestors, *rows))), sum(rows.values())
+    return Judgement(verdict, ancestors, tuple(found.values()), fossils, on_grids)
 
 
-def with_grid(judged: Judgement, grid: TensorGrid | None) -> Judgement:
-    """Add the grid of a tensor's values. A proven one names the oldest ancestor, more exactly than counts of significands do."""
-    if grid is None or not grid.proven:
-        return replace(judged, grid=grid)
-    later = tuple(name for name in judged.passed_through if name in _CASTS)
-    family: dict[str, Verdict] = {"fp8": "fp8-ancestor", "fp4": "fp4-ancestor"}
-    verdict = family.get(next((part for part in ("fp8", "fp4") if part in grid.format and "bnb" not in grid.format), ""), "on-grid")
-    if judged.verdict in ("upcast-from-bf16", "upcast-from-fp16", "downcast-from-bf16"):
-        verdict = judged.verdict
-    return replace(judged, verdict=verdict, passed_through=(grid.format, *later), fossil_rows=0, grid=grid)
+def _repeats_few(values: BitHistogram) -> bool:
+    """Return whether there are few different magnitudes among many values, as of ternary weights."""
+    distinct = values.distinct(bins(values.dtype).finite_nonzero)
+    return distinct < PROOF_DISTINCT and values.values > _REPEATS * distinct
+
+
+def _of_grid(grid: TensorGrid, verdict: Verdict, ancestors: tuple[str, ...]) -> tuple[Verdict, tuple[str, ...]]:
+    """Return the verdict on values that are proven to be on a grid, which is their oldest ancestor."""
+    if verdict not in _CAST:
+        family: dict[str, Verdict] = {"fp8": "fp8-ancestor", "fp4": "fp4-ancestor"}
+        verdict = family.get(next((part for part in ("fp8", "fp4") if part in grid.format and "bnb" not in grid.format), ""), "on-grid")
+    return verdict, (grid.format, *ancestors)
 
 
 def _is_wider(values: BitHistogram, exact: int) -> bool:
@@ -128,15 +112,11 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
     def refuted(name: str) -> bool:
         return name in found and found[name].exceptions > 0
 
-    older = tuple(found[name].format for name in _NARROW if proven(name))  # at most one, because values that prove fp8 refute fp4
-    own_name: Verdict = "fp4-ancestor" if proven("fp4_blocks") else "fp8-ancestor"
     on_grid = ("fp16",) if proven("fp16_grid") else ()  # tested for fp32 and bf16
     if proven("bf16_exact"):
-        return ("downcast-from-bf16" if dtype == "F16" else "upcast-from-bf16"), (*older, *on_grid, "bf16")
+        return ("downcast-from-bf16" if dtype == "F16" else "upcast-from-bf16"), (*on_grid, "bf16")
     if proven("fp16_exact"):
-        return "upcast-from-fp16", (*older, "fp16")
-    if older:
-        return own_name, (*older, *(on_grid if dtype == "BF16" else ()))
+        return "upcast-from-fp16", ("fp16",)
     narrower = {"F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
     if on_grid and all(map(refuted, narrower)):
         return "fp16-ancestor", on_grid
@@ -152,6 +132,17 @@ class Judged:
     dtype: str
     parameters: int
     judgement: Judgement
+
+
+def on_grids_together(tensors: Sequence[Judged]) -> OnGrids:
+    """Return what the grids of several tensors say of their pooled values: what holds for most of them, or scaled floats in any."""
+    found = [(one.judgement.on_grids, one.parameters) for one in tensors]
+    half = sum(size for _, size in found) / 2
+    return OnGrids(
+        scaled_floats=any(on.scaled_floats for on, _ in found),
+        unproven=sum(size for on, size in found if on.unproven) > half,
+        fixed_point=sum(size for on, size in found if on.fixed_point) > half,
+    )
 
 
 def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int]) -> Lineage:

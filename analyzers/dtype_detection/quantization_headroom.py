@@ -17,8 +17,7 @@ from analyzers.core import limits
 from analyzers.dtype_detection.report import QuantizationFormat, QuantizationRole, QuantizationRow
 from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.intervals import Blocks
-from analyzers.numerics.quantization_formats import FORMATS, LONGEST_ROW
-from analyzers.numerics.quantize_kernels import rounding_error
+from analyzers.numerics.quantize_kernels import FORMATS, LONGEST_ROW, rounding_error
 
 # Multiple of the median error of its format from which a tensor should be left unquantized
 IGNORED_FROM = 1.5

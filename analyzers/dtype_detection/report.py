@@ -52,8 +52,6 @@ TEST_WORDS = {
     "bf16_exact": "values exact in bf16",
     "fp16_exact": "values exact in fp16",
     "fp16_grid": "values on the grid of fp16 (below 2⁻¹⁷)",
-    "fp8_runs": "runs of 128 with as few significands as fp8",
-    "fp4_blocks": "blocks of 16 on the grid of 4-bit floats",
 }
 """Tests in words: what passes."""
 Result = Literal["proven", "partly", "refuted", "open"]
@@ -70,7 +68,7 @@ QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4
 Basis = Literal["label", "base", "family", "classifier", "none"]
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 14
+ANALYSIS_VERSION = 15
 
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
@@ -167,12 +165,11 @@ def _power_of_ten(log10: float) -> str:
 class Evidence:
     """Outcome of one test on the stored bits.
 
-    format: the ancestor that the test looks for; stored: the dtype of the tested values. tested: number of values tested, or of runs of 128
-    neighbours, or of blocks of 16; distinct: number of different values that pass and that the coarsest grid that holds all of them does
-    not explain (repeats prove nothing), or of runs or blocks that only a grid of the ancestor explains; exceptions: number that fail (one
-    refutes); log10_chance: log10 of the odds that all of ``distinct`` pass by accident; result: "proven"; "refuted" or "partly", which is
-    far above chance; "open" if a test without exceptions proves nothing. A dataclass, because it takes a tenth of the memory of a model: a
-    checkpoint may have 90,000 tensors.
+    format: the ancestor that the test looks for; stored: the dtype of the tested values. tested: number of values tested; distinct: number
+    of different values that pass and that the coarsest grid that holds all of them does not explain (repeats prove nothing); exceptions:
+    number that fail (one refutes); log10_chance: log10 of the odds that all of ``distinct`` pass by accident; result: "proven"; "refuted",
+    or "partly", which is far above chance; "open" if a test without exceptions proves nothing. A dataclass, because it takes a tenth of the
+    memory of a model: a checkpoint may have 90,000 tensors.
     """
 
     __pydantic_config__ = Record.model_config
@@ -180,7 +177,7 @@ class Evidence:
     test: Annotated[str, Shown("Test", TEST_WORDS.__getitem__, help="What passes the test; values that every format holds are not tested.")]
     format: str
     stored: Annotated[str, Shown("Stored", "dtype")]
-    tested: Annotated[int, Shown("Tested", "count", help="Values that can tell, or runs and blocks of values.")]
+    tested: Annotated[int, Shown("Tested", "count", help="Values that can tell.")]
     distinct: int
     exceptions: Annotated[int, Shown("Exceptions", "count", help="Those that fail; one refutes the format.")]
     log10_chance: Annotated[
@@ -487,7 +484,7 @@ class Facts(Record):
     def refutation(self) -> Evidence:
         """The test that refutes a narrower format with most values, of a checkpoint that is native."""
         own = [each for each in self.lineage.evidence if each.stored == self.lineage.stored and each.exceptions]
-        return max(own, key=lambda each: (each.test not in ("fp8_runs", "fp4_blocks"), each.tested))
+        return max(own, key=lambda each: each.tested)
 
     @property
     def narrower_saves(self) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from analyzers.core.tensor_words import dtype_name
-from analyzers.dtype_detection.classifier import fitted, magnitudes_of
-from analyzers.dtype_detection.labelled_models import PRECISIONS, Label, precision_of
-from analyzers.dtype_detection.report import Extremes, Lineage, Training
-from analyzers.dtype_detection.similar_models import confidence, similar_model
+from analyzers.dtype_detection.classifier import confidence, fitted, magnitudes_of
+from analyzers.dtype_detection.labelled_models import PRECISIONS, Label, precision_of, similar_model
+from analyzers.dtype_detection.report import Basis, Extremes, Lineage, Training
 
 _HALVES = ("bf16", "fp16")
 
@@ -55,29 +54,13 @@ def infer_training(
         precision = precision_of(label.precision)
         return Training(verdict=label.precision, probabilities={precision: 1.0} if precision else {}, basis="label", source=label.evidence)
     if base is not None and (precision := precision_of(base[1].precision)) is not None:
-        derived = Training(
-            verdict=precision,
-            probabilities=_mostly(precision, confidence()),
-            basis="base",
-            source=base[1].evidence,
-            nearest=base[0],
-            nearest_precision=precision,
-        )
-        return _unless_contradicted(derived, lineage)
+        return _unless_contradicted(_like("base", base[0], precision, base[1].evidence), lineage)
     magnitudes = magnitudes_of(extremes.model_dump())
     if magnitudes is None or extremes.abs_max is None or extremes.norm_max is None:
         return Training(verdict="undecided", probabilities={}, basis="none")
     known = similar_model(model_type, names, magnitudes)
     if known is not None:
-        relative = Training(
-            verdict=known.precision,
-            probabilities=_mostly(known.precision, confidence()),
-            basis="family",
-            source=SOURCE,
-            nearest=known.model,
-            nearest_precision=known.precision,
-        )
-        return _unless_contradicted(relative, lineage)
+        return _unless_contradicted(_like("family", known.model, known.precision, SOURCE), lineage)
     found = fitted().estimate(magnitudes)
     inferred = Training(
         verdict=found.verdict,
@@ -102,6 +85,14 @@ def _unless_contradicted(training: Training, lineage: Lineage | None) -> Trainin
     return training.model_copy(update={"verdict": "undecided", "probabilities": {}, "contradicted_by": first})
 
 
-def _mostly(precision: str, probability: float) -> dict[str, float]:
+def _like(basis: Basis, model: str, precision: str, source: str) -> Training:
+    """Return that a model was trained as a relative of it was, as likely as such an answer was right."""
     rest = [name for name in PRECISIONS[:3] if name != precision]
-    return {precision: probability} | {name: (1 - probability) / len(rest) for name in rest}
+    return Training(
+        verdict=precision,
+        probabilities={precision: confidence()} | {name: (1 - confidence()) / len(rest) for name in rest},
+        basis=basis,
+        source=source,
+        nearest=model,
+        nearest_precision=precision,
+    )

@@ -133,8 +133,11 @@ def _proof(report: "DtypeReport") -> Iterator[str]:
     elif not own:
         yield f"No narrower format is tested for {dtype_name(lineage.stored)}."
     elif lineage.verdict == "undecided":
-        unclear = next((each for each in own if not each.exceptions), own[0])
-        yield f"{TEST_WORDS[unclear.test].capitalize()}: {RESULT_WORDS[unclear.result]}."
+        unclear = next((each for each in own if not each.exceptions), None)
+        if unclear is None:
+            yield "Values on a grid, or few different ones: too few to tell what left them."
+        else:
+            yield f"{TEST_WORDS[unclear.test].capitalize()}: {RESULT_WORDS[unclear.result]}."
     if lineage.verdict not in ("mixed", "undecided") and len({part.verdict for part in lineage.parts} - {"undecided"}) > 1:
         yield f"Tensors by themselves: {_parts(report)}."
     if lineage.fossil_rows:

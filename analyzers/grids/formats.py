@@ -83,18 +83,18 @@ def _both(*magnitudes: float) -> NDArray[np.float64]:
     return _table(*magnitudes, *(-level for level in magnitudes))
 
 
-def _float(exponent_bits: int, mantissa_bits: int, largest: float) -> Levels:
+def _float(exponent_bits: int, mantissa_bits: int, largest: float, reach: float, significands: int = 3) -> Levels:
     """Return the levels of a small float in its smallest steps. Doubled levels are levels: the largest value may be in the top octave."""
     steps = [
         (whole + (1 << mantissa_bits) * (stored > 0)) * 2.0 ** max(stored - 1, 0)
         for stored, whole in product(range(1 << exponent_bits), range(1 << mantissa_bits))
     ]
     magnitudes = [step for step in steps if 0 < step <= largest]
-    return Levels(_both(*magnitudes), len(magnitudes) - (1 << mantissa_bits), 0.0, integers=False, floats=True)
+    return Levels(_both(*magnitudes), len(magnitudes) - (1 << mantissa_bits), 0.0, integers=False, reach=reach, significands=significands)
 
 
-def _fp8(of: FloatFormat) -> Levels:
-    return _float(of.exponent_bits, of.mantissa_bits, of.largest / of.smallest_subnormal)
+def _fp8(of: FloatFormat, reach: float) -> Levels:
+    return _float(of.exponent_bits, of.mantissa_bits, of.largest / of.smallest_subnormal, reach)
 
 
 # QLoRA, arXiv 2305.14314, appendix E. torchao has a table of four digits, in the dtype of the weights: within 2^-9 and half a digit.
@@ -107,12 +107,16 @@ _NF4_TOLERANCE = 2.0**-9 + 2.0**-10
 # The 4-bit floats of bitsandbytes: E2M1 except for the smallest
 _FP4 = (1 / 192, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)
 
+# E2M1 reaches from 1 to 12 steps, integers on its levels to 4, their next to 8. Integers of 8 bits reach to 128, the 6-bit floats to 60
+# (E2M3) and 448 (E3M2, which has the significands of E5M2).
+_E2M1_REACH, _E4M3_REACH, _E5M2_REACH = 10.0, 256.0, 1024.0
+
 _FLAT = tuple(Tile(1, size, flat=True) for size in (64, 128, 256, 512, 1024, 2048, 4096))
 _LARGE = (BLOCK, ROW, TENSOR)
 
-_INTEGERS = Levels(_both(*range(1, 1 << MOST_BITS)), 0, 0.0, integers=True, floats=False)
-_QLORA = Levels(_table(*_NF4), 0, _NF4_TOLERANCE, integers=False, floats=False)
-_BITSANDBYTES = Levels(_both(*_FP4), 0, 0.0, integers=False, floats=False)
+_INTEGERS = Levels(_both(*range(1, 1 << MOST_BITS)), 0, 0.0, integers=True)
+_QLORA = Levels(_table(*_NF4), 0, _NF4_TOLERANCE, integers=False)
+_BITSANDBYTES = Levels(_both(*_FP4), 0, 0.0, integers=False)
 
 # Of two with as many bits the one first that is named if both hold, as floats of fewer bits of mantissa. Q4_0 and Q8_0 of GGUF are integers
 # in groups of 32, MXFP4 is E2M1 in groups of 32 with powers of two as scales, NVFP4 in groups of 16.
@@ -120,7 +124,7 @@ FORMATS = (
     Format("int", _INTEGERS, (*_groups(16, 32, 64, 128, 256), *_LARGE), 8),
     Format("nf4", _QLORA, _FLAT, 4),
     Format("fp4_bnb", _BITSANDBYTES, _FLAT, 4),
-    Format("fp4_e2m1", _float(2, 1, 12), (*_groups(16, 32, 64, 128), ROW, TENSOR), 4, 8),
-    Format("fp8_e5m2", _fp8(FP8_E5M2), (*_groups(32, 128), *_LARGE), 8),
-    Format("fp8_e4m3", _fp8(FP8_E4M3), (*_groups(32, 128), *_LARGE), 8),
+    Format("fp4_e2m1", _float(2, 1, 12, _E2M1_REACH, 2), (*_groups(16, 32, 64, 128), ROW, TENSOR), 4, 8),
+    Format("fp8_e5m2", _fp8(FP8_E5M2, _E5M2_REACH), (*_groups(32, 128), *_LARGE), 8),
+    Format("fp8_e4m3", _fp8(FP8_E4M3, _E4M3_REACH), (*_groups(32, 128), *_LARGE), 8),
 )

@@ -14,7 +14,7 @@ from analyzers.numerics.grid_kernels import FAILED, TESTED, Counts, fit_tiles
 
 # Tiles of a span that are tried first, and the evidence, in decades, that they must give unless all are on the grid
 _FIRST = 8
-_PROMISING = 3.0
+PROMISING = 3.0
 # Bits that a few tiles of a size must save for all of them to be tested, although larger ones are on a grid
 _FEWER = 1.0
 _FIELDS = {"F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
@@ -36,6 +36,7 @@ class GridCounts:
         self.values += other.values
         for mine, theirs in zip(self.counts[:3], other.counts[:3], strict=True):
             mine += np.rint(theirs * times).astype(np.int64)
+        self.counts.reaching[:] += other.counts.reaching
         np.maximum(self.counts.decades, other.counts.decades, out=self.counts.decades)
         self.scales = max(self.scales[0], other.scales[0]), min(self.scales[1], other.scales[1])
 
@@ -43,6 +44,12 @@ class GridCounts:
     def holds(self) -> bool:
         """Whether every tile is on the grid."""
         return bool(self.counts.tiles[TESTED] > 0 == self.counts.tiles[FAILED])
+
+    @property
+    def powers(self) -> bool:
+        """Whether the scales are powers of two, as those of most tiles on the grid may be."""
+        tested, failed, powers = self.counts.tiles.tolist()
+        return bool(2 * powers > tested - failed)
 
     @property
     def decades(self) -> float:
@@ -116,36 +123,28 @@ class GridSearch:
                     counts = self._test(form, tile, codes, start, _FIRST)
                     if counts.counts.tiles[TESTED] == counts.counts.tiles[FAILED] > 0:
                         refuted.append(tile)
-                    elif counts.holds or counts.decades >= _PROMISING:
+                    elif counts.holds or counts.decades >= PROMISING:
                         promising[number, tile] = self._bits(form, tile, counts)
                         holding |= {(number, tile)} if counts.holds else set()
-                        telling |= {(number, tile)} if counts.decades >= _PROMISING else set()
+                        telling |= {(number, tile)} if counts.decades >= PROMISING else set()
             found |= dict(reversed(promising.items()))
         best = telling & holding or telling or holding  # few values tell little, as in some blocks of ternary weights
         return {key: bits for key, bits in found.items() if key in best}
 
     def _test(self, form: Format, tile: Tile, codes: Codes, start: int, most: int = 0) -> GridCounts:
         """Test all tiles of a chunk, or about ``most``."""
-        counts = GridCounts(codes.size)
-        for _, _, scales in self.fit(form, tile, codes, start, counts.counts, most):
-            if tile == TENSOR and scales[0, 1] > 0:
-                # of the scales of a float, those that differ by a power of two explain the same values but for the smallest
-                low, high = scales[0] * (2.0 ** -np.frexp(scales[0, 1])[1] if form.levels.floats else 1.0)
-                counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
-        return counts
-
-    def fit(
-        self, form: Format, tile: Tile, codes: Codes, start: int, counts: Counts, most: int = 0
-    ) -> Iterator[tuple[Codes, Shape, NDArray[np.float64]]]:
-        """Fit a format to a chunk, adding to ``counts``; yields the matrices that it consists of, with first row and column, and scales."""
-        shape = (1, prod(self.shape)) if tile.flat else self.shape
+        counts, shape = GridCounts(codes.size), (1, prod(self.shape)) if tile.flat else self.shape
         sides = tile.sides(shape)
         for piece, first in _pieces(codes, start, shape[1]):
             down, across = (-(-(at + size) // side) - at // side for at, size, side in zip(first, piece.shape, sides, strict=True))
             scales = np.zeros((down * across, 2))
             every = max(1, down * across // most) | 1 if most else 1  # an odd stride: not the same columns of each row
-            fit_tiles(piece, first, sides, every, _FIELDS[self._dtype], form.levels, counts, scales)
-            yield piece, first, scales
+            fit_tiles(piece, first, sides, every, _FIELDS[self._dtype], form.levels, counts.counts, scales)
+            if tile == TENSOR and scales[0, 1] > 0:
+                # of the scales of a float, those that differ by a power of two explain the same values but for the smallest
+                low, high = scales[0] * (2.0 ** -np.frexp(scales[0, 1])[1] if form.levels.floats else 1.0)
+                counts.scales = max(counts.scales[0], float(low)), min(counts.scales[1], float(high))
+        return counts
 
 
 def _values_on(counts: GridCounts) -> float:
@@ -166,8 +165,8 @@ def may_be_on_grid(tensor: Tensor) -> bool:
 
 
 def promising(grids: Grids) -> bool:
-    """Return whether there is evidence for any of the grids."""
-    return any(counts.decades >= _PROMISING for counts in grids.values())
+    """Return whether there is evidence for any of the grids, or integers with powers of two as scales, whose chance says nothing."""
+    return any(counts.decades >= PROMISING or (counts.holds and counts.powers) for counts in grids.values())
 
 
 def _pieces(codes: Codes, start: int, row: int) -> Iterator[tuple[Codes, Shape]]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW, bin_count, bins
-from analyzers.numerics.count_kernels import count_codes, count_fp32, fp32_bins, magnitudes
+from analyzers.numerics.count_kernels import BF16_PLANE, count_codes, count_fp32, fp32_bins, magnitudes
 from analyzers.numerics.histogram import BitHistogram
 
 # Patterns of a chunk whose bins are found by sorting them, which is faster than searching the table
@@ -37,7 +37,7 @@ class Accumulator:
             return
         codes = np.require(codes, requirements=("C", "A", "W"))  # required by the loops; chunks of a stream always comply
         if codes.dtype == np.uint32:
-            self._add_fp32(*count_fp32(codes, self._table))
+            self._add_wide(*count_fp32(codes, self._table))
         else:
             count_codes(codes, self._table)
         if codes.size > _FEW:
@@ -50,7 +50,7 @@ class Accumulator:
         if self._counts is not None:
             table, rest = self._counts.take()
             self._table += table
-            self._add_fp32(*rest)
+            self._add_wide(*rest)
         taken, self._taken = self._taken, BitHistogram(self.dtype)
         few, self._few = self._few, []
         if few:
@@ -59,8 +59,10 @@ class Accumulator:
             taken.index = np.flatnonzero(self._table != 0)
         taken.counts = self._table[taken.index]
         self._table[taken.index] = 0
-        if self.dtype in NARROW:
-            self._add_narrow(taken)
+        # Of the bins of fp32, those of bf16 values hold one pattern each, as all narrow ones do.
+        single = 0 if self.dtype in NARROW else int(np.searchsorted(taken.index, BF16_PLANE))
+        low, high, squares = magnitudes(taken.index[single:], taken.counts[single:], bins(self.dtype).value)
+        taken.add_magnitudes(low, high, squares)
         return taken
 
     def _count_on_device(self, codes: Any) -> None:
@@ -72,20 +74,11 @@ class Accumulator:
         if patterns.numel():
             self._counts.update(patterns)
 
-    def _add_narrow(self, taken: BitHistogram) -> None:
-        """Add extremes and squares of 16- and 8-bit patterns, computed from their counts."""
-        low, high, squares = magnitudes(taken.index, taken.counts, bins(self.dtype).value)
-        if high:
-            taken.low, taken.high, taken.squares = low, high, squares
-
-    def _add_fp32(self, low: int, high: int, squares: float, near_overflow: int) -> None:
+    def _add_wide(self, low: int, high: int, squares: float, near_overflow: int) -> None:
         """Add the results of `count_fp32`."""
-        if high:
-            least, most = np.array([low, high], dtype=np.uint32).view(np.float32).tolist()
-            taken = self._taken
-            taken.low, taken.high = min(taken.low or least, least), max(taken.high or most, most)
-            taken.squares += squares
-            taken.near_overflow += near_overflow
+        least, most = np.array([low, high], dtype=np.uint32).view(np.float32).tolist()
+        self._taken.add_magnitudes(least, most, squares)
+        self._taken.near_overflow += near_overflow
 
 
 def _sorted_once(keys: NDArray[Any]) -> NDArray[Any]:

@@ -1,8 +1,9 @@
 """Describes floating-point formats: their limits, their spacing, and which values they hold exactly."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,21 +71,11 @@ class FloatFormat:
 
     def decode(self) -> NDArray[np.float64]:
         """Return the value of every bit pattern, in float64: shape (2^bits,). For formats of at most 16 bits."""
-        codes = np.arange(1 << self.bits, dtype=np.int64)
-        sign = np.where(codes >> (self.bits - 1), -1.0, 1.0)
-        stored = (codes >> self.mantissa_bits) & ((1 << self.exponent_bits) - 1)
-        mantissa = codes & ((1 << self.mantissa_bits) - 1)
-        significand = np.where(stored > 0, mantissa + (1 << self.mantissa_bits), mantissa)
-        exponent = np.maximum(stored, 1) - self.bias - self.mantissa_bits
-        value: NDArray[np.float64] = sign * np.ldexp(significand.astype(np.float64), exponent)
-        top = stored == (1 << self.exponent_bits) - 1
-        if self.special == "ieee":
-            value[top] = np.where(mantissa[top] == 0, sign[top] * np.inf, np.nan)
-        elif self.special == "fn":
-            value[top & (mantissa == (1 << self.mantissa_bits) - 1)] = np.nan
-        elif self.special == "fnuz":
-            value[1 << (self.bits - 1)] = np.nan
-        return value
+        codes = np.arange(1 << self.bits).astype(np.uint16 if self.bits > 8 else np.uint8)
+        with np.errstate(invalid="ignore"):
+            values: NDArray[np.float64] = codes.view(_TYPES[self.name]).astype(np.float64)
+        values[np.isnan(values)] = np.nan  # signalling ones would warn where they are converted next
+        return values
 
 
 FP32 = FloatFormat("fp32", 8, 23)
@@ -96,14 +87,18 @@ FP8_E5M2 = FloatFormat("fp8_e5m2", 5, 2)
 FNUZ = {"F8_E4M3FNUZ": FloatFormat("fp8_e4m3fnuz", 4, 3, "fnuz"), "F8_E5M2FNUZ": FloatFormat("fp8_e5m2fnuz", 5, 2, "fnuz")}
 FP4_E2M1 = FloatFormat("fp4_e2m1", 2, 1, "none")
 
+_TYPES: dict[str, Any] = {
+    "bf16": ml_dtypes.bfloat16, "fp16": np.float16, "fp8_e4m3": ml_dtypes.float8_e4m3fn, "fp8_e5m2": ml_dtypes.float8_e5m2,
+    "fp8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "fp8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "fp4_e2m1": ml_dtypes.float4_e2m1fn,
+}  # fmt: skip
+
 
 def e8m0_values() -> NDArray[np.float64]:
     """Return (256,) the value of every pattern of E8M0 (OCP MX), the format of scales: 2^(code - 127), and NaN for 255.
 
     E8M0 is not a `FloatFormat`: it has no sign, no mantissa and no zero.
     """
-    values: NDArray[np.float64] = np.ldexp(1.0, np.arange(256) - 127)
-    values[255] = np.nan
+    values: NDArray[np.float64] = np.arange(256).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu).astype(np.float64)
     return values
 
 

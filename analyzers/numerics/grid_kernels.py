@@ -30,40 +30,51 @@ _TABLE = 1 << 10  # slots of the hash table
 _PIECES = 64  # intervals of feasible scales
 _FEW_LEVELS, _REPEATS, _MOST_OF_REPEATS = 8, 16, 6.0
 _FP16_STEP = 2.0**-24
+_NEIGHBOURS = 16
+_EXACT_STEPS = 8  # subnormals of so many steps are rounded by at most 1/16
 
 
 class Levels(NamedTuple):
     """Levels of a format. sides: (2, n) magnitudes of positive and negative ones, ascending, then infinite.
 
     first: index of the lowest level that the largest value of a tile may have; tolerance: relative difference between writers' tables;
-    integers: whether the levels are all integers, of which a tile may use those of `MOST_BITS` bits; floats: whether they are those of a
-    float, so that few significant bits are a property of the format and not of the values.
+    integers: whether the levels are all integers, of which a tile may use those of `MOST_BITS` bits. reach: of the levels of a float, the
+    ratio of magnitudes under one scale that integers and shorter floats do not have; 0 for other levels. significands: fewest of the values
+    that reach so far, since powers of two are on the levels of any float.
     """
 
     sides: Floats
     first: int
     tolerance: float
     integers: bool
-    floats: bool
+    reach: float = 0.0
+    significands: int = 0
+
+    @property
+    def floats(self) -> bool:
+        """Whether the levels are those of a float, so that few significant bits are a property of the format and not of the values."""
+        return self.reach > 0
 
 
 class Counts(NamedTuple):
     """Counts of tiles.
 
     tiles: (3,) see `TESTED`; spans, signed: (MOST_BITS + 2,) those that pass, by the bits of integers with a zero point and of signed ones,
-    1 if they are -1, 0 and 1; decades: (SLOTS,) -log10 of the chance of a tile, by its largest value, of floats by all.
+    1 if they are -1, 0 and 1; decades: (SLOTS,) -log10 of the chance of a tile, by its largest value, of floats by all; reaching: (1,)
+    blocks of `_NEIGHBOURS`, in tiles on the levels of a float, that reach too far for other formats.
     """
 
     tiles: Ints
     spans: Ints
     signed: Ints
     decades: Floats
+    reaching: Ints
 
     @classmethod
     def zeros(cls) -> "Counts":
         """Return counts of nothing."""
         by_bits = np.zeros((2, MOST_BITS + 2), np.int64)
-        return cls(np.zeros(3, np.int64), by_bits[0], by_bits[1], np.zeros(SLOTS))
+        return cls(np.zeros(3, np.int64), by_bits[0], by_bits[1], np.zeros(SLOTS), np.zeros(1, np.int64))
 
 
 class _Values(NamedTuple):
@@ -170,9 +181,11 @@ def _fit(
             proof += again if ternary else min(again, _MOST_OF_REPEATS)
         if power or _is_ramp(part, field):  # fixed point, or no independent values: chance says nothing
             proof = 0.0
+    if levels.reach > 0:
+        counts.reaching[0] += _reaching(part, field, levels)
     counts.tiles[POWERS] += power
     scale[:] = found
-    slot = _hash(patterns.sum() if levels.floats else patterns.max()) % SLOTS
+    slot = _hash(patterns.sum() if levels.reach > 0 else patterns.max()) % SLOTS
     counts.decades[slot] = max(counts.decades[slot], proof)
     return True
 
@@ -209,10 +222,10 @@ def _values(patterns: Ints, numbers: Ints, field: tuple[int, int], levels: Level
         value, exponent = low[j], exponent_of(low[j])
         half = power_of_two(exponent - 24) if rounded == 24 else power_of_two(exponent - rounded - 1) + value * 2.0**-23
         if step >= _FP16_STEP:
-            half = max(half, _FP16_STEP / 2)
+            half += _FP16_STEP / 2 if half < _FP16_STEP / 2 else 0.0
         half += value * levels.tolerance
         low[j], high[j], width[j] = value - half, value + half, 2 * half
-        if not levels.floats:
+        if levels.reach == 0:
             width[j] = max(width[j], step, power_of_two(exponent - bits))
     return _Values(low, high, width, negative, number)
 
@@ -317,3 +330,28 @@ def _is_ramp(part: NDArray[Any], field: tuple[int, int]) -> bool:
             if not (ascends or descends):
                 return False
     return True
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _reaching(part: NDArray[Any], field: tuple[int, int], levels: Levels) -> int:
+    """Count the blocks of neighbours whose magnitudes have a ratio of ``levels.reach`` or more, and enough significands.
+
+    Neighbours, because smaller tiles than this one may have powers of two as scales. Subnormals of few steps have lost their magnitudes.
+    """
+    mantissa, every_bit = field[0], (1 << (field[0] + field[1])) - 1
+    rows, found, block = part if part.shape[1] > 1 else part.T, 0, np.int64(0)
+    seen = np.zeros(1 << 7, np.int64)  # the last block, numbered from 1 on, in which a significand occurs, by its first bits
+    for row in rows:
+        for start in range(0, row.size, _NEIGHBOURS):
+            block += 1
+            least, most, significands = np.inf, 0.0, 0
+            for code in row[start : start + _NEIGHBOURS]:
+                magnitude: Any = np.int64(code) & every_bit
+                if magnitude >= _EXACT_STEPS:
+                    value = value_of(magnitude, mantissa, field[1])
+                    least, most = min(least, value), max(most, value)
+                    bits = magnitude >> (mantissa - 7) & 127
+                    significands += (magnitude >> mantissa > 0) & (seen[bits] < block)
+                    seen[bits] = block
+            found += (most >= levels.reach * least) & (significands >= levels.significands)
+    return found

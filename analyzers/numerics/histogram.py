@@ -30,6 +30,12 @@ class BitHistogram:
     squares: float = 0.0
     near_overflow: int = 0
 
+    def add_magnitudes(self, low: float, high: float, squares: float) -> None:
+        """Add the smallest and the largest finite nonzero magnitude of some values, 0 if there is none, and their sum of squares."""
+        if high:
+            self.low, self.high = min(self.low or low, low), max(self.high or high, high)
+            self.squares += squares
+
     def merge(self, other: "BitHistogram") -> "BitHistogram":
         """Merge two histograms into a new one. Associative but for the rounding of ``squares``; an empty histogram is the identity."""
         return BitHistogram.together((self, other))

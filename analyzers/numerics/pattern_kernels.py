@@ -31,13 +31,3 @@ def value_of(magnitude: int, mantissa: int, exponent: int) -> float:
     stored = magnitude >> mantissa
     whole = (magnitude & ((1 << mantissa) - 1)) + ((1 << mantissa) if stored > 0 else 0)
     return whole * power_of_two(max(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def cell(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
-    """Return the numbers that round to a pattern, in fp32 arithmetic first: one ulp on either side if fp32 is stored itself."""
-    value, above = value_of(magnitude, mantissa, exponent), value_of(magnitude + 1, mantissa, exponent)
-    below = value_of(magnitude - 1, mantissa, exponent) if magnitude > 0 else -above
-    if mantissa >= 23:
-        return 2 * value - above, above
-    return (value + below) / 2 * (1 - 2.0**-23), (value + above) / 2 * (1 + 2.0**-23)

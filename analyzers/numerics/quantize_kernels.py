@@ -1,6 +1,6 @@
-"""Rounds values to a grid under scales and measures the error, in one compiled loop for all quantization formats."""
+"""Rounds values to a grid under scales and measures the error, in one compiled loop for all formats that matrices are quantized to."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -8,7 +8,29 @@ from numpy.typing import NDArray
 
 # Rules that derive the scale of a tile from its largest magnitude.
 AMAX, POWER_OF_TWO, TWO_LEVELS = 0, 1, 2
-_PIECE = 1024  # values whose rounding is compared at a time: they stay in the L1 cache
+
+
+class Format(NamedTuple):
+    """Arguments of `rounding_error`: the rows and columns that share a scale, its rule, and the grid. `DtypeRequest` explains the names."""
+
+    rows: int
+    columns: int
+    rule: int
+    mantissa: int
+    least: int
+    largest: float
+
+
+LONGEST_ROW = 1 << 18  # elements; a slab of 128 such rows takes 128 MiB in fp32
+_ALL = 1 << 40
+FORMATS = {
+    "fp8": Format(_ALL, _ALL, AMAX, 3, -6, 448.0),
+    "fp8-block": Format(128, 128, AMAX, 3, -6, 448.0),
+    "int8": Format(1, _ALL, AMAX, 7, 7, 127.0),
+    "int4": Format(1, 128, AMAX, 3, 3, 7.0),
+    "mxfp4": Format(1, 32, POWER_OF_TWO, 1, 0, 6.0),
+    "nvfp4": Format(1, 16, TWO_LEVELS, 1, 0, 6.0),
+}
 
 
 @njit(nogil=True, cache=True)
@@ -99,46 +121,24 @@ def rounding_error(
     return error, square, exact, saturated, count
 
 
-@njit(nogil=True, cache=True)
-def _largest(values: NDArray[np.float32]) -> Any:
-    """Return the largest finite magnitude: that of the largest pattern, since signed integers are compared fastest."""
-    most, patterns = np.int32(0), values.view(np.int32)
-    for i in range(patterns.size):
-        magnitude = patterns[i] & np.int32(0x7FFFFFFF)
-        most = max(most, magnitude if magnitude < np.int32(0x7F800000) else np.int32(0))
-    return np.int32(most).view(np.float32)
-
-
-@njit(nogil=True, cache=True)
-def _store(values: NDArray[np.float32], scale: Any, mantissa: int, least: int, top: Any, stored: NDArray[np.float32]) -> None:
-    """Round values to the grid of `_round` times ``scale``."""
-    for i in range(values.size):
-        stored[i] = np.float32(_round(np.float32(values[i] / scale), mantissa, least, top) * scale)
-
-
-@njit(nogil=True, cache=True)
-def _store_row(row: NDArray[np.float32], tile: int, scale: Any, mantissa: int, least: int, top: Any, stored: NDArray[np.float32]) -> None:
-    """Round a row, each ``tile`` values under a scale of their own, or all under ``scale``."""
-    if not tile:
-        _store(row, scale, mantissa, least, top, stored)
-        return
-    for first in range(0, row.size, tile):
-        part = row[first : first + tile]
-        most = _largest(part)
-        _store(part, np.float32(most / top) if most > 0 else np.float32(1), mantissa, least, top, stored[first : first + tile])
-
-
 # Sums may be reassociated, which allows vector instructions.
 @njit(nogil=True, cache=True, fastmath={"reassoc"})
-def _row_lost(
-    base: NDArray[np.float32], merged: NDArray[np.float32], stored: NDArray[np.float32], stored_merged: NDArray[np.float32], limit: Any
+def update_lost(
+    base: NDArray[np.float32], merged: NDArray[np.float32], mantissa: int, least: int, largest: float
 ) -> tuple[int, int, int, float, float]:
-    """Return the result of `update_lost` for one row. limit: a stored value of this size is infinite."""
+    """Round values (n,) to a float format, and compare the difference with that of the values themselves, their update.
+
+    mantissa, least: as of `_round`; largest: rounded values of this size are infinite.
+
+    Returns the number of finite pairs with an update, of those whose rounded values differ, and of those that become infinite; the sum of
+    (rounded merged - rounded base - update)^2, and that of update^2, both in float64, over pairs that stay finite.
+    """
+    limit = np.float32(largest)
     touched, changed, overflowed, error, square = 0, 0, 0, 0.0, 0.0
     for i in range(base.size):
         before, after = base[i], merged[i]
         if before != after and abs(before) < np.inf and abs(after) < np.inf:
-            old, new = stored[i], stored_merged[i]
+            old, new = _round(before, mantissa, least, limit), _round(after, mantissa, least, limit)
             finite = max(abs(old), abs(new)) < limit
             update = np.float64(after) - np.float64(before)
             difference = np.float64(new) - np.float64(old) - update if finite else 0.0
@@ -148,66 +148,3 @@ def _row_lost(
             error += difference * difference
             square += update * update if finite else 0.0
     return touched, changed, overflowed, error, square
-
-
-@njit(nogil=True, cache=True)
-def update_lost(
-    base: NDArray[np.float32],
-    merged: NDArray[np.float32],
-    tile: int,
-    mantissa: int,
-    least: int,
-    largest: float,
-    scales: tuple[np.float32, np.float32],
-) -> tuple[int, int, int, float, float]:
-    """Round two matrices (rows, columns) to the grid of `_round`, and compare the difference with that of the matrices, their update.
-
-    tile: so many values of a row share the scale amax / largest, with amax of each matrix on its own; 0: ``scales`` are those of all
-    values, above 0. Values rounded to a ``largest`` of 65536, that of fp16, are infinite.
-
-    Returns the number of finite pairs with an update, of those whose rounded values differ, and of those that become infinite; the sum of
-    (rounded merged - rounded base - update)^2, and that of update^2, both in float64, over pairs that stay finite.
-    """
-    top, limit = np.float32(largest), np.float32(np.inf)
-    touched, changed, overflowed, error, square = 0, 0, 0, 0.0, 0.0
-    if largest == 65536.0:
-        limit = np.float32(largest)
-    stored, stored_merged = np.empty(_PIECE, np.float32), np.empty(_PIECE, np.float32)
-    for row in range(base.shape[0]):
-        for first in range(0, base.shape[1], _PIECE):
-            before, after = base[row, first : first + _PIECE], merged[row, first : first + _PIECE]
-            _store_row(before, tile, scales[0], mantissa, least, top, stored)
-            _store_row(after, tile, scales[1], mantissa, least, top, stored_merged)
-            found = _row_lost(before, after, stored, stored_merged, limit)
-            touched, changed, overflowed = touched + found[0], changed + found[1], overflowed + found[2]
-            error, square = error + found[3], square + found[4]
-    return touched, changed, overflowed, error, square
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
-def _squares(base: NDArray[np.float32], merged: NDArray[np.float32]) -> tuple[float, float, int]:
-    """Return the first three results of `sizes` for one row."""
-    square, update, lost = 0.0, 0.0, 0
-    for i in range(base.size):
-        finite = abs(base[i]) < np.inf
-        both = finite & (abs(merged[i]) < np.inf)
-        before, difference = np.float64(base[i]), np.float64(merged[i]) - np.float64(base[i])
-        square += before * before if both else 0.0
-        update += difference * difference if both else 0.0
-        lost += finite & (not both)
-    return square, update, lost
-
-
-@njit(nogil=True, cache=True)
-def sizes(base: NDArray[np.float32], merged: NDArray[np.float32]) -> tuple[float, float, int, float, float]:
-    """Return the sums of base^2 and (merged - base)^2 over pairs of finite values, the number of values that are finite in the base only,
-    and the largest finite magnitude in each.
-
-    base, merged: (rows, columns).
-    """
-    square, update, lost, largest, largest_merged = 0.0, 0.0, 0, 0.0, 0.0
-    for row in range(base.shape[0]):
-        found = _squares(base[row], merged[row])
-        square, update, lost = square + found[0], update + found[1], lost + found[2]
-        largest, largest_merged = max(largest, float(_largest(base[row]))), max(largest_merged, float(_largest(merged[row])))
-    return square, update, lost, largest, largest_merged

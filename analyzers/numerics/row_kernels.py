@@ -7,6 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 _BINADES_OF_A_ROW = 4
+_PIECE = 64  # values
 _PROOF_BITS = 40  # bits; odds of 10^-12, as a tensor may have a hundred thousand rows
 
 
@@ -42,9 +43,14 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
-    for code in codes:  # noqa: SIM110 - numba compiles no generators
-        if code & 0xFFFF != 0 and code & 0x7FFFFFFF < 0x7F800000:
-            return False
+    for start in range(0, codes.size, _PIECE):
+        bits = np.uint32(0)
+        for code in codes[start : start + _PIECE]:  # without a branch, for vector instructions
+            bits |= code
+        if bits & np.uint32(0xFFFF) != 0:
+            for code in codes[start : start + _PIECE]:
+                if code & 0xFFFF != 0 and code & 0x7FFFFFFF < 0x7F800000:
+                    return False
     return True
 
 
@@ -81,31 +87,27 @@ def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int
     pass by accident, given the coarsest grid that holds the row, must be below 2^-40: each value that has more bits on that grid than the
     narrower format keeps would lose them with odds of 2^-bits, at most 2^-low.
     """
-    slots, binades = np.zeros(64, dtype=np.bool_), np.zeros(64, dtype=np.bool_)
-    distinct = spread = 0
-    proof: Any = 0
     top, fraction = (1 << exponent) - 1, (1 << mantissa) - 1
     lowest: Any = top
-    for code in codes:
-        magnitude = np.int64(code) & ((1 << (mantissa + exponent)) - 1)
-        stored = magnitude >> mantissa
-        if stored == 0 or stored == top or magnitude & fraction == 0 or (beyond != 0 and magnitude & beyond == 0):
-            continue
-        zeros = (np.float64(magnitude & -magnitude).view(np.int64) >> 52) - 1023  # the exponent of the lowest bit in use
-        lowest = min(lowest, stored - mantissa + zeros)
-    for code in codes:
-        magnitude = np.int64(code) & ((1 << (mantissa + exponent)) - 1)
-        stored = magnitude >> mantissa
-        if stored == 0 or stored == top or magnitude & fraction == 0 or (beyond != 0 and magnitude & beyond == 0):
-            continue
-        if magnitude & (1 << low) and not binades[stored & 63]:
-            binades[stored & 63] = True
-            spread += 1
-        slot = (np.uint64(magnitude) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
-        if not slots[slot]:
-            slots[slot] = True
-            distinct += 1
-            proof += min(max(0, stored - lowest - (mantissa - low)), low)
-        if distinct >= need and spread >= _BINADES_OF_A_ROW and proof >= _PROOF_BITS:
-            return True
+    for _ in range(2):  # the step of the values seen so far is at least that of all, so that most rows need only few values
+        slots, binades = np.zeros(64, dtype=np.bool_), np.zeros(64, dtype=np.bool_)
+        distinct = spread = 0
+        proof: Any = 0
+        for code in codes:
+            magnitude = np.int64(code) & ((1 << (mantissa + exponent)) - 1)
+            stored = magnitude >> mantissa
+            if stored == 0 or stored == top or magnitude & fraction == 0 or (beyond != 0 and magnitude & beyond == 0):
+                continue
+            zeros = (np.float64(magnitude & -magnitude).view(np.int64) >> 52) - 1023  # the exponent of the lowest bit in use
+            lowest = min(lowest, stored - mantissa + zeros)
+            if magnitude & (1 << low) and not binades[stored & 63]:
+                binades[stored & 63] = True
+                spread += 1
+            slot = (np.uint64(magnitude) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
+            if not slots[slot]:
+                slots[slot] = True
+                distinct += 1
+                proof += min(max(0, stored - lowest - (mantissa - low)), low)
+            if distinct >= need and spread >= _BINADES_OF_A_ROW and proof >= _PROOF_BITS:
+                return True
     return False

@@ -26,7 +26,7 @@ def on_device(codes: Any, device: str) -> Any:
 
 
 class DeviceCounts:
-    """Histogram (bins,) on a device; for 32-bit patterns also the extremes and squares of `count_kernels.count_fp32`."""
+    """Histogram (bins,) on a device; for 32-bit patterns also what `count_kernels.count_fp32` returns."""
 
     def __init__(self, bins: int, device: Any) -> None:
         import torch
@@ -52,11 +52,11 @@ class DeviceCounts:
         """Return the bins of fp32 patterns, and update extremes and squares."""
         torch = self._torch
         magnitude = patterns & 0x7FFFFFFF
-        finite = magnitude < 0x7F800000
-        self._extremes[0] = torch.minimum(self._extremes[0], torch.where(finite & (magnitude != 0), magnitude.long(), NO_MAGNITUDE).min())
-        self._extremes[1] = torch.maximum(self._extremes[1], torch.where(finite, magnitude, 0).max())
-        self._extremes[2] += ((magnitude >= 0x477FF000) & (magnitude < 0x47800000)).sum()
-        self._squares += torch.where(finite, patterns.view(torch.float32), 0.0).double().square_().sum()
+        wide = (magnitude < 0x7F800000) & (patterns & 0xFFFF != 0)
+        self._extremes[0] = torch.minimum(self._extremes[0], torch.where(wide, magnitude.long(), NO_MAGNITUDE).min())
+        self._extremes[1] = torch.maximum(self._extremes[1], torch.where(wide, magnitude, 0).max())
+        self._extremes[2] += (wide & (magnitude >= 0x477FF000) & (magnitude < 0x47800000)).sum()
+        self._squares += torch.where(wide, patterns.view(torch.float32), 0.0).double().square_().sum()
         plane = sum(((patterns & mask) == 0).to(torch.int32) for mask in (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF))
         return (plane << 16) | (patterns >> 16) & 0xFFFF
 

@@ -5,10 +5,9 @@ import numpy as np
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE, BinGroups, bins
 from analyzers.numerics.decode_kernels import decode
-from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.grid_kernels import Counts, Levels, fit_tiles
 from analyzers.numerics.pairs import PairCounter, PairSums, codes_of
-from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
+from analyzers.numerics.quantize_kernels import rounding_error, update_lost
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from analyzers.numerics.sign_kernels import centred_signs, remove_peaks
 from analyzers.numerics.sketches import PairTables
@@ -21,22 +20,18 @@ def warm_up() -> None:
         accumulator = Accumulator(dtype)
         accumulator.update(codes)
         accumulator.take().count_each(BinGroups.of([bins(dtype).zero]))
-        if codes.itemsize > 1:
-            ones = np.full_like(codes, 127 << 7)  # a run of few significands: native values take half of the loops
-            runs_of_few_significands(ones, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
     for dtype in ("BF16", "F32"):
         before, after = (codes_of(codes, dtype, narrow=True) for codes in (zeros[dtype], np.full_like(zeros[dtype], 1)))
         before.constant()
         PairCounter(0.5).count(before, after, PairSums(), np.zeros((1, 3)), np.zeros(1, np.bool_), PairTables.empty(1))
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
-    levels = Levels(np.ones((2, 1)), 0, 0.0, integers=True, floats=False)
+    levels = Levels(np.ones((2, 1)), 0, 0.0, integers=True)
     for dtype in ("BF16", "F32"):
         fit_tiles(zeros[dtype].reshape(16, 16), (0, 0), (1, 16), 1, (7, 8), levels, Counts.zeros(), np.zeros((16, 2)))
     centred_signs(np.zeros((2, 8)))
     remove_peaks(np.zeros((1, 5), np.complex128), 8.0)
-    one, matrix = np.float32(1), np.zeros((1, 256), np.float32)
-    update_lost(matrix, matrix, 0, 7, -126, np.inf, (one, one))
-    sizes(matrix, matrix)
+    values = np.zeros(256, np.float32)
+    update_lost(values, values, 7, -126, np.inf)
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))

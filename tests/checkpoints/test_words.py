@@ -20,8 +20,8 @@ from safetensors.torch import save_file as save_torch
 
 from analyzers.checkpoints import Access, layout_notes, open_checkpoint
 from analyzers.checkpoints.checkpoint_coverage import account_notes
-from analyzers.checkpoints.matching.align import Relaid, Unmatched
-from analyzers.checkpoints.matching.layouts.layer_maps import LayerMap
+from analyzers.checkpoints.matching.align import Pair, Unmatched
+from analyzers.checkpoints.matching.layers import LayerMap
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.notes import Note
@@ -104,7 +104,7 @@ def _merged(root: Path) -> Iterator[str]:
 def _layouts() -> Iterator[Note]:
     one = Tensor("layers.0.q.weight", "F32", (4, 4), 0, 0, 64, "attention", 0, False)
     found = Unmatched(layers=[LayerMap("layers.", "layers.", {1: 3, 2: None}, {5: 1})])
-    found.relaid += [Relaid(one, one, "transposed", agree=True), Relaid(one, one, "fused", agree=False)]
+    found.relaid += [Pair(one, one, "transposed", agree=True), Pair(one, one, "fused", agree=False)]
     return layout_notes(found, "the model", "org/other")
 
 

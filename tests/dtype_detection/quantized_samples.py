@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.quantization_headroom import headroom, plan
 from analyzers.dtype_detection.report import QuantizationFormat
-from analyzers.numerics.quantization_formats import FORMATS
-from analyzers.numerics.quantize_kernels import rounding_error
+from analyzers.numerics.quantize_kernels import FORMATS, rounding_error
 
 Array = NDArray[np.float32]
 TENSORS, ROWS, COLUMNS = 24, 512, 256

@@ -19,7 +19,7 @@ from tests.dtype_detection.reports import exact, inspect
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 STORED = {"bf16": (BF16,), "fp16": (F16,), "fp32": (F32,), "bf16 then fp32": (BF16, F32), "bf16 then fp16": (BF16, F16)}
-E4M3, E5M2 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz), (torch.float8_e5m2, torch.float8_e5m2fnuz)
+E4M3, E5M2 = (torch.float8_e4m3fn,), (torch.float8_e5m2, torch.float8_e5m2fnuz)
 
 # Rows and columns of a scale block (0: all), powers of two.
 GRANULARITIES = {
@@ -32,7 +32,6 @@ GRANULARITIES = {
 }
 ROWS = [(64, 1280), (160, 200), (300, 96)]
 ROWS_OF_BLOCKS = {"mxfp4": [(32, 1280), (160, 96)], "nvfp4": [(32, 1280), (160, 96), (80, 208)]}
-NARROW = ("fp8_runs", "fp4_blocks")
 
 
 def rows(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, TensorRow]:
@@ -44,7 +43,7 @@ def _fp8(shape: tuple[int, int], kind: torch.dtype, height: int, width: int, pow
     return fp8(weights(*shape), kind, height, width, powers)
 
 
-@pytest.mark.parametrize(("kind", "stored"), few(product(E4M3 + E5M2, STORED), {0, 3, 4, 10}))
+@pytest.mark.parametrize(("kind", "stored"), few(product(E4M3 + E5M2, STORED), {0, 3, 4, 5}))
 def test_fp8_of_every_granularity(kind: torch.dtype, stored: str, tmp_path: Path) -> None:
     tensors = {}
     for name, (height, width, powers) in GRANULARITIES.items():
@@ -137,7 +136,6 @@ def test_lookalikes_are_never_proven(shape: int, stored: int, one_in: int, tmp_p
         tensors[f"sinusoids {dtype}"] = torch.sin(torch.arange(1280)[None] * 0.3 + torch.arange(20)[:, None]).to(dtype)
     for name, row in rows(tmp_path, tensors).items():
         assert row.lineage.verdict not in ("fp8-ancestor", "fp4-ancestor"), name
-        assert not any(e.proven for e in row.lineage.evidence if e.test in NARROW), name
 
 
 def test_integers_with_scales_are_not_taken_for_fp8(tmp_path: Path) -> None:
@@ -146,7 +144,6 @@ def test_integers_with_scales_are_not_taken_for_fp8(tmp_path: Path) -> None:
     values *= np.repeat(np.exp2(np.random.default_rng(0).integers(-4, 4, values.size // 32)), 32).reshape(values.shape)
     report = exact(write(tmp_path, {"weight": torch.from_numpy(values).to(BF16)}))
     assert report.lineage.verdict == "undecided" and not report.lineage.passed_through  # they are on the grid of mxfp6_e2m3 as well
-    assert "open" in {each.result for each in report.lineage.evidence}
     ternary = np.sign(weights(300, 1280)) * 0.37
     report = exact(write(tmp_path / "ternary", {"weight": torch.from_numpy(ternary).to(F32)}))
     assert report.lineage.verdict == "undecided"
@@ -192,22 +189,19 @@ def test_a_sample_proves_it_too(what: str, tmp_path: Path) -> None:
     report = inspect(write(tmp_path, {"weight": tensor.to(BF16)}), budget=300_000)
     assert not report.extremes.exact
     assert report.lineage.passed_through == (what,)
-    evidence = next(e for e in report.lineage.evidence if e.proven)
-    assert evidence.distinct <= evidence.tested <= report.values_read // 16
+    (grid,) = report.grids
+    assert grid.proven and grid.groups_on == grid.groups_tested
 
 
-def test_one_native_run_refutes(tmp_path: Path) -> None:
-    tensor = fp8(weights(128, 1280), E4M3[0], 128, 128)
-    tensor[60, 256:384] = torch.from_numpy(weights(1, 128)[0]).to(F32)
-    row = rows(tmp_path, {"weight": tensor.to(BF16)})["weight"]
-    (evidence,) = (e for e in row.lineage.evidence if e.test == "fp8_runs")
-    assert (evidence.exceptions, evidence.result, evidence.format) == (1, "partly", "fp8_e4m3")
+@pytest.mark.parametrize("what", ["fp8_e4m3", "mxfp4"])
+def test_native_values_in_one_group_are_an_exception(what: str, tmp_path: Path) -> None:
     elements, scales = mxfp4(weights(128, 1280))
-    tensor = (elements * scales).reshape(128, 1280)
-    tensor[60, 256:384] = torch.from_numpy(weights(1, 128)[0]).to(F32)
-    row = rows(tmp_path / "fp4", {"weight": tensor.to(BF16)})["weight"]
-    (evidence,) = (e for e in row.lineage.evidence if e.test == "fp4_blocks")
-    assert (evidence.exceptions, evidence.result, evidence.format) == (1, "partly", "fp4_e2m1") and row.lineage.passed_through == ()
+    tensor = fp8(weights(128, 1280), E4M3[0], 1, 128) if what == "fp8_e4m3" else (elements * scales).reshape(128, 1280)
+    tensor[60, 256:288] = torch.from_numpy(weights(1, 32)[0]).to(F32)
+    row = rows(tmp_path, {"weight": tensor.to(BF16)})["weight"]
+    grid = row.lineage.grid
+    assert grid is not None and grid.format == what and not grid.proven and grid.exceptions == 1
+    assert row.lineage.passed_through == ()
 
 
 def test_scales_that_are_powers_of_two_prove_no_other_format(tmp_path: Path) -> None:

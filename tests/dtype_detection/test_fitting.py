@@ -18,20 +18,15 @@ from analyzers.dtype_detection.labelled_models import family_of, labelled_extrem
 from analyzers.dtype_detection.training_precision import PUBLISHED, rule
 from tests.dtype_detection.fits import assert_same_fit
 from tools.classifier import (
-    BINS,
-    FOUR,
     PENALTIES,
     REACH,
     RECIPES,
-    TWO,
     Fit,
     OutOfFold,
     best_thresholds,
     candidates,
     evaluated,
     fit,
-    folds,
-    out_of_fold,
     rule_correct,
 )
 
@@ -131,33 +126,6 @@ def test_every_prediction_is_of_a_family_left_out(family: str) -> None:
             assert row.prior[name] == pytest.approx((1 + own) / (3 + sum(weights)), rel=1e-12)
 
 
-@pytest.mark.parametrize("family", ["gpt-neo", "it5"])
-def test_what_is_chosen_is_chosen_without_the_family(family: str) -> None:
-    outside = [row for row in ROWS if row.family != family]
-    losses = {(names, penalty): loss(outside, names, penalty) for names, penalty in product((TWO, FOUR), PENALTIES)}
-    row = next(row for row in ROWS if row.family == family)
-    assert min(losses, key=lambda each: losses[each]) == (row.features, row.penalty)
-
-
-def test_folds_leave_whole_families_out() -> None:
-    examples = evaluated().classifier.examples
-    left_out = list(folds(examples))
-    assert sorted(family for family, _ in left_out) == sorted({example.family for example in examples})
-    for family, rest in left_out:
-        assert {example.family for example in examples} - {example.family for example in rest} == {family}
-
-
-def test_a_family_says_nothing_about_itself() -> None:
-    """Its labels changed, the predictions for it stay; those for others do not."""
-    examples = evaluated().classifier.examples
-    changed = [each.model_copy(update={"precision": "bf16"}) if each.family == "opt" else each for each in examples]
-    tried = candidates()[2:4]
-    before, after = out_of_fold(examples, tried), out_of_fold(changed, tried)
-    same = [a.probabilities == b.probabilities for a, b in zip(before, after, strict=True)]
-    assert all(same[i] for i, row in enumerate(before) if row.family == "opt")
-    assert not any(same[i] for i, row in enumerate(before) if row.family == "m2m100")
-
-
 def test_coefficients_are_those_of_another_solver() -> None:
     classifier, penalty = evaluated().classifier, evaluated().penalty
     names = [feature.name for feature in classifier.features]
@@ -193,45 +161,12 @@ def test_figures_follow_from_the_predictions() -> None:
     assert (found.models, found.families) == (29, len({row.family for row in ROWS}))
 
 
-def test_it_beats_what_knows_nothing() -> None:
-    found = evaluated().evaluation
-    assert found.log_loss.models < found.even_log_loss < found.prior_log_loss.models
-    assert found.log_loss.families < found.even_log_loss
-    assert found.likeliest_correct >= found.rule_correct
-
-
-def test_reliability_bins_are_numpys() -> None:
-    predicted = np.array([row.probabilities[name] for row in ROWS for name in CLASSES])
-    true = np.array([name == row.precision for row in ROWS for name in CLASSES])
-    where = np.digitize(predicted, np.linspace(0, 1, BINS + 1)[1:-1])
-    bins = evaluated().evaluation.reliability
-    assert sum(each.predictions for each in bins) == 3 * len(ROWS)
-    for each in bins:
-        inside = where == round(each.low * BINS)
-        assert each.predictions == inside.sum()
-        assert (each.mean, each.share) == pytest.approx((predicted[inside].mean(), true[inside].mean()))
-
-
 # --- the rule of thumb --------------------------------------------------------------------------------------------
 
 
 def test_the_rule_is_right_for_24_in_sample_and_22_out_of_sample() -> None:
     assert rule_correct(ROWS) == evaluated().evaluation.rule_in_sample == 24
     assert sum(row.rule == row.precision for row in ROWS) == evaluated().evaluation.rule_correct == 22
-
-
-@pytest.mark.parametrize(
-    "apart", [(), ("google/mt5",), ("allenai/led",), ("bigscience/T0",), ("google/bigbird",), ("google/mt5", "allenai/led")]
-)
-def test_22_does_not_depend_on_ties_or_on_how_families_are_drawn(apart: tuple[str, ...]) -> None:
-    """Every choice among equally good thresholds, and families split further, give the same count."""
-    family = {row.model: next((prefix for prefix in apart if row.model.startswith(prefix)), row.family) for row in ROWS}
-    least = most = 0
-    for name in set(family.values()):
-        inside = [row for row in ROWS if family[row.model] == name]
-        right = [rule_correct(inside, each) for each in best_thresholds([row for row in ROWS if family[row.model] != name])]
-        least, most = least + min(right), most + max(right)
-    assert (least, most) == (22, 22)
 
 
 def test_thresholds_are_the_best_there_are() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
+from analyzers.core.errors import InvalidRequest
 from analyzers.dtype_detection.labelled_models import Example
-from tools.classifier import check, examples, main
+from tools.classifier import check, examples
 
 
 def write(folder: Path, text: str | bytes) -> Path:
@@ -55,20 +55,6 @@ def test_files_that_are_no_labels(text: str | bytes, message: str, tmp_path: Pat
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_a_file_may_be_missing_a_folder_or_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in (tmp_path / "no such.csv", tmp_path):
-        with pytest.raises(InvalidRequest, match="cannot be read"):
-            examples(path)
-    monkeypatch.setattr("tools.classifier.LABELS_BYTES", 30)
-    with pytest.raises(LimitExceeded, match="the limit is 30"):
-        examples(write(tmp_path, "model_id,training_precision\na/b,fp16\n"))
-
-
-def test_short_and_long_rows_are_harmless(tmp_path: Path) -> None:
-    found = examples(write(tmp_path, "training_precision,model_id\nfp16\n,\nbf16,a/b,more,and more\n"))
-    assert by_model(found) == by_model(examples())
-
-
 def test_too_few_families_cannot_be_judged() -> None:
     known = examples()
     check(known)
@@ -78,11 +64,3 @@ def test_too_few_families_cannot_be_judged() -> None:
     few = [e.model_copy(update={"family": f"{i % 3}", "precision": ("fp16", "bf16")[i // 3 % 2]}) for i, e in enumerate(known)]
     with pytest.raises(InvalidRequest, match="fewer than 4 families"):
         check(few)
-
-
-def test_the_command_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out.json"
-    assert main(["--labels", str(write(tmp_path, "x")), "--out", str(out)]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and not out.exists()
-    assert issubclass(InvalidRequest, MantissaError)

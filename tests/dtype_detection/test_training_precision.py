@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from analyzers.dtype_detection.classifier import Relatives, confidence
 from analyzers.dtype_detection.labelled_models import Label, labelled_extremes, labels
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
-from analyzers.dtype_detection.similar_models import Relatives, confidence
 from analyzers.dtype_detection.training_precision import infer_training
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact

@@ -48,28 +48,21 @@ def _shuffled(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.roll(tensor.shape[0] // 2 + 1, 0)
 
 
-# Eight kinds of damage, some of them twice.
-DAMAGES: tuple[tuple[Damage, ...], ...] = (
-    (Damage("zeros", lambda tensor, _: torch.zeros_like(tensor), ("zero",)),),
-    (Damage("one value", lambda tensor, _: torch.full_like(tensor, 0.0199), ("constant",)),),
-    (
-        Damage(
-            "zeros after half of the rows",
-            lambda tensor, _: _half(tensor, torch.zeros_like(tensor)),
-            ("truncated",),
-            ("zero", "changed", "other"),
-        ),
-        Damage("noise after half of the rows", lambda tensor, _: _half(tensor, _noise(tensor)), ("truncated",)),
+DAMAGES = (
+    Damage("zeros", lambda tensor, _: torch.zeros_like(tensor), ("zero",)),
+    Damage("one value", lambda tensor, _: torch.full_like(tensor, 0.0199), ("constant",)),
+    Damage(
+        "zeros after half of the rows",
+        lambda tensor, _: _half(tensor, torch.zeros_like(tensor)),
+        ("truncated",),
+        ("zero", "changed", "other"),
     ),
-    (Damage("another tensor's values", lambda _, other: other.clone(), ("other",), swaps=True),),
-    (
-        Damage("half of each value", lambda tensor, _: _scaled(tensor, 0.5), ("affine",)),
-        Damage("1.37 times each value", lambda tensor, _: _scaled(tensor, 1.37), ("affine",)),
-    ),
-    (Damage("a row of NaN", lambda tensor, _: _not_a_number(tensor), ("non-finite",)),),
-    (Damage("noise", lambda tensor, _: _noise(tensor), ("other",)),),
-    (
-        Damage("signs flipped", lambda tensor, _: -tensor, ("affine",), ("affine", "other")),
-        Damage("rows in another order", lambda tensor, _: _shuffled(tensor), ("reordered",), ("other", "changed", "reordered")),
-    ),
+    Damage("noise after half of the rows", lambda tensor, _: _half(tensor, _noise(tensor)), ("truncated",)),
+    Damage("another tensor's values", lambda _, other: other.clone(), ("other",), swaps=True),
+    Damage("half of each value", lambda tensor, _: _scaled(tensor, 0.5), ("affine",)),
+    Damage("1.37 times each value", lambda tensor, _: _scaled(tensor, 1.37), ("affine",)),
+    Damage("a row of NaN", lambda tensor, _: _not_a_number(tensor), ("non-finite",)),
+    Damage("noise", lambda tensor, _: _noise(tensor), ("other",)),
+    Damage("signs flipped", lambda tensor, _: -tensor, ("affine",), ("affine", "other", "reordered")),
+    Damage("rows in another order", lambda tensor, _: _shuffled(tensor), ("reordered",), ("other", "changed", "reordered")),
 )

@@ -176,22 +176,6 @@ MEGATRON: Rename = (
     (r"input_layernorm\.weight", "self_attention.linear_qkv.layer_norm_weight"), (r"^model\.norm", "decoder.final_layernorm"),
     (r"embed_tokens", "embedding.word_embeddings"), (r"^model\.", ""), (r"lm_head", "output_layer"),
 )  # fmt: skip
-# The first Qwen calls up w1, and the gate w2.
-QWEN: Rename = (
-    (r"^model\.layers", "transformer.h"), (r"self_attn\.o_proj", "attn.c_proj"), (r"self_attn", "attn"), (r"mlp\.gate_proj", "mlp.w2"),
-    (r"mlp\.up_proj", "mlp.w1"), (r"mlp\.down_proj", "mlp.c_proj"), (r"input_layernorm", "ln_1"), (r"post_attention_layernorm", "ln_2"),
-    (r"model\.embed_tokens", "transformer.wte"), (r"model\.norm", "transformer.ln_f"),
-)  # fmt: skip
-OPEN_CLIP: Rename = (
-    (r"^text_model\.encoder\.layers", "transformer.resblocks"), (r"^vision_model\.encoder\.layers", "visual.transformer.resblocks"),
-    (r"self_attn", "attn"), (r"mlp\.fc1", "mlp.c_fc"), (r"mlp\.fc2", "mlp.c_proj"), (r"layer_norm(\d)", r"ln_\1"),
-    (r"^text_model\.embeddings\.token_embedding", "token_embedding"),
-    (r"^text_model\.embeddings\.position_embedding\.weight", "positional_embedding"),
-    (r"^text_model\.final_layer_norm", "ln_final"), (r"^vision_model\.embeddings\.patch_embedding", "visual.conv1"),
-    (r"^vision_model\.embeddings\.position_embedding\.weight", "visual.positional_embedding"), (r"^vision_model\.embeddings", "visual"),
-    (r"^vision_model\.pre_layrnorm", "visual.ln_pre"), (r"^vision_model\.post_layernorm", "visual.ln_post"),
-    (r"^text_projection\.weight", "text_projection"), (r"^visual_projection\.weight", "visual.proj"),
-)  # fmt: skip
 OLD_NORMS: Rename = ((r"LayerNorm\.weight", "LayerNorm.gamma"), (r"LayerNorm\.bias", "LayerNorm.beta"))
 
 
@@ -267,7 +251,7 @@ GGUF = {
     "llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "phi3": gguf.MODEL_ARCH.PHI3, "gpt2": gguf.MODEL_ARCH.GPT2,
     "gpt_neox": gguf.MODEL_ARCH.GPTNEOX, "bloom": gguf.MODEL_ARCH.BLOOM, "falcon": gguf.MODEL_ARCH.FALCON,
     "mixtral": gguf.MODEL_ARCH.LLAMA, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE, "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
-    "t5": gguf.MODEL_ARCH.T5, "mpt": gguf.MODEL_ARCH.MPT,
+    "mpt": gguf.MODEL_ARCH.MPT,
 }  # fmt: skip
 
 
@@ -398,17 +382,7 @@ FORMS: dict[str, Form] = {
             lambda _, state: renamed(stack_experts(state, "separate", False), ((r"experts\.(\w+_proj)$", r"switch_mlp.\1.weight"),)),
         ),
         Form("experts numbered last", ("gpt_oss",), lambda _, state: numbered_last(state), keeps_rows=False),
-        Form("first Qwen", ("qwen2",), lambda of, state: renamed(fuse_qkv(state, "blocks", of.key_heads, "c_attn."), QWEN)),
         Form("flat convolutions", ("vit", "clip"), lambda _, state: {n: t.flatten(1) if t.dim() > 3 else t for n, t in state.items()}),
-        Form(
-            "open_clip",
-            ("clip",),
-            lambda _, state: {
-                name: tensor.T if name in ("text_projection", "visual.proj") else tensor
-                for name, tensor in renamed(fuse_qkv(state, "blocks", HEADS, "in_proj_"), OPEN_CLIP).items()
-            },
-            keeps_rows=False,
-        ),
         Form("weight_g and weight_v", ("wav2vec2",), lambda _, state: renamed(state, WEIGHT_NORM)),
         Form("gamma and beta", ("bert",), lambda _, state: renamed(state, OLD_NORMS)),
         Form("copies of the embedding", _TIED, with_copies),

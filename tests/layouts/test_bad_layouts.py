@@ -18,7 +18,7 @@ from tests.cases import few
 from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
 from tests.layouts.file_formats import write, write_pickle
 from tests.layouts.pairs import parents, rows_by_name, sparsity
-from tests.layouts.relayouts import FORMS, fuse_gate_up, fuse_qkv, stack_experts, transpose_linear
+from tests.layouts.relayouts import fuse_gate_up, fuse_qkv, stack_experts, transpose_linear
 from tests.update_sparsity.oracle_comparison import compare
 
 CONFIG = architecture("llama").config
@@ -52,13 +52,6 @@ def test_constant_weights_fit_in_every_order(value: float, order: Any, tmp_path:
     of = architecture("opt")
     state = {name: torch.full_like(tensor, value) if "self_attn." in name else tensor for name, tensor in of.state.items()}
     unchanged(tmp_path, state, fuse_qkv(state, order, HEADS), of.config)
-
-
-def test_query_key_and_value_alike(tmp_path: Path) -> None:
-    of = architecture("opt")
-    query = of.state["model.decoder.layers.0.self_attn.q_proj.weight"]
-    state = {name: query if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")) else each for name, each in of.state.items()}
-    unchanged(tmp_path, state, fuse_qkv(state, "heads", HEADS), of.config)
 
 
 def test_symmetric_matrices_fit_either_way_round(tmp_path: Path) -> None:
@@ -177,19 +170,6 @@ def test_each_side_has_the_other_of_two_tied_matrices(tmp_path: Path) -> None:
     unchanged(tmp_path, of.state, head, of.config)
 
 
-def test_copies_of_copies(tmp_path: Path) -> None:
-    """Three names for one matrix, each side with another two of them."""
-    of = architecture("t5")
-    shared = of.state["shared.weight"]
-    rest = {name: tensor for name, tensor in of.state.items() if name != "shared.weight"}
-    one = rest | {"encoder.embed_tokens.weight": shared, "lm_head.weight": shared}
-    other = rest | {"shared.weight": shared, "decoder.embed_tokens.weight": shared}
-    folders = write(tmp_path / "base", one, of.config), write(tmp_path / "tuned", other, of.config)
-    report = sparsity(*folders, "exact")
-    assert report.num_changed == 0 and all(coverage.whole for coverage in report.coverage)
-    assert [coverage.classes["tied"].tensors for coverage in report.coverage] == [1, 1]
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_side_that_is_half_empty(fused: bool, tmp_path: Path) -> None:
     """Every second tensor has no values: what is left is compared, and the verdict does not reach further."""
@@ -202,20 +182,6 @@ def test_a_side_that_is_half_empty(fused: bool, tmp_path: Path) -> None:
         of_half = report.coverage[0 if base == other else 1]
         assert of_half.classes["empty"].tensors == sum(not tensor.numel() for tensor in half.values())
         assert not any(coverage.whole for coverage in report.coverage)
-
-
-def test_adapters_of_two_names_beside_a_base(tmp_path: Path) -> None:
-    """More adapter matrices than weights: the base is still found."""
-    wrapped = FORMS["wrapped by peft"](architecture("llama"), llama())
-    for name in [name for name in wrapped if "base_layer" in name]:
-        for adapter in ("default", "other", "third", "fourth", "fifth", "sixth"):
-            for side, shape in (("A", (2, wrapped[name].shape[1])), ("B", (wrapped[name].shape[0], 2))):
-                key = name.replace("base_layer.weight", f"lora_{side}.{adapter}.weight")
-                wrapped[key] = values(key, shape, torch.float32)
-    one, other = write(tmp_path / "base", llama(), CONFIG), write_pickle(tmp_path / "beside", wrapped, CONFIG)
-    report = sparsity(one, other, "exact")
-    assert report.num_changed == 0 and report.coverage[0].whole
-    assert report.coverage[1].covered == elements(llama()) and not report.coverage[1].whole
 
 
 # Very many tensors.

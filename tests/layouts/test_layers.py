@@ -142,14 +142,6 @@ def test_a_stack_of_strangers_in_another_order(tmp_path: Path) -> None:
     assert found == {0: ("base", 0), 1: ("stranger", 3), 2: ("base", 2), 3: ("stranger", 1)}
 
 
-def test_a_fine_tune_of_siblings_is_no_stack(tmp_path: Path) -> None:
-    """Every layer moved: none is anybody's bit for bit."""
-    base = llama(4)
-    one, other = write(tmp_path / "base", base), write(tmp_path / "sibling", tuned(base))
-    model = write(tmp_path / "model", tuned(base, seed=2))
-    assert asked(str(model), str(one), str(other), mode="exact").verdict != "stack"
-
-
 def test_dropped_layers_of_experts_that_were_stacked(tmp_path: Path) -> None:
     of = architecture("qwen3_moe")
     pruned = stack_experts(with_layers(of.state, (0, 2)), "blocks", inputs_first=False)

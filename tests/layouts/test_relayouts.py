@@ -13,7 +13,7 @@ def same(one: State, other: State) -> bool:
 
 
 @every_pair
-def test_values_only_move(number: int, pair: Pair) -> None:
+def test_values_only_move(pair: Pair) -> None:
     original = pair.original.state
     relaid = pair.form(pair.original, original)
     for side, origins in ((relaid, pair.origins(to_original=True)), (original, pair.origins(to_original=False))):

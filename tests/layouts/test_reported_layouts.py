@@ -1,11 +1,9 @@
 """Layouts that people report trouble with: what each report has to say, and what it must not say."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as check
@@ -15,7 +13,7 @@ from analyzers.comparison.sparsity import SparsityReport
 from tests.cases import few
 from tests.dtype_detection.reports import exact
 from tests.layouts.architectures import BF16, F32, WIDTH, State, architecture, llama, values
-from tests.layouts.file_formats import write, write_pickle, write_sharded
+from tests.layouts.file_formats import write, write_pickle
 from tests.layouts.pairs import parents, sparsity
 from tests.layouts.relayouts import FORMS, stack_experts, with_layers
 
@@ -178,45 +176,6 @@ def test_a_layer_missing_in_the_middle_is_damage(tmp_path: Path) -> None:
     base = write(tmp_path / "base", llama(6), LLAMA | {"num_hidden_layers": 6})
     report = checked(write(tmp_path / "model", state, LLAMA | {"num_hidden_layers": 6}), base)
     assert rules(report, "error") & {"loads", "missing"}, said(report)
-
-
-def sentence_encoder(folder: Path) -> Path:
-    """A transformer, and two dense layers in folders of their own, which modules.json names; one weight is 1e5."""
-    write(folder, llama(2, dtype=F32), LLAMA | {"num_hidden_layers": 2, "dtype": "float32"})
-    paths = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Dense": "Dense"}
-    modules = [
-        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for at, (path, kind) in enumerate(paths.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    for name, shape in (("2_Dense", (64, WIDTH)), ("3_Dense", (WIDTH, 64))):
-        weight = values(name, shape, F32)
-        weight[0, 0] = 1e5 if name == "3_Dense" else 0.1
-        write(folder / name, {"linear.weight": weight})
-    return folder
-
-
-def test_weights_in_other_folders_are_read_or_named(tmp_path: Path) -> None:
-    folder = sentence_encoder(tmp_path / "encoder")
-    report = exact(folder)
-    (coverage,) = report.coverage
-    files = {"2_Dense/model.safetensors", "3_Dense/model.safetensors"}
-    read = coverage.covered == elements(llama(2)) + 2 * 64 * WIDTH
-    assert read or {each.path for each in coverage.missed_files} == files
-    assert coverage.whole == read
-    finding = checked(folder)
-    assert "not-read" in rules(finding) or (read and "fp16-overflow" in rules(finding)), said(finding)
-    assert not finding.headline.startswith("Nothing found")
-
-
-def test_a_file_outside_the_index_is_found(tmp_path: Path) -> None:
-    folder = write_sharded(tmp_path / "orphan", llama(), LLAMA)
-    save_file({"mtp.norm.weight": torch.full((WIDTH,), torch.nan, dtype=BF16)}, folder / "model-mtp.safetensors")
-    report = checked(folder)
-    assert ("model-mtp.safetensors",) in [each.tensors for each in report.findings if each.rule == "not-read"]
-    (coverage,) = exact(folder).coverage
-    named = {each.path for each in coverage.missed_files}
-    assert named == {"model-mtp.safetensors"} or coverage.parameters == elements(llama()) + WIDTH
 
 
 def test_a_part_that_agrees_is_not_the_whole(tmp_path: Path) -> None:

@@ -1,56 +1,63 @@
-"""Values that only moved: everything is compared, nothing changed, and each tensor is found where it came from."""
+"""Values that only moved: every one is compared with itself, and each tensor with those it came from."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
-from analyzers.core.coverage import Coverage
-from tests.layouts.pairs import Pair, even_pairs, modes, odd_pairs, parents, rows_by_name, sparsity, whole_name
+from analyzers.checkpoints import Access, Checkpoint, Chunk, Matching, Span, open_checkpoint, stream, whole_spans
+from analyzers.numerics.conversions import values_of
+from tests.cases import few
+from tests.layouts.pairs import PAIRS, SOME, Pair, every_pair, parents, sparsity
 
 
-def complete(coverage: tuple[Coverage, ...], parameters: int) -> None:
-    """Both sides are covered as a whole, and each has the parameters of the model."""
-    assert len(coverage) == 2
-    for each in coverage:
-        assert each.whole and each.share == 1 and each.covered == each.weights == parameters, each
-        assert each.left_out == () and each.suffix() == ""
+def differing(span: Span, chunks: Iterator[Chunk]) -> int:
+    """Count the values of a span that differ between the sides, in fp64."""
+    dtypes = [tensor.counted_as for tensor in span.sides if tensor is not None]
+    sides = ([values_of(np.asarray(codes), dtype) for codes, dtype in zip(chunk.sides, dtypes, strict=True)] for chunk in chunks)
+    return sum(int(np.count_nonzero(one != other)) for one, other in sides)
 
 
-@odd_pairs
-def test_nothing_changed(number: int, pair: Pair, tmp_path: Path) -> None:
-    state = pair.original.state
-    sides = pair.write(tmp_path, state, pair.form(pair.original, state))
-    base, tuned = sides if number % 2 else sides[::-1]
-    for mode in modes(pair):
-        report = sparsity(base, tuned, mode)
-        assert (report.num_changed, report.probe.num_changed, report.swallowed.count) == (0, 0, 0)
-        assert report.values_compared == report.total_parameters == pair.parameters
-        complete(report.coverage, pair.parameters)
-
-
-@even_pairs
-def test_the_same_weights(number: int, pair: Pair, tmp_path: Path) -> None:
+def opened(pair: Pair, folder: Path) -> tuple[list[Checkpoint], list[dict[str, torch.Tensor]]]:
+    """The checkpoint as saved and the converted one, and their states."""
     original = pair.original.state
-    relaid = pair.form(pair.original, original)
-    sides = pair.write(tmp_path, original, relaid)
-    is_model = number % 2 == 0  # the re-laid one is the model, or the candidate
-    model, candidate = sides[::-1] if is_model else sides
-    state, source_state = (relaid, original) if is_model else (original, relaid)
-    origins = pair.origins(to_original=is_model)
-    for mode in modes(pair):
-        report = parents(model, candidate, mode)
-        assert report.verdict == "same-weights", report.answer
-        complete(report.coverage, pair.parameters)
-        rows = rows_by_name(report)
-        assert pair.weights(state) <= set(rows) <= set(state)
-        for row in report.conversion:
-            assert (row.relation, row.exceptions) == ("equal", 0), row
-        assert sum(row.values for name in pair.weights(state) for row in rows[name]) == pair.parameters
-        for name in pair.weights(state):
-            sources = {whole_name(source) for row in rows[name] for source in row.sources}
+    states = [original, pair.form(pair.original, original)]
+    return [open_checkpoint(str(path), Access(local=True)) for path in pair.write(folder, *states)], states
+
+
+@every_pair
+def test_every_value_is_compared_with_itself(pair: Pair, tmp_path: Path) -> None:
+    sides, states = opened(pair, tmp_path)
+    for first in (0, 1):
+        base, tuned = sides[first], sides[1 - first]
+        alignment = Matching(None, None).align([base, tuned], ["base", "tuned"], whole=True)
+        (unmatched,) = alignment.unmatched
+        assert not (unmatched.missing or unmatched.extra or unmatched.misshapen or unmatched.integers or unmatched.layers)
+        assert sum(group.base.elements for group in alignment.groups) == pair.parameters
+        steps = stream([base, tuned], whole_spans(alignment.sides), differing)
+        assert sum(step.result for step in steps if step.result is not None) == 0
+        origins = pair.origins(to_original=first == 1)
+        found: dict[str, set[str]] = {}
+        for group in alignment.groups:
+            ours, theirs = group.stored
+            found.setdefault(ours, set()).add(theirs)
+            moved = not torch.equal(states[first][ours].flatten(), states[1 - first][theirs].flatten())
+            assert (group.forms != ("",)) >= moved, group
+        assert pair.weights(states[first]) <= found.keys() <= states[first].keys()
+        for name in pair.weights(states[first]):
             copied = any(map(pair.is_copy, origins[name]))
-            assert sources == origins[name] or (copied and sources and sources < origins[name]), name
-            moved = not any(
-                state[name].shape == source_state[each].shape and torch.equal(state[name], source_state[each]) for each in sources
-            )
-            assert not moved or all(row.form != "as stored" for row in rows[name]), name
+            assert found[name] == origins[name] or (copied and found[name] < origins[name]), name
+
+
+@pytest.mark.parametrize("pair", few(PAIRS, {PAIRS.index(pair) for pair in SOME[1::8]}, list(map(str, PAIRS))))
+@pytest.mark.parametrize("mode", ["quick", "exact"])
+def test_the_commands_find_nothing_changed(mode: str, pair: Pair, tmp_path: Path) -> None:
+    original = pair.original.state
+    base, tuned = pair.write(tmp_path, original, pair.form(pair.original, original))
+    change, family = sparsity(base, tuned, mode), parents(base, tuned, mode)
+    assert (change.num_changed, change.values_compared, change.total_parameters) == (0, pair.parameters, pair.parameters)
+    assert family.verdict == "same-weights" and all(row.relation == "equal" for row in family.conversion)
+    for coverage in (*change.coverage, *family.coverage):
+        assert coverage.whole and coverage.covered == coverage.weights == pair.parameters and not coverage.suffix()

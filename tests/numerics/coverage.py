@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from analyzers.checkpoints.reading.sample import Sample, plan_sample
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
-from analyzers.numerics.intervals import ShareBlocks, share_interval
+from analyzers.numerics.intervals import Blocks
 
 RESULTS = Path(__file__).parents[2] / "analyzers" / "numerics" / "interval_coverage.json"
 SEEDS = 200
@@ -151,9 +151,8 @@ def measure(tensors: Sequence[Tensor], seeds: int) -> list[dict[str, float]]:
         sample = plan_sample(tensors, BUDGET, REQUESTS, seed)
         positive, exact = simulate(layout, sample, np.random.default_rng([seed, 1]))
         elements = np.array([block.count for block in sample.blocks])
-        found = share_interval(
-            ShareBlocks(sample.strata[[block.tensor for block in sample.blocks]], elements, elements[:, None], positive, sample.population)
-        )
+        blocks = Blocks(sample.strata[[block.tensor for block in sample.blocks]], elements, sample.population)
+        found = blocks.shares(elements[:, None], positive)
         rows.append((exact, (found.low <= exact) & (exact <= found.high), found.high - found.low))
     share, held, width = (np.array(column) for column in zip(*rows, strict=True))
     return [

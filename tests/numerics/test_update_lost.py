@@ -6,33 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.numerics.quantization_formats import FORMATS
+from analyzers.comparison.sparsity.adapters import GRIDS
 from analyzers.numerics.quantize_kernels import update_lost
 
-ONE = np.float32(1), np.float32(1)
+CASTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"bf16": lambda x: x.bfloat16().float(), "fp16": lambda x: x.half().float()}
 
-
-def int4(x: torch.Tensor) -> torch.Tensor:
-    """Round each group of 128 values of a row to integers of at most 7, times amax / 7."""
-    groups = []
-    for group in torch.split(x, 128, 1):
-        scale = group.abs().amax(1, keepdim=True) / 7
-        groups.append((group / torch.where(scale > 0, scale, 1)).round().clamp(-7, 7) * scale)
-    return torch.cat(groups, 1)
-
-
-def fp8(x: torch.Tensor) -> torch.Tensor:
-    """Round to E4M3 times amax / 448."""
-    scale = x.abs().max() / 448
-    return (x / scale).to(torch.float8_e4m3fn).float() * scale
-
-
-CASTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "bf16": lambda x: x.bfloat16().float(),
-    "fp16": lambda x: x.half().float(),
-    "fp8": fp8,
-    "int4": int4,
-}
+_GRIDS: dict[str, tuple[int, int, float]] = {str(name): grid for name, grid in GRIDS.items()}
 
 
 def lost(base: torch.Tensor, merged: torch.Tensor, cast: Callable[[torch.Tensor], torch.Tensor]) -> tuple[float, ...]:
@@ -49,15 +28,7 @@ def lost(base: torch.Tensor, merged: torch.Tensor, cast: Callable[[torch.Tensor]
 
 def measured(base: torch.Tensor, merged: torch.Tensor, name: str) -> tuple[float, ...]:
     """Call the compiled loop."""
-    w, m = base.numpy(), merged.numpy()
-    if name == "bf16":
-        return update_lost(w, m, 0, 7, -126, np.inf, ONE)
-    if name == "fp16":
-        return update_lost(w, m, 0, 10, -14, 65536.0, ONE)
-    if name == "int4":
-        return update_lost(w, m, FORMATS["int4"].columns, *FORMATS["int4"][3:], ONE)
-    before, after = (np.float32(np.abs(x).max() / np.float32(448)) for x in (w, m))
-    return update_lost(w, m, 0, *FORMATS["fp8"][3:], (before, after))
+    return update_lost(base.numpy().ravel(), merged.numpy().ravel(), *_GRIDS[name])
 
 
 def _weights(stored: torch.dtype = torch.float32) -> torch.Tensor:
@@ -89,7 +60,7 @@ def test_values_that_become_infinite_are_counted_apart() -> None:
     base[0, :3], merged = torch.tensor([60000.0, 1e-39, torch.inf]), base.clone()
     merged[0, :3] = torch.tensor([65520.0, 4e-39, 1.0])
     merged[1] += 1e-3
-    for name in ("bf16", "fp16"):
+    for name in CASTS:
         found, expected = measured(base, merged, name), lost(base, merged, CASTS[name])
         assert found[:3] == expected[:3] and found[2] == (name == "fp16")
         assert found[3:] == pytest.approx(expected[3:], rel=1e-9)

@@ -15,9 +15,9 @@ from analyzers.checkpoints import Tensor
 from analyzers.checkpoints.quantization import decode
 from analyzers.dtype_detection import count
 from analyzers.grids import GridSearch
-from analyzers.numerics import Accumulator, PairCounter, PairTables, few_significands, pairs, quantize_kernels
+from analyzers.numerics import Accumulator, PairCounter, PairTables, pairs, quantize_kernels
 from analyzers.numerics.bins import CODE_TYPE
-from analyzers.numerics.quantization_formats import FORMATS
+from analyzers.numerics.quantize_kernels import FORMATS
 from analyzers.numerics.warm_up import warm_up
 from analyzers.comparison.sparsity.adapters import GRIDS
 
@@ -50,17 +50,12 @@ for one, other in product(SIDES, SIDES):
     a.constant()
     for tables, changed in product((None, PairTables.empty(1)), (None, np.empty(1 << 16, dtype=bool))):
         PairCounter(1e-3).count(a, b, pairs.PairSums(), np.zeros((16, 3)), np.zeros(16, bool), tables, changed=changed)
-for dtype, held in count._FORMATS.items():
-    for values in (codes[dtype][128:], np.full(256, held.bias << held.mantissa_bits, CODE_TYPE[dtype])):
-        counts = np.zeros(few_significands.RUN_COUNTS, dtype=np.int64)
-        few_significands.runs_of_few_significands(values, 128, 1, held.mantissa_bits, held.exponent_bits, 3, counts)
 count.exact_rows16(codes["F16"], 128, 10)
 count.exact_rows32(codes["F32"], 128, 8)
 for form in FORMATS.values():
     quantize_kernels.rounding_error(integers, *form, 1.0, False)
 for form in GRIDS.values():
-    quantize_kernels.update_lost(integers, integers, *form, (np.float32(1), np.float32(1)))
-quantize_kernels.sizes(integers, integers)
+    quantize_kernels.update_lost(integers[0], integers[0], *form)
 grid = decode.Grid(512, 256, 128, 128, 4, 2)
 for dtype in ("F8_E4M3", "F4"):
     decode.decode(codes["F8_E4M3"][5:], 5, tuple(grid), np.ones(8, np.float32), 0, decode._table(dtype), np.zeros(1000, np.float32))

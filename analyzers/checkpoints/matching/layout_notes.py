@@ -1,8 +1,9 @@
-"""Notes on tensors compared in another layout, or in layers of other numbers."""
+"""Notes on tensors compared in another form, or in layers of other numbers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from analyzers.checkpoints.matching.align import TIED, Relaid, Unmatched
+from analyzers.checkpoints.matching.align import Pair, Unmatched
+from analyzers.checkpoints.matching.pairs import TIED
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.notes import Note
 
@@ -11,22 +12,16 @@ _LISTED = 12  # most layers that a sentence names
 
 def moved_layers(found: Unmatched) -> list[tuple[int, int | None]]:
     """Return the moved layers of the base with the tuned layers that have or repeat their content; None for a missing layer."""
-    again = [(source, layer) for each in found.layers for layer, source in sorted(each.repeated.items())]
-    return [*((layer, source) for each in found.layers for layer, source in sorted(each.moved.items())), *again]
-
-
-def layout_words(found: Unmatched) -> list[str]:
-    """Return the layouts in which tensors were compared, the most frequent first."""
-    forms = [each.form for each in found.relaid]
-    return sorted(set(forms), key=lambda form: (-forms.count(form), form))
+    moved = [pair for each in found.layers for pair in sorted(each.moved.items())]
+    return [*moved, *((source, layer) for each in found.layers for layer, source in sorted(each.repeated.items()))]
 
 
 def layout_notes(found: Unmatched, base: str, tuned: str) -> Iterator[Note]:
-    """Yield a note for each layout in which tensors were compared, and on renumbered layers.
+    """Yield a note for each form in which tensors were compared, and on renumbered layers.
 
     base, tuned: names used in the sentences.
     """
-    moved = [each for of in found.layers for each in sorted(of.moved.items())]
+    moved = [pair for of in found.layers for pair in sorted(of.moved.items())]
     numbers = {
         "moved-layers": [f"{layer} with {source}" for layer, source in moved if source is not None],
         "lost-layers": [str(layer) for layer, source in moved if source is None],
@@ -34,14 +29,11 @@ def layout_notes(found: Unmatched, base: str, tuned: str) -> Iterator[Note]:
     }
     for code, layers in numbers.items():
         if layers:
-            yield WORDS.note(code, layers=len(layers), numbers=_first(layers), base=base, tuned=tuned)
-    forms: dict[tuple[str, bool], list[Relaid]] = {}
+            listed = (*layers[:_LISTED], *(["more"] if len(layers) > _LISTED else []))
+            yield WORDS.note(code, layers=len(layers), numbers=listed, base=base, tuned=tuned)
+    forms: dict[tuple[str, bool], list[Pair]] = {}
     for each in found.relaid:
         forms.setdefault((each.form, each.agree or each.form == TIED), []).append(each)
     for (form, agree), alike in forms.items():
         code, first = "relaid" if agree else "relaid-unsure", alike[0]
         yield WORDS.note(code, form=form, tensors=len(alike), name=first.base.name, other=first.tuned.name)
-
-
-def _first(numbers: Sequence[str]) -> tuple[str, ...]:
-    return (*numbers[:_LISTED], *(["more"] if len(numbers) > _LISTED else []))

@@ -1,10 +1,10 @@
-"""Matches checkpoints that several analyses compare, in any order: what is read of each to match it is read once."""
+"""Matches checkpoints that several analyses compare: what is read of each to match it is read once."""
 
 from collections.abc import Mapping, Sequence
 
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.align import Alignment, align
-from analyzers.checkpoints.matching.layouts.probe import Reader, remaining_budget
+from analyzers.checkpoints.matching.probe import Reader, remaining_budget
 from analyzers.checkpoints.matching.tied_heads import repeated
 
 
@@ -17,23 +17,19 @@ class Matching:
         self._repeats: dict[tuple[int, bool], Mapping[str, bool]] = {}
         self._found: dict[tuple[tuple[int, ...], bool, bool], Alignment] = {}
 
-    def reader(self, side: Checkpoint, name: str) -> Reader:
-        """Return the reader of a checkpoint. name: of the side, for errors."""
-        return self._readers.setdefault(id(side), Reader(side, name))
-
     def align(self, sides: Sequence[Checkpoint], names: Sequence[str], whole: bool, by_values: bool = True) -> Alignment:
-        """Align checkpoints with the first one. whole: see `align`; by_values: whether values decide between layouts."""
-        readers = [self.reader(side, name) for side, name in zip(sides, names, strict=True)]
+        """Align checkpoints with the first one. names: of the sides, for errors.
+
+        whole: verify copies of the embedding on all elements, not on a sample; by_values: whether values decide between forms.
+        """
+        readers = [self._readers.setdefault(id(side), Reader(side, name)) for side, name in zip(sides, names, strict=True)]
         key = tuple(map(id, sides)), whole, by_values
         if key not in self._found:
             for side in sides:
                 if (id(side), whole) not in self._repeats:
                     self._repeats[id(side), whole] = repeated(side, whole)
             repeats = [self._repeats[id(side), whole] for side in sides]
-            exchanged = self._found.get((key[0][::-1], whole, by_values)) if len(sides) == 2 else None
-            self._found[key] = (exchanged and exchanged.mirrored(sides[0])) or align(
-                sides[0], sides[1:], self._include, self._exclude, repeats, readers if by_values else (), whole
-            )  # fmt: skip
+            self._found[key] = align(sides[0], sides[1:], self._include, self._exclude, repeats, readers if by_values else ())
         return self._found[key]
 
     def remaining_budget(self, budget: int, sides: Sequence[Checkpoint]) -> int:

@@ -103,11 +103,8 @@ def _sharing(first: Checkpoint, side: Checkpoint, into_first: bool) -> Checkpoin
 
 
 def _readable_twice(first: Checkpoint) -> Checkpoint:
-    return first if _is_at_hand(first) else replace(first, files=read_once(first.files))
-
-
-def _is_at_hand(side: Checkpoint) -> bool:
-    return is_local(side.repository) or isinstance(side.repository, MemoryRepository)
+    at_hand = is_local(first.repository) or isinstance(first.repository, MemoryRepository)
+    return first if at_hand else replace(first, files=read_once(first.files))
 
 
 def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[str]:

@@ -25,21 +25,19 @@ _SAMPLES = 4
 _SAMPLE_BYTES = 16 << 10
 
 
-def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Mapping[str, bool]) -> frozenset[str]:
-    """Return the names of the heads of ``checkpoint`` that repeat its input embedding: of its shape, in a model that ties the two.
+def tied_names(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Mapping[str, bool] | None = None) -> frozenset[str]:
+    """Return the names of the tensors of ``checkpoint`` that repeat its input embedding or a tensor of a later shard.
 
-    If the configuration does not say, those of ``others`` that do decide, if they agree. repeats: the result of comparing values
-    (`repeated`), if known; it overrides a configuration that ties the two, and decides if no configuration says.
+    repeats: which do by their values (`repeated`); if these were not compared, heads of the embedding's shape do if the configuration
+    says so, or, if it does not say, if those of ``others`` that do agree on it.
     """
-    said = _ties(checkpoint.config)
-    if said is None:
-        told = {_ties(other.config) for other in others} - {None}
-        said = told == {True} if told else None
-    if said is False:
-        return frozenset()
-    shapes = {tensor.shape for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2}
-    heads = [tensor.name for tensor in checkpoint.tensors if tensor.role == "head" and tensor.shape in shapes]
-    return frozenset(name for name in heads if repeats.get(name, bool(said)))
+    if repeats is not None:
+        return frozenset(name for name, same in repeats.items() if same)
+    stated = _ties(checkpoint.config)
+    if stated is None:
+        stated = {_ties(other.config) for other in others} - {None} == {True}
+    shapes = {tensor.shape for tensor in _embeddings(checkpoint)}
+    return frozenset(tensor.name for tensor in checkpoint.tensors if stated and tensor.role == "head" and tensor.shape in shapes)
 
 
 def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
@@ -50,16 +48,15 @@ def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
     dtype or order than the embedding are omitted. Raises the errors of reads.
     """
     same = is_copy if whole else _same_bytes
-    embeddings = _embeddings(checkpoint)
-    embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the outermost embedding is the original of its copies
-    found = {}
-    for at, embedding in enumerate(embeddings):
-        if any(_stored_alike(each, embedding) and same(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements):
-            found[embedding.name] = True
-    for head in checkpoint.tensors:
-        alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" and head.elements else []
-        if alike:
-            found[head.name] = any(same(checkpoint, tensor, head) for tensor in alike)
+    # The outermost embedding is the original of its copies.
+    embeddings = sorted(_embeddings(checkpoint), key=lambda tensor: (tensor.name.count("."), tensor.name))
+    heads = [tensor for tensor in checkpoint.tensors if tensor.role == "head"]
+    found = dict[str, bool]()
+    for at, tensor in enumerate([*embeddings, *heads]):
+        originals = [each for each in embeddings[:at] if _stored_alike(each, tensor) and tensor.elements]
+        if originals:
+            copy = any(same(checkpoint, each, tensor) for each in originals)
+            found |= {tensor.name: copy} if copy or tensor.role == "head" else {}
     return found | {one.name: _stored_alike(one, other) and same(checkpoint, one, other) for one, other in replaced_pairs(checkpoint)}
 
 
@@ -85,14 +82,9 @@ def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
 
     Covers heads that the configuration ties to the input embedding, and tensors that a tensor of the same name in a later shard replaces.
     """
-    tied = tied_heads(checkpoint, (), {})
-    embeddings = _embeddings(checkpoint)
-    found = {}
-    for head in checkpoint.tensors:
-        alike = [tensor for tensor in embeddings if head.name in tied and is_copy(checkpoint, tensor, head)]
-        if alike:
-            found[head.name] = alike[0].name
-    return found | {one.name: other.name for one, other in replaced_pairs(checkpoint) if is_copy(checkpoint, one, other)}
+    tied, embeddings = tied_names(checkpoint, ()), _embeddings(checkpoint)
+    pairs = [(head, each) for head in checkpoint.tensors if head.name in tied for each in embeddings]
+    return {one.name: other.name for one, other in (*pairs[::-1], *replaced_pairs(checkpoint)) if is_copy(checkpoint, one, other)}
 
 
 def is_copy(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
@@ -100,10 +92,9 @@ def is_copy(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
     if not (_stored_alike(one, other) and _same_bytes(checkpoint, one, other)):
         return False
     return all(
-        _piece(checkpoint, one, at, size) == _piece(checkpoint, other, at, size)
+        _same_piece(checkpoint, one, other, at, min(limits.CHUNK_BYTES, one.nbytes - at))
         for at in range(0, one.nbytes, limits.CHUNK_BYTES)
-        for size in [min(limits.CHUNK_BYTES, one.nbytes - at)]
-    )
+    )  # fmt: skip
 
 
 def _stored_alike(one: Tensor, other: Tensor) -> bool:
@@ -113,15 +104,13 @@ def _stored_alike(one: Tensor, other: Tensor) -> bool:
 
 def _same_bytes(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
     size = min(_SAMPLE_BYTES, one.nbytes)
-    last = one.nbytes - size
-    return all(
-        _piece(checkpoint, one, at, size) == _piece(checkpoint, other, at, size)
-        for at in dict.fromkeys(last * i // (_SAMPLES - 1) for i in range(_SAMPLES))
-    )
+    starts = dict.fromkeys((one.nbytes - size) * i // (_SAMPLES - 1) for i in range(_SAMPLES))
+    return all(_same_piece(checkpoint, one, other, at, size) for at in starts)
 
 
-def _piece(checkpoint: Checkpoint, tensor: Tensor, at: int, size: int) -> bytes:
-    return read_range(checkpoint.files[tensor.file], tensor.offset + at, size)
+def _same_piece(checkpoint: Checkpoint, one: Tensor, other: Tensor, at: int, size: int) -> bool:
+    first, second = (read_range(checkpoint.files[tensor.file], tensor.offset + at, size) for tensor in (one, other))
+    return first == second
 
 
 def _embeddings(checkpoint: Checkpoint) -> list[Tensor]:
@@ -131,10 +120,8 @@ def _embeddings(checkpoint: Checkpoint) -> list[Tensor]:
 
 def _ties(config: Mapping[str, Any] | None) -> bool | None:
     """Return whether the configuration ties head and embedding; None if it does not say."""
-    if config is None:
-        return None
-    text = config.get("text_config")
-    parts = [config, text] if isinstance(text, dict) else [config]
+    text = (config or {}).get("text_config")
+    parts = [part for part in (config, text) if isinstance(part, dict)]
     for part in parts:
         if isinstance(part.get(_KEY), bool):
             return bool(part[_KEY])

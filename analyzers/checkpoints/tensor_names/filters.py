@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from math import prod
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,8 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
     """
     chosen = filtered(tensors, include, exclude)
     if not chosen and (include or exclude):
-        raise InvalidFilter(
-            f"No tensor is left: of {plural(len(tensors), 'name')}, none passes the filters (an example: {_example(tensors)})."
-        )
+        example = repr(tensors[0].name[:80]) if tensors else "the checkpoint has no tensors"
+        raise InvalidFilter(f"No tensor is left: of {plural(len(tensors), 'name')}, none passes the filters (an example: {example}).")
     return chosen
 
 
@@ -38,23 +38,28 @@ def filtered(tensors: Sequence[Tensor], include: str | None, exclude: str | None
     deadline = monotonic() + FILTER_SECONDS
     chosen = list(tensors)
     for name, pattern, wanted in (("include", include, True), ("exclude", exclude, False)):
-        if not pattern:
-            continue
-        compiled = compile_filter(name, pattern)
-        try:
-            chosen = [t for t in chosen if bool(_found(compiled, t.name, deadline)) == wanted]
-        except TimeoutError:
-            raise InvalidFilter(
-                f"The {name} filter {pattern[:60]!r} takes more than {FILTER_SECONDS} seconds; write it without nested repeats."
-            ) from None
+        compiled = compile_filter(name, pattern) if pattern else None
+        if compiled is not None and pattern:
+            try:
+                chosen = [tensor for tensor in chosen if _found(compiled, tensor.name, deadline) == wanted]
+            except TimeoutError:
+                raise InvalidFilter(
+                    f"The {name} filter {pattern[:60]!r} takes more than {FILTER_SECONDS} seconds; write it without nested repeats."
+                ) from None
     return chosen
 
 
 def compile_filter(name: str, pattern: str) -> "regex.Pattern[str]":
-    """Compile ``pattern``; ``name`` denotes it in messages. Raises InvalidFilter."""
+    """Compile ``pattern``; ``name`` denotes it in messages. Raises InvalidFilter.
+
+    Large counted repeats are refused: compiling unrolls nested ones and cannot be timed out, so a{1000000000} would take all memory.
+    """
     import regex  # local import: most runs have no filter
 
-    _refuse_large_repeats(name, pattern)
+    if prod(max(int(low or 0), int(high or 0), 1) for low, high in _REPEAT.findall(pattern)) > _FILTER_REPEATS:
+        raise InvalidFilter(
+            f"The {name} filter {pattern[:60]!r} repeats more than {_FILTER_REPEATS:,} times, all counts multiplied: write + or * instead."
+        )
     try:
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError, MemoryError) as error:
@@ -62,24 +67,8 @@ def compile_filter(name: str, pattern: str) -> "regex.Pattern[str]":
         raise InvalidFilter(f"The {name} filter {pattern[:60]!r} is not a regular expression: {reason[:100]}.") from None
 
 
-def _refuse_large_repeats(name: str, pattern: str) -> None:
-    """Refuse large counted repeats: compiling unrolls nested ones and cannot be timed out, so a{1000000000} would take all memory."""
-    product = 1
-    for low, high in _REPEAT.findall(pattern):
-        product *= max(int(low or 0), int(high or 0), 1)
-        if product > _FILTER_REPEATS:
-            raise InvalidFilter(
-                f"The {name} filter {pattern[:60]!r} repeats more than {_FILTER_REPEATS:,} times, "
-                "all counts multiplied: write + or * instead."
-            )
-
-
-def _found(compiled: "regex.Pattern[str]", name: str, deadline: float) -> object:
+def _found(compiled: "regex.Pattern[str]", name: str, deadline: float) -> bool:
     left = deadline - monotonic()
     if left <= 0:
         raise TimeoutError
-    return compiled.search(name, timeout=left)
-
-
-def _example(tensors: Sequence[Tensor]) -> str:
-    return repr(tensors[0].name[:80]) if tensors else "the checkpoint has no tensors"
+    return compiled.search(name, timeout=left) is not None

@@ -1,12 +1,11 @@
 """Matches tensors that are the same parameter under different names: programs add different prefixes and wrappers.
 
-A *bare name* is a name without prefixes and wrappers. A *rule* replaces a prefix of the tuned checkpoint by one of the base:
-``language_model.model.layers.0.x`` is ``model.language_model.layers.0.x``, by the rule
-``language_model.model`` -> ``model.language_model``.
+A *bare name* is a name without prefixes and wrappers: ``language_model.model.layers.0.x`` and ``model.language_model.layers.0.x`` are both
+``layers.0.x``.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from analyzers.checkpoints.tensor import Tensor
 
@@ -30,40 +29,28 @@ _LEAVES = (
     (re.compile(r"\.parametrizations\.weight\.original1$"), ".weight_v"),
 )
 
-# Distinct prefixes considered on each side, the most frequent first; real checkpoints have up to five.
-_PREFIXES = 16
+
+_ALIKE = 16  # most tensors of one bare name that are tried with each other
 
 
 def renamed(base: Sequence[Tensor], tuned: Sequence[Tensor], fit: Callable[[Tensor, Tensor], bool]) -> list[tuple[Tensor, Tensor]]:
-    """Pair tensors of ``base`` with their counterparts in ``tuned``, which have no names in common; each tensor at most once.
+    """Pair tensors of ``base`` with their counterparts in ``tuned``, which have no names in common, by bare name; each at most once.
 
-    One rule applies to all tuned tensors with the same prefix: the one by which most tensors ``fit`` their counterparts. In a tie
-    nothing is renamed, nor is a tensor that two rules with equally many votes claim. Tensors that do not fit are paired too if the
-    rule applies to them. Takes time linear in the number of tensors.
+    Where several tensors of a side have the same bare name, those are paired that ``fit`` one of the other side and no more.
     """
-    ours, theirs = _by_prefix(base), _by_prefix(tuned)
-    rules: list[tuple[int, str, str]] = []
-    for after, candidates in theirs.items():
-        votes = {before: _votes(tensors, candidates, fit) for before, tensors in ours.items()}
-        best = max(votes.values())
-        if best and sum(count == best for count in votes.values()) == 1:
-            rules += [(best, after, before) for before, count in votes.items() if count == best]
-    claims: dict[str, tuple[int, Tensor, Tensor | None]] = {}
-    for votes_of, after, before in sorted(rules, key=lambda rule: -rule[0]):
-        for bare, tensor in theirs[after].items():
-            target = ours[before].get(bare)
-            if target is not None and tensor is not None:
-                count, _, _ = claims.setdefault(target.name, (votes_of, target, tensor))
-                if count == votes_of and claims[target.name][2] is not tensor:
-                    claims[target.name] = (count, target, None)
-    return [(target, tensor) for _, target, tensor in claims.values() if tensor is not None]
+    ours, theirs = _by_bare_name(base), _by_bare_name(tuned)
+    pairs = []
+    for bare, mine in ours.items():
+        candidates = [(one, other) for one in mine[:_ALIKE] for other in theirs.get(bare, [])[:_ALIKE]]
+        fitting = candidates if len(candidates) == 1 else [pair for pair in candidates if fit(*pair)]
+        pairs += fitting if len(fitting) == 1 else []
+    return pairs
 
 
 def bare_name(name: str) -> tuple[str, str]:
     """Return the bare name and the prefix of a name."""
     for wrapper in _WRAPPERS:
-        if wrapper in name:
-            name = name.replace(wrapper, "")
+        name = name.replace(wrapper, "")
     if name.endswith((".gamma", ".beta", ".original0", ".original1")):
         for old, new in _LEAVES:
             name = old.sub(new, name)
@@ -71,18 +58,8 @@ def bare_name(name: str) -> tuple[str, str]:
     return name[end:], name[:end]
 
 
-def _by_prefix(tensors: Sequence[Tensor]) -> dict[str, dict[str, Tensor | None]]:
-    """Return prefix -> bare name -> tensor; None if two tensors have the same prefix and bare name."""
-    found: dict[str, dict[str, Tensor | None]] = {}
+def _by_bare_name(tensors: Sequence[Tensor]) -> dict[str, list[Tensor]]:
+    found: dict[str, list[Tensor]] = {}
     for tensor in tensors:
-        bare, before = bare_name(tensor.name)
-        alike = found.setdefault(before, {})
-        alike[bare] = None if bare in alike else tensor
-    frequent = sorted(found, key=lambda before: -len(found[before]))[:_PREFIXES]
-    return {before: found[before] for before in frequent}
-
-
-def _votes(base: Mapping[str, Tensor | None], tuned: Mapping[str, Tensor | None], fit: Callable[[Tensor, Tensor], bool]) -> int:
-    """Count the tensors with a fitting counterpart of the same bare name."""
-    pairs = ((base.get(bare), tensor) for bare, tensor in tuned.items())
-    return sum(ours is not None and theirs is not None and fit(ours, theirs) for ours, theirs in pairs)
+        found.setdefault(bare_name(tensor.name)[0], []).append(tensor)
+    return found

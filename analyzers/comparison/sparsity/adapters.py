@@ -25,9 +25,8 @@ from analyzers.numerics.quantize_kernels import update_lost
 
 Floats = NDArray[np.float64]
 Format = Literal["bf16", "fp16"]
-# Values that share a scale, mantissa bits, the least exponent and the largest value of each format (`update_lost`)
-GRIDS: dict[Format, tuple[int, int, int, float]] = {"bf16": (0, 7, -126, np.inf), "fp16": (0, 10, -14, 65536.0)}
-_ONE = np.float32(1), np.float32(1)
+# Mantissa bits, the least exponent and the least infinite value of each format (`update_lost`)
+GRIDS: dict[Format, tuple[int, int, float]] = {"bf16": (7, -126, np.inf), "fp16": (10, -14, 65536.0)}
 
 
 def merge_of(base: Checkpoint, tuned: Checkpoint) -> Merge | None:
@@ -60,9 +59,9 @@ class AdapterMeter:
         values = [codes_of(np.asarray(codes), side.counted_as, narrow=False).values() for side, codes in both if side and codes is not None]
         if len(values) == 2:
             length = min(map(len, values))
-            base, merged = (each[:length].reshape(1, length) for each in values)
+            base, merged = (each[:length] for each in values)
             for number, grid in enumerate(GRIDS.values()):
-                sums[number] += np.array(update_lost(base, merged, *grid, _ONE), np.float64)
+                sums[number] += np.array(update_lost(base, merged, *grid), np.float64)
 
     def adapter(self, table: Table) -> Adapter:
         """Describe the adapters, with all their modules. table: the sums of the comparison."""

@@ -16,7 +16,7 @@ from analyzers.numerics.conversions import values_of
 Floats = NDArray[np.float64]
 T = TypeVar("T")
 
-# A view is compared in one run of RUN values; if its layout is in doubt, in PLACES runs of SHORT values at the same random positions.
+# A view is compared in one run of RUN values; if its form is in doubt, in PLACES runs of SHORT values at the same random positions.
 RUN = 1024
 PLACES, SHORT = 16, 16
 _UNTOUCHED = 1 << 20
@@ -31,22 +31,20 @@ class Reader:
     checkpoint: Checkpoint
     name: str = ""
     nbytes: int = 0
-    _known: dict[tuple[Tensor, bool, int], Floats] = field(default_factory=dict)
+    _known: dict[tuple[Tensor, bool], Floats] = field(default_factory=dict)
 
-    def read(self, views: Iterable[tuple[Tensor, int]], spread: bool) -> dict[Tensor, Floats]:
-        """Read some values of each view, at positions that depend only on its number of elements and ``row``, given with it.
+    def read(self, views: Iterable[Tensor], spread: bool) -> dict[Tensor, Floats]:
+        """Read some values of each view, at positions that depend on its number of elements and, for one run, on its last axis.
 
-        row: length of a row of the matrix; spread: read short runs at random positions instead of one run.
+        spread: read short runs at random positions instead of one run.
         """
         wanted = dict.fromkeys(views)
-        spans: dict[Span, list[tuple[tuple[Tensor, bool, int], int]]] = {}
-        for tensor, row in wanted:
-            key = (tensor, spread, row)
-            if key not in self._known:
-                self._known[key] = np.zeros(0)
-                for at, (start, count) in enumerate(_places(tensor.elements, row, spread)):
-                    spans.setdefault(Span((tensor,), start, count), []).append((key, at))
-        found: dict[tuple[Tensor, bool, int], dict[int, Floats]] = {}
+        spans: dict[Span, tuple[Tensor, int]] = {}
+        for view in wanted:
+            if (view, spread) not in self._known:
+                self._known[view, spread] = np.zeros(0)
+                spans |= {Span((view,), *place): (view, at) for at, place in enumerate(_places(view, spread))}
+        found: dict[Tensor, dict[int, Floats]] = {}
 
         def work(span: Span, chunks: Iterator[Chunk]) -> Floats:
             return np.concatenate([values_of(np.asarray(chunk.codes), span.tensor.counted_as) for chunk in chunks])
@@ -55,12 +53,12 @@ class Reader:
         for step in stream([self.checkpoint], list(spans), work, [self.name] if self.name else []):
             read = step.bytes_read
             if step.span is not None and step.result is not None:
-                for key, at in spans[step.span]:
-                    found.setdefault(key, {})[at] = step.result
+                view, at = spans[step.span]
+                found.setdefault(view, {})[at] = step.result
         self.nbytes += read
-        for key, parts in found.items():
-            self._known[key] = np.concatenate([parts[at] for at in sorted(parts)])
-        return {tensor: self._known[tensor, spread, row] for tensor, row in wanted}
+        for view, runs in found.items():
+            self._known[view, spread] = np.concatenate([runs[at] for at in sorted(runs)])
+        return {view: self._known[view, spread] for view in wanted}
 
 
 def remaining_budget(budget: int, readers: Sequence[Reader]) -> int:
@@ -68,8 +66,9 @@ def remaining_budget(budget: int, readers: Sequence[Reader]) -> int:
     return max(budget - max((reader.nbytes for reader in readers), default=0), min(budget, _UNTOUCHED))
 
 
-def _places(elements: int, row: int, spread: bool) -> list[tuple[int, int]]:
+def _places(view: Tensor, spread: bool) -> list[tuple[int, int]]:
     """Return start and length of each run. A single run starts at row 5 of a head, which no usual permutation of rows leaves in place."""
+    elements, row = view.elements, max(1, view.shape[-1]) if view.shape else 1
     if elements <= RUN:
         return [(0, elements)] if elements else []
     if not spread:
@@ -82,16 +81,19 @@ def _places(elements: int, row: int, spread: bool) -> list[tuple[int, int]]:
 
 def correlation(x: Floats, y: Floats) -> float:
     """Compute Pearson's correlation of the finite values; 0 if it is undefined."""
-    if x.size != y.size or x.size < 2:
+    if x.size != y.size:
         return 0.0
     usable = np.isfinite(x) & np.isfinite(y)
-    x, y = x[usable], y[usable]
-    if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return 0.0
-    x, y = x - x.mean(), y - y.mean()
-    x, y = x / np.abs(x).max(), y / np.abs(y).max()
-    norms = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / norms if norms else 0.0
+    return float(normalised(x[usable]) @ normalised(y[usable]))
+
+
+def normalised(values: Floats) -> Floats:
+    """Centre ``values``, with 0 for those that are not finite, and scale them to norm 1; zeros if they are constant."""
+    finite = np.where(np.isfinite(values), values, 0.0)
+    centred = finite - finite.mean() if finite.size and np.ptp(finite) else np.zeros_like(finite)
+    scaled = centred / np.abs(centred).max(initial=1e-300)
+    norm = float(np.linalg.norm(scaled))
+    return np.asarray(scaled / norm if norm else scaled)
 
 
 def related(value: float, values: int) -> bool:
@@ -102,21 +104,6 @@ def related(value: float, values: int) -> bool:
     if values < _FEWEST:
         return False
     return value >= _LEAST and bool(np.arctanh(min(value, 1 - 1e-12)) * np.sqrt(values - 3) >= _DEVIATIONS)
-
-
-def best_correlation(pairs: Sequence[tuple[Floats, Floats]]) -> tuple[float, int]:
-    """Return the largest correlation and its number of values: one of several modules may be damaged, or correspond to another layer."""
-    return max(((correlation(x, y), x.size) for x, y in pairs), default=(0.0, 0))
-
-
-def related_share(pairs: Sequence[tuple[Floats, Floats]]) -> float:
-    """Return the share of the pairs that are related."""
-    return sum(related(correlation(x, y), x.size) for x, y in pairs) / max(1, len(pairs))
-
-
-def row_length(shape: Sequence[int]) -> int:
-    """Return the length of a row of a matrix of this shape; 1 for a scalar."""
-    return max(1, shape[-1]) if shape else 1
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:

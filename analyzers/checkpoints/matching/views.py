@@ -4,6 +4,7 @@ A view has an offset, a shape and strides in elements, so that streams, samplers
 taken in row-major order of its shape, which may have more axes than the tensor it is compared with.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Self
@@ -23,14 +24,16 @@ class View:
     @classmethod
     def of(cls, tensor: Tensor) -> Self:
         """View all of a tensor, as stored."""
-        return cls(tensor.shape, tensor.strides if tensor.strides is not None else _row_major(tensor.shape))
+        row_major = tuple(prod(tensor.shape[axis + 1 :]) for axis in range(len(tensor.shape)))
+        return cls(tensor.shape, row_major if tensor.strides is None else tensor.strides)
 
     def split(self, axis: int, *lengths: int) -> "View":
         """Split an axis into several, the last the fastest. The product of ``lengths`` is the axis's length."""
         inner = [prod(lengths[i + 1 :]) * self.strides[axis] for i in range(len(lengths))]
-        return View(
-            (*self.shape[:axis], *lengths, *self.shape[axis + 1 :]), (*self.strides[:axis], *inner, *self.strides[axis + 1 :]), self.offset
-        )
+        shape, strides = (
+            (*each[:axis], *new, *each[axis + 1 :]) for each, new in ((self.shape, lengths), (self.strides, inner))
+        )  # fmt: skip
+        return View(shape, strides, self.offset)
 
     def cut(self, axis: int, start: int, stop: int) -> "View":
         """Restrict an axis to indices ``start`` to ``stop`` - 1."""
@@ -41,10 +44,8 @@ class View:
         shape, strides = ((*each[:axis], *each[axis + 1 :]) for each in (self.shape, self.strides))
         return View(shape, strides, self.offset + index * self.strides[axis])
 
-    def swap(self, one: int, other: int) -> "View":
-        """Exchange two axes."""
-        order = list(range(len(self.shape)))
-        order[one], order[other] = order[other], order[one]
+    def permute(self, order: Sequence[int]) -> "View":
+        """Put the axes into another order."""
         return View(tuple(self.shape[i] for i in order), tuple(self.strides[i] for i in order), self.offset)
 
     def part_of(self, tensor: Tensor, label: str) -> Tensor | None:
@@ -58,20 +59,15 @@ class View:
             scale = None if strides is not None else _scale_of(tensor, scale, self)
             if scale is None:
                 return None
-        name = f"{tensor.name}[{label}]" if label else tensor.name
         return replace(
             tensor,
-            name=name,
+            name=f"{tensor.name}[{label}]" if label else tensor.name,
             shape=self.shape,
             offset=tensor.offset + start // 8,
             nbytes=elements * tensor.bits // 8,
             strides=strides,
             scale=scale,
         )
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _scale_of(tensor: Tensor, scale: Scale, view: View) -> Scale | None:

@@ -305,7 +305,7 @@ def _logprobs(given: Any) -> Any:
     """Read a file; leave a list of answers to the request."""
     if not isinstance(given, str | os.PathLike):
         return tuple(given)
-    from analyzers.precision_variants.engine.reading import read_logprobs
+    from analyzers.precision_variants.logprobs import read_logprobs
 
     return read_logprobs(os.fspath(given))
 

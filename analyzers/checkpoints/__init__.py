@@ -9,13 +9,13 @@ from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.matching.align import Alignment, Group, Unmatched, align
 from analyzers.checkpoints.matching.layout_notes import layout_notes, moved_layers
 from analyzers.checkpoints.matching.matching import Matching
-from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
 from analyzers.checkpoints.reading.read_plan import Plan
 from analyzers.checkpoints.reading.spans import Span, row_length, whole_rows, whole_spans
 from analyzers.checkpoints.reading.stream import Chunk, Step, stream
 from analyzers.checkpoints.reference import Summand, joined, parse_reference, quoted, quoted_names, summands, with_commits
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
+from analyzers.checkpoints.sides import canonical_name, canonical_names, check_side, open_sides
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.adapters import adapter_rank
 from analyzers.checkpoints.tensor_names.filters import select

@@ -92,3 +92,15 @@ class Tensor:
     def has_values(self) -> bool:
         """Return whether it has float values: plain floats, or codes with scales."""
         return self.scale is not None or self.dtype in FLOAT_DTYPES
+
+
+def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return strides in the convention of `Tensor`: None for contiguous row-major, 0 on every axis whose stride does not matter."""
+    if 0 in shape:
+        return None
+    expected = 1
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length > 1 and stride != expected:
+            return tuple(s if n > 1 else 0 for n, s in zip(shape, strides, strict=True))
+        expected *= length
+    return None

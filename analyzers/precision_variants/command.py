@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
         given["old_logprobs"] = parse_old_logprobs(read_text(options.old_logprobs), quoted(options.old_logprobs))
     if options.logprobs is not None:
-        from analyzers.precision_variants.engine.reading import read_logprobs
+        from analyzers.precision_variants.logprobs import read_logprobs
 
         given["logprobs"] = read_logprobs(options.logprobs)
     if options.variants is not None or options.variant:

@@ -11,7 +11,7 @@ from analyzers.core.options import Option
 from analyzers.core.request import PASTED_DATASET
 from analyzers.core.untrusted_json import InvalidJson, parse_json
 from analyzers.language_models.model_request import Device, ModelRequest
-from analyzers.precision_variants.engine.reading import EngineSequence, parse_logprobs, sequences
+from analyzers.precision_variants.logprobs import EngineSequence, parse_logprobs, sequences
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, parse_variant
 
 Loss = Literal["ce", "gspo", "grpo"]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Tensor, stream, whole_spans
-from analyzers.checkpoints.reading.elements import HELD_BYTES, as_read, memory_order, normal_strides, read_elements
+from analyzers.checkpoints.reading.elements import HELD_BYTES, as_read, memory_order, read_elements
+from analyzers.checkpoints.tensor import normal_strides
 from analyzers.core import limits
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.test_stream import FakeRepository

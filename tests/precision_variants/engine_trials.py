@@ -29,9 +29,9 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants.casts import RunnableModel
 from analyzers.precision_variants.engine.compare import EngineComparison
 from analyzers.precision_variants.engine.measurements import Engine
-from analyzers.precision_variants.engine.reading import sequences
 from analyzers.precision_variants.engine.runs import EngineRun
 from analyzers.precision_variants.lockstep import Steps
+from analyzers.precision_variants.logprobs import sequences
 from analyzers.precision_variants.quantization import fake_quantized
 
 SAMPLES = ("tiny-bf16", "tiny-fp32", "tiny-step-4", "tiny-fp16-mixed")

@@ -14,9 +14,8 @@ from analyzers.checkpoints.matching.pairs import AS_HEAD, Matched, have_values, 
 from analyzers.checkpoints.matching.probe import Reader
 from analyzers.checkpoints.matching.tied_heads import tied_names
 from analyzers.checkpoints.matching.views import View
-from analyzers.checkpoints.reading.elements import normal_strides
 from analyzers.checkpoints.reading.spans import Sides
-from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor import Tensor, normal_strides
 from analyzers.checkpoints.tensor_names.filters import filtered, select
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Self
 
-from analyzers.checkpoints.reading.elements import normal_strides
-from analyzers.checkpoints.tensor import Scale, Tensor
+from analyzers.checkpoints.tensor import Scale, Tensor, normal_strides
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor import Tensor, normal_strides
 from analyzers.core import limits
 
 # Views of up to this size, gaps between their elements included, are read whole, in one chunk: a plan for a whole tensor of this size
@@ -58,18 +58,6 @@ def read_bytes(tensor: Tensor, start: int, count: int) -> int:
         return -(-count * tensor.bits // 8)
     boxes = _boxes(*_merged(tensor.shape, tensor.strides), start, start + count)
     return sum(_extent(lengths, strides) for _, lengths, strides in boxes) * tensor.itemsize
-
-
-def normal_strides(shape: Axes, strides: Axes) -> Axes | None:
-    """Return strides in the convention of `Tensor`: None for contiguous row-major, 0 on every axis whose stride does not matter."""
-    if 0 in shape:
-        return None
-    expected = 1
-    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if length > 1 and stride != expected:
-            return tuple(s if n > 1 else 0 for n, s in zip(shape, strides, strict=True))
-        expected *= length
-    return None
 
 
 def as_read(tensor: Tensor, count: int) -> Tensor:

@@ -18,9 +18,9 @@ from analyzers.precision_variants.engine import causes, comparison
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
 from analyzers.precision_variants.engine.measurements import Cause, Engine, NearRun, NotTried, RunDifference, TokenDifference
-from analyzers.precision_variants.engine.reading import EngineSequence
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, given_log_p, run
 from analyzers.precision_variants.lockstep import Steps
+from analyzers.precision_variants.logprobs import EngineSequence
 from analyzers.precision_variants.run import RunOptions
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Quantization, Settings
 

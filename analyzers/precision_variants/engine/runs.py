@@ -14,7 +14,7 @@ from analyzers.language_models.prompts import Batch
 from analyzers.language_models.stages import micro_batches
 from analyzers.precision_variants.casts import RunnableModel
 from analyzers.precision_variants.engine.comparison import Floats
-from analyzers.precision_variants.engine.reading import EngineSequence
+from analyzers.precision_variants.logprobs import EngineSequence
 from analyzers.precision_variants.run import Run, RunOptions
 
 _BATCH_TOKENS = 4_096  # Tokens that run together, unless one sequence has more.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from analyzers.checkpoints.formats.faults import Damaged, Excess
-from analyzers.checkpoints.reading.elements import normal_strides
+from analyzers.checkpoints.tensor import normal_strides
 from analyzers.core import limits
 
 # torch's dtypes by name: bytes per element, and the name in safetensors, "" if there is none.

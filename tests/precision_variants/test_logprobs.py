@@ -10,7 +10,7 @@ import pytest
 
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData, LimitExceeded
-from analyzers.precision_variants.engine.reading import EngineSequence, parse_logprobs, read_logprobs
+from analyzers.precision_variants.logprobs import EngineSequence, parse_logprobs, read_logprobs
 
 IDS, VALUES = [5, 6, 7], [None, -0.5, -1.25]
 CANDIDATES = [None, {"6": {"logprob": -0.5, "rank": 1, "decoded_token": "b"}}, {"7": {"logprob": -1.25, "rank": 3}, "9": {"logprob": -0.1}}]

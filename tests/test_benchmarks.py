@@ -58,7 +58,7 @@ def test_a_row_runs(tmp_path: Path) -> None:
     assert result.missed and result.cells[-2:] == ("300 s beyond start, 5 MB", "NO")
     assert result.wrong == "bytes_read is 821504, and 69311 naively"
     seconds, processor, megabytes = (float(cell.replace(",", "")) for cell in result.cells[1:4])
-    assert seconds > 0 and 0.3 < processor < 100 and 50 < megabytes < 1000
+    assert seconds > 0 and 0.3 < processor < 100 and megabytes > 50
     assert float(result.cells[7]) > 0
     assert len(table([result]).splitlines()) == 2
 

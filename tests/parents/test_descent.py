@@ -12,7 +12,6 @@ from tests.parents.checkpoints import (
     BF16,
     F32,
     Folder,
-    Tensors,
     each,
     merged,
     model,
@@ -118,22 +117,6 @@ def test_trained_weights_that_shrank_or_grew_are_not_called_scaled(dtype: torch.
     report = folder.parents(times, base, mode="exact")
     matrices = {name: x for name, x in base.items() if x.dim() > 1}
     assert {row.relation for row in report.conversion if row.name in matrices} == {"affine"}
-
-
-def test_stacked_experts_of_three_flat_matrices_against_single_ones(folder: Folder) -> None:
-    generator = torch.Generator().manual_seed(1)
-    single: Tensors = {}
-    flat: Tensors = {}
-    for layer in range(2):
-        gate, up, down = (torch.randn(4, 48, 32, generator=generator).to(BF16) for _ in range(3))
-        for expert in range(4):
-            start = f"model.layers.{layer}.mlp.experts.{expert}."
-            single |= {f"{start}gate_proj.weight": gate[expert].clone(), f"{start}up_proj.weight": up[expert].clone()}
-            single[f"{start}down_proj.weight"] = down[expert].T.contiguous()
-        start = f"transformer.blocks.{layer}.ffn.experts.mlp."
-        flat |= {f"{start}w1": gate.flatten(0, 1), f"{start}v1": up.flatten(0, 1), f"{start}w2": down.flatten(0, 1)}
-    report = folder.parents(flat, single)
-    assert report.verdict == "same-weights" and report.coverage[0].share == 1
 
 
 def test_the_counts_against_plain_loops(folder: Folder) -> None:

@@ -72,10 +72,14 @@ class WeightsRequest(Request):
     @classmethod
     def _folder_of_address(cls, fields: Any) -> Any:
         """Take the folder that pasted addresses name as the subfolder, unless one is given."""
-        if not isinstance(fields, dict) or fields.get("subfolder"):
+        if not isinstance(fields, dict):
+            return fields
+        # After this, strict validation of JSON takes no list for a tuple.
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        if fields.get("subfolder"):
             return fields
         named = [value for name, value in fields.items() if name in cls.model_fields and PASTED in cls.model_fields[name].metadata]
-        texts = [text for value in named for text in (value if isinstance(value, list | tuple) else [value]) if isinstance(text, str)]
+        texts = [text for value in named for text in (value if isinstance(value, tuple) else [value]) if isinstance(text, str)]
         folders = set(map(folder_in, texts)) or {""}
         if len(folders) > 1:
             raise ValueError("these addresses name different folders, or only one of them does: give ids, and the folder as subfolder")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
+from analyzers.checkpoints import ROLES
 from analyzers.comparison.sparsity import rows
 from analyzers.comparison.sparsity.published import published
 from analyzers.core import limits
@@ -124,6 +125,10 @@ def _published(report: "SparsityReport") -> list[rows.PublishedRow]:
     return sorted((*published(), pair), key=lambda row: row.sparsity)
 
 
+# Shares unchanged by role, in files.
+_BY_ROLE = tuple(Column(role, value=f"roles.{role}") for role in ROLES)
+
+
 class SparsityReport(Report):
     """Result of a comparison: the changes from ``base`` to the last of ``tuned``, and with several tuned checkpoints the steps between.
 
@@ -135,8 +140,8 @@ class SparsityReport(Report):
 
     DERIVED: ClassVar[tuple[Table, ...]] = (
         Table("roles", _roles, tuple(sparsity_columns(rows.RoleRow, Column("role", "Role"))), title="Roles"),
-        Table("layers", lambda report: report.layers, tuple(sparsity_columns(rows.LayerRow)), title="Layers"),
-        Table("trajectory", lambda report: report.trajectory, tuple(sparsity_columns(rows.TrajectoryRow)), title="Checkpoints"),
+        Table("layers", lambda report: report.layers, (*sparsity_columns(rows.LayerRow), *_BY_ROLE), title="Layers"),
+        Table("trajectory", lambda report: report.trajectory, (*sparsity_columns(rows.TrajectoryRow), *_BY_ROLE), title="Checkpoints"),
         Table("adapter_survival", _survival, columns(rows.Survival), title="What survives a merge"),
         Table(
             "magnitudes",

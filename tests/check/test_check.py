@@ -192,6 +192,18 @@ def test_other_spellings_of_a_dtype_are_understood(dtype: str, tmp_path: Path, c
     assert check(capsys, write(tmp_path / "in", HEALTHY, {**CONFIG, "dtype": dtype}))["findings"] == []
 
 
+def test_codes_are_compared_with_a_base_in_any_dtype(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Values in fp4, of no dtype that safetensors has, against the same values in fp32: nothing was trained."""
+    levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = torch.randint(1, 8, (64, 2, 32), generator=torch.manual_seed(1))
+    packed = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
+    name = "model.layers.0.mlp.experts.down_proj"
+    model = {f"{name}_blocks": packed, f"{name}_scales": torch.full((64, 2), 127, dtype=torch.uint8)}
+    base = write(tmp_path / "base", {name: levels[codes].reshape(64, 64)})
+    found = check(capsys, write(tmp_path / "model", model), "--base", str(base), status=1)
+    assert {each["rule"] for each in found["findings"] if each["level"] == "error"} == {"unchanged"}
+
+
 def test_what_check_counts_is_what_shrink_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """To the byte, with a buffer, a norm of ones, a native tensor and a tied head; and then there is nothing left to save."""
     tied = wide(HEALTHY) | {

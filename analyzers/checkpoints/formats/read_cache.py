@@ -29,11 +29,11 @@ class ReadCache(io.RawIOBase):
         return bytes(held[:length]) if len(held) >= length else read_range(self._file, start, length)
 
     def readinto(self, buffer: Any) -> int:
-        self.most -= len(buffer)
-        if self.most < 0:
-            raise Excess("has a pickle or a zip directory that is too long to be read.")
         held = self._held(self._at)
         length = min(len(buffer), len(held) or self.size - self._at)
+        self.most -= length
+        if self.most < 0:
+            raise Excess("has a header, a pickle or a zip directory that is too long to be read.")
         if held:
             buffer[:length] = held[:length]
         elif length:

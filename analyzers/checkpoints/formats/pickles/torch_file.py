@@ -21,6 +21,7 @@ from analyzers.checkpoints.tensor import DTYPE_BITS
 ZIP_DIRECTORY_BYTES = 32_000_000  # The directory of a zip archive, 60 bytes for each tensor, is parsed in memory.
 _ZIP = b"PK\3\4"
 _LOCAL = struct.Struct("<4s5H3I2H")
+_LONGEST_LOCAL = _LOCAL.size + 2 * 0xFFFF  # with the longest name and extra field
 _DESCRIBED, _ENCRYPTED, _FULL32 = 1 << 3, 1, 0xFFFFFFFF
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _FIRST_READ = 64 << 10
@@ -100,7 +101,7 @@ def _zipped(cache: ReadCache, checked: int | None) -> tuple[Any, Machine, dict[s
         entry, start = entries[name], starts[name]
         if entry.compress_type or entry.flag_bits & _ENCRYPTED or entry.compress_size != entry.file_size:
             raise Damaged(f"the zip entry {quoted(name)} is compressed or encrypted, which torch never does")
-        if not 0 <= entry.header_offset <= start - _LOCAL.size or start + entry.file_size > cache.size:
+        if not _LOCAL.size <= start - entry.header_offset <= _LONGEST_LOCAL or not 0 <= start <= start + entry.file_size <= cache.size:
             raise Damaged(f"the zip entry {quoted(name)} overlaps another, or reaches beyond the file")
         if verified:
             header = _LOCAL.unpack(cache.bytes_at(entry.header_offset, _LOCAL.size))

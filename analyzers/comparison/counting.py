@@ -37,8 +37,8 @@ class Task:
     """What to count.
 
     pairs: sides compared with each other, numbered; sized: those whose sizes of updates are collected; related: whether to count what tells
-    where values come from, and fit: whether to add Gram matrices and to keep values; overlaps: sides whose changes since side 0 are
-    compared with each other; placed: the side whose changed rows and columns are counted, since side 0; eta: threshold of the probe;
+    where values come from, and fit: whether to add Gram matrices and to keep values; overlaps: sides whose changes since the side ``since``
+    are compared with each other; placed: the side whose rows and columns that changed since then are counted; eta: threshold of the probe;
     device: that counts pairs, "cpu" or "cuda".
     """
 
@@ -46,6 +46,7 @@ class Task:
     sized: Sequence[Sides] = ()
     related: bool = True
     fit: bool = True
+    since: int = 0
     overlaps: Sequence[int] = ()
     placed: int | None = None
     eta: float = 1e-3
@@ -182,13 +183,13 @@ class _Counting:
             if parts.any():
                 self._add_constant(i, codes[i], parts)
         skipped = np.logical_or.reduce(list(constant.values())) if self._matrix else np.zeros_like(constant[min(constant)])
-        asked = {*self._task.overlaps, self._task.placed if self.counted.places is not None else None} & set(codes)
-        masks = {i: np.empty(codes[i].patterns.size, np.bool_) for i in asked if i and 0 in codes}
+        asked, since = {*self._task.overlaps, self._task.placed if self.counted.places is not None else None} & set(codes), self._task.since
+        masks = {i: np.empty(codes[i].patterns.size, np.bool_) for i in asked if i is not None and i != since and since in codes}
         products = {}
         for sums, (i, j) in zip(self.counted.pairs, self._task.pairs, strict=True):
             if i in codes and j in codes:
                 products[i, j] = np.zeros((skipped.size, 3))
-                tables, mask = space.tables.get((i, j)), masks.get(j) if i == 0 else None
+                tables, mask = space.tables.get((i, j)), masks.get(j if i == since else i) if since in (i, j) else None
                 space.counter.count(codes[i], codes[j], sums, products[i, j], skipped, tables, self._weight, mask)
         if self.counted.overlap is not None:
             self._add_overlap(masks, next(iter(codes.values())).patterns.size)

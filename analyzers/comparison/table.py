@@ -81,7 +81,7 @@ class Table:
     """
 
     def __init__(self, groups: Sequence[Group], plan: Plan, counter: Counter) -> None:
-        self.groups, self.plan, self.pairs = groups, plan, tuple(counter.task.pairs)
+        self.groups, self.plan, self.task, self.pairs = groups, plan, counter.task, tuple(counter.task.pairs)
         self._counter, self._of = counter, {sides: number for number, sides in enumerate(counter.task.pairs)}
         tensors, sides, pairs = len(groups), len(groups[0].sides), len(self.pairs)
         self.columns = np.zeros((tensors, pairs, len(COLUMNS)))

@@ -227,3 +227,11 @@ def test_a_copy_is_not_called_a_fine_tune_and_a_rounded_one_not_as_good_as_the_o
     report = compared("sample:tiny-bf16-as-fp32", "sample:tiny-bf16-as-fp16")
     assert (report.answer.code, report.advice.code, report.advice.values["formats"]) == ("same-rounded", "keep-unrounded", ("fp16",))
     assert compared("sample:tiny-bf16", "sample:tiny-bf16-as-fp32").advice.code == "use-either"
+
+
+def test_a_run_has_the_overlap_and_the_rows_that_sparsity_counts() -> None:
+    """Both say what changed since the first model, whichever side the pass begins with."""
+    models = [f"sample:tiny-{name}" for name in ("bf16", "step-1", "step-2", "step-3")]
+    compared, changes = mantissa.compare(*models, mode="exact").sparsity, mantissa.sparsity(*models, mode="exact")
+    assert compared is not None and compared.overlap == changes.overlap and len(changes.overlap) == 3
+    assert [row.changed_rows for row in compared.tensors] == [row.changed_rows for row in changes.tensors]

@@ -62,11 +62,13 @@ def _compare(models: "_Models", matching: Matching, largest: int | None, given: 
     sides, last = opened.sides, len(opened.sides) - 1
     merge = merge_of(sides[1], sides[0]) if last == 1 else None
     meter = AdapterMeter(merge, (1, 0)) if merge is not None else None
+    base, *tuned = models.in_order()
     task = Task(
         every_pair(len(sides)),
         sized=every_pair(len(sides)) if last < _SIZED else [(0, side) for side in range(1, last + 1)],
-        overlaps=range(1, last + 1) if last > 1 else (),
-        placed=1 if last == 1 else None,
+        since=base,
+        overlaps=tuned if len(tuned) > 1 else (),
+        placed=0,
         eta=models.asked.eta,
     )
     found = Pass(models.asked, sides, opened.names, matching, task, largest=largest, watch=meter.watch if meter is not None else None)
@@ -90,6 +92,12 @@ class _Models:
         """Make another side the first one of a pass after this comparison."""
         self.opened.sides.insert(0, self.opened.sides.pop(side))
         self.opened.nbytes, self.opened.seconds = after.nbytes, after.seconds
+
+    def in_order(self) -> list[int]:
+        """Return the sides in the order in which they were named, the first one last: a trajectory, if they are one."""
+        at = {(side.ref, side.commit): number for number, side in enumerate(self.opened.sides)}
+        named = [at[each.ref, each.commit] for each in self.facts]
+        return [*(number for number in named if number), *(number for number in range(len(at)) if number and number not in named), 0]
 
     def options(self, kind: Any, **fields: Any) -> Any:
         """Return a request of this kind, with the options that all analyses of weights share."""

@@ -122,7 +122,8 @@ class Changes:
         largest = self.table.largest(self.base, self.last)
         for number in self.numbers:
             row, base, tuned = Sums(self._tensors.columns[number]), *(self.table.tensor(number, side) for side in (self.base, self.last))
-            places, any_finite = self.table.places.get(number), bool(row["values"] > row["nonfinite"])
+            placed = {self.table.task.since, self.table.task.placed} == {self.base, self.last}
+            places, any_finite = self.table.places.get(number) if placed else None, bool(row["values"] > row["nonfinite"])
             columns = places.changed_columns if places is not None else None
             yield rows.TensorRow(
                 name=base.name,
@@ -194,7 +195,8 @@ class Changes:
 
     def overlaps(self) -> Iterator[rows.Overlap]:
         """Compute the overlap of every two tuned checkpoints, over the elements that both have; shares are weighted like all others."""
-        if self.table.overlap is None:
+        task = self.table.task
+        if self.table.overlap is None or [self.base, *self.tuned] != [task.since, *task.overlaps]:
             return
         seen = self.table.overlap.sum(axis=0)
         weighed = np.tensordot(np.array([float(weight) for weight in self.table.plan.weights()]), self.table.overlap, axes=1)

@@ -160,7 +160,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     zipped, old = saved({f"t{i}": torch.zeros(1) for i in range(900)}), saved({f"t{i}": torch.zeros(1) for i in range(900)}, zipped=False)
     for name, value, said, files in (
-        ("checkpoints.formats.pickles.torch_file.PICKLE_BYTES", 1000, "has a pickle .*(more than 1,000|too long)", (zipped, old)),
+        ("checkpoints.formats.pickles.torch_file.PICKLE_BYTES", 1000, " a pickle .*(more than 1,000|too long)", (zipped, old)),
         ("core.limits.PICKLE_OPCODES", 10, "too many operations for its size", (zipped, old)),
         ("core.limits.PICKLE_DEPTH", 1, "deeper than 1 levels", (zipped, old)),
         ("core.limits.TENSORS", 10, "more than 10 tensors", (zipped, old)),

@@ -101,7 +101,8 @@ def _zipped(cache: ReadCache, checked: int | None) -> tuple[Any, Machine, dict[s
         entry, start = entries[name], starts[name]
         if entry.compress_type or entry.flag_bits & _ENCRYPTED or entry.compress_size != entry.file_size:
             raise Damaged(f"the zip entry {quoted(name)} is compressed or encrypted, which torch never does")
-        if not _LOCAL.size <= start - entry.header_offset <= _LONGEST_LOCAL or not 0 <= start <= start + entry.file_size <= cache.size:
+        inside = entry.header_offset >= 0 and start + entry.file_size <= cache.size
+        if not inside or not _LOCAL.size <= start - entry.header_offset <= _LONGEST_LOCAL:
             raise Damaged(f"the zip entry {quoted(name)} overlaps another, or reaches beyond the file")
         if verified:
             header = _LOCAL.unpack(cache.bytes_at(entry.header_offset, _LOCAL.size))

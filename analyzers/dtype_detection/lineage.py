@@ -27,7 +27,7 @@ _CAST: tuple[Verdict, ...] = ("upcast-from-bf16", "upcast-from-fp16", "downcast-
 # places, so that some of their rows are exact in fp16 by accident.
 _FEW_BITS_ELSEWHERE = 1 / 8
 
-# Values of each magnitude, of which there are few, that are no chance
+# Times that each of the few magnitudes has to occur, so that their pattern is not chance
 _REPEATS = 16
 
 _NO_GRIDS = OnGrids()

@@ -35,8 +35,8 @@ def answer(request: ConflictRequest, found: Measurement, data: DataFacts, dtype:
     code = against_chance(found, data.samples)
     if code == "undecided":
         low, high = model.undecided.low, model.undecided.high
-        return WORDS.note(code, **of, pairs=model.pairs, low=low, high=high, dtype=dtype)
-    return WORDS.note(code, **of, rate=rate, pairs=model.pairs)
+        return WORDS.note(code, **of, pairs=model.pairs, low=low, high=high, dtype=dtype, most=most_by_chance(data.samples))
+    return WORDS.note(code, **of, rate=rate, pairs=model.pairs, most=most_by_chance(data.samples))
 
 
 def _change(found: Measurement) -> Literal["topk-more", "topk-less", "topk-same"]:
@@ -59,13 +59,14 @@ def against_chance(found: Measurement, samples: int) -> Literal["more", "less", 
     return verdict or "chance"
 
 
-def beyond_chance(low: float, high: float, samples: int) -> Literal["more", "less", ""]:
-    """Compare an interval of the conflict rate with that of unrelated gradients, which conflict in half of the pairs.
+def most_by_chance(samples: int) -> float:
+    """Return the largest conflict rate of unrelated gradients, S / (2 (S - 1)): that of gradients which all lie along one direction."""
+    return samples / (2 * (samples - 1))
 
-    Where the gradients of all units lie along one direction, S samples conflict in up to S / (2 (S - 1)) of their pairs whatever they have
-    in common, so that only an interval above that is more than chance.
-    """
-    return "more" if low > samples / (2 * (samples - 1)) else "less" if high < _HALF else ""
+
+def beyond_chance(low: float, high: float, samples: int) -> Literal["more", "less", ""]:
+    """Compare an interval of the conflict rate with the rates of unrelated gradients, from a half to `most_by_chance`."""
+    return "more" if low > most_by_chance(samples) else "less" if high < _HALF else ""
 
 
 def advice(found: Measurement, data: DataFacts, model: str) -> Advice:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _SOURCES = {"builtin": "the built-in text", "pairs": "the given pairs", "tokens": "the given tokens", "batches": "the caller"}
 _GRADIENTS = "among {samples:count} {many}, two gradients in the same {unit} conflict in "
-# Gradients with independent, symmetric directions have a cosine below 0 as often as above.
-_CASES = " of cases, unrelated ones in about 50%."
+# Gradients with independent, symmetric directions have a cosine below 0 as often as above; see `verdict.beyond_chance`.
+_CASES = " of cases, unrelated ones in 50% to {most:share}."
 _CHANCE = _GRADIENTS + "{rate:share}" + _CASES
 _TOPK = _GRADIENTS + "{after:share} of cases, with the original FFN in {before:share}."
 FRONT = "layers"

@@ -41,7 +41,7 @@ def merge(
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with open_whole(model, access or Access()) as checkpoint:
         if not isinstance(checkpoint, MergedCheckpoint):
-            raise InvalidRequest(f"{quoted(model)} is no adapter: name a base and an adapter to merge, BASE+ADAPTER.")
+            raise InvalidRequest(f"{quoted(model)} is not an adapter: name a base and an adapter to merge, BASE+ADAPTER.")
         base = checkpoint.merge.base
         check_outside(target, base)
         check_size(checkpoint.nbytes, largest, "the command line")

@@ -49,7 +49,7 @@ def test_the_damaged_tensor_is_named_and_no_other(damage: Damage, pair: Pair, tm
     rows = [row for row in report.conversion if row.relation not in FAITHFUL]
     assert rows and {whole_name(row.name) for row in rows} <= (pair.origins(to_original=False)[name] if before else {name}), rows
     for row in rows:
-        # Parts, vectors, and rows that are no rows in the other layout may be no more than different.
+        # Parts, vectors, and rows that the other layout does not hold as rows may be said to differ, and no more.
         in_rows = state[name].dim() > 1 and pair.form.keeps_rows
         alone = in_rows and after[whole_name(row.name)].shape == state[name].shape == original_shape(pair, row.name)
         assert row.relation in (damage.relations if alone else (*damage.relations, *damage.parts)), row

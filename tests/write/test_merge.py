@@ -96,7 +96,7 @@ def test_refusals(tmp_path: Path) -> None:
     write(llama(), LoraConfig(r=8, target_modules=["q_proj"]), tmp_path)
     (tmp_path / "taken").mkdir()
     for model, out, said in (
-        (f"{tmp_path}/base", "out", "is no adapter: name a base and an adapter to merge"),
+        (f"{tmp_path}/base", "out", "is not an adapter: name a base and an adapter to merge"),
         (f"{tmp_path}/base+{tmp_path}/adapter", "taken", "exists already"),
         (f"{tmp_path}/base+{tmp_path}/adapter", "base/out", "is inside the checkpoint"),
         (f"{tmp_path}/base+{tmp_path}/none", "out", "is not a folder or file"),

@@ -29,7 +29,7 @@ def cut_off(what: str, needed: int, size: int) -> Damaged:
 
 @contextmanager
 def faults_named(file: RangeFile) -> Iterator[None]:
-    """Raise InvalidCheckpoint, UnsupportedWeights and LimitExceeded in place of faults, also for a file that is no weights at all."""
+    """Raise InvalidCheckpoint, UnsupportedWeights and LimitExceeded in place of faults, and for a file that holds no weights."""
     name = quoted(file.path, 200)
     try:
         if file.size == 0:

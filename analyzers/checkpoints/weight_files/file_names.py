@@ -146,7 +146,7 @@ def files_not_read(paths: Iterable[str], chosen: Iterable[str], start: str) -> l
     names = {(folder(path), unnumbered(file_name(path))) for path in read}
     folders = {where for where, _ in names}
     models = {_model(path) for path in read if path.endswith(GGUF)}
-    only_adapters = all(ADAPTER.match(file_name(path)) for path in read)  # files of whole models are no copies of them
+    only_adapters = all(ADAPTER.match(file_name(path)) for path in read)  # files of whole models are not copies of adapters
 
     def repeats(path: str) -> bool:
         where, name = folder(path), file_name(path)

@@ -13,7 +13,7 @@ from analyzers.core.records import Interval
 
 # Rank of stacks and exact merges, whose direction the weights show; and the residual, in multiples of rounding, of other complete merges.
 _SHOWN, _ROUNDED = 3, 2.0
-# Answers that no training explains: what changed is no update that one would ship.
+# Answers that training does not explain, so that the changes are not an update to ship.
 _NO_UPDATE = ("damaged", "replaced", "scaled", "reordered")
 
 

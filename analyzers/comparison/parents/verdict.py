@@ -135,7 +135,7 @@ def _damage(facts: Explanation) -> Note | None:
     """Return the answer if tensors hold other values than their source, while others are the candidate's; None if none does."""
     rows = [row for row in facts.conversion if row.relation != "unmatched"]
     kept, copy = sum(row.relation in FAITHFUL for row in rows), 2 * _kept_values(rows) >= facts.values
-    # In a fine-tune constants are no damage, but norms that were not trained.
+    # In a fine-tune, constants are not damage but norms that were not trained.
     odd = [row for row in rows if (row.damaged or row.relation == "reordered") and (copy or row.relation != "constant")]
     if not odd:
         return None

@@ -73,7 +73,7 @@ def _conflict_axis(figure: go.Figure, report: ConflictReport) -> go.Figure:
     figure.update_yaxes(title="pairs in conflict, %", nticks=6)
     if report.request.gamma == 0:
         figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT)
-        above(figure, "dashed: unrelated gradients, about 50%")
+        above(figure, "dashed: 50%, the rate of independent gradients")
         figure.update_yaxes(autorangeoptions_include=50)
     return legend(figure)
 

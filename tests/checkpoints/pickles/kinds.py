@@ -69,7 +69,7 @@ class Letters(set[str]):
 
 
 class Shadow:
-    """An average of weights that is no module."""
+    """An average of weights that is not a module."""
 
     def __init__(self) -> None:
         self.decay, self.shadow = 0.99, {"a.weight": torch.zeros(2, 3)}
@@ -110,7 +110,7 @@ class Net(nn.Module):
 
 
 class Script(nn.Module):
-    """A module for TorchScript, with attributes that are no parameters."""
+    """A module for TorchScript, with attributes that are not parameters."""
 
     offset: torch.Tensor
 

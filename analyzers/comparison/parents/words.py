@@ -19,7 +19,9 @@ WORDS = Words(
         "same-rounded": "{model} and {source} are the same but for rounding to {formats:list}: {lost:count} of {values:#value} differ.",
         "equal-part": "{model} shares {values:#value} with {source}, all equal: {share:share} of the one, {other:share} of the other.",
         "adapter-beside": "{bearer} is {other} with an unmerged adapter of rank {rank:count}: all {values:#value} compared are equal.",
-        "relayered": "{model} is made of layers of {source}, {layers:count} of them moved or repeated: all {values:#value} compared are equal.",
+        "relayered": (
+            "{model} is made of layers of {source}, {layers:count} of them moved or repeated: all {values:#value} compared are equal."
+        ),
         # rounded copies
         "quantized-steps": "{model} is a quantized copy of {source}, a step function of its values, {distance:share} away from it.",
         # derived

@@ -78,7 +78,6 @@ def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     whole = os.preadv
     monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: whole(descriptor, [buffers[0][:7]], offset))
     assert read_range(file, 3, 90) == bytes(range(3, 93))
-    file.close()
 
 
 def test_links_to_files_are_followed_hidden_names_and_links_to_folders_are_not(tmp_path: Path) -> None:

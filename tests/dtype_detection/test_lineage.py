@@ -301,3 +301,16 @@ def test_integers_in_units_of_fp16s_smallest_step_are_no_fp16_ancestor(tmp_path:
     assert lineage.passed_through == () and grid.result == "open"
     usual = exact(write(tmp_path / "usual", {"model.layers.0.mlp.up_proj.weight": through(normal(512, 512), F16, BF16)}))
     assert usual.lineage.passed_through == ("fp16",)
+
+
+def test_rows_of_codes_times_scales_are_no_fossils(tmp_path: Path) -> None:
+    """Some products of codes and scales of few bits are exact in bf16: with groups of a size that is not tried, so are whole rows."""
+    groups = normal(2000, 5, 56, scale=0.02, seed=45) * torch.exp(1.5 * normal(2000, 5, 1, scale=1.0, seed=46))
+    low, high = groups.amin(-1, keepdim=True).clamp(max=0), groups.amax(-1, keepdim=True).clamp(min=0)
+    mantissa, exponent = torch.frexp((high - low) / 15)
+    scale = torch.ldexp((mantissa * 32).round() / 32, exponent)
+    zero = (-low / scale).round()
+    values = ((groups / scale).round() + zero).clamp(0, 15) - zero
+    row = exact(write(tmp_path, {"a.weight": (values * scale).reshape(2000, -1)})).tensors[0]
+    assert row.lineage.grid is not None and not row.lineage.grid.proven
+    assert (row.fossil_rows, "bf16" in row.lineage.passed_through) == (0, False)

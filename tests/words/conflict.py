@@ -13,15 +13,13 @@ import mantissa
 from analyzers.checkpoints import Access
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
-from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.language_models.words import WORDS as REMARKS
+from tests.gradient_conflict.reports import PAIRS
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
 from tests.tokenizer_processes import open_kept
 from tests.words.hostile import HOSTILE
-
-PAIRS = tuple(TextPair(instruction=each.instruction, input=each.input, output=each.output) for each in builtin_pairs()[:48:6])
 
 
 def reports() -> dict[str, Report | MantissaError]:

@@ -152,9 +152,9 @@ def test_the_fifth_that_waits_is_refused_and_one_that_leaves_frees_its_place() -
     async def crowd() -> None:
         started = [asyncio.Event() for _ in range(5)]
         runs = []
-        for each in started:  # the first has its turn
-            runs.append(asyncio.ensure_future(waits(each)))
-            await each.wait()
+        for waiting in started:  # the first has its turn
+            runs.append(asyncio.ensure_future(waits(waiting)))
+            await waiting.wait()
         with pytest.raises(LimitExceeded, match="waiting already"):
             await anext(turns.turn("a"))
         for each in runs:

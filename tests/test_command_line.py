@@ -436,8 +436,10 @@ FAULTS = {
 }
 
 
-def test_each_fault_is_one_sentence_in_time(hub: LocalHub) -> None:
-    """Each against a repository of its own, three commands at once, for most of them wait."""
+def test_each_fault_is_one_sentence_in_time(hub: LocalHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each against a repository of its own."""
+    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 0.5)
     repositories: dict[str, str] = {}
     for number, (name, fault) in enumerate(FAULTS.items()):
         repo = f"org/fault-{number}"
@@ -445,23 +447,11 @@ def test_each_fault_is_one_sentence_in_time(hub: LocalHub) -> None:
         mine = API + repo if fault.pattern == API else f"{repo}/resolve/.*model.safetensors"
         hub.fault(replace(fault, pattern=mine))
         repositories[repo] = name
-    environ = os.environ | IMPATIENT
-    started = []
-    for first in range(3):
-        names = list(repositories)[first::3]
-        command = [sys.executable, "-W", "error", "-m", "analyzers", "dtype", *names, "--exact", "--json"]
-        started.append(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    for first, process in enumerate(started):
-        asked = list(repositories)[first::3]
-        try:
-            out, err = process.communicate(timeout=110)
-        finally:
-            process.kill()
-        assert (process.returncode, out) == (2, ""), err
-        lines = err.splitlines(keepends=True)
-        assert len(lines) == len(asked), err
-        for repo, line in zip(asked, lines, strict=True):
-            assert one_line(line).startswith(f"error: {repo}: "), (repositories[repo], line)
+    status, out, err = in_process(capsys, *repositories, "--exact", "--json")
+    lines = err.splitlines(keepends=True)
+    assert (status, out) == (2, "") and len(lines) == len(repositories), err
+    for repo, line in zip(repositories, lines, strict=True):
+        assert one_line(line).startswith(f"error: {repo}: "), (repositories[repo], line)
 
 
 def test_a_hub_that_is_not_there(tmp_path: Path) -> None:

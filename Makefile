@@ -11,13 +11,12 @@
 # PIP="uv pip" another installer: uv takes torch from the index that it is configured to use, and not from pip's.
 
 PYTHON ?= python3
-PIP ?= $(python) -m pip
+PIP ?= $(python) -m pip --disable-pip-version-check
 PORT ?= 7860
 THREADS ?= 1
 
 python := .venv/bin/python
 pip_install = $(PIP) install --quiet --no-compile
-export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # An environment that has it would compile everything again in each process.
 unexport PYTHONDONTWRITEBYTECODE
 # The interpreter of .venv may be gone.

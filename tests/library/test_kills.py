@@ -29,7 +29,7 @@ class EverySecond(Fault):
         return self.calls % 2 == 0
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [36, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_no_label_is_lost_or_counted_twice(server: LocalHub, opened: Callable[..., Library], tmp_path: Path, count: int) -> None:
     server.add(DATASET, {"README.md": b"ours"}, kind="dataset")
     server.fault(EverySecond(".", times=None, status=503))
@@ -41,14 +41,14 @@ def test_no_label_is_lost_or_counted_twice(server: LocalHub, opened: Callable[..
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
             lives += 1
-            end = len(acknowledged) + number_of_labels.randint(3, 10)
+            end = len(acknowledged) + number_of_labels.randint(4, 8)
             for line in process.stdout:
                 if line.endswith("\n"):
                     number, identifier, _ = line.split(" ", 2)
                     assert acknowledged.setdefault(int(number), identifier) == identifier, "the same label again is the one that is there"
                 if len(acknowledged) >= end:
                     process.kill()  # while other threads add
-    assert lives > 2
+    assert lives > 1  # a life ends with at most 8 labels, and 16 more that other threads were adding
     with opened("a") as library:
         wait_until(lambda: library.state().backlog == 0)
     server.clear_faults()

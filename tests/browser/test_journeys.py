@@ -120,6 +120,13 @@ def test_a_page_keeps_its_address_when_a_result_is_shown(open_page: OpenPage, ap
     expect(page).to_have_url(f"{app}/check?model=sample%3Atiny-tuned")
 
 
+def test_an_address_that_was_not_asked_shows_no_result_of_another_model(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/?model=org%2Fname")
+    expect(page.locator("#result .status")).to_have_text("Nothing was asked yet: press Inspect.")
+    expect(page.locator(".reference input")).to_have_value("org/name")
+    expect(page).to_have_url(f"{app}/?model=org%2Fname")
+
+
 def test_the_library_is_searched_as_one_types(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/library")
     expect(page.locator("#models")).to_contain_text("OLMo")

@@ -6,13 +6,11 @@ attention scores and the products within fused experts. A run in fp16 among the 
 """
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from analyzers.core.records import Record
 from analyzers.core.rows import Shown
-from analyzers.numerics.formats import FP16, FP16_OVERFLOW
-from analyzers.precision_variants.measurements import Reference, Variant
+from analyzers.numerics.formats import FP16
 
 Verdict = Literal["safe", "at_risk", "overflows"]
 AT_RISK_BITS = 2.0
@@ -80,36 +78,7 @@ def bits(value: float | None) -> float | None:
     return math.log2(FP16.largest / abs(value)) if value else None
 
 
-def answered(measured: Fp16Passport, reference: Reference, variants: Mapping[str, Variant]) -> Fp16Passport:
-    """Add the weights, the verdict and the rescale to what was measured."""
-    heaviest = max(reference.headroom, key=lambda row: row.weights_max or 0.0)
-    weights, first = Extreme(margin_bits=heaviest.weights, module=heaviest.weights_at, value=heaviest.weights_max), measured.first_overflow
-    rescale = None
-    if first is not None and first.module and first.value:
-        rescale = Rescale(module=first.module, factor=2.0 ** math.ceil(math.log2(2 * abs(first.value) / FP16.largest)))
-    known = measured.model_copy(update={"weights": weights, "rescale": rescale})
-    margin = least(known)
-    verdict: Verdict | None = "safe"
-    if _overflows(known, variants):
-        verdict = "overflows"
-    elif known.forward.value is None or margin is None:
-        verdict = None
-    elif margin < AT_RISK_BITS:
-        verdict = "at_risk"
-    return known.model_copy(update={"verdict": verdict})
-
-
 def least(passport: Fp16Passport) -> float | None:
     """Return the smallest margin, forward, backward or of a weight."""
     each = (passport.weights, passport.forward, passport.backward)
     return min((extreme.margin_bits for extreme in each if extreme.margin_bits is not None), default=None)
-
-
-def _overflows(passport: Fp16Passport, variants: Mapping[str, Variant]) -> bool:
-    """Return whether a value, a weight, or a plain fp16 run overflows."""
-    weight = passport.weights.value
-    if passport.first_overflow is not None or (weight is not None and weight >= FP16_OVERFLOW):
-        return True
-    runs = ((run, run.settings) for run in variants.values())
-    plain = (run for run, its in runs if its.dtype == "fp16" and not (its.fp32 or its.autocast or its.weights))
-    return any(run.overflow is not None or run.loss_scale is None for run in plain)

@@ -61,7 +61,7 @@ class LossScale:
         """Take in the gradients of an attempt at ``exponent``, and choose the next one: return whether there is one."""
         if peaks.finite:
             self.finite = self.exponent
-            self.exponent = min(self.exponent + fitting_exponent(peaks.largest_fp16), self.infinite - 1)
+            self.exponent = min(self.exponent + fitting_exponent(peaks.largest_fp16()), self.infinite - 1)
         else:
             self.infinite = self.exponent
             self.exponent -= 1
@@ -128,9 +128,9 @@ class Lockstep:
         if not reference.backward_peaks.finite:
             raise InvalidCheckpoint(_not_finite(self._rounding))
         peaks, binades = reference.backward_peaks, reference.binades
-        reference.located = False
+        reference.located, largest = False, peaks.largest()
         for each in searched:
-            each.search, each.scale = LossScale(fitting_exponent(peaks.largest)), None
+            each.search, each.scale = LossScale(fitting_exponent(largest.size if largest else 0.0)), None
         while searched:
             for each in searched:
                 assert each.search is not None

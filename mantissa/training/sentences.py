@@ -54,6 +54,13 @@ class Remarks(NamedTuple):
 def messages(look: Look, remarks: Remarks) -> Iterator[str]:
     """Yield one sentence for each problem or fact worth knowing."""
     steps = look.step - look.start
+    if look.total.update_ratio is None and look.total.values:
+        yield "The weights or their last update are not finite, or all 0: figures that need their norms are null."
+    if (look.total.lost_norm or 0) > 1:
+        yield (
+            f"Rounding adds more than it takes: since step {look.last:,} the stored weights miss the update that the optimizer intended by "
+            f"{look.total.lost_norm:.3g} times its norm."
+        )
     for dtype, row in remarks.formats.items():
         if (row.lost_share or 0) >= _LOST:
             yield _loss(look, dtype, row)
@@ -80,8 +87,6 @@ def messages(look: Look, remarks: Remarks) -> Iterator[str]:
             yield f"What the optimizer intended is not measured{where}: {reason}."
         elif not set(remarks.formats) & set(FINER):
             yield "What the optimizer intended cannot be read from the stored weights: pass optimizer= to measure what rounding loses."
-    if look.total.update_ratio is None and look.total.values:
-        yield "The weights or their last update are not finite, or all 0: figures that need their norms are null."
     if steps < _STEPS:
         return
     for norm, kind, count in ((True, "norm", remarks.norms), (False, "other trainable tensor", look.total.trainable - remarks.norms)):

@@ -22,10 +22,9 @@ from analyzers.core.errors import (
 from analyzers.core.request import request_error
 from analyzers.exit_feedback import ExitRequest, analyze
 from analyzers.exit_feedback.cost import metered, needed_bytes
+from analyzers.exit_feedback.job import ExitJob
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.pipeline import Pipeline
-from analyzers.language_models.instruction_data import instruction_pairs
-from analyzers.language_models.load import open_model
+from analyzers.language_models.load import OpenModel
 from tests.exit_feedback.sample_reports import MODEL, SMALL, report
 from tests.language_models.repositories import WEIGHTS, Files, files, written
 
@@ -168,15 +167,15 @@ def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_needed_is_estimated_from_the_outline() -> None:
     """Everything that measuring allocates beside the model and its run, against what was said before."""
     request = ExitRequest(model=MODEL, **{**SMALL, "tokens": 256, "samples": 12, "sweep": True, "layers": "all"})
-    with open_model(MODEL, Access(), dtype="float32") as opened:
-        work = Pipeline.of(request, opened, instruction_pairs("builtin", Access(), 12))
+    with OpenModel(MODEL, Access(), dtype="float32") as opened:
+        work = ExitJob(request, opened, Access())
         said = needed_bytes(work.head, work.points, work.swept, len(work.positions), 4, narrow=False)
         for _ in opened.fetch():
             pass
         opened.check(work.batch)
-        *_, (states, head) = _drained(work.run(opened.load()))
+        *_, (states, head) = _drained(work.run_model(opened.load()))
         with metered(torch.device("cpu")) as peak:
-            _drained(work.measure(head, states))
+            _drained(work.compare(head, states))
     assert isinstance(work.head, ModelHead)
     assert 0.2 * said < peak() <= said
 

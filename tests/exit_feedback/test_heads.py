@@ -226,7 +226,7 @@ from analyzers.exit_feedback.heads import HEADS
 HEADS["hybrid"](torch.randn(600, 200)).loss(torch.randn(3, 200, requires_grad=True), torch.tensor([1, 2, 3])).backward()
 large = {"accelerate", "huggingface_hub", "numba", "pandas", "safetensors", "scipy", "tokenizers", "transformers"}
 assert not large & {name.split(".")[0] for name in set(sys.modules) - before}, large & set(sys.modules)
-import analyzers.exit_feedback.pipeline
+import analyzers.exit_feedback.job
 from analyzers.exit_feedback import ExitRequest, analyze
 from analyzers import exit_feedback
 assert callable(analyze) and all(getattr(exit_feedback, name) is not None for name in exit_feedback.__all__)

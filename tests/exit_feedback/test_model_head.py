@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from analyzers.core.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.exit_feedback.hidden_states import Positions, hidden_states
 from analyzers.exit_feedback.model_head import ModelHead
+from analyzers.language_models.batch import IGNORED, Batch
 from analyzers.language_models.ffn import decoder_layers
-from analyzers.language_models.prompts import IGNORED, Batch
 from analyzers.language_models.stages import Stages
 from tests.language_models.architectures import ARCHITECTURES, LAYERS, VOCABULARY, Architecture, build, every_architecture
 

@@ -9,8 +9,7 @@ import torch
 
 from analyzers.core.errors import InvalidCheckpoint
 from analyzers.gradient_conflict.activity_deciles import Deciles
-from analyzers.gradient_conflict.collect import ALL, Collector, Settings
-from analyzers.gradient_conflict.measure import measurement
+from analyzers.gradient_conflict.measure import ALL, Collector, Settings, measurement
 from analyzers.gradient_conflict.random_batches import DRAWS, BatchSums, partitions
 from analyzers.gradient_conflict.rates import cosines, dominance, noise_bounds, noise_scale, whole
 from analyzers.gradient_conflict.rows import WeightRates

@@ -23,7 +23,7 @@ from analyzers.core.request import Progress
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.gradient_conflict.rows import LayerRow, ModelRow
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.load import open_model
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory_needs import activation_bytes, weight_bytes
 from analyzers.language_models.samples import sample_folder
 from tests.language_models.architectures import ARCHITECTURES, build
@@ -148,7 +148,7 @@ def test_progress_is_in_layers(asked: dict[str, Any], total: int, monkeypatch: p
 
 
 def test_a_model_without_room_is_refused_with_what_it_needs(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_model("sample:tiny-bf16", Access()) as opened:
+    with OpenModel("sample:tiny-bf16", Access()) as opened:
         lengths = [len(sample.token_ids or ()) - 1 for sample in analysed().samples]
         needs = weight_bytes(opened.outline, torch.float32) + activation_bytes(opened.outline, torch.float32, lengths)
     needs += 3 * limits.GRAM_CHUNK_BYTES
@@ -290,7 +290,7 @@ def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
         *steps, found = analyze(request, access)
         assert isinstance(found, ConflictReport) and [row.layer for row in found.layers] == [1]
         assert {note.code: note.values for note in found.notes}["without-attention"] == {"layers": 1}
-        assert steps[-1].done == steps[-1].total == 3  # type: ignore[union-attr]
+        assert steps[-1].done == steps[-1].total == 3
 
 
 @pytest.mark.parametrize("weights", [False, True])

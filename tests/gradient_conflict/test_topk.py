@@ -10,7 +10,8 @@ from analyzers.core.errors import InvalidRequest
 from analyzers.gradient_conflict import ConflictRequest
 from analyzers.gradient_conflict.request import Selection
 from analyzers.gradient_conflict.topk import TopKMask, converted
-from analyzers.language_models.prompts import Encoded, collate
+from analyzers.language_models.batch import collate
+from analyzers.language_models.prompts import Encoded
 from analyzers.language_models.unit_gradients import UnitPass
 from tests.language_models.architectures import ARCHITECTURES, build
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -119,11 +118,6 @@ def test_a_pair_says_where_it_was_read(tmp_path: Path) -> None:
         ("a.jsonl", b"\n" * 1_000_001, r"Too few samples in the first 1,000,000 lines"),
         ("a.jsonl", (b" " * 999 + b"\n") * 3_001, r"Too few samples in the first 3,000,000 bytes .*MANTISSA_DATASET_BYTES"),
         ("a.json", b"[" + b" " * 3_000_000 + b"]", "one JSON list of 3,000,002 bytes, more than 3,000,000"),
-        (
-            "a.parquet",
-            table([{"instruction": "a", "output": "b" * 80_000 + str(i)} for i in range(50)], 50),
-            "A row group .* more than 3,000,000",
-        ),
     ],
 )
 def test_what_is_too_much_is_not_read(tmp_path: Path, name: str, content: bytes, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +133,6 @@ def test_what_is_too_much_is_not_read(tmp_path: Path, name: str, content: bytes,
 def test_what_is_no_parquet_file(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InvalidData, match="not a Parquet file"):
         instruction_pairs(put(tmp_path, "a.parquet", content), HERE, 10)
-
-
-def test_reading_never_forks(tmp_path: Path) -> None:
-    """A fork runs the destructors of what other threads own: with a process group of torch's, it waits for ever."""
-    forks: list[int] = []
-    os.register_at_fork(before=lambda: forks.append(1))
-    assert instruction_pairs(put(tmp_path, "a.parquet", table(ROWS)), HERE, 2) and forks == []
 
 
 def test_a_dataset_is_read_at_its_commit_and_no_further_than_needed(hub: LocalHub, tmp_path: Path) -> None:

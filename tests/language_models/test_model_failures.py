@@ -12,7 +12,7 @@ from transformers import HeliumConfig, HeliumForCausalLM
 from analyzers import exit_feedback, gradient_conflict, precision_variants
 from analyzers.checkpoints import Access
 from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge, UnknownArchitecture
-from analyzers.language_models.load import open_model
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.model_failures import explaining_failures, running
 from tests.cases import few
 from tests.language_models.repositories import files, written
@@ -66,5 +66,5 @@ def test_an_operation_that_torch_lacks_in_a_dtype() -> None:
 
 def test_multimodal_models_that_are_not_supported(tmp_path: Path) -> None:
     folder = written(tmp_path / "model", files() | {"config.json": json.dumps({"model_type": "llava"}).encode()})
-    with pytest.raises(UnknownArchitecture), open_model(folder, Access(local=True)):
+    with pytest.raises(UnknownArchitecture), OpenModel(folder, Access(local=True)):
         pass

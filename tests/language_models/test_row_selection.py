@@ -9,8 +9,8 @@ import pytest
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData
+from analyzers.language_models.data_rows import chosen_rows
 from analyzers.language_models.instruction_data import Instructions, instruction_pairs
-from analyzers.language_models.row_selection import chosen_rows
 from tests.cases import few
 from tests.hub import LocalHub
 from tests.language_models.test_instruction_data import HERE, lines, put, table
@@ -104,7 +104,7 @@ def test_too_large_a_choice_stays_within_the_budget_and_says_so(hub: LocalHub, m
 
 
 def test_of_very_many_parquet_files_the_first_are_chosen_from(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.language_models.row_selection._PARQUET_FILES", 2)
+    monkeypatch.setattr("analyzers.language_models.data_rows._PARQUET_FILES", 2)
     hub.add("org/data", {f"train-{part}.parquet": table(ROWS[50 * part : 50 * part + 50]) for part in range(4)}, kind="dataset")
     found = choose("org/data", Access())
     assert found.total == 100 and found.limited

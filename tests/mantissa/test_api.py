@@ -21,7 +21,6 @@ from analyzers.dtype_detection import DtypeReport
 from analyzers.language_models.samples import sample_folder
 from analyzers.write.report import ShrinkReport
 from mantissa.models_in_memory import in_memory
-from tests.tokenizer_processes import kept_processes as kept_processes
 
 SAMPLE = sample_folder("tiny-bf16")
 SMALL_EXIT: Mapping[str, Any] = {"samples": 2, "seeds": 1, "sweep": False}

@@ -326,7 +326,7 @@ def test_sparse_gradients_are_not_followed() -> None:
     assert look.messages == ("What the optimizer intended is not measured: the gradients are sparse.",)
 
 
-@pytest.mark.parametrize("way", ["recognised", "named", "in order", "in state"])
+@pytest.mark.parametrize("way", ["named", "in order", "in state"])
 def test_master_weights_are_watched_in_place_of_the_parameters(way: str) -> None:
     model = small(torch.bfloat16)
     masters = [each.detach().clone().float() for each in model.parameters()]

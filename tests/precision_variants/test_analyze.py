@@ -22,7 +22,7 @@ from analyzers.core.errors import (
     NoWeights,
 )
 from analyzers.core.request import Progress
-from analyzers.language_models.load import open_model
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
 from analyzers.precision_variants.quantization import fake_quantized
@@ -197,7 +197,7 @@ def test_settings_without_effect_are_noted() -> None:
 
 def test_parameters_that_transformers_keeps_in_fp32_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("fp16", "fp16_fp32_all_parts", "fp16_autocast", "bf16")
-    with open_model(MODEL, Access(), dtype="float32") as opened:
+    with OpenModel(MODEL, Access(), dtype="float32") as opened:
         monkeypatch.setattr(type(opened.outline), "_keep_in_fp32_modules", ["input_layernorm", "norm", "absent"], raising=False)
     found = report(*names, sequences=1, sequence_length=8)
     (note,) = (note for note in found.notes if "names" in note.values)

@@ -87,16 +87,20 @@ def test_peaks_of_every_kind(dtype: torch.dtype, located: bool) -> None:
         peaks.add(layer, f"tensor {layer}", tensor)
     x[3, 7] = 99  # written after what was read of it
     peaks.settle()
-    assert {layer: peak.largest for layer, peak in peaks.layers.items()} == {0: 19.5, 1: 19.5, 2: 19.5, 3: 19.5, 4: 0.0}
-    assert peaks.finite and (peaks.largest_fp16 == 19.5) == (dtype == torch.float16)
+    assert [(spot.layer, spot.size) for spot in peaks.spots] == [(0, 19.5), (1, 19.5), (2, 19.5), (3, 19.5), (4, 0.0)]
+    assert peaks.finite and (peaks.largest_fp16() == 19.5) == (dtype == torch.float16) and peaks.largest(4) is None
+    largest = peaks.largest()
+    assert largest is not None and largest.layer == 0
     if located:
-        assert peaks.largest_spot is not None and (peaks.largest_spot.value, peaks.largest_spot.index) == (-19.5, 3 * 50 + 7)
+        assert (largest.value, largest.index) == (-19.5, 3 * 50 + 7)
         return
     x[0, :3] = torch.tensor([torch.inf, -torch.inf, torch.nan])
     peaks.add(5, "x", x)
     peaks.add(5, "nothing", torch.full((5,), torch.nan))
     peaks.settle()
-    assert (peaks.layers[5].largest, peaks.layers[5].nonfinite, peaks.layers[5].first, peaks.finite) == (99, 8, ("x", 3), False)
+    last, first = peaks.largest(5), peaks.first("forward")
+    assert last is not None and first is not None
+    assert (last.size, peaks.nonfinite(5), first.name, first.nonfinite, peaks.finite) == (99, 8, "x", 3, False)
 
 
 def test_what_is_the_same_has_no_error_and_a_constant_has_no_fit() -> None:

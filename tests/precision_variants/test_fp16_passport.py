@@ -184,7 +184,7 @@ def test_a_token_is_named_only_where_the_axes_are_those_of_tokens(
     name: str, shape: tuple[int, ...], index: int, token: tuple[int, int] | None
 ) -> None:
     inside, by_token = "weight" not in name, "weight" not in name and not name.endswith("act_fn input")
-    found = extreme(Spot(0, name, -3.0, shape, index, inside, by_token), 2, 9)
+    found = extreme(Spot(0, name, -3.0, 0, torch.float32, shape, index, inside, by_token), 2, 9)
     assert (found.text, found.position) == (token or (None, None)) and found.value == -3.0
     assert found.module == (name if "weight" in name else f"layers.0.{name}") and extreme(None, 2, 9).margin_bits is None
 

@@ -120,7 +120,7 @@ class EngineComparison:
         ordered = np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")
         rest = ordered[_WORST:]
         evenly = np.unique(np.linspace(0, len(rest) - 1, min(len(rest), _OTHERS)).astype(np.int64))
-        tokens = [self._token(int(at), engine, reference, b) for at in (*ordered[:_WORST], *rest[evenly])]
+        tokens = self._tokens([*map(int, (*ordered[:_WORST], *rest[evenly]))], engine, reference, b)
         near = [
             NearRun(run=name, difference=comparison.difference(d[finite]), ratio=units.ratio(e, d, finite))
             for name, d in deviations.items()
@@ -198,30 +198,23 @@ class EngineComparison:
             verdict=comparison.verdict(size, forbidden > 0, PAIR_BAND),
         )
 
-    def _token(self, at: int, engine: Floats, reference: Floats, b: Floats) -> TokenDifference:
-        index, position = self._at[at]
-        token = self.rows[index][position]
-        value = float(engine[at])
-        return TokenDifference(
-            sequence=index,
-            position=position,
-            token=token,
-            text=self._text(token),
-            engine=value if np.isfinite(value) else None,
-            reference=float(reference[at]),
-            bf16=float(reference[at] + b[at]),
-        )
-
-    @cached_property
-    def _texts(self) -> dict[int, str]:
-        return {}
-
-    def _text(self, token: int) -> str:
-        """Return the text of a token, "" without a tokenizer and for a part of a character."""
-        if token not in self._texts:
-            try:
-                text = self.opened.tokenizer.decode([token])
-            except MantissaError:
-                text = ""
-            self._texts[token] = "" if "\N{REPLACEMENT CHARACTER}" in text else text
-        return self._texts[token]
+    def _tokens(self, chosen: list[int], engine: Floats, reference: Floats, b: Floats) -> list[TokenDifference]:
+        """Return tokens with their texts, "" without a tokenizer and for a part of a character."""
+        places = [self._at[at] for at in chosen]
+        ids = [self.rows[index][position] for index, position in places]
+        try:
+            texts = self.opened.tokenizer.decode([[token] for token in ids])
+        except MantissaError:
+            texts = [""] * len(ids)
+        return [
+            TokenDifference(
+                sequence=index,
+                position=position,
+                token=token,
+                text="" if "\N{REPLACEMENT CHARACTER}" in text else text,
+                engine=float(engine[at]) if np.isfinite(engine[at]) else None,
+                reference=float(reference[at]),
+                bf16=float(reference[at] + b[at]),
+            )
+            for at, (index, position), token, text in zip(chosen, places, ids, texts, strict=True)
+        ]

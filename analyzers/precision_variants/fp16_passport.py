@@ -32,18 +32,6 @@ class Extreme(Record):
     excerpt: Annotated[str | None, Shown("Text up to it")] = None
 
 
-class Gradients(Extreme):
-    """The largest gradient, without loss scale. loss_scale: the largest power of two, up to 2^40, by which all gradients can be multiplied.
-
-    underflow, underflow_scaled: the share of the nonzero gradients that become 0 in fp16 (up to 2^-25), without the loss scale and with
-    it; of those that are compared: at the boundaries of layers, of parameters, and on request inside layers.
-    """
-
-    loss_scale: float | None = None
-    underflow: float | None = None
-    underflow_scaled: float | None = None
-
-
 class Rescale(Record):
     """factor: the power of two by which the output of ``module``, or what enters it, must be divided to leave one bit of margin."""
 
@@ -67,7 +55,7 @@ class Fp16Passport(Record):
     cut: bool
     weights: Extreme
     forward: Extreme
-    backward: Gradients
+    backward: Extreme
     first_overflow: Extreme | None
     rescale: Rescale | None
     not_called: tuple[str, ...]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from analyzers.numerics.formats import FP16, FP16_OVERFLOW, FP16_UNDERFLOW
-from analyzers.precision_variants.fp16_passport import AT_RISK_BITS, Extreme, Fp16Passport, Gradients, Rescale, Verdict, bits, least
+from analyzers.numerics.formats import FP16, FP16_OVERFLOW
+from analyzers.precision_variants.fp16_passport import AT_RISK_BITS, Extreme, Fp16Passport, Rescale, Verdict, bits, least
 from analyzers.precision_variants.measurements import Direction, Headroom, Overflow, Reference, Variant
 
 if TYPE_CHECKING:
@@ -131,18 +131,6 @@ def headroom(forward: Peaks, backward: Peaks, weights: Peaks, scale: float) -> t
     return tuple(rows)
 
 
-def fp16_overflow(rows: tuple[Headroom, ...]) -> Overflow | None:
-    """Return the first layer, forward, with a weight or an activation that overflows fp16."""
-    for row in rows:
-        sides: tuple[tuple[Direction, float | None, str | None], ...] = (
-            ("weights", row.weights_max, row.weights_at), ("forward", row.forward_max, row.forward_at),
-        )  # fmt: skip
-        for direction, peak, at in sides:
-            if peak is not None and peak >= FP16_OVERFLOW:
-                return Overflow(layer=row.layer, name=at or "", direction=direction, nonfinite=0)
-    return None
-
-
 def passport(
     run: "Run", reference: Reference, variants: Mapping[str, Variant], rows: Sequence[Sequence[int]], decode: Decode | None, cut: bool
 ) -> Fp16Passport:
@@ -164,7 +152,7 @@ def passport(
         cut=cut,
         weights=Extreme(margin_bits=heaviest.weights, module=heaviest.weights_at, value=heaviest.weights_max),
         forward=forward,
-        backward=run.binades.shares(backward),
+        backward=backward,
         first_overflow=None if over is None else first,
         rescale=rescale,
         not_called=tuple(run.not_called) + run.model.elsewhere,
@@ -219,27 +207,3 @@ def _excerpted(extremes: Sequence[Extreme], rows: Sequence[Sequence[int]], decod
         before.append(rows[each.text or 0][max(0, end + 1 - _EXCERPT_TOKENS) : end + 1])
     texts = [" ".join(text.split())[-_EXCERPT_CHARACTERS:] or None for text in decode(before)]
     return [each.model_copy(update={"excerpt": text}) for each, text in zip(extremes, texts, strict=True)]
-
-
-class Binades:
-    """Counts of nonzero fp32 gradients by the binade (2^k, 2^(k+1)] of their magnitude, from which shares that underflow follow."""
-
-    def __init__(self) -> None:
-        self._counts = torch.zeros(257, dtype=torch.int64)
-
-    @torch.no_grad()
-    def add(self, gradient: Tensor) -> None:
-        """Include a gradient."""
-        # The pattern below that of |x| has the exponent of the binade, whose upper end belongs to it; -1 is that of 0.
-        below = (gradient.detach().float().contiguous().view(torch.int32) & 0x7FFFFFFF) - 1
-        self._counts += torch.bincount((below >> 23).flatten() + 1, minlength=257).cpu()
-
-    def shares(self, largest: Extreme) -> Gradients:
-        """Return the largest gradient with the shares that underflow without and with the largest loss scale."""
-        known = largest.model_dump()
-        if not largest.value:
-            return Gradients(**known)
-        exponent = min(LARGEST_EXPONENT, math.floor(math.log2(FP16.largest / abs(largest.value))))
-        nonzero, least = int(self._counts[1:].sum()), round(math.log2(FP16_UNDERFLOW)) + 127 + 1
-        kept, kept_scaled = (int(self._counts[max(1, first) :].sum()) for first in (least, least - exponent))
-        return Gradients(**known, loss_scale=2.0**exponent, underflow=1 - kept / nonzero, underflow_scaled=1 - kept_scaled / nonzero)

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import os
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from analyzers.core.errors import InvalidRequest
 from mantissa.training import update_counts, watched_values
 from mantissa.training.master_weights import given_masters, in_state
 from mantissa.training.measurement import Look, RoleLook
-from mantissa.training.sentences import Remarks, UnchangedPart, messages
+from mantissa.training.sentences import Part, Remarks, messages
 from mantissa.training.shadow import ELEMENTWISE, Followed, Shadow, unwrapped
 from mantissa.training.update_counts import CHANGED, COLUMNS, FINER, FINER_VALUES, FOLLOWED, MOVED, SIZE, SWALLOWED, VALUES
 
@@ -154,27 +153,29 @@ class UpdateMonitor:
             messages=(),
         )
         late = {tensor for shadow in self._shadows for tensor in shadow.late}
-
-        def intended(row: int) -> bool | None:
-            if followed[row] is None or held[known[row]].source in late:
-                return None
-            return None if np.isnan(table[row, MOVED]) else bool(table[row, MOVED] > 0)
-
+        parts = []
+        for row, name in enumerate(known):
+            is_known = followed[row] is not None and held[name].source not in late and not np.isnan(table[row, MOVED])
+            parts.append(
+                Part(
+                    name=name,
+                    norm=watched[row].role == "norm",
+                    dtype=values[row].dtype,
+                    start=watched[row].start,
+                    trainable=trainable[row],
+                    moved=moved[row],
+                    intended=bool(table[row, MOVED] > 0) if is_known else None,
+                    unfollowed=self._unfollowed(held[name]) if followed[row] is None else None,
+                )
+            )
         dtypes = dict.fromkeys(values[row].dtype for row in trained if followed[row] is not None or not self._optimizers)
         remarks = Remarks(
+            parts=parts,
             added=[name for name in held if name not in self._watched],
             lost=[name for name in self._watched if name not in known],
-            norms=sum(watched[row].role == "norm" for row in trained),
-            still=[
-                UnchangedPart(known[row], watched[row].role == "norm", values[row].dtype, watched[row].start, intended(row))
-                for row in trained
-                if unmoved[row]
-            ],
-            thawed=[known[row] for row in frozen if moved[row]],
             formats={dtype: figures([row for row in trained if values[row].dtype == dtype]) for dtype in dtypes},
             finer=int(table[trained, FINER_VALUES].sum()),
             late=len(late),
-            unfollowed=self._unfollowed({known[row]: held[known[row]] for row in trained if followed[row] is None}),
         )
         look = look.model_copy(update={"messages": tuple(messages(look, remarks))})
         self._last = self._step
@@ -236,28 +237,22 @@ class UpdateMonitor:
         shadows = (shadow.followed.get(held.source) for shadow in self._shadows)
         return next((each for each in shadows if each is not None and each.steps), None)
 
-    def _unfollowed(self, held: Mapping[str, watched_values.WatchedPart]) -> dict[str, list[str]]:
-        """Names of parameters without a shadow, by the reason."""
-        reasons = defaultdict(list)
-        holders = {id(tensor): optimizer for optimizer in self._optimizers for tensor in watched_values.stepped(optimizer)}
-        for name, each in held.items():
-            holder = holders.get(id(each.source))
-            if not self._optimizers:
-                reason = ""
-            elif holder is None:
-                reason = "the optimizer does not hold these parameters (name fp32 master weights with masters=)"
-            elif type(holder) not in ELEMENTWISE:
-                names = [kind.__name__ for kind in ELEMENTWISE]
-                only = f"only {', '.join(names[:-1])} and {names[-1]} are"
-                reason = f"{type(holder).__module__}.{type(holder).__name__} is not followed ({only})"
-            elif not _is_whole(each):
-                reason = "the values are distributed over processes"
-            elif any(each.source in shadow.sparse for shadow in self._shadows):
-                reason = "the gradients are sparse"
-            else:
-                reason = "since the last look the optimizer took no step, or weights or states were written after its last one"
-            reasons[reason].append(name)
-        return reasons
+    def _unfollowed(self, held: watched_values.WatchedPart) -> str:
+        """Return why a parameter has no shadow, "" without an optimizer."""
+        holders = [each for each in self._optimizers if any(tensor is held.source for tensor in watched_values.stepped(each))]
+        if not self._optimizers:
+            return ""
+        if not holders:
+            return "the optimizer does not hold these parameters (name fp32 master weights with masters=)"
+        kind = type(holders[0])
+        if kind not in ELEMENTWISE:
+            names = [each.__name__ for each in ELEMENTWISE]
+            return f"{kind.__module__}.{kind.__name__} is not followed (only {', '.join(names[:-1])} and {names[-1]} are)"
+        if not _is_whole(held):
+            return "the values are distributed over processes"
+        if any(held.source in shadow.sparse for shadow in self._shadows):
+            return "the gradients are sparse"
+        return "since the last look the optimizer took no step, or weights or states were written after its last one"
 
     def _table(self, watched: Sequence[_Watched], values: Sequence[Tensor], followed: Sequence[Followed | None]) -> Floats:
         """(tensors, `COLUMNS`) counts and sums over all processes."""

@@ -16,7 +16,6 @@ from analyzers.core.errors import (
     InvalidRequest,
     LimitExceeded,
     MantissaError,
-    ModelTooLarge,
     UnknownArchitecture,
 )
 from analyzers.core.request import request_error
@@ -95,16 +94,6 @@ def test_models_that_cannot_be_measured(tmp_path: Path, contents: Files, error: 
     assert "\n" not in str(caught.value) and str(tmp_path) not in str(caught.value)
 
 
-def test_one_sample_of_one_token_is_enough_and_a_long_one_is_cut(tmp_path: Path) -> None:
-    file = tmp_path / "data.jsonl"
-    file.write_text(json.dumps({"instruction": "Say yes.", "output": "y"}))
-    few = report(data=str(file), methods=("parallel", "span", "dense"), anchors=1)
-    assert few.inputs.samples == 1 and few.inputs.measured <= 3 and few.inputs.commit is not None and few.inputs.source == "data.jsonl"
-    file.write_text(json.dumps({"instruction": "Count.", "output": "one two three " * 4000}))
-    long = report(data=str(file), methods=("parallel",), sequence_length=40)
-    assert long.inputs.truncated == 1 and len(long.inputs.token_ids[0]) == 40
-
-
 def test_a_padded_and_an_untied_head(tmp_path: Path) -> None:
     """Rows beyond the tokenizer's vocabulary are part of the head; a head of its own is taken instead of the embeddings."""
     rows = embedding()
@@ -139,13 +128,6 @@ def test_narrow_models_have_their_head_measured_in_float32(dtype: str) -> None:
         first, second = found.methods[name].cosine, exact.methods[name].cosine
         assert first is not None and second is not None and first.mean == pytest.approx(second.mean, abs=0.03)
     assert found.methods["parallel"].parallel_energy == pytest.approx(1, abs=1e-6)
-
-
-def test_a_model_too_large_says_what_it_needs_and_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [10**6])
-    monkeypatch.setattr("analyzers.language_models.load.OpenModel.load", lambda opened: pytest.fail("was loaded"))
-    with pytest.raises(ModelTooLarge, match=r"needs .* has"):
-        report()
 
 
 def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

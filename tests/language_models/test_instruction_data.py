@@ -13,7 +13,7 @@ from pyarrow import parquet
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, InvalidData, LimitExceeded, MantissaError
-from analyzers.language_models.builtin_text import Pair, builtin_pairs
+from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.instruction_data import digest, instruction_pairs
 from tests.hub import LocalHub
 
@@ -51,11 +51,6 @@ def put(folder: Path, name: str, content: bytes) -> str:
     return str(folder / name)
 
 
-def test_the_built_in_text() -> None:
-    found = instruction_pairs("builtin", Access(), 5)
-    assert (list(found.pairs), found.source, found.commit) == (builtin_pairs()[:5], "builtin", None)
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -72,12 +67,6 @@ def test_each_form_of_a_file(tmp_path: Path, name: str, content: bytes) -> None:
     assert (found.pairs, found.source, found.commit) == (PAIRS, name, digest(PAIRS))
     assert instruction_pairs(path, HERE, 3).pairs == PAIRS[:3]
     assert instruction_pairs(path, HERE, 3).commit == digest(PAIRS[:3]) != digest(PAIRS)
-
-
-def test_a_name_without_folder_is_a_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path, "mine.jsonl", lines(ROWS))
-    monkeypatch.chdir(tmp_path)
-    assert instruction_pairs("mine.jsonl", HERE, 1).pairs == PAIRS[:1]
 
 
 @pytest.mark.parametrize(
@@ -188,11 +177,3 @@ def test_a_visitor_is_told_nothing_of_this_machine(hub: LocalHub, tmp_path: Path
         with pytest.raises(MantissaError) as caught:
             instruction_pairs("./pairs.csv", access, 9)
         assert ("this machine" in str(caught.value)) == said
-
-
-def test_a_dataset_without_rows(hub: LocalHub) -> None:
-    hub.add("org/empty", {"README.md": b"", "image.png": b""}, kind="dataset")
-    with pytest.raises(InvalidData, match="no file of JSON lines, JSON or Parquet"):
-        instruction_pairs("org/empty", Access(), 9)
-    with pytest.raises(CheckpointNotFound, match="org/none was not found on the Hub"):
-        instruction_pairs("org/none", Access(), 9)

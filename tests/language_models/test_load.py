@@ -8,20 +8,17 @@ from typing import Any, cast
 
 import pytest
 import torch
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save
 from transformers import AutoModelForCausalLM
 
 from analyzers.checkpoints import Access
 from analyzers.core.errors import (
     InvalidCheckpoint,
-    InvalidRequest,
     LimitExceeded,
     MantissaError,
-    NoWeights,
     UnknownArchitecture,
     UnsupportedWeights,
 )
-from analyzers.language_models.batch import Batch
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.load import OpenModel
@@ -45,12 +42,6 @@ def test_a_sample_is_loaded_as_it_is(name: str) -> None:
         assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())
         assert torch.equal(model(batch.token_ids).logits, expected(batch.token_ids).logits)
         assert len([*ffn_layers(model)]) == 4
-
-
-def test_dtype_and_attention_are_those_asked_for() -> None:
-    with OpenModel("sample:tiny-fp32", Access(), dtype="bfloat16", attention="eager") as opened:
-        model: Any = loaded(opened)
-    assert (model.dtype, model.config._attn_implementation, opened.dtype) == (torch.bfloat16, "eager", "bfloat16")
 
 
 def test_a_folder_of_the_users_works_on_the_command_line_only(tmp_path: Path) -> None:
@@ -95,23 +86,6 @@ def test_what_cannot_be_opened(contents: Callable[[], Files], error: type[Mantis
     assert str(tmp_path) not in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_names_of_classes_that_no_language_model_has_are_left_alone(tmp_path: Path) -> None:
-    """transformers makes two tables of them: 10^9 took all memory."""
-    folder = written(tmp_path / "model", files(num_labels=10**9, id2label={"0": "x"}, return_dict=False))
-    with OpenModel(folder, Access(local=True)) as opened:
-        config: Any = opened.outline.config
-        assert len(config.id2label) == 2 and config.return_dict
-
-
-def test_where_a_model_ends_is_known_whatever_it_calls_that(tmp_path: Path) -> None:
-    config: Any = build(ARCHITECTURES["mpt"], max_seq_len=20).config
-    folder = written(tmp_path / "model", {**files(without=(WEIGHTS,)), "config.json": json.dumps(config.to_dict()).encode()})
-    with OpenModel(folder, Access(local=True), weights=False) as opened:
-        assert opened.context == 20
-    with OpenModel(folder, Access(local=True), weights=False, lent=1 << 30) as opened:  # on a GPU the dtype is that of most weights
-        assert opened.dtype == "bfloat16"
-
-
 def with_weights(tensors: dict[str, torch.Tensor], **config: Any) -> Files:
     return {**files(**config), WEIGHTS: save(tensors)}
 
@@ -121,16 +95,6 @@ def test_pickles_alone_are_not_loaded(tmp_path: Path) -> None:
     torch.save({"model.norm.weight": torch.ones(64)}, tmp_path / "model" / "pytorch_model.bin")
     with pytest.raises(UnsupportedWeights, match=r'Only safetensors are loaded to run a model, and this one has "pytorch_model.bin"'):
         OpenModel(folder, Access(local=True))
-
-
-def test_weights_of_several_folders_are_no_language_model(tmp_path: Path) -> None:
-    contents = files(without=(WEIGHTS,))
-    folder = Path(written(tmp_path / "model", contents))
-    for part in ("unet", "vae"):
-        (folder / part).mkdir()
-        save_file({"a": torch.ones(64)}, folder / part / WEIGHTS)
-    with pytest.raises(NoWeights, match="several folders"):
-        OpenModel(str(folder), Access(local=True))
 
 
 @pytest.mark.parametrize(
@@ -301,11 +265,3 @@ def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:
         found: Any = loaded(opened)
         batch = batch_of(opened)
     assert torch.equal(found(batch.token_ids).logits, model(batch.token_ids).logits)
-
-
-def test_samples_longer_than_the_model_takes_are_refused() -> None:
-    with OpenModel("sample:tiny-fp32", Access()) as opened:
-        assert opened.context == 512
-        long = Batch(torch.empty(1, 513, device="meta"), torch.empty(0), (513,))
-        with pytest.raises(InvalidRequest, match="at most 512 tokens, and a sample has 513"):
-            opened.check(long)

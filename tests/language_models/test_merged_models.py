@@ -1,6 +1,5 @@
 """A base with an adapter runs merged: the model that is loaded computes what peft's merged model computes."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from transformers import AutoModelForCausalLM
 
 from analyzers.language_models.batch import Batch
 from analyzers.language_models.load import OpenModel
-from analyzers.language_models.samples import sample_folder
 from tests.checkpoints.adapters import LOCAL, llama, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
@@ -31,19 +29,6 @@ def test_runs_merged(dtype: str, tmp_path: Path) -> None:
         # numpy and torch may add the terms of B A in another order: one rounding in fp32, which may decide one to bf16
         rounding = 2**-23 if dtype == "float32" else 2**-8
         assert torch.allclose(ours[name], tensor, rtol=rounding, atol=2**-23), name
-
-
-def test_an_adapter_alone_runs_merged_into_the_sample_that_it_names(tmp_path: Path) -> None:
-    """On disk or built in, where no repository on the Hub holds the base."""
-    shutil.copytree(sample_folder("tiny-adapter"), tmp_path / "adapter")
-    weights = []
-    for name in ("sample:tiny-bf16+sample:tiny-adapter", "sample:tiny-adapter", f"{tmp_path}/adapter"):
-        with OpenModel(name, LOCAL, dtype="float32", device="cpu") as opened:
-            tokens = torch.tensor([[1, 2, 3, 4]])
-            opened.check(Batch(tokens, tokens, (4,)))
-            list(opened.fetch())
-            weights.append(opened.load().state_dict())
-    assert all(torch.equal(tensor, other[name]) for other in weights[1:] for name, tensor in weights[0].items())
 
 
 @pytest.mark.parametrize("settings", [{"target_modules": ["embed_tokens"]}, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}])

@@ -10,7 +10,6 @@ from analyzers.core.errors import InvalidData, InvalidRequest
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.prompts import Template, encode, resolved
 from analyzers.language_models.samples import sample_folder
-from tests.language_models.test_prompts import CHAT
 from tests.language_models.tokenizers import byte_tokenizer, fast
 
 WITH = (
@@ -70,18 +69,6 @@ def test_a_token_across_the_boundary_is_the_prompts_by_alpacas_rule() -> None:
     assert sample.answer_start == len(sample.token_ids) - 1 == len(WITHOUT)
     with pytest.raises(InvalidData, match="The answer of sample 0 has no tokens"):
         encode(tokenizer, [Pair("Say yes.", "", "b")], 1_000, "alpaca")
-
-
-def test_plain_and_alpaca_do_without_the_chat_template() -> None:
-    inner = byte_tokenizer(eos_token="</s>")
-    inner.chat_template = CHAT
-    tokenizer = inner
-    assert encode(tokenizer, [YES], 1_000) == encode(tokenizer, [YES], 1_000, "chat")
-    assert "<|user|>" in encode(tokenizer, [YES], 1_000)[0].text
-    for template, prompt in (("plain", "Say yes.\n\n"), ("alpaca", WITHOUT)):
-        sample = encode(tokenizer, [YES], 1_000, template)[0]  # type: ignore[arg-type]
-        assert sample.text == prompt + "yes" and sample.token_ids[-1] == inner.eos_token_id
-        assert sample.answer_start == len(prompt)
 
 
 def test_without_a_chat_template_auto_is_plain_and_chat_is_refused() -> None:

@@ -17,7 +17,7 @@ from analyzers.precision_variants.casts import STORED, Rounding, RunnableModel
 from analyzers.precision_variants.engine import causes, comparison
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
-from analyzers.precision_variants.engine.measurements import Cause, Engine, NearRun, NotTried, RunDifference, TokenDifference
+from analyzers.precision_variants.engine.measurements import Cause, Engine, NearRun, RunDifference, TokenDifference
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, given_log_p, run
 from analyzers.precision_variants.lockstep import Steps
 from analyzers.precision_variants.logprobs import EngineSequence
@@ -136,7 +136,6 @@ class EngineComparison:
             bf16=comparison.difference(b[finite]),
             ratio=size,
             band=BAND,
-            visible=round(float(np.sqrt(BAND**2 - 1)), 2),
             verdict=verdict,
             needed=comparison.needed(size, len(e)) if verdict == "undecided" else None,
             kl=kl,
@@ -144,8 +143,7 @@ class EngineComparison:
             nearest=tuple(sorted(near, key=lambda each: abs(np.log(each.ratio.value or np.inf)))),
             tokens=tuple(tokens),
             causes=tuple(found),
-            not_tried=() if self.weights else (NotTried(cause="quantized", value=", ".join(_QUANTIZED)),),
-            on=len(sampled),
+            not_tried=() if self.weights else _QUANTIZED,
             against=self._pair(engine, b, units) if self.against else None,
         )
 

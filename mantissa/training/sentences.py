@@ -37,9 +37,9 @@ class Part(NamedTuple):
 class Remarks(NamedTuple):
     """The facts for messages that are not figures of a look.
 
-    parts: the watched tensors. added, lost: parameters that the model has gained and lost since the start. formats: figures of the trainable
-    parameters in each dtype with followed parameters; without an optimizer, in every dtype. finer: number of compared values of trainable
-    parameters in a format finer than bf16. late: number of shadows that began after the monitor.
+    parts: the watched tensors. added, lost: parameters that the model has gained and lost since the start. formats: figures of the
+    trainable parameters in each dtype with followed parameters; without an optimizer, in every dtype. finer: number of compared values of
+    trainable parameters in a format finer than bf16. late: number of shadows that began after the monitor.
     """
 
     parts: Sequence[Part]

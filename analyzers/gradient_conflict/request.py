@@ -17,7 +17,7 @@ from analyzers.language_models.prompts import Template
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 6
+ANALYSIS_VERSION = 7
 
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
 """Fields of the request that only a top-k FFN uses."""

@@ -51,6 +51,11 @@ class GgufBlocks(Quantized):
         return self.length
 
     @property
+    def has_columns(self) -> bool:
+        """Return whether some columns can be computed alone."""
+        return False
+
+    @property
     def label(self) -> str:
         """What it is, in words."""
         return f"GGUF {self.dtype}, {8 * self.size / self.length:.4g} bits per weight"

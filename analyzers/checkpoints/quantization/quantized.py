@@ -6,8 +6,9 @@ Scales, zero points and biases are shared by blocks of a matrix, and may be quan
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import lcm
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +35,8 @@ Field = Literal["value", "level", "scale", "zero", "bias"]
 # Parts of up to so many bytes are read whole, once: a request takes longer than their bytes.
 SMALL_BYTES = 4 << 10
 _NONE = np.empty(0, np.int64)
+# Values computed at a time, which still fit a core's cache.
+PIECE = 1 << 17
 
 
 class Packing(NamedTuple):
@@ -218,17 +221,49 @@ class Quantized:
             if self.factor != 1:
                 out *= np.float32(self.factor)
 
+    @property
+    def has_columns(self) -> bool:
+        """Return whether some columns can be computed alone."""
+        return self.packing.down or (self.index is None and self.shape[2] * self.bits % 8 == 0)
+
+    def compute_columns(self, field: Field, run: Run, row: int, column: int, out: Floats) -> None:
+        """Set ``out`` (rows, columns) to the values of some columns from number ``column`` on of rows of a run, from number ``row`` on.
+
+        They are those of a narrower tensor, whose first column is one at which a byte, a word and a block begin.
+        """
+        columns, (bits, order, down), width = self.shape[2], self.packing, min(self.block[1], self.shape[2])
+        step = lcm(width if width < columns else 1, 1 if down else max(8, len(order)))
+        begin, end = column // step * step, min(-(-(column + out.shape[1]) // step) * step, columns)
+        narrow, across = replace(self, shape=(*self.shape[:2], end - begin)), -(-columns // width)
+        units = [at if down else at * bits // 8 for at in (begin, end, columns, end - begin)]
+        parts = run.parts.reshape(3, -1, across)[:, :, begin // width : -(-end // width)]
+        part = run._replace(
+            first=run.first // columns * (end - begin), stop=run.stop // columns * (end - begin),
+            packed=np.ascontiguousarray(run.packed.reshape(-1, units[2])[:, units[0] : units[1]]).reshape(-1),
+            base=run.base // units[2] * units[3],
+            parts=np.ascontiguousarray(parts).reshape(3, -1), low=run.low // across * parts.shape[2],
+        )  # fmt: skip
+        rows = max(1, PIECE // (end - begin))
+        for start in range(0, len(out), rows):
+            piece = out[start : start + rows]
+            first, stop = ((row + start + at) * (end - begin) for at in (0, len(piece)))
+            values = np.empty((len(piece), end - begin), np.float32)
+            narrow.compute(field, part, first, stop, values.reshape(-1))
+            piece[:] = values[:, column - begin : column - begin + out.shape[1]]
+
     def unpacked(self, run: Run, first: int, stop: int) -> NDArray[np.uint8]:
         """Return the codes of elements ``first`` to ``stop`` - 1 of a run, a byte each."""
         bits, order, down = self.packing
         if bits == 8 and not down and not order:
             return run.packed[first - run.base : stop - run.base]
-        codes = np.empty(stop - first, np.uint8)
+        size = max(1, len(order))
+        begin, end = first // size * size, -(-stop // size) * size
+        codes = np.empty(end - begin, np.uint8)
         if down:
             unpack_down(run.packed, run.base, self.shape[2], first, bits, codes)
         else:
-            unpack(run.packed, first - run.base * 8 // bits, bits, np.array(order, np.int64), codes)
-        return codes
+            unpack(run.packed, begin - run.base * 8 // bits, bits, np.array(order, np.int64), codes)
+        return codes[first - begin : stop - begin]
 
     def _packed(self) -> Tensor:
         """Return the codes as bytes or words."""

@@ -223,3 +223,13 @@ def test_a_stopped_run_leaves_no_threads(tmp_path: Path) -> None:
     next(run)
     run.close()
     assert set(threading.enumerate()) <= before
+
+
+def test_codes_whose_scale_was_never_applied(tmp_path: Path) -> None:
+    """fp8 codes and integers saved as bf16, as by a conversion that lost the scales: they are no format of training."""
+    weight = normal(64, 96)
+    fp8 = (weight / weight.abs().max() * 448).to(torch.float8_e4m3fn).bfloat16()
+    whole = (weight / weight.abs().max() * 127).round().half()
+    report = exact(write(tmp_path, {"a.weight": fp8, "b.weight": whole, "c.weight": weight.bfloat16(), "d.weight": 8 * weight.bfloat16()}))
+    (note,) = (note for note in report.notes if note.code == "bare-codes")
+    assert note.values == {"tensors": 2, "name": "a.weight", "formats": ("fp8 E4M3", "int8"), "largest": 448.0}

@@ -131,9 +131,9 @@ class Quantized:
         return 1 + sum(1 for _ in self.parts)
 
     @property
-    def sources(self) -> "Iterator[Source]":
+    def sources(self) -> "list[Source]":
         """Scale, zero point and bias, as far as there are any."""
-        yield from (each for each in (self.scale, self.zero, self.bias) if each is not None and not isinstance(each, float))
+        return [each for each in (self.scale, self.zero, self.bias) if each is not None and not isinstance(each, float)]
 
     @property
     def parts(self) -> Iterator[Tensor]:
@@ -157,15 +157,17 @@ class Quantized:
     def consistent(self) -> bool:
         """Return whether codes, scales and the other parts have the numbers of elements that the shape needs."""
         matrices, rows, columns = self.shape
-        down, across = self.grid[4:]
-        alike = all(each.elements == matrices * down * across for each in self.sources)
-        whole = all(each.consistent for each in self.sources if isinstance(each, Quantized))
+        block_rows, block_columns = self.block
+        scales = matrices * -(-rows // block_rows) * -(-columns // block_columns)
+        for source in self.sources:
+            if source.elements != scales or (isinstance(source, Quantized) and not source.consistent):
+                return False
         indexed = self.index is None or (matrices == 1 and self.index.elements == (rows if self.packing.down else columns))
         if self.packing.down:
             fits = matrices == 1 and self.codes.nbytes == 4 * -(-rows * self.bits // 32) * columns
         else:
             fits = self.codes.nbytes == -(-self.elements * self.bits // 8) and columns % max(1, len(self.packing.order)) == 0
-        return fits and alike and whole and indexed
+        return fits and indexed
 
     def nbytes(self, first: int, stop: int) -> int:
         """Bytes to read for elements ``first`` to ``stop`` - 1."""

@@ -6,7 +6,7 @@ memory, a stream reads the same elements in file order instead (`memory_order`):
 then rows of the memory layout.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor, normal_strides
 from analyzers.core import limits
 
@@ -29,14 +30,18 @@ _COLUMNS, _ROWS = 16, 64
 # Fills a buffer with the bytes of a file from an offset on.
 ReadInto = Callable[[int, memoryview], None]
 Axes = tuple[int, ...]
+# Fills an array with the elements from a byte offset on that lie at strides of elements; returns False if it cannot.
+ReadBox = Callable[[int, Axes, NDArray[Any]], bool]
 
 
-def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
+def read_elements(
+    read_into: ReadInto, tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8], read_box: ReadBox | None = None
+) -> NDArray[Any]:
     """Read elements ``start`` to ``start + count`` of a tensor, in row-major order of its shape.
 
     buffer: (>= count * itemsize,) uint8, filled from its start. Returns (count,) unsigned integers, a view of the buffer.
     A contiguous range is read in one read, directly into the buffer. Otherwise gaps between the elements are read too, in
-    pieces of at most CHUNK_BYTES. Raises what ``read_into`` raises.
+    pieces of at most CHUNK_BYTES, unless ``read_box`` reads a box. Raises what ``read_into`` raises.
     """
     part = buffer[: count * tensor.itemsize]
     codes = part.view(f"<u{tensor.itemsize}")
@@ -47,26 +52,45 @@ def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, b
     done = 0
     for at, lengths, strides in _boxes(*_merged(tensor.shape, tensor.strides), start, start + count):
         out = codes[done : done + prod(lengths)].reshape(lengths)
-        _read_box(read_into, tensor.offset + tensor.itemsize * at, strides, out)
+        if read_box is None or not read_box(tensor.offset + tensor.itemsize * at, strides, out):
+            _read_box(read_into, tensor.offset + tensor.itemsize * at, strides, out)
         done += out.size
     return codes
 
 
+def file_of(files: Sequence[RangeFile], tensor: Tensor) -> RangeFile:
+    """Return the file that the elements of a tensor are read from: one of ``files``, or one that decodes them."""
+    decoded = None if tensor.stored is None else tensor.stored.file
+    return files[tensor.file] if decoded is None else decoded
+
+
 def read_bytes(tensor: Tensor, start: int, count: int) -> int:
-    """Bound the bytes that `read_elements` reads, including gaps; for packed elements, the bytes that contain them."""
-    if tensor.strides is None or count == 0:
-        return -(-count * tensor.bits // 8)
-    boxes = _boxes(*_merged(tensor.shape, tensor.strides), start, start + count)
-    return sum(_extent(lengths, strides) for _, lengths, strides in boxes) * tensor.itemsize
+    """Bound the bytes that `read_elements` reads, including gaps; of a quantized tensor those of its codes, scales and other parts."""
+    if count == 0:
+        return 0
+    runs = [(start, count)]
+    if tensor.strides is not None:
+        boxes = _boxes(*_merged(tensor.shape, tensor.strides), start, start + count)
+        runs = [(at, _extent(lengths, strides)) for at, lengths, strides in boxes]
+    if tensor.stored is None:
+        return sum(length for _, length in runs) * tensor.itemsize
+    first = (tensor.offset - tensor.stored.offset) // tensor.itemsize
+    return sum(tensor.stored.nbytes(first + at, first + at + length) for at, length in runs)
+
+
+def needed_bytes(tensor: Tensor, start: int, count: int) -> int:
+    """Return the bytes of ``count`` elements as stored, with their share of scales and other parts, without gaps."""
+    if tensor.stored is None or not count:
+        return count * tensor.itemsize
+    if tensor.strides is None:
+        return read_bytes(tensor, start, count)
+    return -(-tensor.stored.nbytes(0, tensor.stored.elements) * count // tensor.stored.elements)
 
 
 def as_read(tensor: Tensor, count: int) -> Tensor:
-    """Return the tensor as a stream reads ``count`` elements of it: in `memory_order` for part of a view or a large one, else unchanged.
-
-    Views with scales always keep their order, since a scale is located by row and column.
-    """
+    """Return the tensor as a stream reads ``count`` elements of it: in `memory_order` for part of a view or a large one, else unchanged."""
     held = count == tensor.elements and max(extent(tensor), tensor.nbytes) <= HELD_BYTES
-    return tensor if tensor.scale is not None or held else memory_order(tensor)
+    return tensor if held else memory_order(tensor)
 
 
 def extent(tensor: Tensor) -> int:

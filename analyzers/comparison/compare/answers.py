@@ -35,8 +35,6 @@ def says(report: ParentsReport) -> tuple[int, float]:
 
 def direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] | None:
     """Return whether weights, or references, show which model came first; None if nothing does. last: it explains the last of several."""
-    if report.construction is not None and report.verdict == "derived":
-        return "shown"
     if report.verdict in ("same-weights", "unrelated", "undecided"):
         return None
     sources = [(row.ref, row.source) for row in report.layer_map]

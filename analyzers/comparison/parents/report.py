@@ -209,13 +209,12 @@ class LayerFit(Record):
 class Fit(Record):
     """X = sum of a_i P_i over all matrices and per layer.
 
-    weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at these
-    weights: the interval of least squares then also contains them. residual: |X - fit| / |X| of least squares; rounding: the
+    weights_by: "least-squares", with 95% intervals; or "exact-values", if in most layers at least 99% of the values equal the combination
+    at these weights: the interval of least squares then also contains them. residual: |X - fit| / |X| of least squares; rounding: the
     residual that rounding to X's dtype alone would leave. condition: condition number of the normalised problem, 1 for orthogonal parents;
     null if it has no unique solution. exact_share: share of values that equal the combination, rounded to X's dtype, at the best weights
-    (overall, or of each layer: ``exact_per_layer``); exact_by_chance: share expected for unrelated values of the same distributions;
-    exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested. exceptions: layers (null:
-    outside the layers) that deviate from the combination if most layers are exactly the combination.
+    (overall, or of each layer where these explain more); exact_by_chance: share expected for unrelated values of the same distributions;
+    exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested.
     """
 
     parents: Annotated[tuple[Parent, ...], Rows("Weights")]
@@ -227,8 +226,6 @@ class Fit(Record):
     exact_by_chance: float | None
     exact_values: int
     exact_alone: float | None = None
-    exact_per_layer: bool
-    exceptions: tuple[int | None, ...] = ()
     layers: Annotated[tuple[LayerFit, ...], Rows("Weights by layer", key="layer_weights")]
 
 
@@ -275,24 +272,12 @@ class Conversion(Record):
         return self.relation not in UNDAMAGED
 
 
-class Construction(Record):
-    """How a model with adapters is made, as its reference says.
-
-    kind: "merged" into the candidate ``ref``, the "base" of ``ref``, or "sibling", of the same base with other adapters. adapters: those
-    merged, each with its weight unless that is 1.
-    """
-
-    kind: Literal["merged", "base", "sibling"]
-    ref: str
-    adapters: tuple[str, ...] = ()
-
-
 class ParentsReport(Report):
     """The report on which of ``candidates`` the weights of ``checkpoint`` come from.
 
     proof: bits that unrelated weights do not have and that carry the verdict, if any: all values equal after a cast, values that equal a
     combination exactly, or uncommon values equal beyond chance. parents: the candidates that the verdict names: of a derived model the
-    closest one, then those too similar to tell apart from it. construction: set if the references say how the model is made. layer_map:
+    closest one, then those too similar to tell apart from it.  layer_map:
     layers that moved, or every layer of a stack. coverage: of the model, as compared with the best candidate, and of each candidate, in the
     order of the request. conversion: the origin of each tensor, damaged ones first, if the best candidate's values are a part of the
     model's. If a sample was read: blocks, the number of its blocks, and unseen, the largest share of all blocks (95%) that may be of a kind
@@ -307,7 +292,6 @@ class ParentsReport(Report):
     bytes_read: int
     verdict: Verdict
     parents: tuple[str, ...]
-    construction: Construction | None = None
     proof: Literal["cast", "exact", "equal"] | None
     candidates: Annotated[tuple[Candidate, ...], Rows("Candidates")]
     fit: Fit | None

@@ -18,12 +18,7 @@ def judge(facts: Explanation) -> tuple[Verdict, Note]:
     best = facts.candidates[0]
     if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
         return "undecided", facts.answer("few-values", values=best.compared)
-    verdict, answer = _verdict(facts, best)
-    made = facts.construction
-    if made is not None and verdict not in ("same-weights", "merge", "stack"):
-        values = {"adapters": made.adapters} if made.kind == "merged" else {}
-        return "derived", facts.answer(made.kind, distance=best.distance, **values)
-    return verdict, answer
+    return _verdict(facts, best)
 
 
 def alike(facts: Explanation) -> list[Candidate]:
@@ -98,9 +93,8 @@ def _not_related(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
 
 
 def _exact_merge(facts: Explanation) -> bool:
-    """Return whether most values equal a combination of several parents with the same weights in all layers."""
-    fit = facts.fit
-    return fit is not None and len(facts.parents) > 1 and (fit.exact_share or 0) > 0.5 and not fit.exact_per_layer
+    """Return whether values equal a combination of several parents with the same weights in most layers."""
+    return facts.fit is not None and len(facts.parents) > 1 and facts.fit.weights_by == "exact-values"
 
 
 def _equal_in_part(facts: Explanation, best: Candidate) -> Note:
@@ -119,8 +113,6 @@ def _merge(facts: Explanation) -> Note:
     fit, terms = facts.fit, recipe(facts.parents)
     assert fit is not None
     at_rounding = facts.fitted is not None and facts.fitted.at_rounding
-    if fit.exact_per_layer and at_rounding:
-        return facts.answer("merge-by-layer", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
     if fit.weights_by == "exact-values":
         return facts.answer("merge-exact", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
     return facts.answer("merge", recipe=terms) if at_rounding else facts.answer("merge-partly", recipe=terms, residual=fit.residual)
@@ -166,8 +158,6 @@ def _derivation(facts: Explanation, best: Candidate) -> Note:
 
 def advise(verdict: Verdict, parents: tuple[str, ...], facts: Explanation, sampled: bool) -> Advice:
     """Return what to do after the verdict. parents: those that it names; sampled: whether a part of the values was read."""
-    if facts.construction is not None and verdict == "derived":
-        return WORDS.advice("see-merge", "dtype", facts.model.ref)
     if verdict == "same-weights" and facts.lost:
         return WORDS.advice("keep-unrounded", "dtype", facts.model.ref, formats=formats(facts.conversion))
     if verdict in ("same-weights", "quantized-copy"):

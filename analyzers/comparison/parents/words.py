@@ -34,14 +34,9 @@ WORDS = Words(
         "damaged": "{odd:count} of {tensors:#tensor} of {model} hold other values than {source} ({names:names}); {kept:count} are equal.",
         "scaled": "{model} has the values of {source}, in {tensors:#tensor} times a factor or plus a constant ({names:names}).",
         "reordered": "{model} has the values of {source}, in {tensors:#tensor} in another order ({names:names}).",
-        # with adapters, as references say
-        "merged": "{model} is {source} with {adapters:list} merged in: the difference is {distance:share} of its norm.",
-        "base": "{model} is the base of {source}: the difference is {distance:share} of its norm.",
-        "sibling": "{model} is made from the base of {source}, with other adapters: the difference is {distance:share} of its norm.",
         # merges and stacks
         "merge": "{model} is a merge, up to rounding: {recipe:list}.",
         "merge-exact": "{model} is a merge: {exact:share} of {values:#value} are exactly {recipe:list}, rounded.",
-        "merge-by-layer": "{model} is a merge by layer, on average {recipe:list}: {exact:share} of {values:#value} are exactly that.",
         "merge-partly": "{model} is a merge and more: {recipe:list}, which leaves {residual:share} of the norm unexplained.",
         "stack": "{model} is a stack of layers of {sources:list}: {layers:#layer} equal theirs bit for bit.",
         "stack-tensors": "{model} mixes {sources:list}: each of {tensors:#tensor} equals that of one of them, bit for bit.",
@@ -63,19 +58,15 @@ WORDS = Words(
         "name-base": "Check that the model card names {parents:list} under base_model.",
         "name-one": "Check that the model card names one of {parents:list} under base_model.",
         "repair": "Repair {tensors:#tensor} before you use it: training does not leave such values.",
-        "see-merge": "Compare the base with its adapter (sparsity) to see what a merge keeps of it.",
         # what changes how the numbers are to be read
         "unseen": "None of the {blocks:#block} read differs: at most {unseen:share} of all blocks do, at 95% confidence.",
         "non-finite": "{values:#value} of {model} NaN or infinite where {source} has a number: left out of distances and fits.",
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
-        "spike": "One value differs from {source} by {largest:magnitude}, with {carried:share} of the squared distance.",
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
-        "exceptions": "Layers that are not the combination, but trained after the merge, or replaced: {layers:list}.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
         "joint-rows": "Candidates have different numbers of rows: the joint fit uses the rows that all have.",
         "not-compared": "Not compared, because no matrix matches by name and shape, or all that do are constant: {names:list}.",
-        "screened": "Compared in a small sample only, as less similar: {candidates:#candidate}.",
         "card-unreadable": "{name}, the base_model of the model card, cannot be read.",
     }
 )
@@ -130,8 +121,6 @@ def tiles(report: "ParentsReport") -> list[Tile]:
 
 def relation(report: "ParentsReport") -> Tile:
     """Return the relation, with the kind of evidence for it."""
-    if report.construction is not None and report.verdict == "derived":
-        return Tile(label="Relation", value="By an adapter", kind="fact", detail="The references say so.")
     return Tile(label="Relation", value=_RELATIONS[report.verdict], kind=_proof(report, "inference"))
 
 

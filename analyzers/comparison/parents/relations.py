@@ -25,6 +25,8 @@ _UNIT_ROUNDOFF = {"F16": 2.0**-11, "F32": 2.0**-24}
 _RESIDUAL, _FACTOR, _OFFSET, _EXPLAINS = 0.01, 0.002, 0.2, 3
 # Share of the elements in blocks with a difference from which on a tensor as a whole is a function of its source.
 _MOST = 0.9
+# Residual of negated values, and distance of their factor from -1.
+_NEGATED = 1e-7
 # Least squared correlation of a tensor with a source to which something was added.
 _CORRELATED = 0.9
 # Largest squared residual of X = f P in a vector, in units of its variance.
@@ -101,6 +103,9 @@ class Relations:
         low, high = table.constants[number, self._x].tolist()
         if low == high and values > 1 and table.constant[number, self._x] >= values:
             return Judged("constant", note=TENSORS.note("constant", value=low)) if low else Judged("zero")
+        line = self._line(row, with_offset=False)
+        if line is not None and max(line.residual, abs(line.factor + 1)) < _NEGATED:  # which may hold the same values
+            return Judged("affine", factor=-1.0)
         if table.plan.exact and self._digests[number, 0] == self._digests[number, 1]:
             return Judged("reordered")
         if (rows := self._first_rows(number, row)) is not None:

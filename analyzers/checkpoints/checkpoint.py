@@ -15,7 +15,7 @@ from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
 from analyzers.checkpoints.local import ADAPTER_CONFIG, LocalRepository
 from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.quantization.description import quantization
-from analyzers.checkpoints.quantization.scales import pair_scales
+from analyzers.checkpoints.quantization.pairing import decode_on_reading
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_json
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
@@ -74,13 +74,13 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        """Number of elements that are neither buffers nor scales. Integer-quantized weights count as stored, not as model parameters."""
+        """Number of elements that are neither buffers nor parts of quantized tensors. Integers that are not decoded count as stored."""
         return sum(tensor.elements for tensor in self.tensors if not tensor.buffer and not tensor.holds_scales)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors, including buffers."""
-        return sum(tensor.nbytes for tensor in self.tensors)
+        """Bytes of all tensors as stored, including buffers."""
+        return sum(tensor.on_disk.nbytes for tensor in self.tensors)
 
     def facts(self) -> CheckpointFacts:
         """Return the facts that reports state about the checkpoint."""
@@ -150,7 +150,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     config = _read_config(repository, weights.config_folder, notes)
     if is_adapter(weights.paths, stored):
         notes.append(WORDS.note("adapter"))
-    tensors, misfits = pair_scales(stored, config)
+    tensors, misfits = decode_on_reading(stored, files, config)
     return Checkpoint(
         ref=repository.ref,
         commit=repository.commit,

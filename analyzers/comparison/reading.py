@@ -118,3 +118,9 @@ def nothing_shared(sides: Sequence[Checkpoint]) -> str:
 def every_pair(sides: int) -> list[tuple[int, int]]:
     """Return every two sides."""
     return list(combinations(range(sides), 2))
+
+
+def every_copy(sides: Sequence[Checkpoint]) -> list[tuple[int, int]]:
+    """Return every side with quantized tensors, with each other side."""
+    quantized = [at for at, side in enumerate(sides) if any(tensor.stored is not None for tensor in side.tensors)]
+    return [(i, j) for i in quantized for j in range(len(sides)) if i != j]

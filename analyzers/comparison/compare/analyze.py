@@ -14,7 +14,7 @@ from analyzers.comparison.parents.analyze import report_of as parents_of
 from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.likeness import Likeness
-from analyzers.comparison.reading import Pass, every_pair, open_models
+from analyzers.comparison.reading import Pass, every_copy, every_pair, open_models
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity.adapters import AdapterMeter, merge_of
 from analyzers.comparison.sparsity.analyze import report_of as changes_of
@@ -72,6 +72,7 @@ class _Comparison:
         task = Task(
             every,
             sized=every if len(sides) <= _SIZED else [(i, j) for i, j in every if self._last in (i, j)],
+            copies=every_copy(sides),
             since=base,
             overlaps=tuned if len(tuned) > 1 else (),
             placed=tuned[-1],

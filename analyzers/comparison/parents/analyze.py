@@ -7,12 +7,13 @@ from time import perf_counter
 from analyzers.checkpoints import Access, Matching, canonical_names
 from analyzers.comparison.counting import Task
 from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
+from analyzers.comparison.parents.copies import first_tensors
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.notes import notes, proof
 from analyzers.comparison.parents.report import ANALYSIS_VERSION, ParentsReport, ParentsRequest
 from analyzers.comparison.parents.verdict import advise, judge, named_candidates
-from analyzers.comparison.reading import Pass, every_pair, open_models
+from analyzers.comparison.reading import Pass, every_copy, every_pair, open_models
 from analyzers.core.report import Timing, content_id, environment, first_rows
 from analyzers.core.request import Progress
 from analyzers.numerics.blas_threads import one_blas_thread
@@ -37,7 +38,8 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
             yield from find(request, access, stack, opened)
         matching = Matching(request.include, request.exclude)
         yield Progress(done=0, total=0, unit="bytes", note="matching tensors")
-        found = Pass(request, opened.sides, opened.names, matching, Task(every_pair(len(opened.sides))), largest=largest)
+        task = Task(every_pair(len(opened.sides)), copies=[sides for sides in every_copy(opened.sides) if sides[0] == 0])
+        found = Pass(request, opened.sides, opened.names, matching, task, largest=largest)
         yield from found.read()
         model, *candidates = canonical_names([request.model, *request.candidates], sides)
         request = request.model_copy(update={"model": model, "candidates": tuple(candidates)})
@@ -51,6 +53,7 @@ def report_of(facts: Explanation, request: ParentsRequest, start: float) -> Pare
     stack = facts.any_stack if verdict == "stack" else None
     explained = facts.refs(stack.sides) if stack is not None else named_candidates(verdict, facts)
     conversion = tuple(facts.rows_of(stack)) if stack is not None else () if verdict == "merge" else tuple(facts.conversion)
+    quantized = facts.copy.described(facts.relations) if facts.copy is not None and stack is None else None
     by, unseen = stack.sides if stack is not None else [facts.best], facts.table.unseen()
     options = request.model_copy(update={"suggested": ()}).resolved("cpu")
     model, *others = [{"ref": side.ref, "commit": side.commit} for side in (found.sides[x], *(found.sides[p] for p in facts.others))]
@@ -74,10 +77,13 @@ def report_of(facts: Explanation, request: ParentsRequest, start: float) -> Pare
         blocks=facts.table.unread_blocks() if unseen is not None else None,
         unseen=unseen,
         coverage=(found.coverage(x, by), *(found.coverage(side, [x]) for side in facts.others)),
+        quantized=quantized and first_tensors(quantized),
         conversion=tuple(first_rows(conversion)),
         timing=Timing.since(start, found.nbytes, found.seconds),
         environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
     )
     if len(conversion) > len(report.conversion):
         report.keep_rows("conversion", lambda: conversion)
+    if quantized != report.quantized:
+        report.keep_rows("quantized", lambda: quantized)
     return report

@@ -8,6 +8,7 @@ import numpy as np
 
 from analyzers.checkpoints import adapter_rank
 from analyzers.comparison.parents.candidates import Opened
+from analyzers.comparison.parents.copies import Copy
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.merge import SMALLEST, Fitted, fit_rows
 from analyzers.comparison.parents.relations import Relations
@@ -33,13 +34,14 @@ from analyzers.core.errors import InvalidRequest
 from analyzers.core.notes import Note, Value
 
 _STEPPED = 1 << 18  # values that are tested for a step function
+_MOST = 0.5  # share of the quantized values from which on they are a copy
 
 
 class Explanation:
     """What tells how side ``x`` of a pass comes from its other sides; computed when it is asked for.
 
-    order: the other sides, the ``best`` candidate first; candidates: their rows; sums: over the
-    values read of the model and the best candidate; relations, conversion: how each tensor comes from that.
+    order: the other sides, the ``best`` candidate first; copy: what the quantized tensors of the model say of it; candidates: their rows;
+    sums: over the values read of the model and the best candidate; relations, conversion: how each tensor comes from that.
     """
 
     def __init__(self, found: Pass, likeness: Likeness, x: int, opened: Opened) -> None:
@@ -48,12 +50,15 @@ class Explanation:
         rows = {p: candidate_row(found, likeness, x, p, self.source(p)) for p in self.others}
         if not any(row.compared or row.vectors_equal is not None for row in rows.values()):
             raise InvalidRequest(nothing_shared(found.sides))
-        self.order = sorted(self.others, key=lambda side: rank(rows[side]))
+        copies = {p: Copy(found.table, x, p) for (i, p) in found.table.task.copies if i == x}
+        sources = [p for p, copy in copies.items() if copy.share > _MOST]
+        self.order = sorted(self.others, key=lambda side: (side not in sources, rank(rows[side])))
         self.best = self.order[0]
+        self.copy = copies[self.best] if self.best in copies and copies[self.best].numbers else None
         self.candidates = tuple(rows[side] for side in self.order)
         self.model = found.sides[x].facts()
         self.sums = self.table.sums(x, self.best, weighed=False)
-        self.relations = Relations(self.table, likeness, x, self.best)
+        self.relations = Relations(self.table, likeness, x, self.best, self.copy)
         self._matrices = [number for number in self.relations.numbers if self.table.matrix[number]]
 
     def source(self, side: int) -> Source:
@@ -100,7 +105,7 @@ class Explanation:
     @property
     def may_say_more(self) -> bool:
         """Return whether the model may be more than trained from its only candidate: its layers stacked, its values pruned or quantized."""
-        return self.any_stack is not None or self.candidates[0].pruned or is_step_function(self.steps)
+        return self.copy is not None or self.any_stack is not None or self.candidates[0].pruned or is_step_function(self.steps)
 
     @property
     def layers(self) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from analyzers.comparison.parents.words import TENSORS
 from analyzers.comparison.table import CASTS, Sums, Table
 from analyzers.core.notes import Note
 from analyzers.core.tensor_words import dtype_name
+
+if TYPE_CHECKING:
+    from analyzers.comparison.parents.copies import Copy
 
 # Their order: a cast between two of them rounds to the less precise.
 _PRECISION = {"F8_E5M2": 0, "F8_E4M3": 0, "BF16": 1, "F16": 2, "F32": 3}
@@ -63,9 +66,10 @@ class _Line:
 
 
 class Relations:
-    """How the tensors of side ``x`` come from those of side ``p``. numbers: of the groups that were compared."""
+    """How the tensors of side ``x`` come from those of side ``p``. copy: judges quantized ones; numbers: of the groups compared."""
 
-    def __init__(self, table: Table, likeness: Likeness, x: int, p: int) -> None:
+    def __init__(self, table: Table, likeness: Likeness, x: int, p: int, copy: "Copy | None" = None) -> None:
+        self._copy = copy
         self._table, self._likeness, self._x, self._p = table, likeness, x, p
         self._sums, self._digests, self._first = table.tensors(x, p), table.digests(x, p), table.first(x, p)
         self.numbers: list[int] = np.flatnonzero(table.holders(x, p) & (self._sums["values"] > 0)).tolist()
@@ -103,6 +107,8 @@ class Relations:
         low, high = table.constants[number, self._x].tolist()
         if low == high and values > 1 and table.constant[number, self._x] >= values:
             return Judged("constant", note=TENSORS.note("constant", value=low)) if low else Judged("zero")
+        if self._copy is not None and number in self._copy.numbers:
+            return self._copy.judge(number)
         line = self._line(row, with_offset=False)
         if line is not None and max(line.residual, abs(line.factor + 1)) < _NEGATED:  # which may hold the same values
             return Judged("affine", factor=-1.0)
@@ -225,6 +231,10 @@ class Relations:
         group = self._table.groups[number]
         return group.stored[self._x] if group.stored[self._x] else group.base.name
 
+    def name(self, number: int) -> str:
+        """Return the name of the tensor of a group, with that of the part."""
+        return self._table.tensor(number, self._x).name
+
     def _rows_of(self, numbers: list[int], ref: str) -> Iterator[Conversion]:
         first = self.of(numbers[0])
         together = all(self.of(number).kind == first.kind for number in numbers)
@@ -233,7 +243,7 @@ class Relations:
             groups = [self._table.groups[number] for number in each]
             cosines = [] if found.relation in ("equal", "rounded") else [Sums(self._sums.columns[number]).cosine for number in each]
             yield Conversion(
-                name=self.stored(each[0]) if together else self._table.tensor(each[0], self._x).name,
+                name=self.stored(each[0]) if together else self.name(each[0]),
                 source=ref,
                 sources=tuple(self._table.tensor(number, self._p).name for number in each),
                 form="; ".join(dict.fromkeys(self._form(group) or "as stored" for group in groups)),

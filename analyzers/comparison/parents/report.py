@@ -245,8 +245,8 @@ class Conversion(Record):
     """Relation of a tensor of the model to the best candidate; in a stack, to the candidate that it comes from.
 
     source: the candidate; sources: its tensors, with the part of each in brackets; empty if none matches. form: the layout in which they
-    match ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``, or where no
-    format is proven a step function of the source, as quantization makes; affine: ``factor`` times the source plus ``offset``, but for
+    match ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format or method ``to``, or
+    where none is proven a step function of the source, as quantization makes; affine: ``factor`` times the source plus ``offset``, but for
     rounding, or a factor of its own for each block (null); reordered: the same values at other places; truncated: only the first rows are
     the source's; changed: correlated beyond chance, as training leaves it; other: other values at these places; zero, constant, non-finite;
     unmatched: nothing to compare with. values: compared; exceptions: of any relation, the values that are not the source's at their places,
@@ -272,16 +272,59 @@ class Conversion(Record):
         return self.relation not in UNDAMAGED
 
 
+class QuantizedTensor(Record):
+    """A quantized tensor X against its source P. Figures are null for a method without a grid, and where a side is 0.
+
+    name: as stored; source: the candidate's tensors. method, bits, group: of its codes; group: values that share a scale. within_half_step:
+    share of values at most half a step of X's grid from P's. error: |X - P| / |P|; error_of_nearest: the same for P rounded to the nearest
+    values of the grid, with the scales and zero points that are stored; ratio: between both. relation: as in `Conversion`.
+    """
+
+    name: Annotated[str, Shown("Tensor")]
+    relation: Annotated[Relation, Shown("Relation", _RELATIONS.__getitem__)]
+    within_half_step: Annotated[float | None, Shown("Within half a step", "share", "Share of values within half a step of the source.")]
+    error: Annotated[float | None, Shown("Error", "share", "|X - P| / |P|.")]
+    error_of_nearest: Annotated[float | None, Shown("By rounding", "share", "The error of rounding the source to nearest, on this grid.")]
+    ratio: Annotated[float | None, Shown("Ratio", "ratio", "The error in units of that of rounding to nearest.")]
+    method: Annotated[str, Shown("Method")]
+    bits: Annotated[int, Shown("Bits", "count")]
+    group: Annotated[int, Shown("Group", "count", "Values that share a scale.")]
+    values: Annotated[int, Shown("Values", "count")]
+    role: str
+    layer: int | None
+    source: Annotated[tuple[str, ...], Shown("Source", _names)]
+
+
+class QuantizedCopy(Record):
+    """The quantized tensors of the model against the best candidate; figures as in `QuantizedTensor`, over all of them.
+
+    method, bits, group: of most values. bits_per_weight: with scales and zero points. calibrated: whether the method moves values farther
+    than rounding on purpose. not_source: names of the tensors, or parts, that do not hold the candidate's values.
+    """
+
+    method: str
+    bits: int
+    group: int
+    bits_per_weight: float
+    calibrated: bool
+    within_half_step: float | None
+    error: float | None
+    error_of_nearest: float | None
+    ratio: float | None
+    not_source: tuple[str, ...]
+    tensors: Annotated[tuple[QuantizedTensor, ...], Rows("Quantized tensors", key="quantized")]
+
+
 class ParentsReport(Report):
     """The report on which of ``candidates`` the weights of ``checkpoint`` come from.
 
     proof: bits that unrelated weights do not have and that carry the verdict, if any: all values equal after a cast, values that equal a
     combination exactly, or uncommon values equal beyond chance. parents: the candidates that the verdict names: of a derived model the
-    closest one, then those too similar to tell apart from it.  layer_map:
-    layers that moved, or every layer of a stack. coverage: of the model, as compared with the best candidate, and of each candidate, in the
-    order of the request. conversion: the origin of each tensor, damaged ones first, if the best candidate's values are a part of the
-    model's. If a sample was read: blocks, the number of its blocks, and unseen, the largest share of all blocks (95%) that may be of a kind
-    not among these.
+    closest one, then those too similar to tell apart from it. layer_map: layers that moved, or every layer of a stack. coverage: of the
+    model, as compared with the best candidate, and of each candidate, in the order of the request. quantized: if the model has quantized
+    tensors. conversion: the origin of each tensor, damaged ones first, if the best candidate's values are a part of the model's. If a
+    sample was read: blocks, the number of its blocks, and unseen, the largest share of all blocks (95%) that may be of a kind not among
+    these.
     """
 
     analyzer: Literal["parents"] = "parents"
@@ -296,6 +339,7 @@ class ParentsReport(Report):
     candidates: Annotated[tuple[Candidate, ...], Rows("Candidates")]
     fit: Fit | None
     layer_map: Annotated[tuple[MovedLayer, ...], Rows("Layers")]
+    quantized: QuantizedCopy | None = None
     conversion: Annotated[tuple[Conversion, ...], Rows("How each tensor got here")] = ()
     blocks: int | None = None
     unseen: float | None = None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.report import BEYOND_CHANCE, FAITHFUL, FEWEST, RELATED, Candidate, Conversion, Verdict
 from analyzers.comparison.parents.words import WORDS, recipe
-from analyzers.core.notes import Advice, Note
+from analyzers.core.notes import Advice, Note, Value
 from analyzers.core.report import needs_the_whole
 
 _NAMED = 1  # most tensors that an answer names
@@ -41,6 +41,8 @@ def named_candidates(verdict: Verdict, facts: Explanation) -> tuple[str, ...]:
 def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     if facts.sums.cast is not None and not facts.moved and needs_the_whole("same-weights", facts.coverage, "derived") == "same-weights":
         return "same-weights", _same(facts)
+    if facts.copy is not None and 2 * facts.copy.share > 1:
+        return "quantized-copy", _copy(facts)
     stack = facts.stack
     if stack is not None and stack.tensors and not facts.moved:
         return "stack", facts.answer("stack-tensors", tensors=len(stack.tensors), sources=facts.refs(stack.sides))
@@ -60,6 +62,17 @@ def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     if facts.stepwise and (best.cosine or 0) > 0.9:
         return "quantized-copy", facts.answer("quantized-steps", distance=best.distance)
     return "derived", _derivation(facts, best)
+
+
+def _copy(facts: Explanation) -> Note:
+    assert facts.copy is not None
+    copy = facts.copy.described(facts.relations)
+    if odd := copy.not_source:
+        return facts.answer("quantized-damaged", method=copy.method, odd=len(odd), names=odd[:_NAMED])
+    if copy.ratio is None:
+        return facts.answer("quantized-no-grid", method=copy.method, error=copy.error)
+    figures: dict[str, Value] = {"within": copy.within_half_step, "error": copy.error, "ratio": copy.ratio}
+    return facts.answer("quantized", method=copy.method, values=facts.values, **figures)
 
 
 def _same(facts: Explanation) -> Note:

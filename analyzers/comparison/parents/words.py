@@ -24,7 +24,17 @@ WORDS = Words(
         ),
         # rounded copies
         "quantized-steps": "{model} is a quantized copy of {source}, a step function of its values, {distance:share} away from it.",
+        "quantized": (
+            "{model} is {source} quantized to {method}: {within:share} of {values:#value} within half a step; the error is {error:share} "
+            "of the norm, {ratio:times} that of rounding."
+        ),
+        "quantized-no-grid": "{model} is {source} quantized to {method}, as far as its error tells: {error:share} of the norm.",
+        "quantized-damaged": "{model} is {source} quantized to {method}, except for {odd:#tensor} with other values ({names:names}).",
         # derived
+        "quantized-derived": (
+            "{model} is a quantized copy of a model trained from {source}, or both have a common ancestor: its error is {error:share} of "
+            "the norm, {ratio:times} that of rounding."
+        ),
         "derived": "{model} was trained from {source}, or both from a common ancestor: the difference is {distance:share} of its norm.",
         "similar": "{model} was trained from one of {sources:list}, or from a common ancestor: {source} is nearest, {distance:share} away.",
         "pruned": "{model} is {source} pruned: {zeroed:share} of the values became zero, {equal:share} are equal in bf16.",
@@ -57,11 +67,13 @@ WORDS = Words(
         "list-layers": "List {parents:list} under base_model in the model card, with the layers of each.",
         "name-base": "Check that the model card names {parents:list} under base_model.",
         "name-one": "Check that the model card names one of {parents:list} under base_model.",
+        "requantize": "Quantize {odd:#tensor} again: they are not the source's.",
         "repair": "Repair {tensors:#tensor} before you use it: training does not leave such values.",
         # what changes how the numbers are to be read
         "unseen": "None of the {blocks:#block} read differs: at most {unseen:share} of all blocks do, at 95% confidence.",
         "non-finite": "{values:#value} of {model} NaN or infinite where {source} has a number: left out of distances and fits.",
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
+        "calibrated": "Calibrated methods are farther from the source than rounding on purpose: tensors are held against each other.",
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
@@ -77,6 +89,8 @@ TENSORS = Words(
         "constant": "every value is {value:magnitude}",
         "first-rows": "only the first {rows:count} of {all:#row} are the source's",
         "by-block": "a factor of its own for each block, from {low:magnitude} to {high:magnitude}",
+        "lost-runs": "{values:#value}, {share:share}, in runs that are not the source's",
+        "by-channel": "its channels are scaled, and the norms before them by the inverse",
         "steps": "a step function of the source, as rounding to a coarser grid makes",
         "some-zeros": "{values:#value} became zero",
     }

@@ -1,0 +1,184 @@
+"""Tells whether quantized tensors hold the values of a source, by the rounding that their grids explain and by the other tensors.
+
+A tensor that was rounded to nearest is within half a step of its source but where its scale was rounded too. Calibrated methods move values
+farther on purpose: their tensors are held against each other, and only an error far beyond the usual one tells that one is not its source.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from analyzers.checkpoints.quantization.quantized import Quantized
+from analyzers.comparison.counting import Floats
+from analyzers.comparison.parents.relations import Judged, Relations
+from analyzers.comparison.parents.report import FAITHFUL, QuantizedCopy, QuantizedTensor
+from analyzers.comparison.parents.words import TENSORS
+from analyzers.comparison.table import Sums, Table
+from analyzers.core.report import first_rows
+from analyzers.numerics.copy_kernels import ERROR, LOST, NEAREST, RUN, RUNS, SQUARE, UNEXPLAINED, VALUES, WITHIN
+
+# Layouts whose files are mostly made by calibrated methods, and those that scale the channels between a norm and a matrix.
+CALIBRATED, _SCALES_CHANNELS = ("GPTQ", "AWQ", "pack-quantized"), ("AWQ", "pack-quantized")
+# Of values rounded to nearest: the largest error, in units of that of rounding, and share that rounding does not explain.
+_NEAR, _UNEXPLAINED = 1.1, 0.003
+# Of calibrated ones: the largest usual error, in units of that of rounding; the largest of a tensor, in units of the usual one; and the
+# share of runs that may be lost.
+_USUAL, _FARTHER, _FEW_LOST = 4.0, 2.0, 0.001
+# Of values without a grid: the largest error, in units of 2^-bits, and of the usual one.
+_OF_BITS, _OF_USUAL = 2.5, 1.5
+# Least distance of a factor from 1.
+_FACTOR = 0.02
+
+
+class _Figures(NamedTuple):
+    """Relative error, that of rounding to nearest, their ratio, and the shares within half a step and unexplained; None without a grid."""
+
+    error: float | None
+    nearest: float | None
+    ratio: float | None
+    within: float | None
+    unexplained: float | None
+
+    @classmethod
+    def of(cls, counts: Floats, row: Sums) -> "_Figures":
+        """Compute the figures from sums."""
+        values, error, nearest, square = (float(counts[at]) for at in (VALUES, ERROR, NEAREST, SQUARE))
+        if not values:
+            return cls(row.distance, None, None, None, None)
+        ratio = float(np.sqrt(error / nearest)) if nearest else None if error else 1.0
+        rounding = float(np.sqrt(nearest / square)) if square else None
+        return cls(row.distance, rounding, ratio, float(counts[WITHIN]) / values, float(counts[UNEXPLAINED]) / values)
+
+
+class Copy:
+    """How the quantized tensors of side ``x`` come from side ``p``. numbers: of their groups."""
+
+    def __init__(self, table: Table, x: int, p: int) -> None:
+        self._table, self._x, self._p = table, x, p
+        self._counts, self._sums = table.copies[x, p], table.tensors(x, p)
+        self.numbers: list[int] = np.flatnonzero(self._counts[:, RUNS] > 0).tolist()
+        self._figures = {number: _Figures.of(self._counts[number], self._row(number)) for number in self.numbers}
+        self._medians: dict[tuple[str, str], float | None] = {}
+        self._labels = {number: self._stored(number).label for number in self.numbers}
+
+    @property
+    def share(self) -> float:
+        """Share of the quantized values that are in tensors which hold the source's."""
+        held = [number for number in self.numbers if not self._row(number)["differ"] or holds_source(self.judge(number))]
+        return sum(map(self._elements, held)) / max(1, sum(map(self._elements, self.numbers)))
+
+    def described(self, relations: Relations) -> QuantizedCopy:
+        """Describe the copy, with a row for each tensor. relations: of all tensors of the model to the source."""
+        by_stored: dict[str, list[int]] = {}
+        for number in self.numbers:
+            by_stored.setdefault(relations.stored(number), []).append(number)
+        odd = [number for number in self.numbers if not holds_source(relations.of(number))]
+        stored, figures = self._stored(max(self.numbers, key=self._elements)), self._over(self.numbers)
+        bits = sum(self._bits(number) * self._elements(number) for number in self.numbers)
+        return QuantizedCopy(
+            method=_method(stored),
+            bits=stored.bits,
+            group=stored.group,
+            bits_per_weight=bits / sum(map(self._elements, self.numbers)),
+            calibrated=any(self._stored(number).layout in CALIBRATED for number in self.numbers),
+            within_half_step=figures.within,
+            error=figures.error,
+            error_of_nearest=figures.nearest,
+            ratio=figures.ratio,
+            not_source=tuple(dict.fromkeys(relations.name(number) for number in odd)),
+            tensors=tuple(self._tensor(name, numbers, relations) for name, numbers in by_stored.items()),
+        )
+
+    def _tensor(self, name: str, numbers: list[int], relations: Relations) -> QuantizedTensor:
+        figures, stored, group = self._over(numbers, weighed=False), self._stored(numbers[0]), self._table.groups[numbers[0]]
+        found = [relations.of(number).relation for number in numbers]
+        return QuantizedTensor(
+            name=name,
+            relation=next((relation for relation in found if relation not in FAITHFUL), found[0]),
+            within_half_step=figures.within,
+            error=figures.error,
+            error_of_nearest=figures.nearest,
+            ratio=figures.ratio,
+            method=_method(stored),
+            bits=stored.bits,
+            group=stored.group,
+            values=int(self._sums["values"][numbers].sum()),
+            role=group.base.role,
+            layer=group.base.layer,
+            source=tuple(self._table.tensor(number, self._p).name for number in numbers),
+        )
+
+    def _over(self, numbers: list[int], weighed: bool = True) -> _Figures:
+        """Return the figures over several tensors."""
+        weights = self._table.weights[numbers] if weighed else np.ones(len(numbers))
+        return _Figures.of(weights @ self._counts[numbers], Sums(weights @ self._sums.columns[numbers]))
+
+    def judge(self, number: int) -> Judged:
+        """Return the relation of a quantized tensor that is neither equal to its source nor a constant."""
+        figures, row, stored = self._figures[number], self._row(number), self._stored(number)
+        xx, pp = float(row["square_x"]), float(row["square_p"])
+        xp = (xx + pp - float(row["update_square"])) / 2
+        runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
+        calibrated = stored.layout in CALIBRATED
+        if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0) and self._is_near(number, calibrated):
+            return Judged("rounded", to=stored.label)
+        factor = xp / pp if pp else 0.0
+        rest = np.sqrt(max(0.0, xx - factor * xp) / pp) if pp else np.inf
+        usual = (self._usual(number, "ratio") or 1.0) * (figures.nearest or self._usual(number, "error") or 0.0)
+        if abs(factor - 1) > _FACTOR and rest <= _FARTHER * usual * max(1.0, abs(factor)) and rest < abs(factor - 1):
+            return Judged("affine", factor=factor)
+        if lost > _FEW_LOST * runs / 10:
+            part = TENSORS.note("lost-runs", values=lost * RUN, share=lost / runs) if 2 * lost < runs else None
+            return Judged("other", note=part)
+        if stored.layout in _SCALES_CHANNELS and self._usual(number, "ratio"):
+            return Judged("affine", note=TENSORS.note("by-channel"))
+        return Judged("changed")
+
+    def _is_near(self, number: int, calibrated: bool) -> bool:
+        """Return whether the error of a tensor is that of rounding, or not much beyond the usual one."""
+        figures, usual = self._figures[number], self._usual(number, "ratio")
+        if figures.ratio is None or figures.unexplained is None or usual is None:
+            error, usual = figures.error or 0.0, self._usual(number, "error") or 0.0
+            return figures.nearest is None and error <= min(_OF_BITS * 2.0 ** -self._bits(number), _OF_USUAL * usual)
+        if calibrated:
+            return usual <= _USUAL and figures.ratio <= _FARTHER * max(1.0, usual)
+        return figures.ratio <= _NEAR and figures.unexplained <= _UNEXPLAINED
+
+    def _usual(self, number: int, name: str) -> float | None:
+        """Return the median of a figure over the tensors that are quantized in the same way."""
+        label = self._labels[number]
+        if (label, name) not in self._medians:
+            alike = [getattr(figures, name) for other, figures in self._figures.items() if self._labels[other] == label]
+            known = [value for value in alike if value is not None]
+            self._medians[label, name] = float(np.median(known)) if known else None
+        return self._medians[label, name]
+
+    def _row(self, number: int) -> Sums:
+        return Sums(self._sums.columns[number])
+
+    def _elements(self, number: int) -> int:
+        return self._table.groups[number].base.elements
+
+    def _stored(self, number: int) -> Quantized:
+        stored = self._table.tensor(number, self._x).stored
+        assert stored is not None
+        return stored
+
+    def _bits(self, number: int) -> float:
+        """Return the bits per weight, with scales and zero points."""
+        stored = self._stored(number)
+        return 8 * (stored.codes.nbytes + sum(part.nbytes for part in stored.parts)) / max(1, stored.elements)
+
+
+def first_tensors(copy: QuantizedCopy) -> QuantizedCopy:
+    """Return the copy with as many tensors as a report holds."""
+    return copy.model_copy(update={"tensors": tuple(first_rows(copy.tensors)), "not_source": tuple(first_rows(copy.not_source))})
+
+
+def holds_source(judged: Judged) -> bool:
+    """Return whether a tensor is its source's, as rounded, or with other scales of its channels."""
+    return judged.relation in FAITHFUL or (judged.note is not None and judged.note.code == "by-channel")
+
+
+def _method(stored: Quantized) -> str:
+    return stored.layout if stored.layout == stored.dtype else f"{stored.layout} {stored.dtype}"

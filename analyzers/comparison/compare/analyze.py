@@ -6,7 +6,8 @@ from time import perf_counter
 from typing import Any
 
 from analyzers.checkpoints import Access, Checkpoint, Matching, MergedCheckpoint, canonical_names, with_commits
-from analyzers.comparison.compare.answers import advice, answer, coverage, direction, of_others, says
+from analyzers.comparison.compare.answers import advice, answer, best_copies, coverage, direction, of_others, says
+from analyzers.comparison.compare.ranking import ranked
 from analyzers.comparison.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.comparison.counting import Task
 from analyzers.comparison.parents import ParentsReport, ParentsRequest
@@ -85,7 +86,8 @@ class _Comparison:
     def report(self, start: float) -> Generator[Progress | CompareReport, None, None]:
         """Explain one of the models and compose the report."""
         found, asked = self._pass, self._asked
-        x, parents = self._explained()
+        nearest, copies = ranked(sorted({side for side, _ in found.table.task.copies}), self._explanation)
+        x, parents = self._explained() if nearest is None else (nearest, self._explain(nearest))
         order = self._order(x, parents)
         spectra = Spectra(found, [order[0], order[-1]], "cpu") if order and asked.spectral else None
         if spectra is not None:
@@ -111,9 +113,10 @@ class _Comparison:
             ),
             parents=parents,
             sparsity=sparsity,
+            copies=copies,
             mode=asked.mode,
             bytes_read=nbytes,
-            answer=answer(parents, sparsity),
+            answer=best_copies(parents, copies) if copies else answer(parents, sparsity),
             advice=advice(parents, sparsity),
             notes=(*of_others(parents), *parents.notes, *(note for note in (counted.notes if counted else ()) if note.code not in codes)),
             coverage=coverage([parents, counted] if counted else [parents]),
@@ -149,7 +152,7 @@ class _Comparison:
         if report.verdict == "same-weights":  # the one that was rounded is explained
             wider = self._pass.table.digits(last) > self._pass.table.digits(nearest)
             return (nearest, self._explain(nearest)) if wider and report.answer.code == "same-rounded" else (last, report)
-        if len(self._pass.sides) == 2 and not Explanation(self._pass, self._likeness, nearest, self.opened).may_say_more:
+        if len(self._pass.sides) == 2 and not self._explanation(nearest).may_say_more:
             return last, report
         reverse = self._explain(nearest)
         # A checkpoint in the middle of a run is nearly a combination of the others, which does not make it a merge; and that others are the
@@ -166,9 +169,12 @@ class _Comparison:
         row = max(report.candidates, key=lambda each: weights.get(each.ref, float("-inf")))
         return self._side(row.ref, row.commit)
 
+    def _explanation(self, x: int) -> Explanation:
+        return Explanation(self._pass, self._likeness, x, self.opened)
+
     def _explain(self, x: int) -> ParentsReport:
         """Explain the model at side ``x`` by the others."""
-        return parents_of(Explanation(self._pass, self._likeness, x, self.opened), self.parents_request(x), self._start)
+        return parents_of(self._explanation(x), self.parents_request(x), self._start)
 
     def _side(self, ref: str, commit: str) -> int | None:
         return next((at for at, side in enumerate(self._pass.sides) if (side.ref, side.commit) == (ref, commit)), None)

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from analyzers.comparison.compare.report import Copy
 from analyzers.comparison.compare.words import WORDS
 from analyzers.comparison.parents import ParentsReport
 from analyzers.comparison.parents.report import distinct_names
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.coverage import Coverage
-from analyzers.core.notes import Advice, Note
+from analyzers.core.notes import Advice, Note, Value
 from analyzers.core.records import Interval
 
 # Rank of stacks and exact merges, whose direction the weights show; and the residual, in multiples of rounding, of other complete merges.
@@ -56,6 +57,15 @@ def answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
     base, *_, last = distinct_names([sparsity.base, *sparsity.tuned])
     values = parents.answer.values | {"changed": changed, "values": sparsity.values_compared, "base": base, "last": last}
     return WORDS.note("pair" if len(parents.candidates) == 1 else code, **values)
+
+
+def best_copies(parents: ParentsReport, copies: Sequence[Copy]) -> Note:
+    """Return the answer on several quantized copies, the nearest first: that one, and the one nearest for its size."""
+    nearest, best = copies[0], min(copies, key=lambda copy: copy.for_its_size)
+    values: dict[str, Value] = {"source": parents.parents[0], "copies": len(copies), "nearest": nearest.ref, "error": nearest.error}
+    if best is nearest:
+        return WORDS.note("nearest-copy", **values)
+    return WORDS.note("ranked-copies", best=best.ref, bits=best.bits_per_weight, of_best=best.error, **values)
 
 
 def advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:

@@ -17,6 +17,13 @@ WORDS = Words(
         "pair": "One was trained from the other, or both from a common ancestor; {changed:share} of the weights changed in bf16.",
         "derived": "{model} was trained from {source}, or a common ancestor; {changed:share} of the weights changed in bf16 since {base}.",
         "similar": "Checkpoints of one run, or trainings from one start; {changed:share} changed in bf16 from {base} to {last}.",
+        "nearest-copy": (
+            "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away, and for its size too."
+        ),
+        "ranked-copies": (
+            "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away; for its size it is "
+            "{best}, {of_best:share} away in {bits:ratio} bits per weight."
+        ),
         "other-models": "Compare {model} with other models of the same architecture.",
         "related-too": "Related too: {names:list}.",
         "no-relation": "No relation found to {names:list}.",

@@ -53,7 +53,7 @@ def report_of(facts: Explanation, request: ParentsRequest, start: float) -> Pare
     stack = facts.any_stack if verdict == "stack" else None
     explained = facts.refs(stack.sides) if stack is not None else named_candidates(verdict, facts)
     conversion = tuple(facts.rows_of(stack)) if stack is not None else () if verdict == "merge" else tuple(facts.conversion)
-    quantized = facts.copy.described(facts.relations) if facts.copy is not None and stack is None else None
+    quantized = facts.quantized if stack is None else None
     by, unseen = stack.sides if stack is not None else [facts.best], facts.table.unseen()
     options = request.model_copy(update={"suggested": ()}).resolved("cpu")
     model, *others = [{"ref": side.ref, "commit": side.commit} for side in (found.sides[x], *(found.sides[p] for p in facts.others))]

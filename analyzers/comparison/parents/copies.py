@@ -4,6 +4,7 @@ A tensor that was rounded to nearest is within half a step of its source but whe
 farther on purpose: their tensors are held against each other, and only an error far beyond the usual one tells that one is not its source.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from analyzers.checkpoints.quantization.quantized import Quantized
 from analyzers.comparison.counting import Floats
 from analyzers.comparison.parents.relations import Judged, Relations
-from analyzers.comparison.parents.report import FAITHFUL, QuantizedCopy, QuantizedTensor
+from analyzers.comparison.parents.report import FAITHFUL, Conversion, QuantizedCopy, QuantizedTensor
 from analyzers.comparison.parents.words import TENSORS
 from analyzers.comparison.table import Sums, Table
 from analyzers.core.report import first_rows
@@ -67,12 +68,16 @@ class Copy:
         held = [number for number in self.numbers if not self._row(number)["differ"] or holds_source(self.judge(number))]
         return sum(map(self._elements, held)) / max(1, sum(map(self._elements, self.numbers)))
 
-    def described(self, relations: Relations) -> QuantizedCopy:
-        """Describe the copy, with a row for each tensor. relations: of all tensors of the model to the source."""
+    @property
+    def scales_channels(self) -> bool:
+        """Whether channels are scaled between norms and matrices."""
+        return any(stored.layout in _SCALES_CHANNELS for stored in map(self._stored, self.numbers))
+
+    def described(self, relations: Relations, conversion: Sequence[Conversion]) -> QuantizedCopy:
+        """Describe the copy, with a row for each tensor. relations, conversion: of all tensors of the model to the source."""
         by_stored: dict[str, list[int]] = {}
         for number in self.numbers:
             by_stored.setdefault(relations.stored(number), []).append(number)
-        odd = [number for number in self.numbers if not holds_source(relations.of(number))]
         stored, figures = self._stored(max(self.numbers, key=self._elements)), self._over(self.numbers)
         bits = sum(self._bits(number) * self._elements(number) for number in self.numbers)
         return QuantizedCopy(
@@ -85,7 +90,7 @@ class Copy:
             error=figures.error,
             error_of_nearest=figures.nearest,
             ratio=figures.ratio,
-            not_source=tuple(dict.fromkeys(relations.name(number) for number in odd)),
+            not_source=tuple(row.name for row in conversion if row.relation != "unmatched" and not holds_source(row)),
             tensors=tuple(self._tensor(name, numbers, relations) for name, numbers in by_stored.items()),
         )
 
@@ -124,8 +129,9 @@ class Copy:
             return Judged("rounded", to=stored.label)
         factor = xp / pp if pp else 0.0
         rest = np.sqrt(max(0.0, xx - factor * xp) / pp) if pp else np.inf
-        usual = (self._usual(number, "ratio") or 1.0) * (figures.nearest or self._usual(number, "error") or 0.0)
-        if abs(factor - 1) > _FACTOR and rest <= _FARTHER * usual * max(1.0, abs(factor)) and rest < abs(factor - 1):
+        least = 2.0 ** -self._bits(number) if figures.nearest is None else figures.nearest
+        usual = least * (min(self._usual(number, "ratio") or 1.0, _USUAL) if calibrated else 1.0)
+        if abs(factor - 1) > _FACTOR and rest <= _FARTHER * usual * min(1.0, abs(factor)):
             return Judged("affine", factor=factor)
         if lost > _FEW_LOST * runs / 10:
             part = TENSORS.note("lost-runs", values=lost * RUN, share=lost / runs) if 2 * lost < runs else None
@@ -175,7 +181,7 @@ def first_tensors(copy: QuantizedCopy) -> QuantizedCopy:
     return copy.model_copy(update={"tensors": tuple(first_rows(copy.tensors)), "not_source": tuple(first_rows(copy.not_source))})
 
 
-def holds_source(judged: Judged) -> bool:
+def holds_source(judged: Judged | Conversion) -> bool:
     """Return whether a tensor is its source's, as rounded, or with other scales of its channels."""
     return judged.relation in FAITHFUL or (judged.note is not None and judged.note.code == "by-channel")
 

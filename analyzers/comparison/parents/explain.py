@@ -21,13 +21,14 @@ from analyzers.comparison.parents.report import (
     Fit,
     MovedLayer,
     Parent,
+    QuantizedCopy,
     Source,
     distinct_names,
 )
 from analyzers.comparison.parents.rounding import STEPPED, is_step_function, steps_of
 from analyzers.comparison.parents.stack import Stack, exact_stack, fitted_stack
 from analyzers.comparison.parents.words import WORDS
-from analyzers.comparison.reading import Pass, nothing_shared
+from analyzers.comparison.reading import Pass, is_quantized, nothing_shared
 from analyzers.comparison.table import CASTS, Layer, Sums, unchanged
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest
@@ -51,8 +52,8 @@ class Explanation:
         if not any(row.compared or row.vectors_equal is not None for row in rows.values()):
             raise InvalidRequest(nothing_shared(found.sides))
         copies = {p: Copy(found.table, x, p) for (i, p) in found.table.task.copies if i == x}
-        sources = [p for p, copy in copies.items() if copy.share > _MOST]
-        self.order = sorted(self.others, key=lambda side: (side not in sources, rank(rows[side])))
+        sources = {p: is_quantized(found.sides[p]) for p, copy in copies.items() if copy.share > _MOST}
+        self.order = sorted(self.others, key=lambda side: (side not in sources, sources.get(side), rank(rows[side])))
         self.best = self.order[0]
         self.copy = copies[self.best] if self.best in copies and copies[self.best].numbers else None
         self.candidates = tuple(rows[side] for side in self.order)
@@ -132,6 +133,11 @@ class Explanation:
         """How each tensor comes from the best candidate."""
         tied = {tensor.name for side in {self.x, self.best} - {0} for tensor in self.found.alignment.unmatched[side - 1].tied}
         return list(self.relations.rows(self.found.sides[self.x], self.found.sides[self.best].ref, tied))
+
+    @cached_property
+    def quantized(self) -> QuantizedCopy | None:
+        """The rows of ``copy``."""
+        return self.copy.described(self.relations, self.conversion) if self.copy is not None else None
 
     @property
     def coverage(self) -> tuple[Coverage, Coverage]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analyzers.comparison.parents.explain import Explanation
-from analyzers.comparison.parents.report import BEYOND_CHANCE, FAITHFUL, FEWEST, RELATED, Candidate, Conversion, Verdict
+from analyzers.comparison.parents.report import BEYOND_CHANCE, FAITHFUL, FEWEST, RELATED, Candidate, Conversion, QuantizedCopy, Verdict
 from analyzers.comparison.parents.words import WORDS, recipe
 from analyzers.core.notes import Advice, Note, Value
 from analyzers.core.report import needs_the_whole
@@ -42,7 +42,7 @@ def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     if facts.sums.cast is not None and not facts.moved and needs_the_whole("same-weights", facts.coverage, "derived") == "same-weights":
         return "same-weights", _same(facts)
     if facts.copy is not None and 2 * facts.copy.share > 1:
-        return "quantized-copy", _copy(facts)
+        return "quantized-copy", _copy(facts, facts.quantized)
     stack = facts.stack
     if stack is not None and stack.tensors and not facts.moved:
         return "stack", facts.answer("stack-tensors", tensors=len(stack.tensors), sources=facts.refs(stack.sides))
@@ -57,6 +57,8 @@ def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
         return "undecided", facts.answer("few-related", matrices=facts.akin[0], share=facts.akin[1])
     if len(facts.parents) > 1 and not (facts.fitted is not None and facts.fitted.is_start):
         return "merge", _merge(facts)
+    if facts.quantized is not None and facts.quantized.ratio is not None:
+        return "derived", facts.answer("quantized-derived", error=facts.quantized.error, ratio=facts.quantized.ratio)
     if facts.stepwise and (damage := _damage(facts)):
         return "derived", damage
     if facts.stepwise and (best.cosine or 0) > 0.9:
@@ -64,9 +66,8 @@ def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     return "derived", _derivation(facts, best)
 
 
-def _copy(facts: Explanation) -> Note:
-    assert facts.copy is not None
-    copy = facts.copy.described(facts.relations)
+def _copy(facts: Explanation, copy: QuantizedCopy | None) -> Note:
+    assert copy is not None
     if odd := copy.not_source:
         return facts.answer("quantized-damaged", method=copy.method, odd=len(odd), names=odd[:_NAMED])
     if copy.ratio is None:
@@ -173,6 +174,8 @@ def advise(verdict: Verdict, parents: tuple[str, ...], facts: Explanation, sampl
     """Return what to do after the verdict. parents: those that it names; sampled: whether a part of the values was read."""
     if verdict == "same-weights" and facts.lost:
         return WORDS.advice("keep-unrounded", "dtype", facts.model.ref, formats=formats(facts.conversion))
+    if verdict == "quantized-copy" and facts.quantized is not None and facts.quantized.not_source:
+        return WORDS.advice("requantize", "check", facts.model.ref, odd=len(facts.quantized.not_source))
     if verdict in ("same-weights", "quantized-copy"):
         code = "use-source" if verdict == "quantized-copy" else "compare-all" if sampled else "use-either"
         return WORDS.advice(code, "dtype", facts.model.ref, source=parents[0])

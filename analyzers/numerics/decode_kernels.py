@@ -64,15 +64,15 @@ def unpack_down(words: NDArray[np.uint32], base: int, columns: int, start: int, 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def scale_codes(
-    codes: NDArray[np.uint8], start: int, grid: Any, groups: NDArray[np.int64], table: NDArray[np.float32],
-    parts: NDArray[np.float32], base: int, out: NDArray[np.float32],
+    codes: NDArray[np.uint8], start: int, grid: Any, groups: NDArray[np.int64], places: NDArray[np.int64],
+    table: NDArray[np.float32], parts: NDArray[np.float32], base: int, out: NDArray[np.float32],
 ) -> None:  # fmt: skip
     """Set ``out`` (n,) to the values of elements ``start`` to ``start + n`` of a tensor: (table[code] - zero) x scale + bias.
 
     The tensor is (matrices, rows, columns), row-major, and each of its matrices is cut into blocks that share a scale. grid: (rows,
     columns, rows of a block, columns of a block, rows of scales, columns of scales). groups: the row of scales of each row of the one
-    matrix, from the row of ``start`` on; empty if they follow from the blocks. parts: (3, m) scales, zeros and biases, from number ``base``
-    on of arrays (matrices, rows of scales, columns of scales), row-major.
+    matrix, from the row of ``start`` on; places: the column of scales of each column; empty if these follow from the blocks. parts: (3, m)
+    scales, zeros and biases, from number ``base`` on of arrays (matrices, rows of scales, columns of scales), row-major.
     """
     rows, columns, block_rows, block_columns, scale_rows, scale_columns = grid
     scales, zeros, biases = parts[0], parts[1], parts[2]
@@ -83,9 +83,10 @@ def scale_codes(
         group = groups[row - start // columns] if groups.size else within // block_rows
         at = (matrix * scale_rows + group) * scale_columns - base
         stop = min(i + columns - column, out.size)
-        if block_columns == 1:
+        if block_columns == 1 or places.size:
             for j in range(i, stop):
-                k = at + column + j - i
+                k = column + j - i
+                k = at + (places[k] if places.size else k)
                 out[j] = (table[codes[j]] - zeros[k]) * scales[k] + biases[k]
         else:
             while i < stop:

@@ -59,6 +59,7 @@ def nearest(tensor: Tensor, start: int, values: Floats) -> Floats:
 
 def _levels(stored: Quantized) -> Doubles:
     """Return the finite values of codes, in ascending order."""
+    assert not isinstance(stored.table, Tensor)
     return np.unique(stored.table[np.isfinite(stored.table)]).astype(np.float64)
 
 

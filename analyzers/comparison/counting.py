@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Group, Plan, Span, Tensor
-from analyzers.checkpoints.quantization.grid import grid, nearest
+from analyzers.checkpoints.quantization.grid import field as grid_field
+from analyzers.checkpoints.quantization.grid import levels_of
+from analyzers.checkpoints.quantization.quantized import Field, Quantized
 from analyzers.numerics import ChangedPositions, intersections, torch_kernels
 from analyzers.numerics.copy_kernels import SUMS, count_copy
 from analyzers.numerics.pair_kernels import BEYOND, PART
@@ -31,6 +33,7 @@ PIECE = 4 * PART  # values that are looked into together: whole rows, unless tho
 # Values of all sides that are kept, and values of each side in the pieces that are looked into: the structure of signs is removed from
 # these, which costs a hundred times as much as everything else, and the agreement of so many unrelated signs is 0 within 0.001.
 _KEPT, _LOOKED = 2_000_000, 1 << 20
+_FIELDS: tuple[Field, ...] = "scale", "zero", "bias"
 _FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 
 
@@ -217,9 +220,10 @@ class _Counting:
             x, p = sides[i], sides[j]
             if i not in codes or j not in codes or x is None or p is None or x.stored is None or x.stored_bits > p.stored_bits:
                 continue
-            values, around = codes[j].values(), grid(x, start, codes[j].patterns.size)
-            rounded = nearest(x, start, values)
-            count_copy(around.values, values, rounded, around.below, around.above, around.low, around.high, sums)
+            count, levels = codes[i].patterns.size, levels_of(x.stored)
+            scale, zero, bias = (grid_field(x, name, start, count) for name in _FIELDS)
+            uniform = bool((np.diff(levels) == 1).all())
+            count_copy(codes[i].values(), codes[j].values(), scale, zero, bias, levels, uniform, _coarse(x.stored), sums)
 
     def _add_constant(self, side: int, codes: Codes, parts: NDArray[np.bool_]) -> None:
         """Add the parts of a side that hold one value throughout."""
@@ -297,6 +301,13 @@ class _Counting:
         self.counted.pairs[0].values += len(base)
         if self.counted.places is not None:
             self.counted.places.update(self._on_device.changed(base, tuned).cpu().numpy(), chunk.start)
+
+
+def _coarse(stored: Quantized) -> float:
+    """Return the largest relative error by which scales may have been rounded after they had been used."""
+    if isinstance(stored.scale, Quantized):
+        return 2.0**-7 if stored.layout == "bitsandbytes" else 0.0
+    return 2.0**-9 if stored.scale is not None and stored.scale.dtype == "BF16" else 2.0**-12
 
 
 def piece_length(width: int) -> int:

@@ -66,7 +66,7 @@ def mlx(folder: Path, tensors: Tensors, bits: int = 4, group: int = 64, **option
     def quantize(name: str, x: torch.Tensor) -> Tensors:
         codes, scale, low = _affine(x, bits, group)
         name = name.removesuffix(".weight")
-        return {f"{name}.weight": _words(codes, bits), f"{name}.scales": scale.to(BF16), f"{name}.biases": low.to(BF16)}
+        return {f"{name}.weight": _words(codes, bits).view(torch.uint32), f"{name}.scales": scale.to(BF16), f"{name}.biases": low.to(BF16)}
 
     return write(folder, tensors, quantize, {"quantization": {"group_size": group, "bits": bits}}, **options)
 

@@ -83,17 +83,20 @@ class GgufBlocks(Quantized):
             out[:] = np.nan if codes is None else 0
             return
         ends = []
-        for code in (codes.low, codes.high):
+        for code in (codes.low,) if field == "bias" else (codes.low, codes.high):
             blocks = blocks.copy()
             blocks[:, codes.start : codes.stop] = code
             ends.append(_decoded(blocks, self.dtype)[within])
+        if field == "bias":
+            out[:] = ends[0]
+            return
         with np.errstate(all="ignore"):
             step = (ends[1] - ends[0]) / np.float32(codes.levels - 1)
             if field == "level":
                 values = _decoded(run.packed.reshape(-1, self.size)[begin - run.base : end - run.base], self.dtype)[within]
                 out[:] = np.where(step == 0, 0, np.rint((values - ends[0]) / step))
             else:
-                out[:] = step if field == "scale" else ends[0]
+                out[:] = step
 
 
 def gguf_blocks(codes: Tensor, file: DecodedFile) -> Fit | None:

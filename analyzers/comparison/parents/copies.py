@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from analyzers.checkpoints.quantization.grid import levels_of
 from analyzers.checkpoints.quantization.quantized import Quantized
 from analyzers.comparison.counting import Floats
 from analyzers.comparison.parents.relations import Judged, Relations
@@ -16,15 +17,15 @@ from analyzers.comparison.parents.report import FAITHFUL, Conversion, QuantizedC
 from analyzers.comparison.parents.words import TENSORS
 from analyzers.comparison.table import Sums, Table
 from analyzers.core.report import first_rows
-from analyzers.numerics.copy_kernels import ERROR, LOST, NEAREST, RUN, RUNS, SQUARE, UNEXPLAINED, VALUES, WITHIN
+from analyzers.numerics.copy_kernels import COARSE, ERROR, LOST, NEAREST, RUN, RUNS, SQUARE, UNEXPLAINED, VALUES, WITHIN
 
 # Layouts whose files are mostly made by calibrated methods, and those that scale the channels between a norm and a matrix.
-CALIBRATED, _SCALES_CHANNELS = ("GPTQ", "AWQ", "pack-quantized"), ("AWQ", "pack-quantized")
+CALIBRATED, _SCALES_CHANNELS = ("GPTQ", "AWQ", "compressed-tensors"), ("AWQ", "compressed-tensors")
 # Of values rounded to nearest: the largest error, in units of that of rounding, and share that rounding does not explain.
 _NEAR, _UNEXPLAINED = 1.1, 0.003
 # Of calibrated ones: the largest usual error, in units of that of rounding; the largest of a tensor, in units of the usual one; and the
-# share of runs that may be lost.
-_USUAL, _FARTHER, _FEW_LOST = 4.0, 2.0, 0.001
+# share and the number of runs that may be lost.
+_USUAL, _FARTHER, _FEW_LOST, _FEW = 4.0, 2.0, 0.01, 2
 # Of values without a grid: the largest error, in units of 2^-bits, and of the usual one.
 _OF_BITS, _OF_USUAL = 2.5, 1.5
 # Least distance of a factor from 1.
@@ -82,7 +83,7 @@ class Copy:
         bits = sum(self._bits(number) * self._elements(number) for number in self.numbers)
         return QuantizedCopy(
             method=_method(stored),
-            bits=stored.bits,
+            bits=_code_bits(stored),
             group=stored.group,
             bits_per_weight=bits / sum(map(self._elements, self.numbers)),
             calibrated=any(self._stored(number).layout in CALIBRATED for number in self.numbers),
@@ -105,7 +106,7 @@ class Copy:
             error_of_nearest=figures.nearest,
             ratio=figures.ratio,
             method=_method(stored),
-            bits=stored.bits,
+            bits=_code_bits(stored),
             group=stored.group,
             values=int(self._sums["values"][numbers].sum()),
             role=group.base.role,
@@ -124,19 +125,20 @@ class Copy:
         xx, pp = float(row["square_x"]), float(row["square_p"])
         xp = (xx + pp - float(row["update_square"])) / 2
         runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
-        calibrated = stored.layout in CALIBRATED
-        if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0) and self._is_near(number, calibrated):
-            return Judged("rounded", to=stored.label)
+        calibrated, scales = stored.layout in CALIBRATED, stored.layout in _SCALES_CHANNELS
+        if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0.0) and self._is_near(number, calibrated):
+            return Judged("rounded", to=_method(stored))
         factor = xp / pp if pp else 0.0
         rest = np.sqrt(max(0.0, xx - factor * xp) / pp) if pp else np.inf
         least = 2.0 ** -self._bits(number) if figures.nearest is None else figures.nearest
-        usual = least * (min(self._usual(number, "ratio") or 1.0, _USUAL) if calibrated else 1.0)
-        if abs(factor - 1) > _FACTOR and rest <= _FARTHER * usual * min(1.0, abs(factor)):
+        usual = least * (min(self._usual(number, "ratio") or 1.0, _USUAL) if calibrated and not scales else 1.0)
+        whole = self._table.plan.exact or not scales  # of few rows, the scales of channels look like one factor
+        if whole and abs(factor - 1) > _FACTOR and rest <= _FARTHER * usual * min(1.0, abs(factor)):
             return Judged("affine", factor=factor)
-        if lost > _FEW_LOST * runs / 10:
+        if lost > (max(_FEW, _FEW_LOST * runs) if scales else 0):
             part = TENSORS.note("lost-runs", values=lost * RUN, share=lost / runs) if 2 * lost < runs else None
             return Judged("other", note=part)
-        if stored.layout in _SCALES_CHANNELS and self._usual(number, "ratio"):
+        if scales:
             return Judged("affine", note=TENSORS.note("by-channel"))
         return Judged("changed")
 
@@ -147,8 +149,11 @@ class Copy:
             error, usual = figures.error or 0.0, self._usual(number, "error") or 0.0
             return figures.nearest is None and error <= min(_OF_BITS * 2.0 ** -self._bits(number), _OF_USUAL * usual)
         if calibrated:
-            return usual <= _USUAL and figures.ratio <= _FARTHER * max(1.0, usual)
-        return figures.ratio <= _NEAR and figures.unexplained <= _UNEXPLAINED
+            scales = self._stored(number).layout in _SCALES_CHANNELS
+            return usual <= _USUAL and figures.ratio <= _FARTHER * (1.0 if scales else max(1.0, usual))
+        counts = self._counts[number]
+        limit = _NEAR**2 + counts[COARSE] / 4 / max(float(counts[NEAREST]), 1e-300)
+        return figures.ratio**2 <= limit and figures.unexplained <= _UNEXPLAINED
 
     def _usual(self, number: int, name: str) -> float | None:
         """Return the median of a figure over the tensors that are quantized in the same way."""
@@ -184,6 +189,14 @@ def first_tensors(copy: QuantizedCopy) -> QuantizedCopy:
 def holds_source(judged: Judged | Conversion) -> bool:
     """Return whether a tensor is its source's, as rounded, or with other scales of its channels."""
     return judged.relation in FAITHFUL or (judged.note is not None and judged.note.code == "by-channel")
+
+
+def _code_bits(stored: Quantized) -> int:
+    """Return the bits of a code; of GGUF's types without those of scales."""
+    if stored.layout != "GGUF":
+        return stored.bits
+    levels = len(levels_of(stored))
+    return (levels - 1).bit_length() if levels > 2 else 8 * stored.codes.nbytes // stored.elements
 
 
 def _method(stored: Quantized) -> str:

@@ -119,7 +119,7 @@ def awq(folder: Path, tensors: Tensors, group: int = 64, **options: Any) -> str:
 
 
 def ggml(folder: Path, tensors: Tensors, kind: str = "Q8_0", kept: Callable[[str], bool] = lambda name: False) -> str:
-    """A GGUF file, quantized by the gguf library."""
+    """A GGUF file, quantized by the gguf library, or to IQ4_NL."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "model.gguf"
     writer = gguf.GGUFWriter(file, "llama")
@@ -128,7 +128,7 @@ def ggml(folder: Path, tensors: Tensors, kind: str = "Q8_0", kept: Callable[[str
     for name, tensor in tensors.items():
         target, data = f"{names.get_name(name.removesuffix('.weight'))}.weight", tensor.to(F32).numpy()
         if is_quantized(name, tensor) and not kept(name):
-            writer.add_tensor(target, gguf.quants.quantize(data, code), raw_dtype=code)
+            writer.add_tensor(target, _iq4_nl(data) if kind == "IQ4_NL" else gguf.quants.quantize(data, code), raw_dtype=code)
         else:
             writer.add_tensor(target, np.ascontiguousarray(data))
     writer.write_header_to_file()
@@ -136,6 +136,16 @@ def ggml(folder: Path, tensors: Tensors, kind: str = "Q8_0", kept: Callable[[str
     writer.write_tensors_to_file()
     writer.close()
     return str(file)
+
+
+def _iq4_nl(data: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Quantize to the 16 values of ggml's kvalues_iq4nl, with a scale in fp16 for each 32."""
+    levels = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113])
+    blocks = data.reshape(-1, 32)
+    scale = (np.abs(blocks).max(axis=1, keepdims=True) / 113).astype(np.float16)
+    codes = np.abs(blocks[:, :, None] / np.maximum(scale.astype(np.float32), 1e-8)[:, :, None] - levels).argmin(axis=2).astype(np.uint8)
+    packed = np.concatenate([scale.view(np.uint8), codes[:, :16] | codes[:, 16:] << 4], axis=1)
+    return packed.reshape(*data.shape[:-1], -1)
 
 
 def _affine(x: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

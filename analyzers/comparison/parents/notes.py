@@ -39,6 +39,8 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
             yield WORDS.note(code, model=model, source=source, values=values)
     if verdict in ("unrelated", "undecided"):
         yield WORDS.note("positions")
+    if verdict == "quantized-copy" and facts.quantized is not None and facts.quantized.calibrated:
+        yield WORDS.note("calibrated")
     if verdict == "merge" and fit is not None:
         yield from _of_merge(fit)
     if empty := tuple(row.ref for row in facts.candidates if not row.compared):

@@ -269,7 +269,8 @@ class Conversion(Record):
     @property
     def damaged(self) -> bool:
         """Return whether the tensor is broken, if most others are the source's, in a way that no training causes."""
-        return self.relation not in UNDAMAGED
+        scaled = self.note is not None and self.note.code == "by-channel"
+        return self.relation not in UNDAMAGED and not scaled
 
 
 class QuantizedTensor(Record):

@@ -9,7 +9,7 @@ from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 
 if TYPE_CHECKING:
-    from analyzers.comparison.parents.report import Candidate, Parent, ParentsReport
+    from analyzers.comparison.parents.report import Candidate, Parent, ParentsReport, QuantizedCopy
 
 FRONT = "candidates"
 WORDS = Words(
@@ -119,6 +119,8 @@ def _margin(parent: "Parent") -> str:
 def tiles(report: "ParentsReport") -> list[Tile]:
     """Return the relation, how many values are equal, how far the model is from the candidate or a fit, and what proves it."""
     found = [relation(report)]
+    if report.verdict == "quantized-copy" and report.quantized is not None:
+        return [*found, *_of_copy(report, report.quantized)]
     if report.verdict == "merge":
         found += _of_merge(report)
     elif report.verdict == "stack" or report.layer_map:
@@ -151,6 +153,17 @@ def _of_candidate(report: "ParentsReport", best: "Candidate") -> Iterator[Tile]:
     detail = f"Of {plural(best.telling, 'value')} neither zero nor frequent on both sides; by chance {share(best.telling_by_chance)}."
     why = f"All values of {best.ref} are zero, frequent on both sides, or in smooth rows."
     yield _figure("Equal uncommon values", best.telling_equal, _proof(report, "fact"), detail, why)
+
+
+def _of_copy(report: "ParentsReport", copy: "QuantizedCopy") -> Iterator[Tile]:
+    why = f"Values of {copy.method} have no steps."
+    detail = f"Of the values of quantized tensors, from {report.parents[0]}; {copy.bits_per_weight:.3g} bits per weight."
+    yield _figure("Within half a step", copy.within_half_step, _measured(report), detail, why)
+    rounding = "" if copy.ratio is None else f"; {magnitude(copy.ratio)} times that of rounding to nearest, {share(copy.error_of_nearest)}"
+    yield _figure("Error", copy.error, _measured(report), f"|X - P| / |P|{rounding}.", "The source's values are all zero.")
+    if copy.not_source:
+        names = "; ".join(copy.not_source[:3]) + (f"; {len(copy.not_source) - 3:,} more" if len(copy.not_source) > 3 else "")
+        yield Tile(label="Not the source's", value=plural(len(copy.not_source), "tensor"), kind="warning", detail=f"{names}.")
 
 
 def _of_merge(report: "ParentsReport") -> Iterator[Tile]:

@@ -41,7 +41,7 @@ def count_copy(
 
     scale: NaN where a value has no grid; such values count in runs alone. levels: all of them, ascending; uniform: whether they are a unit
     apart; coarse: largest relative error by which scales and biases may have been rounded after they had been used. A run is lost if x and
-    p correlate by less than a half and rounding explains less than half of the differences.
+    p correlate by less than a half and rounding does not explain a quarter of the differences.
     """
     last = levels.size - 1
     for start in range(0, x.size, RUN):
@@ -78,4 +78,4 @@ def count_copy(
             sums[COARSE] += by_scale * by_scale
         if counted and xx + pp > 0:
             sums[RUNS] += 1
-            sums[LOST] += xp <= np.sqrt(xx * pp) / 2 and 2 * unexplained > counted
+            sums[LOST] += xp <= np.sqrt(xx * pp) / 2 and 4 * unexplained > counted

@@ -26,5 +26,5 @@ def test_the_base_is_the_candidate(models: tuple[str, str]) -> None:
 def test_compare(order: int, models: tuple[str, str]) -> None:
     *_, report = compare(CompareRequest(models=models[::order]), Access(local=True))
     assert isinstance(report, CompareReport)
-    assert (report.relation.kind, report.relation.model) == ("derived", models[1])
-    assert report.sparsity is not None and report.sparsity.adapter is not None
+    assert (report.relation.kind, report.relation.direction, report.relation.model) == ("derived", "shown", models[1])
+    assert report.sparsity is not None and report.sparsity.adapter is not None and report.answer == report.sparsity.answer

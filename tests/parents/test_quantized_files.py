@@ -45,7 +45,9 @@ DAMAGES: dict[str, Callable[[Tensors], torch.Tensor]] = {
     "signs flipped": lambda source: -source[VICTIM],
 }
 RELATIONS = {"an older step's": "changed", "scaled": "affine", "signs flipped": "affine"}
-CASES = [(damage, name) for damage in DAMAGES for name in FORMATS]
+# Calibration moves values as far as an older step's are; channels that AWQ scales have factors of their own.
+UNSEEN = {("an older step's", name) for name in CALIBRATED} | {("scaled", "AWQ"), ("signs flipped", "AWQ")}
+CASES = [(damage, name) for damage in DAMAGES for name in FORMATS if (damage, name) not in UNSEEN]
 
 
 @pytest.fixture(scope="module")

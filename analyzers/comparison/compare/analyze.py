@@ -108,7 +108,7 @@ class _Comparison:
                 kind=parents.verdict,
                 model=parents.checkpoint.ref,
                 sources=parents.parents,
-                direction=direction(parents, x == self._last and len(self._facts) > 1),
+                direction=direction(parents, x == self._last and len(self._facts) > 1, self._meter is not None),
                 changed_share=sparsity.update_fraction if sparsity else None,
             ),
             parents=parents,

@@ -34,8 +34,13 @@ def says(report: ParentsReport) -> tuple[int, float]:
     return {"same-weights": 5, "quantized-copy": 4, "merge": 1, "derived": 1}.get(verdict, 0), 0.0
 
 
-def direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] | None:
-    """Return whether weights, or references, show which model came first; None if nothing does. last: it explains the last of several."""
+def direction(report: ParentsReport, last: bool, named: bool) -> Literal["shown", "assumed"] | None:
+    """Return whether weights, or references, show which model came first; None if nothing does.
+
+    last: it explains the last of several; named: its reference names its base.
+    """
+    if named and report.verdict == "derived":
+        return "shown"
     if report.verdict in ("same-weights", "unrelated", "undecided"):
         return None
     sources = [(row.ref, row.source) for row in report.layer_map]
@@ -48,6 +53,8 @@ def direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] 
 def answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
     """Return the answer of parents, with the share of the weights that changed where that says more than a distance."""
     code = parents.answer.code
+    if sparsity is not None and sparsity.adapter is not None:
+        return sparsity.answer
     if sparsity is None or sparsity.update_fraction is None or code not in ("derived", "similar"):
         return parents.answer
     fraction, of_sparsity = sparsity.update_fraction, sparsity.interval

@@ -25,7 +25,7 @@ def ranked(sides: list[int], explain: Callable[[int], Explanation]) -> tuple[int
 def _row(facts: Explanation) -> Copy:
     copy, model = facts.quantized, facts.model
     assert copy is not None
-    bits, error = 8 * model.bytes / max(1, model.parameters), copy.error or 0.0
+    bits, error = 8 * model.bytes / max(1, model.parameters), facts.candidates[0].distance or 0.0
     return Copy(
         ref=model.ref,
         method=copy.method,

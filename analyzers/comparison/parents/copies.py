@@ -5,7 +5,7 @@ farther on purpose: their tensors are held against each other, and only an error
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,13 +28,18 @@ _NEAR, _UNEXPLAINED = 1.1, 0.003
 _USUAL, _FARTHER, _FEW_LOST, _FEW = 4.0, 2.0, 0.01, 2
 # Of values without a grid: the largest error, in units of 2^-bits, and of the usual one.
 _OF_BITS, _OF_USUAL = 2.5, 1.5
-# Least distance of a factor from 1.
-_FACTOR = 0.02
+# Least distance of a factor from 1, and of that of a calibrated tensor from the usual one.
+_FACTOR, _SCALED = 0.02, 0.15
 
 
 class _Figures(NamedTuple):
-    """Relative error, that of rounding to nearest, their ratio, and the shares within half a step and unexplained; None without a grid."""
+    """Figures of a tensor, or of several.
 
+    factor: f of the least |X - f P|; error: |X - P| / |P|; nearest: that of rounding to nearest; ratio: of these two; within, unexplained:
+    shares of values within half a step, and not explained by rounding. Without a grid, the last four are None.
+    """
+
+    factor: float
     error: float | None
     nearest: float | None
     ratio: float | None
@@ -45,11 +50,13 @@ class _Figures(NamedTuple):
     def of(cls, counts: Floats, row: Sums) -> "_Figures":
         """Compute the figures from sums."""
         values, error, nearest, square = (float(counts[at]) for at in (VALUES, ERROR, NEAREST, SQUARE))
+        xx, pp = float(row["square_x"]), float(row["square_p"])
+        factor = (xx + pp - float(row["update_square"])) / 2 / pp if pp else 0.0
         if not values:
-            return cls(row.distance, None, None, None, None)
+            return cls(factor, row.distance, None, None, None, None)
         ratio = float(np.sqrt(error / nearest)) if nearest else None if error else 1.0
         rounding = float(np.sqrt(nearest / square)) if square else None
-        return cls(row.distance, rounding, ratio, float(counts[WITHIN]) / values, float(counts[UNEXPLAINED]) / values)
+        return cls(factor, row.distance, rounding, ratio, float(counts[WITHIN]) / values, float(counts[UNEXPLAINED]) / values)
 
 
 class Copy:
@@ -79,61 +86,61 @@ class Copy:
         by_stored: dict[str, list[int]] = {}
         for number in self.numbers:
             by_stored.setdefault(relations.stored(number), []).append(number)
-        stored, figures = self._stored(max(self.numbers, key=self._elements)), self._over(self.numbers)
-        bits = sum(self._bits(number) * self._elements(number) for number in self.numbers)
+        rows = [self._tensor(name, numbers, relations) for name, numbers in by_stored.items()]
+        sizes = [self._elements(number) for number in self.numbers]
         return QuantizedCopy(
-            method=_method(stored),
-            bits=_code_bits(stored),
-            group=stored.group,
-            bits_per_weight=bits / sum(map(self._elements, self.numbers)),
+            **self._over(self.numbers, self._table.weights),
+            bits_per_weight=float(np.average([self._bits(number) for number in self.numbers], weights=sizes)),
             calibrated=any(self._stored(number).layout in CALIBRATED for number in self.numbers),
-            within_half_step=figures.within,
-            error=figures.error,
-            error_of_nearest=figures.nearest,
-            ratio=figures.ratio,
             not_source=tuple(row.name for row in conversion if row.relation != "unmatched" and not holds_source(row)),
-            tensors=tuple(self._tensor(name, numbers, relations) for name, numbers in by_stored.items()),
+            tensors=tuple(sorted(rows, key=lambda row: row.relation in FAITHFUL)),
         )
 
     def _tensor(self, name: str, numbers: list[int], relations: Relations) -> QuantizedTensor:
-        figures, stored, group = self._over(numbers, weighed=False), self._stored(numbers[0]), self._table.groups[numbers[0]]
         found = [relations.of(number).relation for number in numbers]
         return QuantizedTensor(
             name=name,
             relation=next((relation for relation in found if relation not in FAITHFUL), found[0]),
-            within_half_step=figures.within,
-            error=figures.error,
-            error_of_nearest=figures.nearest,
-            ratio=figures.ratio,
-            method=_method(stored),
-            bits=_code_bits(stored),
-            group=stored.group,
-            values=int(self._sums["values"][numbers].sum()),
-            role=group.base.role,
-            layer=group.base.layer,
+            role=self._table.groups[numbers[0]].base.role,
+            layer=self._table.groups[numbers[0]].base.layer,
             source=tuple(self._table.tensor(number, self._p).name for number in numbers),
+            **self._over(numbers, np.ones_like(self._table.weights)),
         )
 
-    def _over(self, numbers: list[int], weighed: bool = True) -> _Figures:
-        """Return the figures over several tensors."""
-        weights = self._table.weights[numbers] if weighed else np.ones(len(numbers))
-        return _Figures.of(weights @ self._counts[numbers], Sums(weights @ self._sums.columns[numbers]))
+    def _over(self, numbers: list[int], weights: Floats) -> dict[str, Any]:
+        """Return the fields of `Quantized` over several tensors."""
+        figures = _Figures.of(weights[numbers] @ self._counts[numbers], Sums(weights[numbers] @ self._sums.columns[numbers]))
+        stored = self._stored(max(numbers, key=self._elements))
+        return {
+            "within_half_step": figures.within,
+            "error": figures.error,
+            "error_of_nearest": figures.nearest,
+            "ratio": figures.ratio,
+            "method": _method(stored),
+            "bits": _code_bits(stored),
+            "group": stored.group,
+            "values": int(self._sums["values"][numbers].sum()),
+        }
+
+    def unexplained(self, number: int) -> int:
+        """Count the values of a tensor that rounding does not explain; without a grid, all."""
+        counts = self._counts[number]
+        return int(counts[UNEXPLAINED]) if counts[VALUES] else int(self._row(number)["values"])
 
     def judge(self, number: int) -> Judged:
         """Return the relation of a quantized tensor that is neither equal to its source nor a constant."""
         figures, row, stored = self._figures[number], self._row(number), self._stored(number)
-        xx, pp = float(row["square_x"]), float(row["square_p"])
-        xp = (xx + pp - float(row["update_square"])) / 2
         runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
         calibrated, scales = stored.layout in CALIBRATED, stored.layout in _SCALES_CHANNELS
         if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0.0) and self._is_near(number, calibrated):
             return Judged("rounded", to=_method(stored))
-        factor = xp / pp if pp else 0.0
-        rest = np.sqrt(max(0.0, xx - factor * xp) / pp) if pp else np.inf
+        factor, pp = figures.factor, float(row["square_p"])
+        rest = np.sqrt(max(0.0, float(row["square_x"]) / pp - factor**2)) if pp else np.inf
         least = 2.0 ** -self._bits(number) if figures.nearest is None else figures.nearest
         usual = least * (min(self._usual(number, "ratio") or 1.0, _USUAL) if calibrated and not scales else 1.0)
         whole = self._table.plan.exact or not scales  # of few rows, the scales of channels look like one factor
-        if whole and abs(factor - 1) > _FACTOR and rest <= _FARTHER * usual * min(1.0, abs(factor)):
+        apart = abs(factor - (self._usual(number, "factor") or 1.0)) > _SCALED if calibrated else abs(factor - 1) > _FACTOR
+        if whole and apart and rest <= _FARTHER * usual * min(1.0, abs(factor)):
             return Judged("affine", factor=factor)
         if lost > (max(_FEW, _FEW_LOST * runs) if scales else 0):
             part = TENSORS.note("lost-runs", values=lost * RUN, share=lost / runs) if 2 * lost < runs else None
@@ -149,8 +156,10 @@ class Copy:
             error, usual = figures.error or 0.0, self._usual(number, "error") or 0.0
             return figures.nearest is None and error <= min(_OF_BITS * 2.0 ** -self._bits(number), _OF_USUAL * usual)
         if calibrated:
-            scales = self._stored(number).layout in _SCALES_CHANNELS
-            return usual <= _USUAL and figures.ratio <= _FARTHER * (1.0 if scales else max(1.0, usual))
+            if self._stored(number).layout in _SCALES_CHANNELS:
+                return figures.ratio <= _FARTHER
+            scaled = abs(figures.factor - (self._usual(number, "factor") or 1.0)) > _SCALED
+            return not scaled and usual <= _USUAL and figures.ratio <= _FARTHER * max(1.0, usual)
         counts = self._counts[number]
         limit = _NEAR**2 + counts[COARSE] / 4 / max(float(counts[NEAREST]), 1e-300)
         return figures.ratio**2 <= limit and figures.unexplained <= _UNEXPLAINED

@@ -41,6 +41,8 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
         yield WORDS.note("positions")
     if verdict == "quantized-copy" and facts.quantized is not None and facts.quantized.calibrated:
         yield WORDS.note("calibrated")
+        if scaled := sum(row.note is not None and row.note.code == "by-channel" for row in facts.conversion):
+            yield WORDS.note("scaled-channels", tensors=scaled)
     if verdict == "merge" and fit is not None:
         yield from _of_merge(fit)
     if empty := tuple(row.ref for row in facts.candidates if not row.compared):

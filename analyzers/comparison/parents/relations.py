@@ -83,8 +83,10 @@ class Relations:
         return self._found[number]
 
     def exceptions(self, number: int) -> int:
-        """Count the values of a tensor that are not the source's, once rounded to a dtype of either."""
+        """Count the values of a tensor that are not the source's, once rounded to a dtype of either, or to its grids."""
         row = Sums(self._sums.columns[number])
+        if self._copy is not None and number in self._copy.numbers and self.of(number).relation == "rounded":
+            return self._copy.unexplained(number)
         return int(max(row["values"] - max(row[name] for name in CASTS), row["broken_x"]))
 
     def _judge(self, number: int) -> Judged:

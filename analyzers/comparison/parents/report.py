@@ -241,7 +241,14 @@ class MovedLayer(Record):
     equal_share: Annotated[float | None, Shown("Equal in bf16", "share")] = None
 
 
-class Conversion(Record):
+class TensorRelation(Record):
+    """A tensor of the model, as stored, and its relation to its source."""
+
+    name: Annotated[str, Shown("Tensor")]
+    relation: Annotated[Relation, Shown("Relation", _RELATIONS.__getitem__, help="How its values relate to those of the source.")]
+
+
+class Conversion(TensorRelation):
     """Relation of a tensor of the model to the best candidate; in a stack, to the candidate that it comes from.
 
     source: the candidate; sources: its tensors, with the part of each in brackets; empty if none matches. form: the layout in which they
@@ -250,11 +257,9 @@ class Conversion(Record):
     rounding, or a factor of its own for each block (null); reordered: the same values at other places; truncated: only the first rows are
     the source's; changed: correlated beyond chance, as training leaves it; other: other values at these places; zero, constant, non-finite;
     unmatched: nothing to compare with. values: compared; exceptions: of any relation, the values that are not the source's at their places,
-    once rounded to a dtype of either; cosine: with the source, if values differ; note: what is special about it.
+    once rounded to a dtype of either, or to X's grids; cosine: with the source, if values differ; note: what is special about it.
     """
 
-    name: Annotated[str, Shown("Tensor")]
-    relation: Annotated[Relation, Shown("Relation", _RELATIONS.__getitem__, help="How its values relate to those of the source.")]
     to: Annotated[str | None, Shown("To", help="The format to which the source was rounded.")] = None
     factor: Annotated[float | None, Shown("Factor", "magnitude", help="The source times it, plus the offset, gives the values.")] = None
     offset: Annotated[float | None, Shown("Offset", "magnitude", help="Added to the source times the factor.")] = None
@@ -273,16 +278,14 @@ class Conversion(Record):
         return self.relation not in UNDAMAGED and not scaled
 
 
-class QuantizedTensor(Record):
-    """A quantized tensor X against its source P. Figures are null for a method without a grid, and where a side is 0.
+class Quantized(Record):
+    """Quantized values X against their source P. Figures are null for a method without a grid, and where a side is 0.
 
-    name: as stored; source: the candidate's tensors. method, bits, group: of its codes; group: values that share a scale. within_half_step:
-    share of values at most half a step of X's grid from P's. error: |X - P| / |P|; error_of_nearest: the same for P rounded to the nearest
-    values of the grid, with the scales and zero points that are stored; ratio: between both. relation: as in `Conversion`.
+    method, bits, group: of most codes; group: values that share a scale. values: compared. within_half_step: share of values at most half a
+    step of X's grid from P's. error: |X - P| / |P|; error_of_nearest: the same for P rounded to the nearest values of the grid, with the
+    scales and zero points that are stored; ratio: between both.
     """
 
-    name: Annotated[str, Shown("Tensor")]
-    relation: Annotated[Relation, Shown("Relation", _RELATIONS.__getitem__)]
     within_half_step: Annotated[float | None, Shown("Within half a step", "share", "Share of values within half a step of the source.")]
     error: Annotated[float | None, Shown("Error", "share", "|X - P| / |P|.")]
     error_of_nearest: Annotated[float | None, Shown("By rounding", "share", "The error of rounding the source to nearest, on this grid.")]
@@ -291,27 +294,25 @@ class QuantizedTensor(Record):
     bits: Annotated[int, Shown("Bits", "count")]
     group: Annotated[int, Shown("Group", "count", "Values that share a scale.")]
     values: Annotated[int, Shown("Values", "count")]
+
+
+class QuantizedTensor(Quantized, TensorRelation):
+    """A quantized tensor. source: the candidate's tensors; relation: as in `Conversion`."""
+
     role: str
     layer: int | None
     source: Annotated[tuple[str, ...], Shown("Source", _names)]
 
 
-class QuantizedCopy(Record):
-    """The quantized tensors of the model against the best candidate; figures as in `QuantizedTensor`, over all of them.
+class QuantizedCopy(Quantized):
+    """The quantized tensors of the model against the best candidate.
 
-    method, bits, group: of most values. bits_per_weight: with scales and zero points. calibrated: whether the method moves values farther
-    than rounding on purpose. not_source: names of the tensors, or parts, that do not hold the candidate's values.
+    bits_per_weight: with scales and zero points. calibrated: whether the method moves values farther than rounding on purpose. not_source:
+    names of the tensors, or parts, that do not hold the candidate's values.
     """
 
-    method: str
-    bits: int
-    group: int
     bits_per_weight: float
     calibrated: bool
-    within_half_step: float | None
-    error: float | None
-    error_of_nearest: float | None
-    ratio: float | None
     not_source: tuple[str, ...]
     tensors: Annotated[tuple[QuantizedTensor, ...], Rows("Quantized tensors", key="quantized")]
 

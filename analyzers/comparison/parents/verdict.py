@@ -73,7 +73,7 @@ def _copy(facts: Explanation, copy: QuantizedCopy | None) -> Note:
     if copy.ratio is None:
         return facts.answer("quantized-no-grid", method=copy.method, error=copy.error)
     figures: dict[str, Value] = {"within": copy.within_half_step, "error": copy.error, "ratio": copy.ratio}
-    return facts.answer("quantized", method=copy.method, values=facts.values, **figures)
+    return facts.answer("quantized", method=copy.method, values=copy.values, **figures)
 
 
 def _same(facts: Explanation) -> Note:

@@ -32,8 +32,8 @@ WORDS = Words(
         "quantized-damaged": "{model} is {source} quantized to {method}, except for {odd:#tensor} with other values ({names:names}).",
         # derived
         "quantized-derived": (
-            "{model} is a quantized copy of a model trained from {source}, or both have a common ancestor: its error is {error:share} of "
-            "the norm, {ratio:times} that of rounding."
+            "{model} is a quantized copy of a model that was trained from {source}, or rounded before: its error is {error:share} of the "
+            "norm, {ratio:times} that of rounding."
         ),
         "derived": "{model} was trained from {source}, or both from a common ancestor: the difference is {distance:share} of its norm.",
         "similar": "{model} was trained from one of {sources:list}, or from a common ancestor: {source} is nearest, {distance:share} away.",
@@ -74,6 +74,10 @@ WORDS = Words(
         "non-finite": "{values:#value} of {model} NaN or infinite where {source} has a number: left out of distances and fits.",
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
         "calibrated": "Calibrated methods are farther from the source than rounding on purpose: tensors are held against each other.",
+        "scaled-channels": (
+            "Taken for the source's with scaled channels, as AWQ scales them between norms and matrices: {tensors:#tensor}; their errors "
+            "are not those of rounding."
+        ),
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",

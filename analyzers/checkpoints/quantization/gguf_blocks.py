@@ -51,6 +51,11 @@ class GgufBlocks(Quantized):
         return self.length
 
     @property
+    def has_columns(self) -> bool:
+        """Return whether some columns can be computed alone."""
+        return False
+
+    @property
     def label(self) -> str:
         """What it is, in words."""
         return f"GGUF {self.dtype}, {8 * self.size / self.length:.4g} bits per weight"
@@ -84,17 +89,16 @@ class GgufBlocks(Quantized):
             return
         ends = []
         for code in (codes.low,) if field == "bias" else (codes.low, codes.high):
-            blocks = blocks.copy()
-            blocks[:, codes.start : codes.stop] = code
-            ends.append(_decoded(blocks, self.dtype)[within])
+            filled = blocks.copy()
+            filled[:, codes.start : codes.stop] = code
+            ends.append(_decoded(filled, self.dtype)[within])
         if field == "bias":
             out[:] = ends[0]
             return
         with np.errstate(all="ignore"):
             step = (ends[1] - ends[0]) / np.float32(codes.levels - 1)
             if field == "level":
-                values = _decoded(run.packed.reshape(-1, self.size)[begin - run.base : end - run.base], self.dtype)[within]
-                out[:] = np.where(step == 0, 0, np.rint((values - ends[0]) / step))
+                out[:] = np.where(step == 0, 0, np.rint((_decoded(blocks, self.dtype)[within] - ends[0]) / step))
             else:
                 out[:] = step
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.elements import read_elements
+from analyzers.checkpoints.quantization.decoded_file import read_stored
 from analyzers.checkpoints.quantization.quantized import Field, Floats, Quantized
 from analyzers.checkpoints.tensor import Tensor
 
@@ -67,5 +68,6 @@ def levels_of(stored: Quantized) -> Doubles:
 def field(tensor: Tensor, name: Field, start: int, count: int) -> NDArray[np.float32]:
     """Return what elements ``start`` to ``start + count`` are computed from: value = (level - zero) x scale + bias."""
     assert tensor.stored is not None and tensor.stored.file is not None
-    buffer = np.empty(4 * count, np.uint8)
-    return read_elements(partial(tensor.stored.file.read_field, name), tensor, start, count, buffer).view(np.float32)
+    file, buffer = tensor.stored.file, np.empty(4 * count, np.uint8)
+    read_into, read_box = partial(file.decode_into, read_stored, field=name), partial(file.decode_box, read_stored, field=name)
+    return read_elements(read_into, tensor, start, count, buffer, read_box).view(np.float32)

@@ -10,6 +10,7 @@ from analyzers.checkpoints.quantization.quantized import Floats, Packing, Quanti
 from analyzers.checkpoints.tensor import Tensor
 
 _WORDS = frozenset({"I32", "U32"})
+_INDICES = _WORDS | {"I64"}
 _BYTES = frozenset({"I8", "U8"})
 _AWQ = (0, 4, 1, 5, 2, 6, 3, 7)  # places of eight consecutive columns in a word
 
@@ -19,7 +20,7 @@ def gptq(found: Candidate) -> Fit | None:
 
     qweight: (in x bits / 32, out); scales: (groups, out); qzeros: (groups, out x bits / 32); g_idx: (in,), the group of each input.
     """
-    codes, scale, zero, index = found.codes, *_of_groups(found), found.part("index", _WORDS, 1)
+    codes, scale, zero, index = found.codes, *_of_groups(found), found.part("index", _INDICES, 1)
     if scale is None or zero is None or len(codes.shape) != 2 or codes.shape[1] != scale.shape[1] or codes.strides is not None:
         return None
     (groups, columns), bits = scale.shape, _bits(zero.shape[1], scale.shape[1])
@@ -49,7 +50,7 @@ def awq(found: Candidate) -> Fit | None:
 def compressed_tensors(found: Candidate) -> Fit | None:
     """Fit compressed-tensors' pack-quantized: rows packed into words, codes from -2^(bits - 1) on; zero points packed along the columns."""
     codes, scale = found.codes, found.part("scale", FLOATS)
-    zero, index = found.part("zero", _WORDS), found.part("index", _WORDS, 1)
+    zero, index = found.part("zero", _WORDS), found.part("index", _INDICES, 1)
     if scale is None or len(scale.shape) != len(codes.shape) or scale.shape[:-1] != codes.shape[:-1] or codes.strides is not None:
         return None
     for bits, group, _ in found.settings.schemes_of(found.module):
@@ -142,7 +143,7 @@ def _turned(
 ) -> Fit:  # fmt: skip
     """Return a matrix stored (in, out) as (out, in), which is how a linear layer holds it."""
     how = {"layout": layout, "dtype": f"INT{packing.bits}", "packing": packing, "table": _integers(packing.bits)}
-    fit = in_blocks(found, shape, (group, 1), scale, zero=zero, index=index, **how)
+    fit = in_blocks(found, shape, (group, 1), scale, zero=zero, index=index, acted=found.settings.acted, **how)
     return fit._replace(shape=shape[::-1], strides=(1, shape[1]))
 
 

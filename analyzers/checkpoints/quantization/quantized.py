@@ -6,8 +6,9 @@ Scales, zero points and biases are shared by blocks of a matrix, and may be quan
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import lcm
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +35,8 @@ Field = Literal["value", "level", "scale", "zero", "bias"]
 # Parts of up to so many bytes are read whole, once: a request takes longer than their bytes.
 SMALL_BYTES = 4 << 10
 _NONE = np.empty(0, np.int64)
+# Values computed at a time, which still fit a core's cache.
+PIECE = 1 << 17
 
 
 class Packing(NamedTuple):
@@ -73,8 +76,8 @@ class Quantized:
     layout: its name in `layouts.LAYOUTS`; dtype: of the codes, for people, such as "MXFP4"; shape: (matrices, rows, columns) in the order
     of the codes; table: the value of each code, a part if it is stored too; block: rows and columns that share a scale; scale, zero, bias:
     plain or quantized, one for each block, or none; index: the row of scales of each row if columns are packed, else the column of scales
-    of each column; factor: multiplies every value; divides: whether values are divided by the one scale. file: of its values, None for a
-    part; offset: of its first value there, in bytes.
+    of each column; acted: whether that is known to be in another order than the rows; factor: multiplies every value; divides: whether
+    values are divided by the one scale. file: of its values, None for a part; offset: of its first value there, in bytes.
     """
 
     layout: str
@@ -88,6 +91,7 @@ class Quantized:
     zero: "Source | None" = None
     bias: "Source | float" = -0.0  # which changes no value
     index: Tensor | None = None
+    acted: bool = False
     factor: float = 1.0
     divides: bool = False
     file: "DecodedFile | None" = None
@@ -128,9 +132,9 @@ class Quantized:
         return 1 + sum(1 for _ in self.parts)
 
     @property
-    def sources(self) -> "Iterator[Source]":
+    def sources(self) -> "list[Source]":
         """Scale, zero point and bias, as far as there are any."""
-        yield from (each for each in (self.scale, self.zero, self.bias) if each is not None and not isinstance(each, float))
+        return [each for each in (self.scale, self.zero, self.bias) if each is not None and not isinstance(each, float)]
 
     @property
     def parts(self) -> Iterator[Tensor]:
@@ -154,24 +158,26 @@ class Quantized:
     def consistent(self) -> bool:
         """Return whether codes, scales and the other parts have the numbers of elements that the shape needs."""
         matrices, rows, columns = self.shape
-        down, across = self.grid[4:]
-        alike = all(each.elements == matrices * down * across for each in self.sources)
-        whole = all(each.consistent for each in self.sources if isinstance(each, Quantized))
+        block_rows, block_columns = self.block
+        scales = matrices * -(-rows // block_rows) * -(-columns // block_columns)
+        for source in self.sources:
+            if source.elements != scales or (isinstance(source, Quantized) and not source.consistent):
+                return False
         indexed = self.index is None or (matrices == 1 and self.index.elements == (rows if self.packing.down else columns))
         if self.packing.down:
             fits = matrices == 1 and self.codes.nbytes == 4 * -(-rows * self.bits // 32) * columns
         else:
             fits = self.codes.nbytes == -(-self.elements * self.bits // 8) and columns % max(1, len(self.packing.order)) == 0
-        return fits and alike and whole and indexed
+        return fits and indexed
 
     def nbytes(self, first: int, stop: int) -> int:
-        """Bytes to read for elements ``first`` to ``stop`` - 1."""
+        """Bytes to read for elements ``first`` to ``stop`` - 1; of scales all, if rows are in another order than their groups."""
         if first >= stop:
             return 0
         begin, end = self._units(first, stop)
         nbytes = (end - begin) * (4 if self.packing.down else 1)
         if self.scale is not None:
-            low, high = self._span(first, stop)
+            low, high = (0, self.scale.elements) if self.acted else self._span(first, stop)
             nbytes += sum(_nbytes(each, low, high) for each in self.sources)
         return nbytes + (0 if self.index is None else _nbytes(self.index, *self._indexed(first, stop)))
 
@@ -218,17 +224,49 @@ class Quantized:
             if self.factor != 1:
                 out *= np.float32(self.factor)
 
+    @property
+    def has_columns(self) -> bool:
+        """Return whether some columns can be computed alone."""
+        return self.packing.down or (self.index is None and self.shape[2] * self.bits % 8 == 0)
+
+    def compute_columns(self, field: Field, run: Run, row: int, column: int, out: Floats) -> None:
+        """Set ``out`` (rows, columns) to the values of some columns from number ``column`` on of rows of a run, from number ``row`` on.
+
+        They are those of a narrower tensor, whose first column is one at which a byte, a word and a block begin.
+        """
+        columns, (bits, order, down), width = self.shape[2], self.packing, min(self.block[1], self.shape[2])
+        step = lcm(width if width < columns else 1, 1 if down else max(8, len(order)))
+        begin, end = column // step * step, min(-(-(column + out.shape[1]) // step) * step, columns)
+        narrow, across = replace(self, shape=(*self.shape[:2], end - begin)), -(-columns // width)
+        units = [at if down else at * bits // 8 for at in (begin, end, columns, end - begin)]
+        parts = run.parts.reshape(3, -1, across)[:, :, begin // width : -(-end // width)]
+        part = run._replace(
+            first=run.first // columns * (end - begin), stop=run.stop // columns * (end - begin),
+            packed=np.ascontiguousarray(run.packed.reshape(-1, units[2])[:, units[0] : units[1]]).reshape(-1),
+            base=run.base // units[2] * units[3],
+            parts=np.ascontiguousarray(parts).reshape(3, -1), low=run.low // across * parts.shape[2],
+        )  # fmt: skip
+        rows = max(1, PIECE // (end - begin))
+        for start in range(0, len(out), rows):
+            piece = out[start : start + rows]
+            first, stop = ((row + start + at) * (end - begin) for at in (0, len(piece)))
+            values = np.empty((len(piece), end - begin), np.float32)
+            narrow.compute(field, part, first, stop, values.reshape(-1))
+            piece[:] = values[:, column - begin : column - begin + out.shape[1]]
+
     def unpacked(self, run: Run, first: int, stop: int) -> NDArray[np.uint8]:
         """Return the codes of elements ``first`` to ``stop`` - 1 of a run, a byte each."""
         bits, order, down = self.packing
         if bits == 8 and not down and not order:
             return run.packed[first - run.base : stop - run.base]
-        codes = np.empty(stop - first, np.uint8)
+        size = max(1, len(order))
+        begin, end = first // size * size, -(-stop // size) * size
+        codes = np.empty(end - begin, np.uint8)
         if down:
             unpack_down(run.packed, run.base, self.shape[2], first, bits, codes)
         else:
-            unpack(run.packed, first - run.base * 8 // bits, bits, np.array(order, np.int64), codes)
-        return codes
+            unpack(run.packed, begin - run.base * 8 // bits, bits, np.array(order, np.int64), codes)
+        return codes[first - begin : stop - begin]
 
     def _packed(self) -> Tensor:
         """Return the codes as bytes or words."""
@@ -258,8 +296,6 @@ class Quantized:
             matrix, row = divmod(row, rows)
             return (matrix * down + row // block_rows) * across + column // block_columns
 
-        if self.index is not None and self.packing.down:
-            return 0, down * across
         if first // columns == (stop - 1) // columns and self.index is None:
             return scale_of(first), scale_of(stop - 1) + 1
         return scale_of(first - first % columns), scale_of((stop - 1) // columns * columns) + across

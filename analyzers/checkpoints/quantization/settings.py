@@ -18,7 +18,8 @@ class Settings:
     """Statements of config.json, which are untrusted.
 
     block: rows and columns that share a scale of fp8; fp4: whether bytes of experts are E2M1 codes; schemes: those of the model; modules:
-    path of a module -> its own scheme; second: whether zero points are those of the second version of GPTQ's format.
+    path of a module -> its own scheme; second: whether zero points are those of the second version of GPTQ's format; acted: whether its
+    groups are in another order than its rows.
     """
 
     block: tuple[int, int] | None = None
@@ -26,6 +27,7 @@ class Settings:
     schemes: tuple[Scheme, ...] = ()
     modules: Mapping[str, Scheme] = field(default_factory=dict)
     second: bool = False
+    acted: bool = False
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None) -> "Settings":
@@ -40,6 +42,7 @@ class Settings:
             tuple(dict.fromkeys(_schemes(found))),
             {name: _scheme(each) for name, each in found.items() if isinstance(each, dict) and _length(each.get("bits"))},
             found.get("checkpoint_format") == "gptq_v2",
+            found.get("desc_act") is True,
         )
 
     def schemes_of(self, module: str) -> tuple[Scheme, ...]:

@@ -49,7 +49,7 @@ def copies() -> dict[str, Report | MantissaError]:
     write(Path("source"), FIRST)
     eight, four = (f"./{quantized_files.ggml(Path(kind), FIRST, kind)}" for kind in ("Q8_0", "Q4_0"))
     fp8 = f"./{quantized_files.fp8(Path('fp8'), FIRST)}"
-    return {"three copies": asked("./source", four, eight, fp8), "two copies of a size": asked("./source", eight, fp8)}
+    return {"three copies": asked("./source", four, eight, fp8), "two copies": asked("./source", four, eight)}
 
 
 def compared(*models: Tensors, **options: Any) -> CompareReport:

@@ -30,6 +30,9 @@ def another_format(checkpoint: Checkpoint) -> str:
         return "a single file was named, and it loads folders."
     if any(path.endswith(GGUF) for path in paths):
         return "the weights are GGUF."
+    settings = (checkpoint.config or {}).get("quantization")
+    if isinstance(settings, dict) and "group_size" in settings and "quant_method" not in settings:
+        return "the weights are quantized for MLX."
     return "the weights are an adapter." if is_adapter(paths, checkpoint.tensors) else ""
 
 

@@ -13,7 +13,7 @@ from analyzers.core.request import PASTED, Reference, Request
 from analyzers.core.rows import Shown, columns
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 13
+ANALYSIS_VERSION = 14
 # Tensors that a finding names for people
 _NAMED = 3
 
@@ -36,6 +36,13 @@ RULES = {
     "fp16-overflow": "Weights that become infinite in fp16: a warning if config.json asks for fp16, else for information.",
     "fossil-rows": "Rows still exact in a narrower format while the rest of their tensor is not: training did not reach them.",
     "grid": "Tensors whose values all lie on the scaled grid of a quantizer, and so need fewer bits than they are stored in.",
+    "scales": "Codes without their scale, scales that are zero, subnormal or not finite, and fused parts with different global scales.",
+    "unscaled": "Tensors in a floating dtype all of whose values are codes of fp8, fp4 or integers: the scale was never applied.",
+    "ignore-list": "Entries of the quantization settings that match no tensor, and plain linear layers that no entry excludes.",
+    "promises": "Parts that config.json or the names of shards promise and that are not stored.",
+    "keep-fp32": "Tensors that transformers keeps in fp32 and that are stored narrower.",
+    "load-dtype": "Weights that transformers loads in another dtype than they are stored in, or in one that its version decides.",
+    "companions": "Tokens that end or structure a text whose rows were never trained; with a base, tokenizer and settings that differ.",
     "missing": "Tensors of the base that the model lacks.",
     "misshapen": "Tensors whose shape differs from that in the base.",
     "unchanged": "A model whose values all equal those of the base, up to rounding.",
@@ -54,8 +61,9 @@ WITH_BASE = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra",
 # Rules about how a model was trained and stored. In an adapter B begins at 0, A may be drawn alike in all modules, and whole tensors are
 # copies of the base's: `adapter-empty` tells what that means. Of BASE+ADAPTER, they are about the base.
 _OF_MODELS = {"zero-tensor", "untouched", "stored-twice", "fossil-rows"}
-NOT_OF_ADAPTERS = frozenset({*_OF_MODELS, *WITH_BASE, "loads", "empty"})
-NOT_OF_MERGED = frozenset({*_OF_MODELS, "upcast", "config-dtype"})
+_OF_ENGINES = {"scales", "unscaled", "ignore-list", "promises", "keep-fp32", "load-dtype", "companions"}
+NOT_OF_ADAPTERS = frozenset({*_OF_MODELS, *_OF_ENGINES, *WITH_BASE, "loads", "empty"})
+NOT_OF_MERGED = frozenset({*_OF_MODELS, *_OF_ENGINES, "upcast", "config-dtype"})
 
 
 class CheckRequest(Request):

@@ -47,7 +47,8 @@ class Checkpoint:
     memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read;
     omitted: tensors of ``files`` that are not read;
     replaced: tensors that a later shard holds under the same name -> the one there, which transformers loads; refused:
-    path of a file that transformers does not load -> why (`Header`); pickled: paths of the files that are pickles by their content.
+    path of a file that transformers does not load -> why (`Header`); pickled: paths of the files that are pickles by their content;
+    stored: the tensors as headers describe them, before codes are paired with their scales.
     """
 
     ref: str
@@ -66,6 +67,7 @@ class Checkpoint:
     replaced: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     pickled: tuple[str, ...] = ()
+    stored: tuple[Tensor, ...] = ()
 
     @property
     def parts(self) -> "tuple[tuple[Checkpoint, float], ...]":
@@ -168,6 +170,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
         replaced=replaced,
         refused={file.path: header.refused for file, header in zip(files, headers, strict=True) if header.refused},
         pickled=tuple(file.path for file, header in zip(files, headers, strict=True) if header.pickled),
+        stored=tuple(stored),
     )
 
 

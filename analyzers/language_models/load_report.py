@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from analyzers.checkpoints import Checkpoint, Tensor, quoted
 from analyzers.core import limits
-from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError, MissingExtra, UnknownArchitecture
 from analyzers.language_models.bounded_process import Bounded, ProgramFailed, hand_back, open_loading
 
 
@@ -25,7 +25,9 @@ class LoadReport:
     keep their initial values; unexpected: tensors that it ignores, none if config.json names no class, since they may be heads; mismatched:
     (name, stored shape, expected shape); refused: why it raises, empty if it does not; by_config: whether it raises whatever the tensors
     are; fault: why it raises for an implementation or generation_config.json; instead: the class named in config.json, if transformers has
-    no such class for its model_type and AutoModel takes ``model``.
+    no such class for its model_type and AutoModel takes ``model``; quantized: the method of quantized weights, of which nothing is loaded;
+    dtype: stated by the configuration, empty if it states none; fp32, fp32_in_fp16: stored tensors that it keeps in fp32 whatever dtype is
+    asked for, and if fp16 is; linears: stored tensors of linear layers, if the weights are quantized.
     """
 
     model: str = ""
@@ -37,6 +39,11 @@ class LoadReport:
     by_config: bool = False
     fault: str = ""
     instead: str = ""
+    quantized: str = ""
+    dtype: str = ""
+    fp32: tuple[str, ...] = ()
+    fp32_in_fp16: tuple[str, ...] = ()
+    linears: tuple[str, ...] = ()
 
 
 _REPORT = TypeAdapter(LoadReport)
@@ -60,7 +67,7 @@ class LoadingOracle:
         """Return what transformers would report. generation: the contents of generation_config.json.
 
         Raises MissingExtra without transformers or a library that it needs, UnknownArchitecture for a class that it does not have,
-        UnsupportedWeights for quantized weights, LimitExceeded, InvalidCheckpoint.
+        LimitExceeded, InvalidCheckpoint.
         """
         if self._impossible is not None:
             raise self._impossible
@@ -100,7 +107,6 @@ def _error(failed: ProgramFailed) -> MantissaError:
         "library": (MissingExtra, f"To build its model takes a library that is not installed: {quoted(failed.why, 200)}."),
         "code": (UnknownArchitecture, "Its model is code of the repository (auto_map in config.json), which is never run."),
         "class": (UnknownArchitecture, f"transformers has no {quoted(failed.why, 100)}."),
-        "quantized": (UnsupportedWeights, f"config.json says that the weights are quantized ({quoted(failed.why, 60)})."),
         "broke off": (InvalidCheckpoint, "The process that builds its model ended unexpectedly."),
     }
     kind, sentence = errors.get(failed.failed, (InvalidCheckpoint, f"Building its model failed: {quoted(failed.why, 200)}."))

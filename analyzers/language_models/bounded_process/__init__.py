@@ -22,9 +22,7 @@ from typing import Any, Literal
 from analyzers.core import limits
 
 Program = Literal["tokenizer", "loading"]
-Failed = Literal[
-    "seconds", "bytes", "characters", "tokens", "no template", "broke off", "limit", "library", "code", "class", "quantized", "said"
-]
+Failed = Literal["seconds", "bytes", "characters", "tokens", "no template", "broke off", "limit", "library", "code", "class", "said"]
 
 _ROOT = Path(__file__).parents[3]
 # The environment variables an interpreter needs to start like this one: the programs must not see tokens or other secrets.

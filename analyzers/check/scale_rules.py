@@ -1,0 +1,252 @@
+"""The rules `scales` and `unscaled`: codes without a usable scale, and codes in place of weights."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from analyzers.check.engine_facts import EngineFacts, Floats
+from analyzers.check.report import Finding
+from analyzers.check.words import finding
+from analyzers.checkpoints import Tensor
+from analyzers.checkpoints.quantization.scales import FP8_DTYPES
+from analyzers.core.notes import Value
+from analyzers.numerics.bare_codes import FEWEST, bare_codes
+
+_SCALES, _CODES, _WEIGHTS = 400_000, 100_000, 250_000  # bytes of scales, of codes under them, and of suspected weights
+_LEAST_CODE = 8.0  # magnitude from which on an fp8 value is no weight stored without a scale
+_SMALLEST_NORMAL = 2.0**-126
+_BYTES, _WORDS = frozenset({"U8", "I8"}), frozenset({"I32", "U32", "I16", "U8"})
+Part = tuple[str, ...]  # ends of names, of which one is needed
+
+
+class Layout(NamedTuple):
+    """How a quantized weight is stored: ends of the names of its tensors, the module's name before.
+
+    codes: of the codes; dtypes: theirs; scales: of the scales; needs: further parts that all weights of this layout and dtype of scales
+    have, or none; sure: parts that none may lack; mark: end of a name that tells the layout from others with such codes.
+    """
+
+    codes: str
+    dtypes: frozenset[str]
+    scales: Part
+    needs: tuple[Part, ...] = ()
+    sure: tuple[Part, ...] = ()
+    mark: str = ""
+
+
+LAYOUTS = (
+    Layout(  # bitsandbytes
+        "weight", frozenset({"U8"}), ("weight.absmax",), (("weight.nested_absmax",), ("weight.nested_quant_map",)),
+        (("weight.quant_map",),), "weight.quant_map",
+    ),
+    Layout("weight", _BYTES, ("weight_scale",), needs=(("weight_scale_2", "weight_global_scale"),)),  # ModelOpt, int8, torchao
+    Layout("weight", _BYTES, ("SCB", "weight.SCB", "weight_scale", "weight_scale_inv", "scale", "scales", "weight_format")),
+    Layout("weight", frozenset({"U32"}), ("scales",), needs=(("biases",),)),  # MLX
+    Layout("weight_packed", _BYTES | _WORDS, ("weight_scale",), needs=(("weight_global_scale",), ("weight_shape",))),  # compressed-tensors
+    Layout("qweight", _WORDS, ("scales",), needs=(("qzeros",),)),  # GPTQ, AWQ
+    Layout("W_q", _BYTES | _WORDS, ("scale",), needs=(("zero",),)),  # HQQ
+    Layout("_blocks", _BYTES, ("_scales",)),  # MXFP4
+    Layout("_qdata", FP8_DTYPES | _BYTES | _WORDS, ("_scale",)),  # torchao
+    Layout("", FP8_DTYPES, ("_scale_inv", "_scale")),
+    Layout("weight", FP8_DTYPES, ("weight_scale_inv", "weight_scale", "scale", "scale_weight", "qscale_weight")),
+)  # fmt: skip
+"""Which tensors belong to codes."""
+_ACTIVATIONS = re.compile(r"(input|activation|output|[qkv])_(global_)?scale(_inv)?|scale_input|input_scale_inv")
+_GLOBAL = re.compile(r"(.*\.)(gate_proj|up_proj|w1|w3|[qkv]_proj)\.(weight_scale_2|weight_global_scale)")
+_FUSED = {"gate_proj": "gate, up", "up_proj": "gate, up", "w1": "w1, w3", "w3": "w1, w3"}
+
+
+class _Coded(NamedTuple):
+    """Codes with the layout that they have, and the scales found."""
+
+    tensor: Tensor
+    layout: Layout
+    stem: str
+    scale: Tensor | None
+
+
+def scales(facts: EngineFacts) -> Iterator[Finding]:
+    """Find codes without their scale, scales that make no weights, and fused halves with different global scales."""
+    coded = list(_coded(facts.tensors))
+    yield from _missing(facts, coded)
+    note = next((note for note in facts.checkpoint.notes if note.code == "misfit-scales"), None)
+    if note is not None:
+        yield finding("scales", "error", "scales-of-another-shape", (str(note.values["name"]),), **note.values)
+    of_codes = {each.scale.name: each for each in coded if each.scale is not None}
+    factors = [t for name, t in facts.tensors.items() if _ACTIVATIONS.fullmatch(_leaf(name)) or _GLOBAL.fullmatch(name)]
+    read = facts.values.samples(facts.checkpoint, [*(facts.tensors[name] for name in of_codes), *factors], _SCALES)
+    yield from _unusable(facts, read, of_codes)
+    halves: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    for name, values in read.items():
+        found = _GLOBAL.fullmatch(name)
+        if found and values.size == 1:
+            halves.setdefault((found[1], _FUSED.get(found[2], "q, k, v")), []).append((name, float(values[0])))
+    apart = {module: each for module, each in halves.items() if len({value for _, value in each}) > 1}
+    if apart:
+        (_, parts), first = next(iter(apart.items()))
+        names = [name for each in apart.values() for name, _ in each]
+        low, high = min(value for _, value in first), max(value for _, value in first)
+        yield finding("scales", "warning", "halves-scaled-apart", names, modules=len(apart), parts=parts, low=low, high=high)
+
+
+def _coded(tensors: Mapping[str, Tensor]) -> Iterator[_Coded]:
+    """Find tensors of codes: by a layout that they have in full, else by one whose codes they are."""
+    for name, tensor in tensors.items():
+        if tensor.buffer or not tensor.shape or "scale" in _leaf(name) or (tensor.dtype in FP8_DTYPES and len(tensor.shape) < 2):
+            continue
+        fitting = [each for each in LAYOUTS if tensor.dtype in each.dtypes and _ends(name, each.codes)]
+        found = None
+        for layout in fitting:
+            stem = name.removesuffix(layout.codes) if layout.codes else name
+            scale = next((tensors[stem + end] for end in layout.scales if stem + end in tensors), None)
+            if scale is not None or (layout.mark and stem + layout.mark in tensors):
+                found = _Coded(tensor, layout, stem, scale)
+                break
+        if found is None and fitting:
+            layout = fitting[-1]
+            found = _Coded(tensor, layout, name.removesuffix(layout.codes) if layout.codes else name, None)
+        if found is not None:
+            yield found
+
+
+def _missing(facts: EngineFacts, coded: Sequence[_Coded]) -> Iterator[Finding]:
+    """Find codes that lack a part: their scale, or one that all others of their layout have."""
+    tensors, lost = facts.tensors, dict[str, str]()
+    ends = Counter((each.layout, each.scale.name.removeprefix(each.stem)) for each in coded if each.scale is not None)
+    scaled = any(each.scale is not None for each in coded)
+    having: dict[tuple[object, ...], set[Part]] = {}
+    for each in coded:
+        if each.scale is not None:
+            kind = each.layout, each.tensor.dtype, each.scale.dtype
+            having.setdefault(kind, set()).update(p for p in each.layout.needs if any(each.stem + end in tensors for end in p))
+    for each in coded:
+        if each.scale is None:
+            if _are_codes(facts, each, scaled):
+                usual = max(each.layout.scales, key=lambda end: ends[each.layout, end])
+                lost[each.tensor.name] = each.stem + usual
+            continue
+        needs = having[each.layout, each.tensor.dtype, each.scale.dtype] | set(each.layout.sure)
+        if each.scale.dtype == "F8_E4M3" and each.tensor.dtype == "U8":  # NVFP4 is nothing without its global scale
+            needs |= {part for part in each.layout.needs if "weight_global_scale" in part}
+        part = next((part for part in sorted(needs) if not any(each.stem + end in tensors for end in part)), None)
+        if part is not None:
+            lost[each.tensor.name] = each.stem + part[0]
+    if lost:
+        name, part_name = next(iter(lost.items()))
+        yield finding("scales", "error", "codes-without-scale", list(lost), tensors=len(lost), name=name, part=part_name)
+        yield from _codes_of_base(facts, list(lost))
+
+
+def _codes_of_base(facts: EngineFacts, names: Sequence[str]) -> Iterator[Finding]:
+    """Tell which codes without a scale are those of the base, which has it."""
+    base = facts.base
+    if base is None:
+        return
+    whole = {each.tensor.name for each in _coded(base.tensors) if each.scale is not None}
+    same, compared = list[str](), 0
+    for name in names:
+        if name in whole:
+            sides = (facts.checkpoint, facts.tensors[name]), (base.checkpoint, base.tensors[name])
+            count = facts.values.same_bytes(*sides, _CODES // len(names))
+            same, compared = [*same, *([name] if count else [])], compared + count
+    if same:
+        yield finding("scales", "error", "codes-of-the-base", same, tensors=len(same), base=base.checkpoint.ref, bytes=compared)
+
+
+def _are_codes(facts: EngineFacts, each: _Coded, scaled: bool) -> bool:
+    """Return whether a tensor without scales holds codes: fp8 may hold plain weights, and bytes something else."""
+    tensor = each.tensor
+    if tensor.dtype not in FP8_DTYPES:
+        return scaled or bool(facts.settings)
+    values = facts.values.read(facts.checkpoint, tensor, 0, 4096)
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0)
+    return bool(largest >= _LEAST_CODE) if scaled else bare_codes(values) is not None
+
+
+def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[str, _Coded]) -> Iterator[Finding]:
+    """Find scales that are not finite or subnormal, and zero ones over codes that are not."""
+    bad: dict[str, list[tuple[str, int]]] = {"zero": [], "subnormal": [], "not-finite": []}
+    codes = 0
+    for name, values in read.items():
+        dtype, each = facts.tensors[name].dtype, of_codes.get(name)
+        with np.errstate(invalid="ignore"):
+            subnormal = int(((values != 0) & (np.abs(values) < _SMALLEST_NORMAL)).sum()) if dtype in ("F32", "BF16") else 0
+        broken = int((~np.isfinite(values)).sum()) if dtype not in _BYTES else 0
+        zero = values.size - int(np.count_nonzero(values)) if dtype not in _BYTES else 0
+        under = _nonzero_codes(facts, each, values) if zero and each is not None else None
+        if zero and (each is None or under or (under is None and 2 * zero >= values.size and values.size > 1)):
+            bad["zero"].append((name, zero))
+            codes += under or 0
+        bad["subnormal"] += [(name, subnormal)] * bool(subnormal)
+        bad["not-finite"] += [(name, broken)] * bool(broken)
+    names = list(dict.fromkeys(name for found in bad.values() for name, _ in found))
+    if names:
+        numbers: dict[str, Value] = {kind.replace("-", "_"): sum(number for _, number in found) for kind, found in bad.items()}
+        looked = sum(values.size for values in read.values())
+        yield finding("scales", "error", "scales-unusable", names, tensors=len(names), read=looked, codes=codes, **numbers)
+
+
+def _nonzero_codes(facts: EngineFacts, each: _Coded, values: Floats) -> int | None:
+    """Count the codes under the zero scales among the first ``values`` that are not zero; None where the layout of codes is another.
+
+    Of blocks of several rows the first row is read.
+    """
+    tensor, scale = each.tensor, each.scale
+    floats = tensor.dtype in FP8_DTYPES or (tensor.dtype == "U8" and scale is not None and scale.dtype in ("F8_E4M3", "F8_E8M0"))
+    if scale is None or not floats or len(tensor.shape) < 2 or len(scale.shape) < 2 or 0 in scale.shape:
+        return None
+    rows, columns = -(-tensor.shape[-2] // scale.shape[-2]), -(-tensor.shape[-1] // scale.shape[-1])
+    empty = np.flatnonzero(values == 0)
+    found, at = 0, 0
+    if rows == 1:  # blocks stand one after the other
+        start, count = int(empty[0]) * columns, min(int(empty[-1] - empty[0] + 1) * columns, _CODES // 2)
+        raw = facts.values.read(facts.checkpoint, _as_bytes(tensor), start, count).astype(np.uint8)
+        block = np.arange(start, start + raw.size) // columns
+        return int(_not_zero(raw[np.isin(block, empty)], tensor.dtype))
+    for index in empty[:16]:
+        row, column = divmod(int(index), scale.shape[-1])
+        at = row * rows * tensor.shape[-1] + column * columns
+        found += _not_zero(facts.values.read(facts.checkpoint, _as_bytes(tensor), at, columns).astype(np.uint8), tensor.dtype)
+    return found
+
+
+def _not_zero(raw: "np.ndarray[tuple[int], np.dtype[np.uint8]]", dtype: str) -> int:
+    """Count codes other than 0 and -0: of a byte two of E2M1, or one of fp8."""
+    return int(np.count_nonzero(raw & 7) + np.count_nonzero(raw & 0x70)) if dtype == "U8" else int(np.count_nonzero(raw & 0x7F))
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return Tensor(tensor.name, "U8", (tensor.nbytes,), tensor.file, tensor.offset, tensor.nbytes, tensor.role, tensor.layer, False)
+
+
+def unscaled(facts: EngineFacts) -> Iterator[Finding]:
+    """Find weights in a floating dtype all of whose values are codes of fp8, fp4 or integers."""
+    largest = {each.tensor.name: each.statistics.abs_max for each in facts.results}
+    suspects = []
+    for name, value in largest.items():
+        tensor = facts.tensors.get(name)
+        # The largest code of every format is a whole number, as the largest weight hardly ever is.
+        if tensor is None or value is None or not value.is_integer() or value < 6 or tensor.dtype not in ("F32", "F16", "BF16"):
+            continue
+        if len(tensor.shape) > 1 and not tensor.buffer and tensor.elements >= FEWEST:
+            suspects.append(tensor)
+    read = facts.values.samples(facts.checkpoint, suspects, _WEIGHTS, 4 * FEWEST)
+    kinds: dict[str, list[str]] = {}
+    for name, values in read.items():
+        form = bare_codes(values)
+        if form is not None:
+            kinds.setdefault(form, []).append(name)
+    for form, names in kinds.items():
+        most = max(largest[name] or 0 for name in names)
+        yield finding("unscaled", "error", "codes-in-place-of-weights", names, tensors=len(names), form=form, largest=most)
+
+
+def _ends(name: str, codes: str) -> bool:
+    return name.endswith(codes) if codes.startswith("_") or not codes else _leaf(name) == codes
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]

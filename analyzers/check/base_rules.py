@@ -6,7 +6,6 @@ from math import prod
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Tensor
-from analyzers.checkpoints.tensor import PACKED_BITS
 from analyzers.comparison.parents import ParentsReport
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.notes import Value
@@ -14,7 +13,7 @@ from analyzers.language_models.load_report import LoadReport
 
 # |tuned - base| / |base| is at most the first for a matrix that was trained, and at least the second for one unrelated to the base.
 _KEPT, _LOST = 0.5, 0.9
-_BITS = DTYPE_BITS | PACKED_BITS
+_DECODED_BITS = 4  # of quantized weights, mostly
 # Largest ratio of the distances of two related models of which either may be the base, as the steps of one training.
 _NEAR = 4
 
@@ -51,7 +50,8 @@ def against_base(
         else:
             yield finding("misshapen", "error", "shapes-differ-from-the-base", names, **known)
     # Values stored in fewer bits than those of the base differ from them by rounding alone.
-    rounded = all(_BITS[row.tuned_dtype] < _BITS[row.dtype] for row in report.every("tensors"))
+    bits = [[DTYPE_BITS.get(dtype, _DECODED_BITS) for dtype in (row.dtype, row.tuned_dtype)] for row in report.every("tensors")]
+    rounded = all(tuned < base for base, tuned in bits)
     same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)
     if same and report.whole and not unmatched.moved_layers:
         yield finding("unchanged", "error", "unchanged-from-the-base", values=report.values_compared, base=base)

@@ -12,6 +12,7 @@ from analyzers.check.report import Finding
 from analyzers.check.words import WORDS, finding
 from analyzers.checkpoints.tensor_names.filters import compile_filter
 from analyzers.core.errors import InvalidFilter
+from analyzers.core.notes import Value
 
 # --- ignore-list ---------------------------------------------------------------------------------------------------
 
@@ -66,8 +67,8 @@ def ignore_list(facts: EngineFacts) -> Iterator[Finding]:
         facts.notes.append(WORDS.note("patterns-not-tried", patterns=len(patterns), seconds=_SECONDS))
         left = set()
     if unmatched:
-        values = {"entries": len(unmatched), "all": len(entries), "name": unmatched[0]}
-        yield finding("ignore-list", "warning", "ignored-without-tensor", unmatched, **values)
+        number, every = len(unmatched), len(entries)
+        yield finding("ignore-list", "warning", "ignored-without-tensor", unmatched, entries=number, all=every, name=unmatched[0])
     if left:
         names = [plain[module] for module in plain if module in left]
         yield finding("ignore-list", "warning", "plain-but-not-ignored", names, tensors=len(names), name=names[0])
@@ -243,7 +244,7 @@ def _missing_experts(names: Sequence[str], facts: EngineFacts, sections: Sequenc
     short = {group: numbers for group, numbers in groups.items() if len(numbers) < promised}
     if short:
         group, numbers = next(iter(short.items()))
-        values = {"key": key, "promised": promised, "found": len(numbers), "layers": len(short), "name": group}
+        values: dict[str, Value] = {"key": key, "promised": promised, "found": len(numbers), "layers": len(short), "name": group}
         yield finding("promises", "warning", "experts-missing", list(short), **values)
     elif not groups and not any(re.search(r"expert|moe", name, re.IGNORECASE) for name in names):
         yield finding("promises", "warning", "no-experts", key=key, promised=promised)

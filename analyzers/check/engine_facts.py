@@ -62,7 +62,7 @@ class Values:
                 runs[-1].append(span)
             else:
                 runs.append([span])
-        found = {}
+        found: dict[str, Floats] = {}
         for run in runs[:: 1 + len(runs) // _READS]:
             start, stop = run[0][1], run[-1][1] + run[-1][2]
             if stop - start <= min(self._left, 2 * budget):
@@ -110,7 +110,8 @@ class EngineFacts:
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
         """Tensors as the headers describe them, by name, without those of other components, whose names begin with a folder."""
-        return {tensor.name: tensor for tensor in (*self.checkpoint.stored, *self.checkpoint.aliases) if "/" not in tensor.name}
+        found = (tensor.on_disk for tensor in (*self.checkpoint.tensors, *self.checkpoint.aliases))
+        return {tensor.name: tensor for tensor in found if "/" not in tensor.name}
 
     @cached_property
     def config(self) -> Mapping[str, Any]:

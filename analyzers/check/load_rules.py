@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -52,10 +52,12 @@ def keep_fp32(facts: EngineFacts) -> Iterator[Finding]:
         elif distinct > 1 and tensor.role != "norm" and (len(tensor.shape) == 1 or _FEW * distinct <= min(values.size, 512)):
             found[tensor.name] = distinct, None
     if found:
-        name, (distinct, more) = min(found.items(), key=lambda each: (each[1][1] is None, each[1][0]))
-        values_: dict[str, Value] = {"tensors": len(found), "name": name, "dtype": facts.tensors[name].dtype, "distinct": distinct}
-        code = "kept-in-fp32-but-stored-narrower" if more is None else "rounded-though-kept-in-fp32"
-        yield finding("keep-fp32", "warning", code, list(found), **values_, **({} if more is None else {"before": more}))
+        name, (left, source_values) = min(found.items(), key=lambda each: (each[1][1] is None, each[1][0]))
+        numbers: dict[str, Value] = {"tensors": len(found), "name": name, "dtype": facts.tensors[name].dtype, "distinct": left}
+        if source_values is None:
+            yield finding("keep-fp32", "warning", "kept-in-fp32-but-stored-narrower", list(found), **numbers)
+        else:
+            yield finding("keep-fp32", "warning", "rounded-though-kept-in-fp32", list(found), **numbers, before=source_values)
 
 
 def _distinct(values: Floats) -> int:
@@ -204,5 +206,5 @@ def _tokens(facts: EngineFacts) -> Mapping[str, int]:
     return found
 
 
-def _is_id(number: Any) -> bool:
+def _is_id(number: Any) -> TypeGuard[int]:
     return type(number) is int and 0 <= number < 10**9

@@ -101,7 +101,7 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     for result in facts.results:
         tensor, found = result.tensor, result.statistics
         if len(tensor.shape) > 1 and found.abs_max != found.abs_min:
-            alike = tensor.dtype, tensor.shape, found
+            alike = tensor.stored_dtype, tensor.shape, found
             groups.setdefault(alike, []).append(tensor.name)
     tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
     copies = [name for name in tensors if name in facts.copies or name in tied]
@@ -119,14 +119,14 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     repeats = _repeated_layers([tensors[name] for names in groups.values() for name in names], originals)
     in_layers = [name for _, names in repeats for name in names]
     if repeats:
-        pairs, nbytes = tuple(pair for pair, _ in repeats[:_LAYERS]), sum(tensors[name].nbytes for name in in_layers)
+        pairs, nbytes = tuple(pair for pair, _ in repeats[:_LAYERS]), sum(tensors[name].on_disk.nbytes for name in in_layers)
         yield finding("stored-twice", "info", "layers-repeated", in_layers, layers=len(repeats), pairs=pairs, bytes=nbytes)
     copies += [name for name in originals if name not in in_layers]
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # bytes that `upcast` saves count only once
         # Saved by shrink, which keeps all other copies, or by saving one layout alone.
-        saved = sum(tensors[name].nbytes for name in copies if name in tied or name in facts.copies)
-        values: dict[str, Value] = {"tensors": len(copies), "bytes": sum(after.get(name, tensors[name].nbytes) for name in copies)}
+        saved = sum(tensors[name].on_disk.nbytes for name in copies if name in tied or name in facts.copies)
+        values: dict[str, Value] = {"tensors": len(copies), "bytes": sum(after.get(name, tensors[name].on_disk.nbytes) for name in copies)}
         code = "stored-twice-though-tied" if tied else "stored-twice"
         if facts.copies:
             name, other = next(iter(facts.copies.items()))

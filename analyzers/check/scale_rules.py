@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -11,61 +12,55 @@ from analyzers.check.engine_facts import EngineFacts, Floats
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
 from analyzers.checkpoints import Tensor
-from analyzers.checkpoints.quantization.scales import FP8_DTYPES
+from analyzers.checkpoints.quantization.layouts import BYTES, FP8, LAYOUTS, Layout
 from analyzers.core.notes import Value
 from analyzers.numerics.bare_codes import FEWEST, bare_codes
 
 _SCALES, _CODES, _WEIGHTS = 400_000, 100_000, 250_000  # bytes of scales, of codes under them, and of suspected weights
 _LEAST_CODE = 8.0  # magnitude from which on an fp8 value is no weight stored without a scale
 _SMALLEST_NORMAL = 2.0**-126
-_BYTES, _WORDS = frozenset({"U8", "I8"}), frozenset({"I32", "U32", "I16", "U8"})
-Part = tuple[str, ...]  # ends of names, of which one is needed
+_WORDS = frozenset({"I32", "U32", "I16"})
 
 
-class Layout(NamedTuple):
-    """How a quantized weight is stored: ends of the names of its tensors, the module's name before.
+class _Row(NamedTuple):
+    """A layout whose values are not decoded: ends of the names of its codes and parts, as in `layouts.LAYOUTS`."""
 
-    codes: of the codes; dtypes: theirs; scales: of the scales; needs: further parts that all weights of this layout and dtype of scales
-    have, or none; sure: parts that none may lack; mark: end of a name that tells the layout from others with such codes.
-    """
-
+    name: str
     codes: str
     dtypes: frozenset[str]
-    scales: Part
-    needs: tuple[Part, ...] = ()
-    sure: tuple[Part, ...] = ()
-    mark: str = ""
+    parts: Mapping[str, tuple[str, ...]]
 
 
-LAYOUTS = (
-    Layout(  # bitsandbytes
-        "weight", frozenset({"U8"}), ("weight.absmax",), (("weight.nested_absmax",), ("weight.nested_quant_map",)),
-        (("weight.quant_map",),), "weight.quant_map",
+_ROWS: Sequence[Layout | _Row] = (
+    *LAYOUTS,
+    _Row(
+        "bitsandbytes", ".weight", frozenset({"U8"}),
+        {"scale": (".weight.absmax",), "table": (".weight.quant_map",), "nested": (".weight.nested_absmax",)},
     ),
-    Layout("weight", _BYTES, ("weight_scale",), needs=(("weight_scale_2", "weight_global_scale"),)),  # ModelOpt, int8, torchao
-    Layout("weight", _BYTES, ("SCB", "weight.SCB", "weight_scale", "weight_scale_inv", "scale", "scales", "weight_format")),
-    Layout("weight", frozenset({"U32"}), ("scales",), needs=(("biases",),)),  # MLX
-    Layout("weight_packed", _BYTES | _WORDS, ("weight_scale",), needs=(("weight_global_scale",), ("weight_shape",))),  # compressed-tensors
-    Layout("qweight", _WORDS, ("scales",), needs=(("qzeros",),)),  # GPTQ, AWQ
-    Layout("W_q", _BYTES | _WORDS, ("scale",), needs=(("zero",),)),  # HQQ
-    Layout("_blocks", _BYTES, ("_scales",)),  # MXFP4
-    Layout("_qdata", FP8_DTYPES | _BYTES | _WORDS, ("_scale",)),  # torchao
-    Layout("", FP8_DTYPES, ("_scale_inv", "_scale")),
-    Layout("weight", FP8_DTYPES, ("weight_scale_inv", "weight_scale", "scale", "scale_weight", "qscale_weight")),
+    _Row("int8", ".weight", BYTES, {"scale": (".SCB", ".weight.SCB", ".weight_scale", ".scale", ".scales")}),
+    _Row("MLX", ".weight", frozenset({"U32"}), {"scale": (".scales",), "offset": (".biases",)}),
+    _Row("compressed-tensors", ".weight_packed", _WORDS, {"scale": (".weight_scale",), "shape": (".weight_shape",)}),
+    _Row("GPTQ or AWQ", ".qweight", _WORDS, {"scale": (".scales",), "zero": (".qzeros",), "group": (".g_idx",)}),
+    _Row("HQQ", ".W_q", BYTES | _WORDS, {"scale": (".scale",), "zero": (".zero",)}),
+    _Row("torchao", "_qdata", BYTES | _WORDS, {"scale": ("_scale",)}),
 )  # fmt: skip
-"""Which tensors belong to codes."""
 _ACTIVATIONS = re.compile(r"(input|activation|output|[qkv])_(global_)?scale(_inv)?|scale_input|input_scale_inv")
 _GLOBAL = re.compile(r"(.*\.)(gate_proj|up_proj|w1|w3|[qkv]_proj)\.(weight_scale_2|weight_global_scale)")
+_GLOBAL_PARTS = frozenset({"factor", "divisor"})  # of NVFP4's scales, to multiply with or to divide by
 _FUSED = {"gate_proj": "gate, up", "up_proj": "gate, up", "w1": "w1, w3", "w3": "w1, w3"}
 
 
 class _Coded(NamedTuple):
-    """Codes with the layout that they have, and the scales found."""
+    """Codes with the layout that they have, the name before its ends, and the scales found."""
 
     tensor: Tensor
-    layout: Layout
+    layout: Layout | _Row
     stem: str
     scale: Tensor | None
+
+    def has(self, field: str, tensors: Mapping[str, Tensor]) -> bool:
+        """Return whether a part is stored."""
+        return any(self.stem + end in tensors for end in self.layout.parts[field])
 
 
 def scales(facts: EngineFacts) -> Iterator[Finding]:
@@ -93,47 +88,47 @@ def scales(facts: EngineFacts) -> Iterator[Finding]:
 
 
 def _coded(tensors: Mapping[str, Tensor]) -> Iterator[_Coded]:
-    """Find tensors of codes: by a layout that they have in full, else by one whose codes they are."""
+    """Find tensors of codes: by a layout whose scale or whose table is there, else by the first one that such codes may have."""
     for name, tensor in tensors.items():
-        if tensor.buffer or not tensor.shape or "scale" in _leaf(name) or (tensor.dtype in FP8_DTYPES and len(tensor.shape) < 2):
+        leaf = _leaf(name)
+        if tensor.buffer or not tensor.shape or "scale" in leaf or (tensor.dtype in FP8 and len(tensor.shape) < 2):
             continue
-        fitting = [each for each in LAYOUTS if tensor.dtype in each.dtypes and _ends(name, each.codes)]
-        found = None
+        fitting = [each for each in _ROWS if tensor.dtype in each.dtypes and name.endswith(each.codes)]
+        if tensor.dtype not in FP8 and leaf != "weight":  # bytes under any name may be something else
+            fitting = [each for each in fitting if each.codes]
+        found = []
         for layout in fitting:
             stem = name.removesuffix(layout.codes) if layout.codes else name
-            scale = next((tensors[stem + end] for end in layout.scales if stem + end in tensors), None)
-            if scale is not None or (layout.mark and stem + layout.mark in tensors):
-                found = _Coded(tensor, layout, stem, scale)
-                break
-        if found is None and fitting:
-            layout = fitting[-1]
-            found = _Coded(tensor, layout, name.removesuffix(layout.codes) if layout.codes else name, None)
-        if found is not None:
-            yield found
+            scale = next((tensors[stem + end] for end in layout.parts["scale"] if stem + end in tensors), None)
+            found.append(_Coded(tensor, layout, stem, scale))
+        marked = (each for each in found if "table" in each.layout.parts and each.has("table", tensors))
+        yield from islice(chain((each for each in found if each.scale is not None), marked, found), 1)
 
 
 def _missing(facts: EngineFacts, coded: Sequence[_Coded]) -> Iterator[Finding]:
     """Find codes that lack a part: their scale, or one that all others of their layout have."""
     tensors, lost = facts.tensors, dict[str, str]()
-    ends = Counter((each.layout, each.scale.name.removeprefix(each.stem)) for each in coded if each.scale is not None)
-    scaled = any(each.scale is not None for each in coded)
-    having: dict[tuple[object, ...], set[Part]] = {}
+    usual = Counter((_leaf(each.tensor.name), _leaf(each.scale.name)) for each in coded if each.scale is not None)
+    peers: dict[tuple[str, str, str], Counter[str]] = {}
     for each in coded:
         if each.scale is not None:
-            kind = each.layout, each.tensor.dtype, each.scale.dtype
-            having.setdefault(kind, set()).update(p for p in each.layout.needs if any(each.stem + end in tensors for end in p))
+            present = (field for field in each.layout.parts if each.has(field, tensors))
+            peers.setdefault((each.layout.name, each.tensor.dtype, each.scale.dtype), Counter()).update(present)
     for each in coded:
         if each.scale is None:
-            if _are_codes(facts, each, scaled):
-                usual = max(each.layout.scales, key=lambda end: ends[each.layout, end])
-                lost[each.tensor.name] = each.stem + usual
+            if _are_codes(facts, each, bool(usual)):
+                module, _, leaf = each.tensor.name.rpartition(".")
+                of_others = next((scale for (codes, scale), _ in usual.most_common() if codes == leaf), "")
+                lost[each.tensor.name] = f"{module}.{of_others}" if of_others else each.stem + each.layout.parts["scale"][0]
             continue
-        needs = having[each.layout, each.tensor.dtype, each.scale.dtype] | set(each.layout.sure)
-        if each.scale.dtype == "F8_E4M3" and each.tensor.dtype == "U8":  # NVFP4 is nothing without its global scale
-            needs |= {part for part in each.layout.needs if "weight_global_scale" in part}
-        part = next((part for part in sorted(needs) if not any(each.stem + end in tensors for end in part)), None)
-        if part is not None:
-            lost[each.tensor.name] = each.stem + part[0]
+        having = peers[each.layout.name, each.tensor.dtype, each.scale.dtype]
+        needs = {field for field, number in having.items() if field not in _GLOBAL_PARTS and 2 * number > having["scale"]}
+        field = next((field for field in sorted(needs) if not each.has(field, tensors)), "")
+        global_parts = _GLOBAL_PARTS & each.layout.parts.keys()
+        if global_parts and each.scale.dtype == "F8_E4M3" and not any(each.has(part, tensors) for part in global_parts):
+            field = max(global_parts, key=lambda part: (having[part], part))  # NVFP4 is nothing without its global scale
+        if field:
+            lost[each.tensor.name] = each.stem + each.layout.parts[field][0]
     if lost:
         name, part_name = next(iter(lost.items()))
         yield finding("scales", "error", "codes-without-scale", list(lost), tensors=len(lost), name=name, part=part_name)
@@ -159,7 +154,7 @@ def _codes_of_base(facts: EngineFacts, names: Sequence[str]) -> Iterator[Finding
 def _are_codes(facts: EngineFacts, each: _Coded, scaled: bool) -> bool:
     """Return whether a tensor without scales holds codes: fp8 may hold plain weights, and bytes something else."""
     tensor = each.tensor
-    if tensor.dtype not in FP8_DTYPES:
+    if tensor.dtype not in FP8:
         return scaled or bool(facts.settings)
     values = facts.values.read(facts.checkpoint, tensor, 0, 4096)
     largest = np.abs(values[np.isfinite(values)]).max(initial=0)
@@ -174,8 +169,8 @@ def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[
         dtype, each = facts.tensors[name].dtype, of_codes.get(name)
         with np.errstate(invalid="ignore"):
             subnormal = int(((values != 0) & (np.abs(values) < _SMALLEST_NORMAL)).sum()) if dtype in ("F32", "BF16") else 0
-        broken = int((~np.isfinite(values)).sum()) if dtype not in _BYTES else 0
-        zero = values.size - int(np.count_nonzero(values)) if dtype not in _BYTES else 0
+        broken = int((~np.isfinite(values)).sum()) if dtype not in BYTES else 0
+        zero = values.size - int(np.count_nonzero(values)) if dtype not in BYTES else 0
         under = _nonzero_codes(facts, each, values) if zero and each is not None else None
         if zero and (each is None or under or (under is None and 2 * zero >= values.size and values.size > 1)):
             bad["zero"].append((name, zero))
@@ -195,7 +190,7 @@ def _nonzero_codes(facts: EngineFacts, each: _Coded, values: Floats) -> int | No
     Of blocks of several rows the first row is read.
     """
     tensor, scale = each.tensor, each.scale
-    floats = tensor.dtype in FP8_DTYPES or (tensor.dtype == "U8" and scale is not None and scale.dtype in ("F8_E4M3", "F8_E8M0"))
+    floats = tensor.dtype in FP8 or (tensor.dtype == "U8" and scale is not None and scale.dtype in ("F8_E4M3", "F8_E8M0"))
     if scale is None or not floats or len(tensor.shape) < 2 or len(scale.shape) < 2 or 0 in scale.shape:
         return None
     rows, columns = -(-tensor.shape[-2] // scale.shape[-2]), -(-tensor.shape[-1] // scale.shape[-1])
@@ -242,10 +237,6 @@ def unscaled(facts: EngineFacts) -> Iterator[Finding]:
     for form, names in kinds.items():
         most = max(largest[name] or 0 for name in names)
         yield finding("unscaled", "error", "codes-in-place-of-weights", names, tensors=len(names), form=form, largest=most)
-
-
-def _ends(name: str, codes: str) -> bool:
-    return name.endswith(codes) if codes.startswith("_") or not codes else _leaf(name) == codes
 
 
 def _leaf(name: str) -> str:

@@ -15,7 +15,7 @@ from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
 from analyzers.checkpoints.local import ADAPTER_CONFIG, LocalRepository
 from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.quantization.description import quantization
-from analyzers.checkpoints.quantization.scales import pair_scales
+from analyzers.checkpoints.quantization.pairing import decode_on_reading
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_json
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
@@ -47,8 +47,7 @@ class Checkpoint:
     memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read;
     omitted: tensors of ``files`` that are not read;
     replaced: tensors that a later shard holds under the same name -> the one there, which transformers loads; refused:
-    path of a file that transformers does not load -> why (`Header`); pickled: paths of the files that are pickles by their content;
-    stored: the tensors as headers describe them, before codes are paired with their scales.
+    path of a file that transformers does not load -> why (`Header`); pickled: paths of the files that are pickles by their content.
     """
 
     ref: str
@@ -67,7 +66,6 @@ class Checkpoint:
     replaced: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     pickled: tuple[str, ...] = ()
-    stored: tuple[Tensor, ...] = ()
 
     @property
     def parts(self) -> "tuple[tuple[Checkpoint, float], ...]":
@@ -76,13 +74,13 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        """Number of elements that are neither buffers nor scales. Integer-quantized weights count as stored, not as model parameters."""
+        """Number of elements that are neither buffers nor parts of quantized tensors. Integers that are not decoded count as stored."""
         return sum(tensor.elements for tensor in self.tensors if not tensor.buffer and not tensor.holds_scales)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors, including buffers."""
-        return sum(tensor.nbytes for tensor in self.tensors)
+        """Bytes of all tensors as stored, including buffers."""
+        return sum(tensor.on_disk.nbytes for tensor in self.tensors)
 
     def facts(self) -> CheckpointFacts:
         """Return the facts that reports state about the checkpoint."""
@@ -152,7 +150,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     config = _read_config(repository, weights.config_folder, notes)
     if is_adapter(weights.paths, stored):
         notes.append(WORDS.note("adapter"))
-    tensors, misfits = pair_scales(stored, config)
+    tensors, misfits = decode_on_reading(stored, files, config)
     return Checkpoint(
         ref=repository.ref,
         commit=repository.commit,
@@ -170,7 +168,6 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
         replaced=replaced,
         refused={file.path: header.refused for file, header in zip(files, headers, strict=True) if header.refused},
         pickled=tuple(file.path for file, header in zip(files, headers, strict=True) if header.pickled),
-        stored=tuple(stored),
     )
 
 

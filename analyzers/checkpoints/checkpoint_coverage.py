@@ -76,12 +76,13 @@ def _coverage(
     rest: list[tuple[Class, Tensor, int]] = []
     for tensor in checkpoint.tensors:
         compared = min(tensor.elements, elements.get(tensor.name, 0))
-        taken = tensor.nbytes * compared // max(1, tensor.elements)
+        nbytes_stored = tensor.on_disk.nbytes
+        taken = nbytes_stored * compared // max(1, tensor.elements)
         if compared:
             count(covered, 1, compared, taken)
         if compared < tensor.elements or not tensor.elements:
             kind = _class_of(tensor, otherwise, tied)
-            count(kind, 0 if compared else 1, tensor.elements - compared, tensor.nbytes - taken)
+            count(kind, 0 if compared else 1, tensor.elements - compared, nbytes_stored - taken)
             rest.append((kind, tensor, tensor.elements - compared))
     for alias in checkpoint.aliases:  # aliases share memory with a counted tensor: they take no bytes
         count("tied", 1, alias.elements)
@@ -166,9 +167,9 @@ def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator
     beside = [t for t in parameters if is_adapter_parameter(t.name)]
     if beside and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
         yield WORDS.note("unmerged-adapter", tensors=len(beside), name=beside[0].name)
-    decoded = [t for t in parameters if t.scale is not None]
-    unscaled = [t for t in parameters if t.scale is None and t.dtype.startswith("F8_")]
+    decoded = [t for t in parameters if t.stored is not None]
+    unscaled = [t for t in parameters if t.dtype.startswith("F8_")]
     converted = [t for t in parameters if t.converted]
     for code, found in (("decoded", decoded), ("unscaled", unscaled), ("converted", converted)):
         if found:
-            yield WORDS.note(code, tensors=len(found), dtypes=tuple(sorted({t.dtype for t in found})))
+            yield WORDS.note(code, tensors=len(found), dtypes=tuple(sorted({t.stored_dtype for t in found})))

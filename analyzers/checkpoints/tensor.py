@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyzers.checkpoints.quantization.quantized import Quantized
 
 # Bits per element, by safetensors dtype name, for all dtypes that the format defines.
 DTYPE_BITS = {
@@ -16,23 +20,6 @@ CONVERTED = frozenset({"F64", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 # Dtypes whose elements are plain binary floats, for which float statistics are computed.
 FLOAT_DTYPES = frozenset({"F32", "BF16", "F16", "F8_E4M3", "F8_E5M2"}) | CONVERTED
 
-# Additional dtypes for E2M1 codes packed two per byte with separate scales: 32 values per E8M0 scale, 16 per E4M3 scale.
-PACKED_BITS = {"MXFP4": 4, "NVFP4": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """The scales of a tensor: value = code x scale (x or / factor), in float32.
-
-    tensor: the scales, row-major; block: rows and columns of the weight's last two axes that share one scale, partial at the edges; factor:
-    a global factor; divides: whether values are divided by it.
-    """
-
-    tensor: "Tensor"
-    block: tuple[int, int]
-    factor: "Tensor | None" = None
-    divides: bool = False
-
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -40,9 +27,11 @@ class Tensor:
 
     file: index into ``Checkpoint.files``; offset: absolute byte offset of its first element in that file; nbytes: bytes of its elements.
     role: embedding, attention, mlp, expert, router, norm, head or other (`roles.role`). layer: the number of the block it belongs to, if
-    its name has one. buffer: True if it is not a trained parameter (`roles.is_buffer`). scale: its scales, if it has any; holds_scales:
-    True if it contains the scales of other tensors, and so is not a parameter (`scales.pair_scales`). strides: elements from one index of
-    an axis to the next, at least 0, of a view that is not contiguous and row-major (`elements.read_elements`), else None.
+    its name has one. buffer: True if it is not a trained parameter (`roles.is_buffer`). stored: how it is stored if it is quantized;
+    ``file`` then holds its codes, and dtype, offset and nbytes are those of its values in ``stored.file``, which decodes what is read.
+    holds_scales: True if it belongs to the values of a quantized tensor (scales, zero points, ...), and so is not a parameter. strides:
+    elements from one index of an axis to the next, at least 0, of a view that is not contiguous and row-major (`elements.read_elements`),
+    else None.
     """
 
     name: str
@@ -54,7 +43,7 @@ class Tensor:
     role: str
     layer: int | None
     buffer: bool
-    scale: Scale | None = None
+    stored: "Quantized | None" = None
     holds_scales: bool = False
     strides: tuple[int, ...] | None = None
 
@@ -65,8 +54,8 @@ class Tensor:
 
     @property
     def bits(self) -> int:
-        """Bits per element as stored, without scales; 0 for types stored in blocks, such as the quantized types of GGUF."""
-        return PACKED_BITS.get(self.dtype, 0) if self.scale is not None and self.dtype in PACKED_BITS else DTYPE_BITS.get(self.dtype, 0)
+        """Bits per element as read; 0 for types stored in blocks that are not decoded."""
+        return DTYPE_BITS.get(self.dtype, 0)
 
     @property
     def itemsize(self) -> int:
@@ -74,24 +63,39 @@ class Tensor:
         return self.bits // 8
 
     @property
+    def stored_bits(self) -> int:
+        """Bits per element as stored, without scales, rounded up."""
+        return self.bits if self.stored is None else self.stored.bits
+
+    @property
+    def on_disk(self) -> "Tensor":
+        """The tensor of a header that holds its values: the codes, if it is quantized."""
+        return self if self.stored is None else self.stored.codes
+
+    @property
+    def stored_dtype(self) -> str:
+        """Dtype in which it is stored, by the name of its codes if it is quantized, such as "MXFP4"."""
+        return self.dtype if self.stored is None else self.stored.dtype
+
+    @property
     def counted_as(self) -> str:
-        """Dtype in which values are counted: float32 if they are decoded with scales or `CONVERTED`, else as stored."""
-        return "F32" if self.scale is not None else self.read_as
+        """Dtype in which values are counted: float32 if they are `CONVERTED`, else as read."""
+        return "F32" if self.converted else self.dtype
 
     @property
     def converted(self) -> bool:
         """Return whether plain floats are converted to fp32 on reading, where fp64 is rounded to nearest even."""
-        return self.scale is None and self.dtype in CONVERTED
+        return self.dtype in CONVERTED
 
     @property
     def read_as(self) -> str:
-        """Dtype of the values, before any scale: float32 if they are `converted`, else as stored."""
-        return "F32" if self.converted else self.dtype
+        """Dtype that its values are evidence of: float32 if they are `converted`, else as stored."""
+        return "F32" if self.converted else self.stored_dtype
 
     @property
     def has_values(self) -> bool:
-        """Return whether it has float values: plain floats, or codes with scales."""
-        return self.scale is not None or self.dtype in FLOAT_DTYPES
+        """Return whether it has float values: plain floats, or decoded ones."""
+        return self.dtype in FLOAT_DTYPES
 
 
 def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -86,13 +86,13 @@ def storage_rows(chosen: Chosen, computed: Container[str]) -> tuple[Storage, ...
     """Build one row for each dtype, the largest first. computed: names of tensors that a merge computes, which have rows of their own."""
     by_dtype: dict[tuple[str, bool], list[Tensor]] = {}
     for tensor in (*chosen.parameters, *chosen.scales):
-        by_dtype.setdefault((tensor.dtype, tensor.name in computed), []).append(tensor)
+        by_dtype.setdefault((tensor.stored_dtype, tensor.name in computed), []).append(tensor)
     rows = [
         Storage(
             dtype=dtype,
             tensors=len(each),
             parameters=sum(t.elements for t in each if not t.holds_scales),
-            bytes=sum(t.nbytes for t in each),
+            bytes=sum(t.on_disk.nbytes for t in each),
             note=storage_note(each),
             computed=merged,
         )
@@ -103,7 +103,7 @@ def storage_rows(chosen: Chosen, computed: Container[str]) -> tuple[Storage, ...
 
 def _pool(tensor: Tensor) -> PoolKey:
     """Return the pool of a tensor: dtype (separate if decoded), role, and whether it is a vector, which a sample reads more of."""
-    return tensor.read_as if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
+    return tensor.read_as if tensor.stored is None else f"decoded {tensor.stored_dtype}", tensor.role, len(tensor.shape) < 2
 
 
 def _add(sums: dict[K, list[Counted]], name: K, counted: Counted) -> None:

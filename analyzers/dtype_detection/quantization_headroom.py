@@ -67,7 +67,7 @@ def plan(tensors: Sequence[Tensor], formats: Sequence[QuantizationFormat], budge
             continue
         population[role] = int(ends[-1])
         share = sum(tensor.elements for tensor in members) / elements
-        slab_bytes = sum(tensor.elements * tensor.bits // 8 for tensor in members) / population[role]
+        slab_bytes = sum(tensor.elements * tensor.stored_bits // 8 for tensor in members) / population[role]
         number = min(max(_FEWEST, int(min(share * budget / max(slab_bytes, 1), share * _SLABS))), population[role])
         spacing = population[role] / number  # one slab from each of ``number`` equal parts, so that the sample covers all tensors
         for at in ((np.arange(number) + rng.random(number)) * spacing).astype(np.int64).tolist():

@@ -121,9 +121,9 @@ UNREAD = Judgement("undecided", (), ())
 def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     """Compute statistics and lineage of one tensor."""
     values = counted.histogram
-    # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
+    # Decoded values are float32 only as an intermediate: their bits prove nothing.
     judgement = UNREAD
-    if tensor.scale is None:
+    if tensor.stored is None:
         on = on_grids(counted.grids, counted.values, tensor.shape) if counted.grids else OnGrids()
         judgement = judge(values, on, counted.exact_rows, row_length(tensor))
     return TensorResult(tensor, Statistics.of(values, tensor.elements), judgement, untouched(tensor, values))
@@ -151,7 +151,7 @@ def tensor_row(result: TensorResult) -> TensorRow:
     tensor, judged, own = result.tensor, result.judgement, result.statistics
     return TensorRow(
         name=tensor.name,
-        dtype=tensor.dtype,
+        dtype=tensor.stored_dtype,
         shape=tensor.shape,
         role=tensor.role,
         layer=tensor.layer,

@@ -161,7 +161,7 @@ def matrix(shape: tuple[int, ...]) -> Shape:
 
 def may_be_on_grid(tensor: Tensor) -> bool:
     """Return whether a tensor is a matrix of floats large enough to tell."""
-    return tensor.elements >= 32 and len(tensor.shape) > 1 < min(matrix(tensor.shape)) and tensor.dtype in _FIELDS and tensor.scale is None
+    return tensor.elements >= 32 and len(tensor.shape) > 1 < min(matrix(tensor.shape)) and tensor.dtype in _FIELDS and tensor.stored is None
 
 
 def promising(grids: Grids) -> bool:

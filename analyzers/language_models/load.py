@@ -375,7 +375,7 @@ def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:
         return "float32"
     stored: dict[str, int] = {}
     for tensor in checkpoint.tensors:
-        stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.nbytes
+        stored[tensor.stored_dtype] = stored.get(tensor.stored_dtype, 0) + tensor.on_disk.nbytes
     return _STORED.get(max(stored, key=stored.__getitem__, default=""), "bfloat16")
 
 

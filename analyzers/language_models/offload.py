@@ -50,7 +50,7 @@ def stored_tensors(outline: nn.Module, tensors: Iterable[Stored], dtype: torch.d
     None if transformers converts weights as it loads them (merged experts, renamed tensors, parts kept in float32, tied weights stored
     twice): such a model cannot be read layer by layer.
     """
-    model, by_name = cast(Any, outline), {tensor.name: tensor for tensor in tensors if tensor.dtype in _DTYPES}
+    model, by_name = cast(Any, outline), {tensor.name: tensor for tensor in tensors if tensor.stored_dtype in _DTYPES}
     if dtype != torch.float32 and (model._keep_in_fp32_modules or model._keep_in_fp32_modules_strict):
         return None
     prefix = f"{model.base_model_prefix}."

@@ -4,7 +4,7 @@ import numpy as np
 
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE, BinGroups, bins
-from analyzers.numerics.decode_kernels import decode
+from analyzers.numerics.decode_kernels import scale_codes, unpack, unpack_down
 from analyzers.numerics.grid_kernels import Counts, Levels, fit_tiles
 from analyzers.numerics.pairs import PairCounter, PairSums, codes_of
 from analyzers.numerics.quantize_kernels import rounding_error, update_lost
@@ -34,4 +34,7 @@ def warm_up() -> None:
     update_lost(values, values, 7, -126, np.inf)
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
-    decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))
+    codes8, none = zeros["F8_E4M3"][:32], np.empty(0, np.int64)
+    unpack(codes8, 0, 4, none, codes8.copy())
+    unpack_down(zeros["F32"], 0, 32, 0, 4, codes8.copy())
+    scale_codes(codes8, 0, (1, 32, 1, 32, 1, 1), none, values, np.ones((3, 1), np.float32), 0, values[:32].copy())

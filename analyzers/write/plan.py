@@ -65,7 +65,7 @@ def plan_shrink(checkpoint: Checkpoint, to: ShrinkTo = "auto") -> Generator[Prog
     """
     check_supported(checkpoint, "shrink")
     copies = tied_copies(checkpoint)
-    wide = [t for t in checkpoint.tensors if t.dtype == "F32" and t.elements and t.name not in copies]
+    wide = [t for t in checkpoint.tensors if t.stored_dtype == "F32" and t.elements and t.name not in copies]
     fits: dict[str, set[Narrow]] = {tensor.name: set(_SHRUNK[to]) for tensor in wide}
 
     def work(span: Span, chunks: Iterator[Chunk]) -> set[Narrow]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Tensor, stream, whole_spans
-from analyzers.checkpoints.reading.elements import HELD_BYTES, as_read, memory_order, read_elements
+from analyzers.checkpoints.elements import HELD_BYTES, memory_order, read_elements
 from analyzers.checkpoints.tensor import normal_strides
 from analyzers.core import limits
 from tests.checkpoints.counting_file import MemoryFile
@@ -124,16 +124,6 @@ def test_a_part_of_a_transposed_tensor_costs_no_more_than_itself() -> None:
     tensor = Tensor("t", "U8", (1_000, 1_000), 0, 0, len(data), "other", None, False, strides=(1, 1_000))
     _, told, read, _ = _counted(tensor, data, [Span.of(tensor, 5_000, 2_000), Span.of(tensor, 90_000, 1_000)])
     assert told == read == 3_000
-
-
-def test_scaled_views_keep_their_order() -> None:
-    from dataclasses import replace
-
-    from analyzers.checkpoints.tensor import Scale
-
-    tensor = view("U8", (20, 30), (1, 20))
-    scaled = replace(tensor, scale=Scale(tensor, (1, 1)))
-    assert as_read(scaled, 5) is scaled and as_read(tensor, 5).shape == (30, 20)
 
 
 def test_memory_does_not_grow_with_gaps_or_repeats() -> None:

@@ -171,7 +171,7 @@ def test_tensor_wise_fp8_with_activation_scales_and_a_marker(tmp_path: Path) -> 
     with _open(tmp_path) as checkpoint:
         found = {tensor.name: tensor for tensor in checkpoint.tensors}
         assert checkpoint.parameters == 64
-        assert found[f"{prefix}weight"].scale is not None
+        assert found[f"{prefix}weight"].stored is not None
         assert found[f"{prefix}scale_input"].holds_scales and found[f"{prefix}scale_weight"].holds_scales
         assert found["scaled_fp8"].buffer
 

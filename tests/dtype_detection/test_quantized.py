@@ -72,7 +72,7 @@ def test_storage_names_what_is_stored(tmp_path: Path) -> None:
     }  # fmt: skip
     notes = {row.dtype: row.note for row in report.storage}
     assert notes["F32"] == notes["U8"] == "scales of other tensors" and notes["BF16"] == ""
-    assert "F32" in notes["F8_E4M3"] and "U8" in notes["MXFP4"]
+    assert (notes["F8_E4M3"], notes["MXFP4"]) == ("decoded: fp8 F8_E4M3 in blocks of 128 x 128", "decoded: MXFP4 in groups of 32")
     assert [(row.name, row.dtype, row.shape) for row in report.tensors] == [
         (EXPERTS, "MXFP4", (2, 96, 128)), (UP, "F8_E4M3", (200, 520)), (NORM, "BF16", (96,)),
     ]  # fmt: skip

@@ -148,7 +148,7 @@ def _vary_pickle(random: Random, seeds: Sequence[bytes]) -> bytes:
 
 def _read_gguf(data: bytes) -> Any:
     header = read_gguf(MemoryFile(data, "model.gguf"))
-    return {t.name: (t.dtype.removeprefix("GGML_"), list(t.shape), t.start, t.stop - t.start) for t in header.tensors}
+    return {t.name: (t.dtype, list(t.shape), t.start, t.stop - t.start) for t in header.tensors}
 
 
 def _gguf(data: bytes) -> Any:

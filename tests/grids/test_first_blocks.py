@@ -4,10 +4,12 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from analyzers.checkpoints import Chunk, Span, Tensor
+from analyzers.checkpoints.quantization.quantized import Packing, Quantized
 from analyzers.dtype_detection import DtypeReport, count
 from analyzers.grids import GridSearch
 from analyzers.grids.first_blocks import FIRST_BLOCKS, first_blocks
@@ -53,8 +55,9 @@ def test_it_depends_on_the_seed_alone() -> None:
 def test_few_blocks_are_all_searched_first_and_scaled_values_never() -> None:
     found = spans(2)
     assert searched_first(found) == [span for span in found if "norm" not in span.tensor.name]
-    scales = Tensor("s", "F32", (1, 1), 0, 0, 4, "other", None, False)
-    assert not searched_first([Span.of(replace(span.tensor, scale=scales), 0, COLUMNS) for span in found])  # type: ignore[arg-type]
+    codes = Tensor("s", "U8", (1, 1), 0, 0, 1, "other", None, False)
+    stored = Quantized("", "", codes, Packing(8), np.zeros(256, np.float32), (1, 1, 1))
+    assert not searched_first([Span.of(replace(span.tensor, stored=stored), 0, COLUMNS) for span in found])
 
 
 def quick(folder: Path, on_grid: str, monkeypatch: pytest.MonkeyPatch) -> tuple[DtypeReport, int]:

@@ -199,7 +199,7 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         "public": repository.public,
         "files": (*files, merged_file),
         "tensors": tuple(by_name([*tensors, *changed.values()])),
-        "quantization": base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
+        "quantization": base.quantization if any(tensor.stored is not None for tensor in tensors) else None,
         "notes": (*base.notes, *notes),
         "parallel_reads": repository.parallel_reads,
         "repository": repository,
@@ -231,7 +231,7 @@ def _notes(how: Merge) -> Iterator[Note]:
     for adapter, weight, changes in zip(how.adapters, how.weights, how.changes, strict=True):
         targets, kind = {update.target for update in changes.updates}, adapter.configuration.kind
         yield WORDS.note("merged", tensors=len(targets), base=how.base.ref, weight=weight, kind=kind, adapter=adapter.ref)
-        if decoded := sum(update.source.scale is not None for update in changes.updates):
+        if decoded := sum(update.source.stored is not None for update in changes.updates):
             yield WORDS.note("decoded-base", tensors=decoded)
         if changes.saved:
             yield WORDS.note("replaced-whole", tensors=len(changes.saved), names=tuple(changes.saved))

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.adapters.updates import Update
-from analyzers.checkpoints.quantization.decode import ScaledCodes
-from analyzers.checkpoints.reading.elements import read_elements
+from analyzers.checkpoints.elements import file_of, read_elements
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
@@ -103,15 +102,8 @@ class MergedFile:
 
 
 def read_values(files: Sequence[RangeFile], tensor: Tensor, start: int, stop: int) -> Floats:
-    """Return elements ``start`` to ``stop`` of a tensor in fp32, decoded with its scales if it has any."""
-
-    def fetch(part: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[np.generic]:
-        return read_elements(files[part.file].read_into, part, first, count, into)
-
-    count = stop - start
-    buffer = np.empty(count * max(tensor.bits, 8) // 8 + 1, np.uint8)
-    if tensor.scale is not None:
-        return ScaledCodes(tensor, start, count, buffer, fetch)[0:count].view(np.float32).copy()
-    codes = fetch(tensor, start, count, buffer)
+    """Return elements ``start`` to ``stop`` of a tensor in fp32."""
+    buffer = np.empty((stop - start) * tensor.itemsize, np.uint8)
+    codes = read_elements(file_of(files, tensor).read_into, tensor, start, stop - start, buffer)
     with _COMPUTING:
         return fp32_of(codes, tensor.dtype).view(np.float32)

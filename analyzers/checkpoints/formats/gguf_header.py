@@ -19,7 +19,6 @@ from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, HeaderTensor
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile
-from analyzers.checkpoints.tensor import PACKED_BITS
 from analyzers.core import limits
 
 GGUF_ENTRIES = 65_536  # Entries of a GGUF header are parsed one by one; real ones have under 100.
@@ -183,6 +182,4 @@ def _type(kind: int, name: str) -> tuple[str, int, int]:
     except ValueError:
         raise Unsupported(f"holds {quoted(name)} of GGML type {kind}, which is not known here: upgrade the gguf package.") from None
     block, size = GGML_QUANT_SIZES[found]
-    # GGML stores scales and codes together, unlike tensor pairs with the same dtype names.
-    dtype = f"GGML_{found.name}" if found.name in PACKED_BITS else found.name
-    return dtype, block, size
+    return found.name, block, size

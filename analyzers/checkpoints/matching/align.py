@@ -185,11 +185,10 @@ def _part_of(tensor: Tensor, part: Tensor, whole: Match | None) -> Match | None:
     label = part.name[len(tensor.name) :]
     if whole is None or not label.startswith("[") or label == AS_HEAD or whole.tuned.elements != tensor.elements:
         return None
-    if any(each is not None for side in (tensor, whole.tuned) for each in (side.strides, side.scale)):
+    if tensor.strides is not None or whole.tuned.strides is not None:
         return None
-    view = replace(View.of(part), offset=(part.offset - tensor.offset) * 8 // tensor.bits)
-    cut = view.part_of(whole.tuned, label[1:-1])
-    return replace(whole, base=part, tuned=cut) if cut is not None else None
+    view = replace(View.of(part), offset=(part.offset - tensor.offset) // tensor.itemsize)
+    return replace(whole, base=part, tuned=view.part_of(whole.tuned, label[1:-1]))
 
 
 def _is_cut(base: Tensor, tuned: Tensor) -> bool:
@@ -204,4 +203,4 @@ def _first_rows(tensor: Tensor, rows: int) -> Tensor:
     shape = (rows, *tensor.shape[1:])
     strides = None if tensor.strides is None else normal_strides(shape, tensor.strides)
     cut = replace(tensor, shape=shape, strides=strides)
-    return replace(cut, nbytes=cut.elements * cut.bits // 8)
+    return replace(cut, nbytes=cut.elements * cut.itemsize)

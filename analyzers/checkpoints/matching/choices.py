@@ -132,8 +132,7 @@ class Chooser:
         for key, both in some:
             for one, two in islice(self._forms(key, both, part), _FORMS):
                 pair = _view(one, key, both[0], part), _view(two, key, both[1], part)
-                if pair[0] is not None and pair[1] is not None:
-                    tried.setdefault((one.words, two.words), []).append((pair[0], pair[1]))
+                tried.setdefault((one.words, two.words), []).append(pair)
         best = 0.0, next(iter(tried), None)
         for forms in ([*tried.items()][:1], [*tried.items()][1:]):
             scores = self._correlations([pair for _, pairs in forms for pair in pairs], scattered=True)
@@ -166,9 +165,9 @@ class Chooser:
         found = []
         for part, (words, score) in choice.items():
             forms = next((pair for pair in self._forms(key, both, part) if (pair[0].words, pair[1].words) == words), None)
-            views = [_view(form, key, held, part) for form, held in zip(forms, both, strict=True)] if forms is not None else [None, None]
-            if views[0] is None or views[1] is None:
+            if forms is None:
                 return []
+            views = [_view(form, key, held, part) for form, held in zip(forms, both, strict=True)]
             said = ("stacked" * (len({at.expert == -1 for _, at in both}) > 1), *words)
             form = ", ".join(dict.fromkeys(word for each in said for word in each.split(", ") if word))
             found.append(Match(views[0], views[1], both[0][0], both[1][0], form, agree=score > 0))
@@ -189,8 +188,8 @@ def _kind(key: Key, one: Held, other: Held) -> tuple[object, ...]:
     return _NUMBERS.sub("0", key.path + "."), key.part, *((at.parts, at.expert == -1) for _, at in (one, other))
 
 
-def _view(form: Form, key: Key, held: Held, part: str) -> Tensor | None:
-    """Return a part as a tensor named after its expert and part, where the stored tensor holds several; None if it cannot be read so."""
+def _view(form: Form, key: Key, held: Held, part: str) -> Tensor:
+    """Return a part as a tensor named after its expert and part, where the stored tensor holds several."""
     tensor, at = held
     several = [str(key.expert)] * (at.expert == -1 and key.expert != -1) + [part] * (len(at.parts) > 1 and part != WHOLE)
     return form.view.part_of(tensor, ", ".join(several))

@@ -1,10 +1,10 @@
 """Detects output heads tied to the input embedding: stored as a copy, used as one matrix."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.elements import file_of
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
@@ -64,7 +64,7 @@ def replaced_pairs(checkpoint: Checkpoint) -> list[tuple[Tensor, Tensor]]:
     """Pair each tensor that a tensor of a later shard replaces with its replacement, without scales, which have shards of their own."""
     tensors = {tensor.name: tensor for tensor in checkpoint.tensors} if checkpoint.replaced else {}
     pairs = ((tensors.get(name), tensors.get(other)) for name, other in checkpoint.replaced.items())
-    return [(replace(one, scale=None), replace(other, scale=None)) for one, other in pairs if one is not None and other is not None]
+    return [(one.on_disk, other.on_disk) for one, other in pairs if one is not None and other is not None]
 
 
 def states_ties(config: Mapping[str, Any] | None) -> bool:
@@ -98,7 +98,7 @@ def is_copy(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
 
 
 def _stored_alike(one: Tensor, other: Tensor) -> bool:
-    plain = one.strides is other.strides is None and one.scale is other.scale is None
+    plain = one.strides is other.strides is None and one.stored is other.stored is None
     return plain and one.shape == other.shape and one.dtype == other.dtype
 
 
@@ -109,7 +109,7 @@ def _same_bytes(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
 
 
 def _same_piece(checkpoint: Checkpoint, one: Tensor, other: Tensor, at: int, size: int) -> bool:
-    first, second = (read_range(checkpoint.files[tensor.file], tensor.offset + at, size) for tensor in (one, other))
+    first, second = (read_range(file_of(checkpoint.files, tensor), tensor.offset + at, size) for tensor in (one, other))
     return first == second
 
 

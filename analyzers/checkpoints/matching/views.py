@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Self
 
-from analyzers.checkpoints.tensor import Scale, Tensor, normal_strides
+from analyzers.checkpoints.tensor import Tensor, normal_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +47,13 @@ class View:
         """Put the axes into another order."""
         return View(tuple(self.shape[i] for i in order), tuple(self.strides[i] for i in order), self.offset)
 
-    def part_of(self, tensor: Tensor, label: str) -> Tensor | None:
-        """Return the viewed elements as a tensor named with ``label``; None if its scales or packed codes cannot be divided so."""
-        strides = normal_strides(self.shape, self.strides)
-        elements, start = prod(self.shape), self.offset * tensor.bits
-        scale = tensor.scale
-        if start % 8 or elements * tensor.bits % 8:
-            return None
-        if scale is not None and self != View.of(tensor):
-            scale = None if strides is not None else _scale_of(tensor, scale, self)
-            if scale is None:
-                return None
+    def part_of(self, tensor: Tensor, label: str) -> Tensor:
+        """Return the viewed elements as a tensor named with ``label``."""
         return replace(
             tensor,
             name=f"{tensor.name}[{label}]" if label else tensor.name,
             shape=self.shape,
-            offset=tensor.offset + start // 8,
-            nbytes=elements * tensor.bits // 8,
-            strides=strides,
-            scale=scale,
+            offset=tensor.offset + self.offset * tensor.itemsize,
+            nbytes=prod(self.shape) * tensor.itemsize,
+            strides=normal_strides(self.shape, self.strides),
         )
-
-
-def _scale_of(tensor: Tensor, scale: Scale, view: View) -> Scale | None:
-    """Return the scales of a contiguous part: of whole matrices of a stack, or of whole rows of blocks of one matrix; else None."""
-    stored = scale.tensor
-    if stored.elements == 1:
-        return scale
-    if len(tensor.shape) < 2 or view.shape[-1:] != tensor.shape[-1:] or stored.strides is not None or view.offset % tensor.shape[-1]:
-        return None
-    (rows, columns), (block_rows, block_columns) = tensor.shape[-2:], scale.block
-    per_matrix, across = -(-rows // block_rows), -(-columns // block_columns)
-    matrix, first = divmod(view.offset // columns, rows)
-    count = prod(view.shape[:-1])
-    whole = first == 0 and count % rows == 0
-    within = first % block_rows == 0 and (first + count == rows or (first + count < rows and count % block_rows == 0))
-    if not whole and not within:
-        return None
-    used = count // rows * per_matrix if whole else -(-count // block_rows)
-    start = (matrix * per_matrix + first // block_rows) * across
-    part = replace(stored, shape=(used, across), offset=stored.offset + start * stored.itemsize, nbytes=used * across * stored.itemsize)
-    return replace(scale, tensor=part)

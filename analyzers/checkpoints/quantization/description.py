@@ -75,10 +75,9 @@ def storage_note(tensors: Sequence[Tensor]) -> str:
     scales = sum(t.holds_scales for t in tensors)
     if scales:
         parts.append("scales of other tensors" if scales == len(tensors) else f"{scales:,} of them scales of other tensors")
-    scaled = [t.scale for t in tensors if t.scale is not None]
-    if scaled:
-        kinds = ", ".join(sorted({scale.tensor.dtype for scale in scaled}))
-        parts.append(f"{'' if len(scaled) == len(tensors) else f'{len(scaled):,} '}with scales ({kinds}) that make their values")
+    decoded = sorted({t.stored.label for t in tensors if t.stored is not None})
+    if decoded:
+        parts.append(f"decoded: {', '.join(decoded[:3])}{' and others' * (len(decoded) > 3)}")
     rest = [t for t in tensors if not t.has_values and not t.holds_scales]
     if rest and not rest[0].bits:
         elements = sum(t.elements for t in rest)

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.elements import memory_order, read_bytes
 from analyzers.checkpoints.local import is_local
-from analyzers.checkpoints.quantization.decode import scale_reads
-from analyzers.checkpoints.reading.elements import memory_order, read_bytes
 from analyzers.checkpoints.reading.sample import RUN, Block, IntArray, plan_sample
-from analyzers.checkpoints.reading.spans import Sides, Span, file_order, first, whole_spans, widest_bits
+from analyzers.checkpoints.reading.spans import Sides, Span, file_order, first, whole_spans
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest
@@ -65,18 +64,22 @@ class Plan:
         transposed, are read in short runs, as many as fit ``budget`` bytes; they form a stratum of their own. Raises InvalidRequest if the
         budget or the number of requests is less than 1.
         """
-        reads = 1 + max((scale_reads(side) for sides in groups for side in sides if side is not None), default=0)
+        reads = max((side.stored.reads for sides in groups for side in sides if side is not None and side.stored is not None), default=1)
         left = budget
-        if reads > 1:  # each block takes one or two more requests for its scales, and up to an eighth more bytes (NVFP4, the maximum)
-            requests, left = max(1, requests // reads), max(1, budget * 8 // 9)
-        sample = plan_sample([_as_planned(sides) for sides in groups], left, requests, seed)
-        blocks, scattered = _within_reach(groups, sample.blocks, budget, seed)
+        while True:
+            sample = plan_sample([_as_planned(sides) for sides in groups], left, max(1, requests // reads), seed)
+            blocks, scattered = _within_reach(groups, sample.blocks, left, seed)
+            spans = [_span(groups[block.tensor], block) for block in blocks]
+            taken = _most_bytes(spans) if reads > 1 and left > 1 else 0  # scales take bytes too
+            if taken <= budget:
+                break
+            left = max(1, min(left * budget // taken, left * 15 // 16))
         numbers = np.where(np.isin(np.arange(len(groups)), list(scattered)), len(sample.population), sample.strata)
         _, numbers = np.unique(numbers, return_inverse=True)
         population = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
         np.add.at(population, numbers, [first(sides).elements for sides in groups])
         strata = {first(sides).name: int(number) for sides, number in zip(groups, numbers, strict=True)}
-        spans = sorted((_span(groups[block.tensor], block) for block in blocks), key=lambda span: (*file_order(span.sides), span.start))
+        spans.sort(key=lambda span: (*file_order(span.sides), span.start))
         exact = sum(span.count for span in spans) == int(population.sum())
         return cls(spans, _nbytes(spans), exact, strata, population)
 
@@ -92,6 +95,12 @@ class Plan:
 
 def _nbytes(spans: Sequence[Span]) -> int:
     return sum(span.nbytes for span in spans)
+
+
+def _most_bytes(spans: Sequence[Span]) -> int:
+    """Return the bytes to read from the side that takes most."""
+    sides = zip(*([span.bytes_of(side) for side in span.sides] for span in spans), strict=True)
+    return max(map(sum, sides), default=0)
 
 
 def _requests(checkpoints: Sequence[Checkpoint]) -> int:
@@ -111,7 +120,7 @@ def _within_reach(groups: Sequence[Sides], blocks: Sequence[Block], budget: int,
     scattered = {
         block.tensor
         for block in blocks
-        if _read_bytes(groups[block.tensor], block) > _COSTLY * max(1, block.count * widest_bits(groups[block.tensor]) // 8)
+        if _read_bytes(groups[block.tensor], block) > _COSTLY * max(1, block.count * _stored_bits(groups[block.tensor]) // 8)
     }
     reachable = [block for block in blocks if block.tensor not in scattered]
     costly = [block for block in blocks if block.tensor in scattered]
@@ -129,7 +138,7 @@ def _within_reach(groups: Sequence[Sides], blocks: Sequence[Block], budget: int,
 
 def _as_planned(sides: Sides) -> Tensor:
     """Return the side with the most bits per element, preferring the first, with the shape and role of the first."""
-    base, widest = first(sides), max((side for side in sides if side is not None), key=lambda side: side.bits)
+    base, widest = first(sides), max((side for side in sides if side is not None), key=lambda side: side.stored_bits)
     return base if widest is base else replace(widest, shape=base.shape, role=base.role)
 
 
@@ -138,10 +147,14 @@ def _span(sides: Sides, block: Block) -> Span:
     base = first(sides)
     if len(sides) == 1:
         return Span.of(base, block.start, block.count)
-    alike = {(side.shape, side.strides, side.scale is None) for side in sides if side is not None} == {(base.shape, base.strides, True)}
+    alike = {(side.shape, side.strides) for side in sides if side is not None} == {(base.shape, base.strides)}
     if alike and base.strides is not None:
         sides = tuple(side and memory_order(side) for side in sides)
     return Span(sides, block.start, block.count)
+
+
+def _stored_bits(sides: Sides) -> int:
+    return max(side.stored_bits for side in sides if side is not None)
 
 
 def _read_bytes(sides: Sides, block: Block) -> int:

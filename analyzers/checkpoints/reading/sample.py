@@ -115,7 +115,7 @@ def plan_sample(tensors: Sequence[Tensor], budget: int, requests: int, seed: int
 
 def _frame(tensors: Sequence[Tensor]) -> _Frame:
     elements = np.array([tensor.elements for tensor in tensors], np.int64)
-    bits = np.array([tensor.bits for tensor in tensors], np.int64)
+    bits = np.array([tensor.stored_bits for tensor in tensors], np.int64)
     nbytes = -(-elements * bits // 8)
     # The last axis of an empty tensor may exceed the range of int64.
     row = np.array([min(tensor.shape[-1], tensor.elements) if tensor.shape else 1 for tensor in tensors], np.int64)

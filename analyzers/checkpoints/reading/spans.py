@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers.checkpoints.quantization.decode import scale_bits, stored_bytes
-from analyzers.checkpoints.reading.elements import as_read
+from analyzers.checkpoints.elements import as_read, needed_bytes
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
 
@@ -41,12 +40,12 @@ class Span:
 
     @property
     def nbytes(self) -> int:
-        """Bytes to read from all sides, including scales."""
-        return sum(
-            stored_bytes(side, self.start, min(self.count, side.elements - self.start))
-            for side in self.sides
-            if side is not None and side.elements > self.start
-        )
+        """Bytes to read from all sides, including those of scales."""
+        return sum(self.bytes_of(side) for side in self.sides)
+
+    def bytes_of(self, side: Tensor | None) -> int:
+        """Bytes to read from one of its sides."""
+        return 0 if side is None else needed_bytes(side, self.start, max(0, min(self.count, side.elements - self.start)))
 
     @property
     def widest_bytes(self) -> int:
@@ -99,10 +98,8 @@ def chunk_elements(sides: Sides) -> int:
 
 
 def widest_bits(sides: Sides) -> int:
-    """Return the bits per element, with scales, of the side that takes most."""
-    if len(sides) == 1 and sides[0] is not None and sides[0].scale is None:
-        return sides[0].bits
-    return max(side.bits + scale_bits(side) for side in sides if side is not None)
+    """Return the bits per element, as read, of the side that takes most."""
+    return max(side.bits for side in sides if side is not None)
 
 
 def chunk_bytes(checkpoints: int) -> int:

@@ -10,19 +10,18 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.elements import read_elements
 from analyzers.checkpoints.in_memory import MemoryFile, MemoryRepository
 from analyzers.checkpoints.local import is_local
-from analyzers.checkpoints.quantization.decode import ScaledCodes
-from analyzers.checkpoints.reading.elements import read_elements
 from analyzers.checkpoints.reading.spans import ALIGNED, Span, chunk_bytes, chunk_elements, row_length, whole_rows, widest_bits
 from analyzers.checkpoints.reading.worker_threads import Stopped, work_through
+from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
 from analyzers.core.errors import MantissaError
@@ -41,7 +40,7 @@ _BATCH = 64
 _ON_DEVICE = 1 << 24
 _READ = 1 << 20
 
-# Values are decoded and converted in pieces of this many elements, whose patterns (512 KiB) still fit a core's cache.
+# Values are converted in pieces of this many elements, whose patterns (512 KiB) still fit a core's cache.
 _DECODED = 1 << 17
 
 # Threads that count at once; the others read, or wait for their turn.
@@ -148,7 +147,7 @@ def _batches(spans: Sequence[Span]) -> Iterator[list[Span]]:
         yield batch
 
 
-def _counted(side: Tensor | None, codes: "NDArray[Any] | ScaledCodes | None", part: slice) -> "NDArray[Any] | None":
+def _counted(side: Tensor | None, codes: NDArray[Any] | None, part: slice) -> NDArray[Any] | None:
     """Return the patterns of a part of what was read, in the side's `Tensor.counted_as`."""
     if side is None or codes is None:
         return None
@@ -185,14 +184,14 @@ class _Reader:
         if len(sides) > 1 and any(side.strides is not None for side in present):
             # The byte ranges of parts of a view overlap, so the buffer is filled as far as possible at a time.
             block = max(buffers.shape[1] * 8 // widest_bits(sides) // chunk, 1) * chunk
-        if any(side.scale is not None or side.converted for side in present):
+        if any(side.converted for side in present):
             piece = whole_rows(_DECODED, row_length(span.tensor))
         for first in range(span.start, end, block):
             last = min(first + block, end)
             read = [self._read(i, side, first, last, buffer) for i, (side, buffer) in enumerate(zip(sides, buffers, strict=True))]
             for start in range(first, last, piece):
                 part = slice(start - first, min(start + piece, last) - first)
-                # Decoded, or converted, before it is the turn of this thread to count
+                # Converted before it is the turn of this thread to count
                 pieces = tuple(_counted(side, codes, part) for side, codes in zip(sides, read, strict=True))
                 with self._turns:
                     yield Chunk(start, pieces)
@@ -200,37 +199,43 @@ class _Reader:
     def _held(self, i: int, side: Tensor | None, span: Span) -> Any:
         """The patterns of a span of a side where they are; None where they are to be read."""
         file = self._checkpoints[i].files[side.file] if side is not None else None
-        if side is None or not isinstance(file, MemoryFile) or side.strides is not None or side.scale is not None or side.converted:
+        if side is None or not isinstance(file, MemoryFile) or side.strides is not None or side.stored is not None or side.converted:
             return None
         if span.count < _READ or side.bits not in (8, 16, 32) or side.elements < span.start + span.count:
             return None
         return file.patterns(side.offset + span.start * side.itemsize, span.count, self._device)
 
-    def _read(self, i: int, side: Tensor | None, start: int, stop: int, buffer: NDArray[np.uint8]) -> "NDArray[Any] | ScaledCodes | None":
+    def _read(self, i: int, side: Tensor | None, start: int, stop: int, buffer: NDArray[np.uint8]) -> NDArray[Any] | None:
         """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer. Errors name the side."""
         if side is None:
             return None
         count = max(0, min(stop, side.elements) - start)
         try:
-            if side.scale is not None:
-                return ScaledCodes(side, start, count, buffer, partial(self._fetch, i))
             return self._fetch(i, side, start, count, buffer)
         except MantissaError as error:
             raise (error.about(self._names[i]) if self._names else error) from None
 
     def _fetch(self, i: int, tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
         """Read elements of a tensor of a checkpoint, and tally the reads."""
-        file, reads = self._checkpoints[i].files[tensor.file], 0
+        file, nbytes, reads = self._checkpoints[i].files[tensor.file], 0, 0
+        decoded = None if tensor.stored is None else tensor.stored.file
 
-        def read_into(offset: int, piece: memoryview) -> None:
-            nonlocal reads
+        def read_stored(stored: RangeFile, offset: int, piece: memoryview) -> None:
+            nonlocal nbytes, reads
             if self.stop.is_set():
                 raise Stopped
-            file.read_into(offset, piece)
+            stored.read_into(offset, piece)
+            nbytes += len(piece)
             reads += 1
 
+        def read_into(offset: int, piece: memoryview) -> None:
+            if decoded is not None:
+                decoded.decode_into(read_stored, offset, piece)
+            else:
+                read_stored(file, offset, piece)
+
         codes = read_elements(read_into, tensor, first, count, into)
-        self._add(codes.nbytes, reads)
+        self._add(nbytes if tensor.stored is not None else codes.nbytes, reads)
         return codes
 
     def _add(self, nbytes: int, requests: int) -> None:

@@ -114,7 +114,8 @@ def notes(
     if changes.table.blocks is not None:
         yield WORDS.note("sample")
     yield from layout_notes(found, "the base", "the tuned checkpoint")
-    kinds = sorted({f"{base.dtype} with {tuned.dtype}" for base, tuned in stored if base.dtype != tuned.dtype})
+    pairs = {(base.stored_dtype, tuned.stored_dtype) for base, tuned in stored}
+    kinds = sorted(f"{base} with {tuned}" for base, tuned in pairs if base != tuned)
     if kinds:
         yield WORDS.note("dtypes", pairs=tuple(kinds[:4]))
     if {tensor.counted_as for pair in stored for tensor in pair} - {"BF16"}:

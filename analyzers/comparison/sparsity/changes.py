@@ -64,7 +64,7 @@ class Changes:
             "swallowed": rows.Swallowed(
                 count=int(read["differ"] - read["changed"]),
                 share=float((whole["differ"] - whole["changed"]) / whole["values"]) if whole["values"] else None,
-                meaningful=all(a is None or b is None or a.dtype == b.dtype for a, b in pairs),
+                meaningful=all(a is None or b is None or a.stored_dtype == b.stored_dtype for a, b in pairs),
                 interval=of_swallowed,
             ),
         }
@@ -128,8 +128,8 @@ class Changes:
             yield rows.TensorRow(
                 name=base.name,
                 tuned_name=tuned.name,
-                dtype=base.dtype,
-                tuned_dtype=tuned.dtype,
+                dtype=base.stored_dtype,
+                tuned_dtype=tuned.stored_dtype,
                 shape=self.shape(number),
                 parameters=prod(self.shape(number)),
                 values_read=int(row["values"]),
@@ -258,7 +258,7 @@ def unmatched(found: Found) -> rows.Unmatched:
     """List the tensors that are not compared one to one; lists end after `limits.REPORT_TENSORS` entries."""
 
     def single(tensor: Tensor) -> rows.Listed:
-        return rows.Listed(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype)
+        return rows.Listed(name=tensor.name, shape=tensor.shape, dtype=tensor.stored_dtype)
 
     def pair(each: Any, fields: Sequence[str]) -> rows.Listed:
         names = {"name": each.base.name, "tuned_name": each.tuned.name, "shape": each.base.shape, "tuned_shape": each.tuned.shape}

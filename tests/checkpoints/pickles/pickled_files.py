@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from analyzers.checkpoints.elements import read_elements
 from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTensor
-from analyzers.checkpoints.reading.elements import read_elements
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 

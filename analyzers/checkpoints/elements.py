@@ -6,7 +6,7 @@ memory, a stream reads the same elements in file order instead (`memory_order`):
 then rows of the memory layout.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor, normal_strides
 from analyzers.core import limits
 
@@ -52,21 +53,35 @@ def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, b
     return codes
 
 
+def file_of(files: Sequence[RangeFile], tensor: Tensor) -> RangeFile:
+    """Return the file that the elements of a tensor are read from: one of ``files``, or one that decodes them."""
+    decoded = None if tensor.stored is None else tensor.stored.file
+    return files[tensor.file] if decoded is None else decoded
+
+
 def read_bytes(tensor: Tensor, start: int, count: int) -> int:
-    """Bound the bytes that `read_elements` reads, including gaps; for packed elements, the bytes that contain them."""
-    if tensor.strides is None or count == 0:
-        return -(-count * tensor.bits // 8)
-    boxes = _boxes(*_merged(tensor.shape, tensor.strides), start, start + count)
-    return sum(_extent(lengths, strides) for _, lengths, strides in boxes) * tensor.itemsize
+    """Bound the bytes that `read_elements` reads, including gaps; of a quantized tensor those of its codes, scales and other parts."""
+    if count == 0:
+        return 0
+    runs = [(start, count)]
+    if tensor.strides is not None:
+        boxes = _boxes(*_merged(tensor.shape, tensor.strides), start, start + count)
+        runs = [(at, _extent(lengths, strides)) for at, lengths, strides in boxes]
+    if tensor.stored is None:
+        return sum(length for _, length in runs) * tensor.itemsize
+    first = (tensor.offset - tensor.stored.offset) // tensor.itemsize
+    return sum(tensor.stored.nbytes(first + at, first + at + length) for at, length in runs)
+
+
+def needed_bytes(tensor: Tensor, start: int, count: int) -> int:
+    """Return the bytes of ``count`` elements, without gaps unless they are decoded."""
+    return count * tensor.itemsize if tensor.stored is None else read_bytes(tensor, start, count)
 
 
 def as_read(tensor: Tensor, count: int) -> Tensor:
-    """Return the tensor as a stream reads ``count`` elements of it: in `memory_order` for part of a view or a large one, else unchanged.
-
-    Views with scales always keep their order, since a scale is located by row and column.
-    """
+    """Return the tensor as a stream reads ``count`` elements of it: in `memory_order` for part of a view or a large one, else unchanged."""
     held = count == tensor.elements and max(extent(tensor), tensor.nbytes) <= HELD_BYTES
-    return tensor if tensor.scale is not None or held else memory_order(tensor)
+    return tensor if held else memory_order(tensor)
 
 
 def extent(tensor: Tensor) -> int:

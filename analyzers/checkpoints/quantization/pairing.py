@@ -1,0 +1,101 @@
+"""Finds the quantized tensors of a checkpoint, and describes their values as tensors of a file that decodes them on reading."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from analyzers.checkpoints.quantization.decoded_file import DecodedFile
+from analyzers.checkpoints.quantization.layouts import BYTES, Fit, Settings, layouts_of
+from analyzers.checkpoints.repository import RangeFile
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
+from analyzers.checkpoints.words import WORDS
+from analyzers.core.notes import Note
+
+# Leaves of integers that hold weights, and of the floats that restore them.
+_PACKED = frozenset({"qweight", "weight_packed", "W_q", "weight", "codes"})
+_RESTORING = frozenset({
+    "scales", "scale", "zero", "zeros", "weight_scale", "weight_zero_point", "SCB", "absmax", "nested_absmax", "quant_map",
+    "nested_quant_map",
+})  # fmt: skip
+# Scales of activations and of the KV cache, which occur in models with scaled weights.
+_OF_ACTIVATIONS = frozenset({
+    "input_scale", "scale_input", "input_scale_inv", "input_global_scale", "activation_scale", "output_scale", "q_scale", "k_scale",
+    "v_scale",
+})  # fmt: skip
+
+
+def decode_on_reading(
+    tensors: Sequence[Tensor], files: Sequence[RangeFile], config: Mapping[str, Any] | None
+) -> tuple[tuple[Tensor, ...], tuple[Note, ...]]:
+    """Return (tensors, notes): quantized tensors as fp32 tensors of a file that decodes them, with ``stored`` set.
+
+    They have the name and the shape of the weight, and stand in the position of the codes. Their scales and other parts have
+    ``holds_scales`` set, whether or not they fit, because they are never parameters. All other tensors that do not fit are unchanged, with
+    a note. config: config.json.
+    """
+    pairing = _Pairing({tensor.name: tensor for tensor in tensors}, Settings.of(config), DecodedFile(files))
+    weights = [pairing.weight(tensor) for tensor in tensors]
+    notes = (WORDS.note("misfit-scales", tensors=len(pairing.misfits), name=pairing.misfits[0]),) if pairing.misfits else ()
+    return tuple(_without_parts(weights, pairing.taken)), notes
+
+
+def _without_parts(tensors: Sequence[Tensor], taken: set[str]) -> Iterator[Tensor]:
+    """Set ``holds_scales`` of parts, of scales of activations, and of floats that restore integers that are not decoded."""
+    packed = {tensor.name.rpartition(".")[0] for tensor in tensors if tensor.dtype in INTEGER_DTYPES and _leaf(tensor.name) in _PACKED}
+    for tensor in tensors:
+        module, _, leaf = tensor.name.rpartition(".")
+        part = tensor.name in taken or (bool(taken) and leaf in _OF_ACTIVATIONS and tensor.elements == 1)
+        restores = leaf in _RESTORING and module.removesuffix(".weight") in packed and tensor.dtype not in INTEGER_DTYPES
+        if tensor.stored is None and (part or restores):
+            yield Tensor(
+                tensor.name, tensor.dtype, tensor.shape, tensor.file, tensor.offset, tensor.nbytes, tensor.role, tensor.layer,
+                tensor.buffer, None, True, tensor.strides,
+            )  # fmt: skip
+        else:
+            yield tensor
+
+
+class _Pairing:
+    """Pairs codes with their parts, by name. taken: names of parts; misfits: names of codes whose parts do not fit.
+
+    decoded: the file to which those that do are added.
+    """
+
+    def __init__(self, tensors: dict[str, Tensor], settings: Settings, decoded: DecodedFile) -> None:
+        self._tensors, self._settings, self._file = tensors, settings, decoded
+        self.taken: set[str] = set()
+        self.misfits: list[str] = []
+
+    def weight(self, tensor: Tensor) -> Tensor:
+        """Return a tensor with its values, if it is the codes of a weight; any other as it is."""
+        layouts = layouts_of(tensor.dtype)
+        if not layouts or tensor.elements == 0 or tensor.buffer or not tensor.shape:
+            return tensor
+        misfits: set[str] = set()
+        for layout in layouts:
+            if not tensor.name.endswith(layout.codes) or tensor.name == layout.codes:
+                continue
+            name = tensor.name.removesuffix(layout.codes) + layout.weight
+            for candidate in layout.candidates(tensor, self._tensors, self._settings, self._file):
+                fit = layout.fit(candidate)
+                if fit is not None and fit.quantized.consistent and (name == tensor.name or name not in self._tensors):
+                    return self._decoded(tensor, name, fit)
+                if not (layout.ambiguous and tensor.dtype in BYTES):
+                    misfits.add(candidate.parts["scale"].name)
+        if misfits:
+            self.misfits.append(tensor.name)
+            self.taken |= misfits
+        return tensor
+
+    def _decoded(self, codes: Tensor, name: str, fit: Fit) -> Tensor:
+        quantized = fit.quantized
+        self.taken.update(part.name for part in quantized.parts)
+        self._file.add(quantized)
+        return Tensor(
+            name, "F32", fit.shape, codes.file, quantized.offset, 4 * quantized.elements, codes.role, codes.layer, codes.buffer, quantized,
+            False, fit.strides,
+        )  # fmt: skip
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def _natural(name: str) -> list[Any]:
 # --- companions ----------------------------------------------------------------------------------------------------
 
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
-_ROWS_BYTES, _WINDOW, _TOKENS = 60_000, 16, 24  # bytes read around a row; rows on each side of it; tokens looked at
+_ROWS_BYTES, _WINDOW, _TOKENS = 40_000, 16, 10  # bytes read around a row; rows on each side of it; tokens looked at
 _NEAR = 2.0**-8  # |a - b| / |a| of rows that were never trained apart: they began as one, rounded to bf16
 _TABLE = re.compile(r"(embed_tokens|tok_embeddings|wte|word_embeddings|embed_in|embeddings?)(\.weight)?")
 
@@ -195,7 +195,9 @@ def _tokens(facts: EngineFacts) -> Mapping[str, int]:
     found: dict[str, int] = {}
     for section in stated:
         ids = section.get("eos_token_id")
-        found |= {f"eos_token_id {number}": number for number in (ids if isinstance(ids, list) else [ids])[:_TOKENS] if _is_id(number)}
+        for number in ids[:_TOKENS] if isinstance(ids, list) else [ids]:
+            if type(number) is int and 0 <= number < 10**9:
+                found[f"eos_token_id {number}"] = number
     tokenizer = facts.json("tokenizer_config.json")
     added, template = tokenizer.get("added_tokens_decoder"), tokenizer.get("chat_template")
     for number, token in added.items() if isinstance(added, dict) and isinstance(template, str) else ():
@@ -204,7 +206,3 @@ def _tokens(facts: EngineFacts) -> Mapping[str, int]:
         if written and int(number) not in found.values() and len(found) < _TOKENS:
             found[content[:60]] = int(number)
     return found
-
-
-def _is_id(number: Any) -> TypeGuard[int]:
-    return type(number) is int and 0 <= number < 10**9

@@ -108,7 +108,11 @@ def _coded(tensors: Mapping[str, Tensor]) -> Iterator[_Coded]:
 def _missing(facts: EngineFacts, coded: Sequence[_Coded]) -> Iterator[Finding]:
     """Find codes that lack a part: their scale, or one that all others of their layout have."""
     tensors, lost = facts.tensors, dict[str, str]()
-    usual = Counter((_leaf(each.tensor.name), _leaf(each.scale.name)) for each in coded if each.scale is not None)
+    usual = Counter(
+        (_leaf(each.tensor.name), each.scale.name.removeprefix(each.tensor.name.rpartition(".")[0] + "."))
+        for each in coded
+        if each.scale is not None
+    )
     peers: dict[tuple[str, str, str], Counter[str]] = {}
     for each in coded:
         if each.scale is not None:

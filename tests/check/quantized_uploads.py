@@ -187,7 +187,7 @@ def quantized(values: Values, config: dict[str, Any], layout: str) -> tuple[Valu
 def write(folder: Path, values: Values, config: dict[str, Any], **files: Any) -> Path:
     """Write a checkpoint with JSON files next to it, by name without ``.json``."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.contiguous() for name, value in values.items()}, folder / "model.safetensors", {"format": "pt"})
+    save_file({name: value.contiguous().clone() for name, value in values.items()}, folder / "model.safetensors", {"format": "pt"})
     for name, content in {"config": config, **files}.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder

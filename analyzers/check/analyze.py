@@ -1,6 +1,6 @@
 """Checks a checkpoint and its base, if there is one: turns the reports on all of their values into findings."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from time import perf_counter
 from typing import Any
@@ -33,7 +33,7 @@ from analyzers.core.report import Timing, check_size, content_id, environment, n
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.dtype_detection.statistics import TensorResult
-from analyzers.language_models.load_report import LoadingOracle
+from analyzers.language_models.load_report import LoadingOracle, LoadReport
 from analyzers.write.plan import NothingToShrink, Planned, plan_shrink
 
 # Base models that a card may name and that are compared; a card that names more describes a merge.
@@ -62,7 +62,8 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         check_size(nbytes, largest, "the command line")
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
         notes = [note for note in checkpoint.notes if note.code not in _IN_FINDINGS]
-        alone, reach, results = yield from _alone(checkpoint, with_commits(checkpoint.ref, checkpoint.commit), access, notes)
+        judging = _Judging(checkpoint, oracle, notes)
+        alone, reach, results = yield from _alone(checkpoint, access, notes, judging)
         coverage = [reach]
         merged = isinstance(checkpoint, MergedCheckpoint)
         not_applied = NOT_OF_ADAPTERS if lone else NOT_OF_MERGED if merged else frozenset()
@@ -72,8 +73,8 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             if base is not None:
                 opened.enter_context(base)
         else:
-            loading, unfit = judge(checkpoint, oracle, notes)
-            unfit += adapter_rules.merged(checkpoint)
+            loading = judging.loading()
+            unfit = [*judging.findings, *adapter_rules.merged(checkpoint)]
             if not merged and not any(file.path.endswith(GGUF) for file in checkpoint.files):
                 facts = EngineFacts(checkpoint, results, loading, EngineFacts(base) if base else None, notes=notes)
                 found += (each for rule in _ENGINE_RULES for each in rule(facts))
@@ -173,10 +174,33 @@ def _advice(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Seque
     return WORDS.advice(code, "dtype", checkpoint.ref, bytes=saving)
 
 
+class _Judging:
+    """Asks once how transformers loads a checkpoint, after the reads. findings: of the rule `loads`, once it was asked."""
+
+    def __init__(self, checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note]) -> None:
+        self._arguments = checkpoint, oracle, notes
+        self._asked = False
+        self._loading: LoadReport | None = None
+        self.findings: list[Finding] = []
+
+    def loading(self) -> LoadReport | None:
+        """Return transformers' report."""
+        if not self._asked:
+            self._asked = True
+            self._loading, self.findings = judge(*self._arguments)
+        return self._loading
+
+    def kept(self) -> Collection[str]:
+        """Return the names of tensors that transformers keeps in fp32."""
+        loading = None if self._arguments[1] is None else self.loading()
+        return () if loading is None else {*loading.fp32, *loading.fp32_in_fp16}
+
+
 def _alone(
-    checkpoint: Checkpoint, model: str, access: Access, notes: list[Note]
+    checkpoint: Checkpoint, access: Access, notes: list[Note], judging: _Judging
 ) -> Generator[Progress, None, tuple[list[Finding], Coverage, Sequence[TensorResult]]]:
     """Find what is wrong with the checkpoint on its own; returns the findings, the coverage of the reads, and the results by tensor."""
+    model = with_commits(checkpoint.ref, checkpoint.commit)
     try:
         # A filter that includes everything: of quantized weights, those that are still floats are judged.
         inspection = Inspection(DtypeRequest(model=model, mode="exact", include="" if checkpoint.quantization is None else "."), access)
@@ -188,7 +212,7 @@ def _alone(
         return list(file_rules(checkpoint, coverage)), coverage, ()
     with inspection:
         report = yield from inspection.run()
-        plan = yield from _plan(checkpoint, notes)
+        plan = yield from _plan(checkpoint, notes, judging)
         copies = yield from _copies(checkpoint)
         facts = Facts(checkpoint, report, inspection.results, plan, copies)
         found = [each for rule in RULES for each in rule(facts)]
@@ -207,10 +231,10 @@ def _copies(checkpoint: Checkpoint) -> Generator[Progress, None, dict[str, Tenso
             yield Progress(done=done, total=done, unit="bytes", note="comparing what is stored in two layouts")
 
 
-def _plan(checkpoint: Checkpoint, notes: list[Note]) -> Generator[Progress, None, list[Planned]]:
+def _plan(checkpoint: Checkpoint, notes: list[Note], judging: _Judging) -> Generator[Progress, None, list[Planned]]:
     """Plan the shrinking as `shrink` does. The plan is empty if `shrink` refuses; a note gives the reason unless nothing can be shrunk."""
     try:
-        plan: list[Planned] = yield from plan_shrink(checkpoint)
+        plan: list[Planned] = yield from plan_shrink(checkpoint, kept=judging.kept)
     except NothingToShrink:
         return []
     except UnsupportedWeights as error:

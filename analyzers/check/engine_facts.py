@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Tensor, read_range
-from analyzers.checkpoints.repository import read_json
+from analyzers.checkpoints.repository import read_object
 from analyzers.core import limits
 from analyzers.core.notes import Note
-from analyzers.core.untrusted_json import InvalidJson
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.language_models.load_report import LoadReport
 from analyzers.numerics.conversions import values_of
@@ -146,10 +145,4 @@ class EngineFacts:
 
     def json(self, path: str) -> Mapping[str, Any]:
         """Read a JSON object next to the weights; empty if it is missing, too large or damaged."""
-        if path not in self.checkpoint.repository.files:
-            return {}
-        try:
-            content = read_json(self.checkpoint.repository, path, limits.CONFIG_BYTES)
-        except InvalidJson:
-            return {}
-        return content if isinstance(content, dict) else {}
+        return read_object(self.checkpoint.repository, path, limits.CONFIG_BYTES)

@@ -200,9 +200,11 @@ def _tokens(facts: EngineFacts) -> Mapping[str, int]:
                 found[f"eos_token_id {number}"] = number
     tokenizer = facts.json("tokenizer_config.json")
     added, template = tokenizer.get("added_tokens_decoder"), tokenizer.get("chat_template")
-    for number, token in added.items() if isinstance(added, dict) and isinstance(template, str) else ():
+    if not isinstance(added, dict) or not isinstance(template, str):
+        return found
+    for number, token in added.items():
         content = token.get("content") if isinstance(token, dict) else None
-        written = isinstance(content, str) and len(content) > 2 and content in template and str(number).isdigit() and len(number) < 9
-        if written and int(number) not in found.values() and len(found) < _TOKENS:
+        written = isinstance(content, str) and len(content) > 2 and content in template
+        if written and number.isdecimal() and len(number) < 9 and int(number) not in found.values() and len(found) < _TOKENS:
             found[content[:60]] = int(number)
     return found

@@ -18,6 +18,7 @@ from analyzers.check.engine_facts import BUDGET, EngineFacts
 from analyzers.check.load_rules import companions, load_dtype
 from analyzers.check.scale_rules import scales
 from analyzers.checkpoints import Access, open_checkpoint
+from analyzers.checkpoints.local import LocalFile
 from tests.cases import few
 from tests.check.mutations import saved
 from tests.check.quantized_uploads import BF16, F8, LAYOUTS, Values, quantized, write
@@ -320,7 +321,7 @@ def test_a_shard_that_was_dropped_before_the_index_was_rebuilt(tmp_path: Path) -
         folder = tmp_path / str(kept)
         write(folder, {}, config)
         (folder / "model.safetensors").unlink()
-        weight_map = {}
+        weight_map: dict[str, str] = {}
         for file in list(parts)[:kept]:
             write(folder / "part", {name: values[name] for name in parts[file]}, {})
             (folder / "part/model.safetensors").rename(folder / file)
@@ -341,7 +342,7 @@ def test_what_transformers_keeps_in_fp32(model: str, tmp_path: Path) -> None:
     bad = write(tmp_path / "bad", values | {name: value.to(BF16) for name, value in biases.items()}, config)
     assert checked(good).keys() == set()
     found = checked(bad)["kept-in-fp32-but-stored-narrower"]
-    assert sorted(found.tensors) == sorted(biases) and found.values["distinct"] <= 4
+    assert sorted(found.tensors) == sorted(biases) and int(str(found.values["distinct"])) <= 4
     found = checked(bad, good)["rounded-though-kept-in-fp32"]
     assert (found.values["before"], sorted(found.tensors)) == (4, sorted(biases))
 
@@ -403,22 +404,22 @@ def test_few_bytes_are_read_of_a_large_checkpoint(tmp_path: Path, monkeypatch: p
     values, config = quantized(*source("llama"), "modelopt")
     stem = "model.layers.0.mlp.down_proj."
     for layer in range(60):
-        for expert in range(64):
+        for expert in range(16):
             values |= {
                 f"model.layers.{layer}.mlp.experts.{expert}.down_proj.{name.removeprefix(stem)}": value
                 for name, value in values.items()
                 if name.startswith(stem)
             }
     folder = write(tmp_path, values, config)
+    read = list[int]()
+
+    def counted(self: LocalFile, offset: int, buffer: memoryview, original: Any = LocalFile.read_into) -> None:
+        read.append(len(buffer))
+        original(self, offset, buffer)
+
     with open_checkpoint(str(folder), LOCAL) as checkpoint:
-        read = list[int]()
-        for file in checkpoint.files:
-            original = file.read_into
-            monkeypatch.setattr(
-                type(file), "read_into", lambda self, at, buffer, do=original: (read.append(len(buffer)), do(at, buffer))[1]
-            )
+        monkeypatch.setattr(LocalFile, "read_into", counted)
         facts = EngineFacts(checkpoint)
-        assert not [
-            found for rule in (scales, ignore_list, promises, load_dtype, companions) for found in rule(facts) if found.level == "error"
-        ]
-    assert sum(read) <= BUDGET and len(read) < 200
+        rules = (scales, ignore_list, promises, load_dtype, companions)
+        assert not [found for rule in rules for found in rule(facts) if found.level == "error"]
+    assert 0 < sum(read) <= BUDGET and len(read) < 200

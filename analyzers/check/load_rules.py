@@ -203,8 +203,14 @@ def _tokens(facts: EngineFacts) -> Mapping[str, int]:
     if not isinstance(added, dict) or not isinstance(template, str):
         return found
     for number, token in added.items():
-        content = token.get("content") if isinstance(token, dict) else None
-        written = isinstance(content, str) and len(content) > 2 and content in template
-        if written and number.isdecimal() and len(number) < 9 and int(number) not in found.values() and len(found) < _TOKENS:
+        content = str(token.get("content")) if isinstance(token, dict) else ""
+        if (
+            len(content) > 2
+            and content in template
+            and number.isdecimal()
+            and len(number) < 9
+            and int(number) not in found.values()
+            and len(found) < _TOKENS
+        ):
             found[content[:60]] = int(number)
     return found

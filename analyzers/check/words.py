@@ -107,18 +107,18 @@ FINDINGS = {
         "of them, or correct {key}."
     ),
     "no-experts": "config.json promises {promised:#expert} ({key}), and none is stored. Save them, or correct {key}.",
-    "tower-missing": "config.json describes a part for {part} ({key}), and no tensor of one is stored. Save it, or remove {key}.",
+    "tower-missing": "config.json describes a tower for {part} ({key}), and no tensor of one is stored. Save it, or remove {key}.",
     "shards-missing": (
         "{files:#file} of {parts:count} that the names of the shards count, such as number {first}: the index was rebuilt without them. "
         "Upload all of them."
     ),
     "kept-in-fp32-but-stored-narrower": (
         "{tensors:#tensor} that transformers keeps in fp32, such as {name:name}, in {dtype:dtype} with {distinct:#distinct value}: "
-        "store them in fp32."
+        "save them in fp32 from weights that were never rounded."
     ),
     "rounded-though-kept-in-fp32": (
         "{tensors:#tensor} that transformers keeps in fp32, such as {name:name}, rounded to {dtype:dtype}: {before:#distinct value} of the "
-        "base became {distinct:count}. Store them in fp32."
+        "base became {distinct:count}. Save them in fp32."
     ),
     "two-dtypes-stated": (
         "config.json states the dtypes {stated} (dtype) and {older} (torch_dtype): transformers 5 loads {loaded}, releases before 4.56 "
@@ -183,7 +183,6 @@ STATES = Words(
 """What transformers, or for an adapter peft, makes of it; an answer begins with it."""
 KINDS = 3  # most kinds of findings that an answer names
 _UNITS = {
-    "entries": "entry",
     "tokens": "token",
     "tensors": "tensor",
     "norms": "norm",

@@ -37,7 +37,8 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note
         except MantissaError as error:
             why = str(error)
     settings = (checkpoint.config or {}).get("quantization_config")
-    if loading is not None and not loading.quantized and checkpoint.quantization is not None and isinstance(settings, dict):
+    foreign = checkpoint.quantization is not None and isinstance(settings, dict)
+    if loading is not None and foreign and not loading.quantized and not loading.by_config:
         loading = replace(loading, quantized=str(settings.get("quant_method")))  # a method that transformers does not know
     if loading is not None and loading.quantized:
         why = f"config.json says that the weights are quantized ({quoted(loading.quantized, 60)})."

@@ -40,7 +40,7 @@ RULES = {
     "unscaled": "Floats that are all codes of fp8, fp4 or integers: the scale was never applied.",
     "ignore-list": "Entries of quantization settings without a tensor, and plain linear layers without an entry.",
     "promises": "Parts and shards that config.json or file names promise and nobody stored.",
-    "keep-fp32": "Tensors that transformers keeps in fp32 and that are stored narrower.",
+    "keep-fp32": "Tensors stored narrower than fp32, in which transformers keeps them.",
     "load-dtype": "Weights that transformers loads in another dtype than stored, or in one that its version decides.",
     "companions": "End and chat tokens whose rows were never trained; with a base, tokenizer and settings that differ.",
     "missing": "Tensors of the base that the model lacks.",

@@ -121,7 +121,7 @@ def _plain_linears(facts: EngineFacts, methods: set[str]) -> dict[str, str]:
     targets = [each for settings in facts.settings for each in _targets(settings)]
     if targets and "Linear" not in targets:  # only modules that are named are quantized
         return {}
-    plain, stacks = dict[str, str](), set[str]()
+    plain, stacks, coded = dict[str, str](), set[str](), set[str]()
     linear = set(facts.loading.linears) if facts.loading is not None else set()
     for name, tensor in facts.tensors.items():
         module, _, leaf = name.rpartition(".")
@@ -130,8 +130,11 @@ def _plain_linears(facts: EngineFacts, methods: set[str]) -> dict[str, str]:
                 plain[module] = name
         elif _CODES.fullmatch(leaf):
             stacks.add(stack(tensor))
+            coded.add(tensor.role)
     if not stacks or methods & {"mlx"} or any("group_size" in each and "quant_method" not in each for each in facts.settings):
         return {}
+    if "expert" not in coded:  # experts in one parameter are no linear layers to a quantizer
+        plain = {module: name for module, name in plain.items() if facts.tensors[name].role != "expert"}
     if methods & _LAYERS_ALONE:
         plain = {module: name for module, name in plain.items() if stack(facts.tensors[name]) in stacks}
     return plain if any(_lists_modules(settings) for settings in facts.settings) else {}

@@ -37,8 +37,7 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note
         except MantissaError as error:
             why = str(error)
     settings = (checkpoint.config or {}).get("quantization_config")
-    foreign = checkpoint.quantization is not None and isinstance(settings, dict)
-    if loading is not None and foreign and not loading.quantized and not loading.by_config:
+    if loading is not None and not loading.quantized and not loading.by_config and isinstance(settings, dict) and checkpoint.quantization:
         loading = replace(loading, quantized=str(settings.get("quant_method")))  # a method that transformers does not know
     if loading is not None and loading.quantized:
         why = f"config.json says that the weights are quantized ({quoted(loading.quantized, 60)})."

@@ -63,6 +63,9 @@ ARCHITECTURES: dict[str, tuple[str, str, Config]] = {
 }  # fmt: skip
 # More of them, for tests of other rules.
 OTHERS: dict[str, tuple[str, str, Config]] = {
+    "qwen3-moe-wide": (
+        "qwen3_moe", "Qwen3MoeForCausalLM", _EXPERTS | {"num_experts": 4, "head_dim": 8, "moe_intermediate_size": 32} | _UNTIED
+    ),
     "glm4-moe": (
         "glm4_moe", "Glm4MoeForCausalLM", _EXPERTS | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
     ),

@@ -248,6 +248,51 @@ def test_lists_of_mlx_gptqmodel_and_hf_quant_config(tmp_path: Path) -> None:
     assert found.tensors == ("model.layers.0.mlp.zorg*",)
 
 
+_LAYERS = [f"model.layers.{number}" for number in range(3)]
+# Lists as published models have them; all of the attention, or nothing but the router and the head, stays plain.
+PUBLISHED: list[tuple[str, bool, Any]] = [
+    ("fp8", False, None),  # DeepSeek
+    ("fp8", False, ["lm_head", *(f"{layer}.{part}" for layer in _LAYERS for part in ("input_layernorm", "mlp.gate"))]),  # Qwen
+    ("fp8", True, ["lm_head", *(f"{layer}.self_attn" for layer in _LAYERS), *(f"{layer}.mlp.gate" for layer in _LAYERS)]),
+    ("modelopt", True, ["*self_attn*", "lm_head", "*mlp.gate*"]), ("modelopt", True, ["model.layers.*.self_attn*", "*router*", "mtp*"]),
+    ("modelopt", False, ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate", "model.layers.2.mlp.gate"]),
+    ("nvfp4", True, ["re:.*lm_head", "re:.*self_attn.*", "re:.*mlp.gate$", "re:visual.*"]), ("pack", False, ["lm_head", "re:.*gate$"]),
+    ("awq", False, ["gate"]), ("awq", True, ["self_attn", "mlp.gate"]), ("awq", False, None), ("awq", True, ["attn", "gate."]),
+    ("nf4", False, ["lm_head"]), ("nf4", True, ["self_attn", "lm_head"]), ("gptq", False, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layout", "attention", "entries"), PUBLISHED, ids=range(len(PUBLISHED)))
+def test_lists_of_published_models(layout: str, attention: bool, entries: Any, tmp_path: Path) -> None:
+    plain, config = source("qwen3-moe-wide")
+    values, config = quantized(plain, config, layout)
+    if attention:
+        values = {name: value for name, value in values.items() if "self_attn" not in name}
+        values |= {name: value for name, value in plain.items() if "self_attn" in name}
+    key = LAYOUTS[layout][2]
+    config["quantization_config"] = {name: value for name, value in _settings(config).items() if name != key} | (
+        {key: entries} if key else {}
+    )
+    assert judged(write(tmp_path, values, config), scales, ignore_list) == []
+
+
+def test_gpt_oss(tmp_path: Path) -> None:
+    values, config = source("qwen3-moe-wide")
+    stored = {name: value for name, value in values.items() if ".experts." not in name}
+    for layer in _LAYERS:
+        for part, rows in (("gate_up_proj", 64), ("down_proj", 32)):
+            stored[f"{layer}.mlp.experts.{part}_blocks"] = torch.randint(0, 256, (4, rows, 2, 16), dtype=torch.uint8)
+            stored[f"{layer}.mlp.experts.{part}_scales"] = torch.randint(110, 120, (4, rows, 2), dtype=torch.uint8)
+            stored[f"{layer}.mlp.experts.{part}_bias"] = torch.randn(4, rows).to(BF16)
+    names = ["model.layers.*.self_attn", "model.layers.*.mlp.gate", "model.embed_tokens", "lm_head"]
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": names}
+    assert judged(write(tmp_path / "sound", stored, config), scales, ignore_list, promises) == []
+    gone = f"{_LAYERS[1]}.mlp.experts.down_proj_scales"
+    del stored[gone]
+    (found,) = judged(write(tmp_path / "lost", stored, config), scales)
+    assert (found.tensors, found.values["part"]) == ((gone.replace("scales", "blocks"),), gone)
+
+
 HOSTILE: list[Any] = [
     [f"model.layers.{number}.mlp.zorg" for number in range(100_000)],
     [rf"re:(a*)*{number}b" for number in range(2_000)],

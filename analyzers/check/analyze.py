@@ -7,11 +7,12 @@ from typing import Any
 
 from analyzers.check import adapter_rules
 from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
-from analyzers.check.config_rules import ignore_list, promises
 from analyzers.check.engine_facts import EngineFacts
+from analyzers.check.ignore_list import ignore_list
 from analyzers.check.load_rules import companions, keep_fp32, load_dtype
 from analyzers.check.loads import applies, judge
 from analyzers.check.loads_files import training_state
+from analyzers.check.promises import promises
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, NOT_OF_ADAPTERS, NOT_OF_MERGED, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import INDEX, RULES, Facts, file_rules
 from analyzers.check.scale_rules import scales, unscaled

@@ -3,69 +3,32 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import NamedTuple
 
 import numpy as np
 
+from analyzers.check.coded_tensors import Coded, coded_tensors
 from analyzers.check.engine_facts import EngineFacts, Floats
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
 from analyzers.checkpoints import Tensor
-from analyzers.checkpoints.quantization.layouts import BYTES, FP8, LAYOUTS, Layout
+from analyzers.checkpoints.quantization.layouts import BYTES, FP8
 from analyzers.core.notes import Value
 from analyzers.numerics.bare_codes import FEWEST, bare_codes
 
 _SCALES, _CODES, _WEIGHTS = 400_000, 100_000, 250_000  # bytes of scales, of codes under them, and of suspected weights
 _LEAST_CODE = 8.0  # magnitude from which on an fp8 value is no weight stored without a scale
 _SMALLEST_NORMAL = 2.0**-126
-_WORDS = frozenset({"I32", "U32", "I16"})
 
 
-class _Row(NamedTuple):
-    """A layout whose values are not decoded: ends of the names of its codes and parts, as in `layouts.LAYOUTS`."""
-
-    name: str
-    codes: str
-    dtypes: frozenset[str]
-    parts: Mapping[str, tuple[str, ...]]
-
-
-_ROWS: Sequence[Layout | _Row] = (
-    *LAYOUTS,
-    _Row(
-        "bitsandbytes", ".weight", frozenset({"U8"}),
-        {"scale": (".weight.absmax",), "table": (".weight.quant_map",), "nested": (".weight.nested_absmax",)},
-    ),
-    _Row("int8", ".weight", BYTES, {"scale": (".SCB", ".weight.SCB", ".weight_scale", ".scale", ".scales")}),
-    _Row("MLX", ".weight", frozenset({"U32"}), {"scale": (".scales",), "offset": (".biases",)}),
-    _Row("compressed-tensors", ".weight_packed", _WORDS, {"scale": (".weight_scale",), "shape": (".weight_shape",)}),
-    _Row("GPTQ or AWQ", ".qweight", _WORDS, {"scale": (".scales",), "zero": (".qzeros",), "group": (".g_idx",)}),
-    _Row("HQQ", ".W_q", BYTES | _WORDS, {"scale": (".scale",), "zero": (".zero",)}),
-    _Row("torchao", "_qdata", BYTES | _WORDS, {"scale": ("_scale",)}),
-)  # fmt: skip
 _ACTIVATIONS = re.compile(r"(input|activation|output|[qkv])_(global_)?scale(_inv)?|scale_input|input_scale_inv")
 _GLOBAL = re.compile(r"(.*\.)(gate_proj|up_proj|w1|w3|[qkv]_proj)\.(weight_scale_2|weight_global_scale)")
 _GLOBAL_PARTS = frozenset({"factor", "divisor"})  # of NVFP4's scales, to multiply with or to divide by
 _FUSED = {"gate_proj": "gate, up", "up_proj": "gate, up", "w1": "w1, w3", "w3": "w1, w3"}
 
 
-class _Coded(NamedTuple):
-    """Codes with the layout that they have, the name before its ends, and the scales found."""
-
-    tensor: Tensor
-    layout: Layout | _Row
-    stem: str
-    scale: Tensor | None
-
-    def has(self, field: str, tensors: Mapping[str, Tensor]) -> bool:
-        """Return whether a part is stored."""
-        return any(self.stem + end in tensors for end in self.layout.parts[field])
-
-
 def scales(facts: EngineFacts) -> Iterator[Finding]:
     """Find codes without their scale, scales that make no weights, and fused halves with different global scales."""
-    coded = list(_coded(facts.tensors))
+    coded = list(coded_tensors(facts.tensors))
     yield from _missing(facts, coded)
     note = next((note for note in facts.checkpoint.notes if note.code == "misfit-scales"), None)
     if note is not None:
@@ -87,25 +50,7 @@ def scales(facts: EngineFacts) -> Iterator[Finding]:
         yield finding("scales", "warning", "halves-scaled-apart", names, modules=len(apart), parts=parts, low=low, high=high)
 
 
-def _coded(tensors: Mapping[str, Tensor]) -> Iterator[_Coded]:
-    """Find tensors of codes: by a layout whose scale or whose table is there, else by the first one that such codes may have."""
-    for name, tensor in tensors.items():
-        leaf = _leaf(name)
-        if tensor.buffer or not tensor.shape or "scale" in leaf or (tensor.dtype in FP8 and len(tensor.shape) < 2):
-            continue
-        fitting = [each for each in _ROWS if tensor.dtype in each.dtypes and name.endswith(each.codes)]
-        if tensor.dtype not in FP8 and leaf != "weight":  # bytes under any name may be something else
-            fitting = [each for each in fitting if each.codes]
-        found = []
-        for layout in fitting:
-            stem = name.removesuffix(layout.codes) if layout.codes else name
-            scale = next((tensors[stem + end] for end in layout.parts["scale"] if stem + end in tensors), None)
-            found.append(_Coded(tensor, layout, stem, scale))
-        marked = (each for each in found if "table" in each.layout.parts and each.has("table", tensors))
-        yield from islice(chain((each for each in found if each.scale is not None), marked, found), 1)
-
-
-def _missing(facts: EngineFacts, coded: Sequence[_Coded]) -> Iterator[Finding]:
+def _missing(facts: EngineFacts, coded: Sequence[Coded]) -> Iterator[Finding]:
     """Find codes that lack a part: their scale, or one that all others of their layout have."""
     tensors, lost = facts.tensors, dict[str, str]()
     usual = Counter(
@@ -144,7 +89,7 @@ def _codes_of_base(facts: EngineFacts, names: Sequence[str]) -> Iterator[Finding
     base = facts.base
     if base is None:
         return
-    whole = {each.tensor.name for each in _coded(base.tensors) if each.scale is not None}
+    whole = {each.tensor.name for each in coded_tensors(base.tensors) if each.scale is not None}
     same, compared = list[str](), 0
     for name in names:
         if name in whole:
@@ -155,7 +100,7 @@ def _codes_of_base(facts: EngineFacts, names: Sequence[str]) -> Iterator[Finding
         yield finding("scales", "error", "codes-of-the-base", same, tensors=len(same), base=base.checkpoint.ref, bytes=compared)
 
 
-def _are_codes(facts: EngineFacts, each: _Coded, scaled: bool) -> bool:
+def _are_codes(facts: EngineFacts, each: Coded, scaled: bool) -> bool:
     """Return whether a tensor without scales holds codes: fp8 may hold plain weights, and bytes something else."""
     tensor = each.tensor
     if tensor.dtype not in FP8:
@@ -165,7 +110,7 @@ def _are_codes(facts: EngineFacts, each: _Coded, scaled: bool) -> bool:
     return bool(largest >= _LEAST_CODE) if scaled else bare_codes(values) is not None
 
 
-def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[str, _Coded]) -> Iterator[Finding]:
+def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[str, Coded]) -> Iterator[Finding]:
     """Find scales that are not finite or subnormal, and zero ones over codes that are not."""
     bad: dict[str, list[tuple[str, int]]] = {"zero": [], "subnormal": [], "not-finite": []}
     codes = 0
@@ -188,37 +133,25 @@ def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[
         yield finding("scales", "error", "scales-unusable", names, tensors=len(names), read=looked, codes=codes, **numbers)
 
 
-def _nonzero_codes(facts: EngineFacts, each: _Coded, values: Floats) -> int | None:
-    """Count the codes under the zero scales among the first ``values`` that are not zero; None where the layout of codes is another.
-
-    Of blocks of several rows the first row is read.
+def _nonzero_codes(facts: EngineFacts, each: Coded, values: Floats) -> int | None:
+    """Count codes that are not zero under the zero scales among the first ``values``, from the first to the last of them, as far as the
+    budget reaches; None where codes are laid out otherwise than their scales.
     """
     tensor, scale = each.tensor, each.scale
     floats = tensor.dtype in FP8 or (tensor.dtype == "U8" and scale is not None and scale.dtype in ("F8_E4M3", "F8_E8M0"))
     if scale is None or not floats or len(tensor.shape) < 2 or len(scale.shape) < 2 or 0 in scale.shape:
         return None
-    rows, columns = -(-tensor.shape[-2] // scale.shape[-2]), -(-tensor.shape[-1] // scale.shape[-1])
+    width, across = tensor.shape[-1], scale.shape[-1]
+    rows, columns = -(-tensor.shape[-2] // scale.shape[-2]), -(-width // across)
     empty = np.flatnonzero(values == 0)
-    found, at = 0, 0
-    if rows == 1:  # blocks stand one after the other
-        start, count = int(empty[0]) * columns, min(int(empty[-1] - empty[0] + 1) * columns, _CODES // 2)
-        raw = facts.values.read(facts.checkpoint, _as_bytes(tensor), start, count).astype(np.uint8)
-        block = np.arange(start, start + raw.size) // columns
-        return int(_not_zero(raw[np.isin(block, empty)], tensor.dtype))
-    for index in empty[:16]:
-        row, column = divmod(int(index), scale.shape[-1])
-        at = row * rows * tensor.shape[-1] + column * columns
-        found += _not_zero(facts.values.read(facts.checkpoint, _as_bytes(tensor), at, columns).astype(np.uint8), tensor.dtype)
-    return found
-
-
-def _not_zero(raw: "np.ndarray[tuple[int], np.dtype[np.uint8]]", dtype: str) -> int:
-    """Count codes other than 0 and -0: of a byte two of E2M1, or one of fp8."""
-    return int(np.count_nonzero(raw & 7) + np.count_nonzero(raw & 0x70)) if dtype == "U8" else int(np.count_nonzero(raw & 0x7F))
-
-
-def _as_bytes(tensor: Tensor) -> Tensor:
-    return Tensor(tensor.name, "U8", (tensor.nbytes,), tensor.file, tensor.offset, tensor.nbytes, tensor.role, tensor.layer, False)
+    start, stop = int(empty[0]) // across * rows * width, (int(empty[-1]) // across + 1) * rows * width
+    raw_tensor = Tensor(tensor.name, "U8", (tensor.nbytes,), tensor.file, tensor.offset, tensor.nbytes, "", None, False)
+    raw = facts.values.read(facts.checkpoint, raw_tensor, start, min(stop - start, _CODES // 2)).astype(np.uint8)
+    row, column = np.divmod(np.arange(start, start + raw.size), width)
+    under = raw[np.isin(row // rows * across + column // columns, empty)]
+    if tensor.dtype == "U8":  # two codes of E2M1, whose highest bit is the sign
+        return int(np.count_nonzero(under & 7) + np.count_nonzero(under & 0x70))
+    return int(np.count_nonzero(under & 0x7F))
 
 
 def unscaled(facts: EngineFacts) -> Iterator[Finding]:

@@ -224,7 +224,7 @@ WORDS = Words(
         "not-compared": "Not compared with {base}: none of the weights could be decoded.",
         "shrinking-not-judged": "Whether it could be stored in fewer bytes was not judged: {why}",
         "card-not-compared": "The card's base_model was not compared: {why}",
-        "patterns-not-tried": "Of the quantization settings {patterns:#pattern} took more than {seconds:number} seconds: not judged.",
+        "entries-not-tried": "{entries:#entry|entries} of the quantization settings take more than {seconds:number} seconds: not judged.",
         "training-state": "Not read, as files without weights by their names: {files:names} ({bytes:size}).",
         **FINDINGS,
     }

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from analyzers.check import CheckRequest, Finding, analyze
-from analyzers.check.config_rules import ignore_list, promises
 from analyzers.check.engine_facts import BUDGET, EngineFacts
+from analyzers.check.ignore_list import ignore_list
 from analyzers.check.load_rules import companions, load_dtype
+from analyzers.check.promises import promises
 from analyzers.check.scale_rules import scales
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.checkpoints.local import LocalFile

@@ -150,7 +150,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     config = _read_config(repository, weights.config_folder, notes)
     if is_adapter(weights.paths, stored):
         notes.append(WORDS.note("adapter"))
-    tensors, misfits = decode_on_reading(stored, files, config)
+    tensors, misfits = decode_on_reading(stored, files, config, repository.parallel_reads)
     return Checkpoint(
         ref=repository.ref,
         commit=repository.commit,

@@ -30,14 +30,18 @@ _COLUMNS, _ROWS = 16, 64
 # Fills a buffer with the bytes of a file from an offset on.
 ReadInto = Callable[[int, memoryview], None]
 Axes = tuple[int, ...]
+# Fills an array with the elements from a byte offset on that lie at strides of elements; returns False if it cannot.
+ReadBox = Callable[[int, Axes, NDArray[Any]], bool]
 
 
-def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
+def read_elements(
+    read_into: ReadInto, tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8], read_box: ReadBox | None = None
+) -> NDArray[Any]:
     """Read elements ``start`` to ``start + count`` of a tensor, in row-major order of its shape.
 
     buffer: (>= count * itemsize,) uint8, filled from its start. Returns (count,) unsigned integers, a view of the buffer.
     A contiguous range is read in one read, directly into the buffer. Otherwise gaps between the elements are read too, in
-    pieces of at most CHUNK_BYTES. Raises what ``read_into`` raises.
+    pieces of at most CHUNK_BYTES, unless ``read_box`` reads a box. Raises what ``read_into`` raises.
     """
     part = buffer[: count * tensor.itemsize]
     codes = part.view(f"<u{tensor.itemsize}")
@@ -48,7 +52,8 @@ def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, b
     done = 0
     for at, lengths, strides in _boxes(*_merged(tensor.shape, tensor.strides), start, start + count):
         out = codes[done : done + prod(lengths)].reshape(lengths)
-        _read_box(read_into, tensor.offset + tensor.itemsize * at, strides, out)
+        if read_box is None or not read_box(tensor.offset + tensor.itemsize * at, strides, out):
+            _read_box(read_into, tensor.offset + tensor.itemsize * at, strides, out)
         done += out.size
     return codes
 
@@ -74,8 +79,12 @@ def read_bytes(tensor: Tensor, start: int, count: int) -> int:
 
 
 def needed_bytes(tensor: Tensor, start: int, count: int) -> int:
-    """Return the bytes of ``count`` elements, without gaps unless they are decoded."""
-    return count * tensor.itemsize if tensor.stored is None else read_bytes(tensor, start, count)
+    """Return the bytes of ``count`` elements as stored, with their share of scales and other parts, without gaps."""
+    if tensor.stored is None or not count:
+        return count * tensor.itemsize
+    if tensor.strides is None:
+        return read_bytes(tensor, start, count)
+    return -(-tensor.stored.nbytes(0, tensor.stored.elements) * count // tensor.stored.elements)
 
 
 def as_read(tensor: Tensor, count: int) -> Tensor:

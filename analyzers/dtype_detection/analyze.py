@@ -27,7 +27,7 @@ from analyzers.checkpoints.stated_dtype import plain_dtype
 from analyzers.core import limits
 from analyzers.core.report import Timing, check_size, content_id, environment, first_rows
 from analyzers.core.request import Progress
-from analyzers.dtype_detection.answers import advice, answer
+from analyzers.dtype_detection.answers import advice, answer, codes_without_scale
 from analyzers.dtype_detection.collect import (
     Chosen,
     Collector,
@@ -270,7 +270,7 @@ class Inspection:
             **dict(facts),
             answer=answer(facts),
             advice=advice(facts, checkpoint.ref, coverage),
-            notes=tuple(account_notes(checkpoint, chosen.tensors)),
+            notes=(*account_notes(checkpoint, chosen.tensors), *codes_without_scale(results)),
             coverage=coverage,
             timing=Timing.since(self._start, found.nbytes, found.seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),

@@ -1,6 +1,6 @@
 """Decides what dtype detection answers and advises, as codes with values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from analyzers.core.coverage import Coverage
 from analyzers.core.formatting import share
@@ -8,6 +8,7 @@ from analyzers.core.notes import Advice, Note
 from analyzers.core.report import needs_the_whole
 from analyzers.core.tensor_words import format_name
 from analyzers.dtype_detection.report import TORCH, VERDICT_WORDS, Facts, Training
+from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.dtype_detection.words import TRAINED, WORDS
 from analyzers.grids import describe
 
@@ -121,3 +122,14 @@ def advice(facts: Facts, model: str, coverage: Sequence[Coverage]) -> Advice:
     if facts.fp16_risk.level == "fits" and lineage.stored != "F16":
         return WORDS.advice("measure-fp16", "precision", model, values=facts.values_read)
     return WORDS.advice("as-stored", "precision", model)
+
+
+def codes_without_scale(results: Sequence[TensorResult]) -> Iterator[Note]:
+    """Yield a note on tensors that hold codes of a quantizer, whose scale was never applied: no format that they were trained in."""
+    found = [result for result in results if result.codes]
+    if found:
+        largest = max(found, key=lambda result: result.statistics.abs_max or 0.0)
+        formats = tuple(sorted({result.codes for result in found if result.codes}))
+        yield WORDS.note(
+            "bare-codes", tensors=len(found), name=largest.tensor.name, formats=formats, largest=largest.statistics.abs_max
+        )  # fmt: skip

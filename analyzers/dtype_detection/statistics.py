@@ -15,8 +15,13 @@ from analyzers.dtype_detection.report import Counts, Extremes, LayerRow, Represe
 from analyzers.dtype_detection.trainability import untouched
 from analyzers.grids import OnGrids, on_grids
 from analyzers.numerics import BinGroups, BitHistogram, bins
+from analyzers.numerics.bare_codes import bare_codes
+from analyzers.numerics.conversions import values_of
 
 FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
+
+# The largest code of the format whose codes are smallest, fp4: weights hardly reach it.
+LEAST_CODE = 6.0
 
 # Shares that quick mode estimates with an interval, in the order of `share_counts`
 SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal", "fp16_inexact_subnormal")
@@ -107,12 +112,13 @@ def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class TensorResult:
-    """One tensor with its statistics, its own lineage, and the answer of `trainability.untouched`."""
+    """One tensor with its statistics, its own lineage, and the answers of `trainability.untouched` and `bare_codes`."""
 
     tensor: Tensor
     statistics: Statistics
     judgement: Judgement
     untouched: tuple[float, float] | None
+    codes: str | None = None
 
 
 UNREAD = Judgement("undecided", (), ())
@@ -126,7 +132,14 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     if tensor.stored is None:
         on = on_grids(counted.grids, counted.values, tensor.shape) if counted.grids else OnGrids()
         judgement = judge(values, on, counted.exact_rows, row_length(tensor))
-    return TensorResult(tensor, Statistics.of(values, tensor.elements), judgement, untouched(tensor, values))
+    return TensorResult(tensor, Statistics.of(values, tensor.elements), judgement, untouched(tensor, values), _bare_codes(tensor, values))
+
+
+def _bare_codes(tensor: Tensor, values: BitHistogram) -> str | None:
+    """Return the format of which a tensor of 16 bits holds codes whose scale was never applied; None if it may hold weights."""
+    if tensor.dtype not in ("BF16", "F16") or (values.high or 0.0) < LEAST_CODE:
+        return None
+    return bare_codes(values_of(values.index.astype(np.uint16), tensor.dtype), values.counts)
 
 
 def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:

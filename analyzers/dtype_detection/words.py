@@ -39,6 +39,10 @@ WORDS = Words(
         "fossil-rows": (
             "{rows:#row} in {tensors:#tensor} hold only {formats:list} values, unlike the other rows: most likely never updated since."
         ),
+        "bare-codes": (
+            "Codes without their scale, not weights: {tensors:#tensor} of {formats:list}, such as {name:name}, which reaches "
+            "{largest:magnitude}."
+        ),
         "merged": "{share:share} of the weights are computed by the merge, in fp32: their bits say nothing about training.",
         "native": (
             "No narrower format left a trace in this {stored:dtype} checkpoint: {exceptions:count} of {tested:#value} tested are not "

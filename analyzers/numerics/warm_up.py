@@ -37,4 +37,4 @@ def warm_up() -> None:
     codes8, none = zeros["F8_E4M3"][:32], np.empty(0, np.int64)
     unpack(codes8, 0, 4, none, codes8.copy())
     unpack_down(zeros["F32"], 0, 32, 0, 4, codes8.copy())
-    scale_codes(codes8, 0, (1, 32, 1, 32, 1, 1), none, values, np.ones((3, 1), np.float32), 0, values[:32].copy())
+    scale_codes(codes8, 0, (1, 32, 1, 32, 1, 1), none, none, values, np.ones((3, 1), np.float32), 0, values[:32].copy())

@@ -187,8 +187,8 @@ def test_torchao_names(tmp_path: Path) -> None:
     weight, scales = codes(96, 130), positive(96, 1)
     name = "model.layers.0.self_attn.q_proj._weight"
     with opened(tmp_path, {f"{name}_qdata": weight, f"{name}_scale": scales}) as checkpoint:
-        assert checkpoint.tensors[1].holds_scales and checkpoint.tensors[0].role == "attention"
-        same(values_of(checkpoint, f"{name}_qdata"), weight.float() * scales)
+        assert [(t.holds_scales, t.role) for t in checkpoint.tensors] == [(True, "attention"), (False, "attention")]
+        same(values_of(checkpoint, "model.layers.0.self_attn.q_proj.weight"), weight.float() * scales)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -146,30 +146,23 @@ def test_the_sample_is_what_it_says(tmp_path: Path) -> None:
     assert comparable(quick) == comparable(whole) and quick.intervals == {}
 
 
+GPTQ = {
+    "a.qweight": torch.zeros(32, 64, dtype=torch.int32), "a.qzeros": torch.zeros(2, 8, dtype=torch.int32),
+    "a.scales": positive(2, 64).half(), "a.g_idx": torch.arange(256, dtype=torch.int32) // 128,
+}  # fmt: skip
+# Packed integers that nothing says how to decode
 INTEGERS = {
-    "gptq": (
-        {"a.qweight": torch.zeros(32, 64, dtype=torch.int32), "a.qzeros": torch.zeros(2, 8, dtype=torch.int32),
-         "a.scales": positive(2, 64).half(), "a.g_idx": torch.zeros(256, dtype=torch.int32)},
-        {"quant_method": "gptq", "bits": 4, "group_size": 128}, "gptq",
-    ),
-    "awq": (
-        {"a.qweight": torch.zeros(256, 8, dtype=torch.int32), "a.qzeros": torch.zeros(2, 8, dtype=torch.int32),
-         "a.scales": positive(2, 64)},
-        {"quant_method": "awq", "w_bit": 4, "q_group_size": 64}, "awq",
-    ),
+    "gptq": ({name: tensor for name, tensor in GPTQ.items() if "qzeros" not in name}, {"quant_method": "gptq", "bits": 4}, "gptq"),
+    "awq": ({"a.qweight": torch.zeros(256, 8, dtype=torch.int32), "a.scales": positive(2, 64)}, {"quant_method": "awq"}, "awq"),
     "bitsandbytes": (
         {"a.weight": nbytes(2048, 1), "a.weight.absmax": nbytes(64), "a.weight.quant_map": positive(16),
          "a.weight.quant_state.bitsandbytes__nf4": nbytes(90)},
         {"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes-4bit",
     ),
-    "int8": (
-        {"a.weight": nbytes(8, 8).view(torch.int8), "a.SCB": positive(8)}, None, "bitsandbytes-8bit",
-    ),
     "compressed-tensors": (
         {"a.weight_packed": torch.zeros(8, 8, dtype=torch.int32), "a.weight_scale": positive(8, 2),
          "a.weight_shape": torch.tensor([8, 64])},
-        {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 32}}}},
-        "compressed-tensors",
+        {"quant_method": "compressed-tensors"}, "compressed-tensors",
     ),
     "hqq": ({"a.W_q": nbytes(8, 8), "a.scale": positive(8, 1), "a.zero": positive(8, 1)}, None, "hqq"),
     "aqlm": (
@@ -198,8 +191,10 @@ def test_integers_are_refused_by_name(name: str, tmp_path: Path) -> None:
     [None, [], "gptq", {"bits": "4"}, {"bits": 10**30, "group_size": -1}, {"config_groups": {"a": 1}, "weight_quant_params": []}],
 )
 def test_hostile_settings_do_not_matter(settings: object, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedWeights, match="gptq weights"):
-        exact(write(tmp_path, INTEGERS["gptq"][0], {"quantization_config": settings}))
+    report = exact(write(tmp_path, GPTQ, {"quantization_config": settings}))
+    assert [(row.dtype, row.parameters, row.note) for row in report.storage[:1]] == [
+        ("INT4", 256 * 64, "decoded: GPTQ INT4 in groups of 128"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e8m0fnu, torch.float4_e2m1fn_x2])
@@ -228,3 +223,13 @@ def test_a_stopped_run_leaves_no_threads(tmp_path: Path) -> None:
     next(run)
     run.close()
     assert set(threading.enumerate()) <= before
+
+
+def test_codes_whose_scale_was_never_applied(tmp_path: Path) -> None:
+    """fp8 codes and integers saved as bf16, as by a conversion that lost the scales: they are no format of training."""
+    weight = normal(64, 96)
+    fp8 = (weight / weight.abs().max() * 448).to(torch.float8_e4m3fn).bfloat16()
+    whole = (weight / weight.abs().max() * 127).round().half()
+    report = exact(write(tmp_path, {"a.weight": fp8, "b.weight": whole, "c.weight": weight.bfloat16(), "d.weight": 8 * weight.bfloat16()}))
+    (note,) = (note for note in report.notes if note.code == "bare-codes")
+    assert note.values == {"tensors": 2, "name": "a.weight", "formats": ("fp8 E4M3", "int8"), "largest": 448.0}

@@ -203,14 +203,16 @@ def test_what_is_filtered_is_excluded(tmp_path: Path) -> None:
         assert side.classes["excluded"].tensors == len(llama()) - len(matching)
 
 
-def test_packed_integers_are_undecoded_and_their_scales_buffers(tmp_path: Path) -> None:
-    for parts in (("qzeros", "scales", "g_idx"), ("scales",)):
+def test_packed_integers_are_weights_and_their_scales_buffers(tmp_path: Path) -> None:
+    for parts, code in ((("qzeros", "scales", "g_idx"), "read"), (("scales",), "undecoded")):
         packed = {name: tensor for name, tensor in _PACKED.items() if name.endswith((".qweight", *parts))}
         folder = write(tmp_path / str(len(parts)), llama() | packed, architecture("llama").config)
         report = inspect(folder, include="embed|norm")
         assert report.coverage[0].classes["buffer"].tensors == len(parts)
         assert {part.code for part in report.coverage[0].left_out} == {"excluded"}
-        assert "undecoded" in {part.code for part in checked(folder).coverage[0].left_out}
+        assert ("undecoded" in {part.code for part in checked(folder).coverage[0].left_out}) == (code == "undecoded")
+        whole = report.checkpoint.parameters - sum(tensor.numel() for tensor in llama().values())
+        assert whole == (32 * 48 if code == "read" else 4 * 48)
 
 
 def test_copies_are_tied(tmp_path: Path) -> None:
@@ -277,7 +279,7 @@ def test_gguf(name: str, tmp_path: Path) -> None:
     add_up(report.coverage[1], expected)
 
 
-def test_quantized_blocks_of_gguf_are_undecoded(tmp_path: Path) -> None:
+def test_quantized_blocks_of_gguf_are_weights(tmp_path: Path) -> None:
     matrix = values("matrix", (64, 64), F32).numpy()
     (tmp_path / "gguf").mkdir()
     writer = gguf.GGUFWriter(tmp_path / "gguf/model.gguf", "llama")
@@ -288,7 +290,7 @@ def test_quantized_blocks_of_gguf_are_undecoded(tmp_path: Path) -> None:
         step()
     (coverage,) = inspect(tmp_path / "gguf").coverage
     add_up(coverage, Totals(2, 64 * 64 + 64, 64 * 64 // 32 * 34 + 64 * 4))
-    assert coverage.classes["undecoded"].parameters == 64 * 64 and not coverage.whole
+    assert coverage.classes["read"].parameters == 64 * 64 + 64 and coverage.whole
 
 
 def test_pickles(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ def test_integers_are_refused_with_the_side(tmp_path: Path) -> None:
     start = "model.layers.0.mlp.up_proj."
     quantized |= {
         f"{start}qweight": torch.ones(6, 96, dtype=torch.int32),
-        f"{start}qzeros": torch.ones(1, 12, dtype=torch.int32),
         f"{start}scales": normal(1, 96).to(torch.float16),
         f"{start}g_idx": torch.zeros(48, dtype=torch.int32),
     }

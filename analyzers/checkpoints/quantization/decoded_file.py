@@ -10,15 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.elements import read_elements
-from analyzers.checkpoints.quantization.quantized import SMALL_BYTES, Field, Quantized, Run
+from analyzers.checkpoints.quantization.quantized import PIECE, SMALL_BYTES, Field, Quantized, Run
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.core import limits
 
 # Fills a buffer with the bytes of a stored file from an offset on.
 ReadStored = Callable[[RangeFile, int, memoryview], None]
 
-_PIECE = 1 << 17  # Values decoded at a time, which still fit a core's cache.
+_TURNED_BYTES = 32 << 20  # Codes of one matrix that is read in another orientation.
 _HELD_BYTES = 8 << 20  # Small parts held in memory, the last ones used.
+
+
+def read_stored(file: RangeFile, offset: int, buffer: memoryview) -> None:
+    """Fill ``buffer`` with the bytes of a stored file from ``offset`` on."""
+    file.read_into(offset, buffer)
 
 
 class DecodedFile:
@@ -32,7 +38,8 @@ class DecodedFile:
         self._last = threading.local()
         self._held: OrderedDict[tuple[object, ...], NDArray[Any]] = OrderedDict()
         self._held_bytes = 0
-        self._lock = threading.Lock()
+        self._turned = list[tuple[Quantized, Run]]()
+        self._lock, self._turning = threading.Lock(), threading.Lock()
 
     def add(self, tensor: Quantized) -> None:
         """Append the values of a tensor, whose offset is the size so far."""
@@ -42,14 +49,10 @@ class DecodedFile:
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on."""
-        self.read_field("value", offset, buffer)
-
-    def read_field(self, field: Field, offset: int, buffer: memoryview) -> None:
-        """Fill ``buffer`` as `read_into` does, with another number of each value than itself."""
-        self.decode_into(lambda file, at, piece: file.read_into(at, piece), offset, buffer, field)
+        self.decode_into(read_stored, offset, buffer)
 
     def decode_into(self, read_stored: ReadStored, offset: int, buffer: memoryview, field: Field = "value") -> None:
-        """Fill ``buffer`` like `read_field`, where ``read_stored`` reads the stored files."""
+        """Fill ``buffer`` like `read_into`, or with another field. read_stored: reads the stored files."""
         while len(buffer):
             tensor = self._tensors[bisect_right(self._offsets, offset) - 1]
             at = offset - tensor.offset
@@ -58,12 +61,34 @@ class DecodedFile:
             run = self._run(read_stored, tensor, first, stop)
             whole = at % 4 == count % 4 == 0
             values = np.frombuffer(buffer[:count], np.float32) if whole else np.empty(stop - first, np.float32)
-            for start in range(first, stop, _PIECE):
-                end = min(start + _PIECE, stop)
+            for start in range(first, stop, PIECE):
+                end = min(start + PIECE, stop)
                 tensor.compute(field, run, start, end, values[start - first : end - first])
             if not whole:
                 buffer[:count] = values.view(np.uint8)[at - 4 * first :][:count].data
             offset, buffer = offset + count, buffer[count:]
+
+    def decode_box(self, read_stored: ReadStored, offset: int, strides: tuple[int, ...], out: NDArray[Any], field: Field = "value") -> bool:
+        """Fill ``out`` with values of the same columns of consecutive rows, or with these turned; return False for any other box.
+
+        Only these columns are decoded. Codes of up to `_TURNED_BYTES` are read once for all boxes of a tensor that span most of its rows.
+        """
+        tensor = self._tensors[bisect_right(self._offsets, offset) - 1]
+        columns = tensor.shape[2]
+        row, column = divmod((offset - tensor.offset) // 4, columns)
+        if not tensor.has_columns or sorted(strides) != [1, columns] or column + out.shape[strides.index(1)] > columns:
+            return False
+        box = (out if strides[1] == 1 else out.T).view(np.float32)
+        whole = tensor.codes.nbytes <= _TURNED_BYTES and 8 * len(box) * columns >= 7 * tensor.elements
+        rows = len(box) if whole else max(1, limits.CHUNK_BYTES * 8 // (columns * tensor.bits))
+        for start in range(0, len(box), rows):
+            part = box[start : start + rows]
+            if whole:
+                run = self._turned_run(read_stored, tensor)
+            else:
+                run = self._run(read_stored, tensor, (row + start) * columns, (row + start + len(part)) * columns)
+            tensor.compute_columns(field, run, row + start, column, part)
+        return True
 
     def close(self) -> None:
         """Do nothing: the stored files are the checkpoint's own."""
@@ -76,6 +101,15 @@ class DecodedFile:
         run = tensor.load(lambda part, start, count: self._read(read_stored, part, start, count), first, stop)
         self._last.run = tensor, run
         return run
+
+    def _turned_run(self, read_stored: ReadStored, tensor: Quantized) -> Run:
+        """Return what all values of a tensor are computed from; the last two are held, for all threads."""
+        with self._turning:
+            found = next((run for held, run in self._turned if held is tensor), None)
+            if found is None:
+                found = tensor.load(lambda part, start, count: self._read(read_stored, part, start, count), 0, tensor.elements)
+                self._turned = [*self._turned[-1:], (tensor, found)]
+        return found
 
     def _read(self, read_stored: ReadStored, part: Tensor, first: int, count: int) -> NDArray[Any]:
         """Read elements of a stored tensor; a small one is read whole, once."""

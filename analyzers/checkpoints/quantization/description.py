@@ -16,7 +16,7 @@ _SHARED = ("gptq", "awq", "integer", "fp8", "low-bit")
 _LEAVES: tuple[tuple[str, set[str]], ...] = (
     ("gptq", {"qweight", "g_idx", "qzeros"}), ("gptq", {"qweight", "g_idx", "scales"}), ("awq", {"qweight", "qzeros"}),
     ("awq", {"qweight", "scales"}), ("bitsandbytes-4bit", {"absmax", "quant_map"}), ("bitsandbytes-8bit", {"scb"}), ("hqq", {"w_q"}),
-    ("aqlm", {"codes", "codebooks"}),
+    ("aqlm", {"codes", "codebooks"}), ("mlx", {"weight", "scales", "biases"}),
 )  # fmt: skip
 
 

@@ -1,12 +1,13 @@
 """The grids that the values of quantized tensors lie on: their steps and ends, and the nearest values on them."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.elements import read_elements
+from analyzers.checkpoints.quantization.decoded_file import read_stored
 from analyzers.checkpoints.quantization.quantized import Field, Floats, Quantized
 from analyzers.checkpoints.tensor import Tensor
 
@@ -33,8 +34,9 @@ def grid(tensor: Tensor, start: int, count: int) -> Grid:
     What the same thread has just read of the tensor is not read again. Raises what reads raise.
     """
     assert tensor.stored is not None
-    values, level, scale, zero, bias = (_field(tensor, name, start, count) for name in ("value", "level", "scale", "zero", "bias"))
-    levels = _levels(tensor.stored)
+    values, *others = (field(tensor, name, start, count) for name in ("value", "level", "scale", "zero", "bias"))
+    level, scale, zero, bias = (each.astype(np.float64) for each in others)
+    levels = levels_of(tensor.stored)
     with np.errstate(all="ignore"):
         at = np.clip(np.searchsorted(levels, level), 0, len(levels) - 1)
         steps = np.diff(levels)
@@ -48,8 +50,8 @@ def grid(tensor: Tensor, start: int, count: int) -> Grid:
 def nearest(tensor: Tensor, start: int, values: Floats) -> Floats:
     """Round (n,) values to the nearest ones of the grids of elements ``start`` to ``start + n``: with the same scales and zero points."""
     assert tensor.stored is not None
-    scale, zero, bias = (_field(tensor, name, start, len(values)) for name in ("scale", "zero", "bias"))
-    levels = _levels(tensor.stored)
+    scale, zero, bias = (field(tensor, name, start, len(values)).astype(np.float64) for name in ("scale", "zero", "bias"))
+    levels = levels_of(tensor.stored)
     with np.errstate(all="ignore"):
         wanted = (values.astype(np.float64) - bias) / scale + zero
         level = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, wanted)].astype(np.float32)
@@ -57,13 +59,15 @@ def nearest(tensor: Tensor, start: int, values: Floats) -> Floats:
     return values
 
 
-def _levels(stored: Quantized) -> Doubles:
+def levels_of(stored: Quantized) -> Doubles:
     """Return the finite values of codes, in ascending order."""
+    assert not isinstance(stored.table, Tensor)
     return np.unique(stored.table[np.isfinite(stored.table)]).astype(np.float64)
 
 
-def _field(tensor: Tensor, name: Field, start: int, count: int) -> NDArray[Any]:
+def field(tensor: Tensor, name: Field, start: int, count: int) -> NDArray[np.float32]:
+    """Return what elements ``start`` to ``start + count`` are computed from: value = (level - zero) x scale + bias."""
     assert tensor.stored is not None and tensor.stored.file is not None
-    buffer = np.empty(4 * count, np.uint8)
-    values = read_elements(partial(tensor.stored.file.read_field, name), tensor, start, count, buffer).view(np.float32)
-    return values if name == "value" else values.astype(np.float64)
+    file, buffer = tensor.stored.file, np.empty(4 * count, np.uint8)
+    read_into, read_box = partial(file.decode_into, read_stored, field=name), partial(file.decode_box, read_stored, field=name)
+    return read_elements(read_into, tensor, start, count, buffer, read_box).view(np.float32)

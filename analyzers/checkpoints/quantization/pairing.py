@@ -3,8 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from analyzers.checkpoints.quantization.bitsandbytes import read_states
+from analyzers.checkpoints.quantization.candidate import FLOATS, Candidate, Fit
 from analyzers.checkpoints.quantization.decoded_file import DecodedFile
-from analyzers.checkpoints.quantization.layouts import BYTES, Fit, Settings, layouts_of
+from analyzers.checkpoints.quantization.gguf_blocks import gguf_blocks
+from analyzers.checkpoints.quantization.layouts import layouts_of
+from analyzers.checkpoints.quantization.settings import Settings
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
@@ -25,15 +29,16 @@ _OF_ACTIVATIONS = frozenset({
 
 
 def decode_on_reading(
-    tensors: Sequence[Tensor], files: Sequence[RangeFile], config: Mapping[str, Any] | None
+    tensors: Sequence[Tensor], files: Sequence[RangeFile], config: Mapping[str, Any] | None, parallel_reads: int = 1
 ) -> tuple[tuple[Tensor, ...], tuple[Note, ...]]:
     """Return (tensors, notes): quantized tensors as fp32 tensors of a file that decodes them, with ``stored`` set.
 
     They have the name and the shape of the weight, and stand in the position of the codes. Their scales and other parts have
     ``holds_scales`` set, whether or not they fit, because they are never parameters. All other tensors that do not fit are unchanged, with
-    a note. config: config.json.
+    a note. config: config.json. Reads what bitsandbytes states of each weight of 4 bits, and nothing else.
     """
-    pairing = _Pairing({tensor.name: tensor for tensor in tensors}, Settings.of(config), DecodedFile(files))
+    states = read_states(tensors, files, parallel_reads)
+    pairing = _Pairing({tensor.name: tensor for tensor in tensors}, Settings.of(config), states, DecodedFile(files))
     weights = [pairing.weight(tensor) for tensor in tensors]
     notes = (WORDS.note("misfit-scales", tensors=len(pairing.misfits), name=pairing.misfits[0]),) if pairing.misfits else ()
     return tuple(_without_parts(weights, pairing.taken)), notes
@@ -58,17 +63,21 @@ def _without_parts(tensors: Sequence[Tensor], taken: set[str]) -> Iterator[Tenso
 class _Pairing:
     """Pairs codes with their parts, by name. taken: names of parts; misfits: names of codes whose parts do not fit.
 
-    decoded: the file to which those that do are added.
+    states: by the name of a weight; decoded: the file to which those that fit are added.
     """
 
-    def __init__(self, tensors: dict[str, Tensor], settings: Settings, decoded: DecodedFile) -> None:
-        self._tensors, self._settings, self._file = tensors, settings, decoded
+    def __init__(
+        self, tensors: dict[str, Tensor], settings: Settings, states: Mapping[str, Mapping[str, Any]], decoded: DecodedFile
+    ) -> None:
+        self._tensors, self._settings, self._states, self._file = tensors, settings, states, decoded
         self.taken: set[str] = set()
         self.misfits: list[str] = []
 
     def weight(self, tensor: Tensor) -> Tensor:
         """Return a tensor with its values, if it is the codes of a weight; any other as it is."""
-        layouts = layouts_of(tensor.dtype)
+        if not tensor.bits and (fit := gguf_blocks(tensor, self._file)) is not None and fit.quantized.consistent:
+            return self._decoded(tensor, tensor.name, fit)
+        layouts = layouts_of(tensor.dtype) if tensor.dtype not in FLOATS or tensor.name in self._states else ()
         if not layouts or tensor.elements == 0 or tensor.buffer or not tensor.shape:
             return tensor
         misfits: set[str] = set()
@@ -76,12 +85,14 @@ class _Pairing:
             if not tensor.name.endswith(layout.codes) or tensor.name == layout.codes:
                 continue
             name = tensor.name.removesuffix(layout.codes) + layout.weight
-            for candidate in layout.candidates(tensor, self._tensors, self._settings, self._file):
-                fit = layout.fit(candidate)
+            for parts in layout.named_parts(tensor.name, self._tensors):
+                module, state = name.rpartition(".")[0], self._states.get(name, {})
+                fit = layout.fit(Candidate(tensor, parts, module, self._settings, state, self._file))
                 if fit is not None and fit.quantized.consistent and (name == tensor.name or name not in self._tensors):
+                    self.taken.update(part.name for part in parts.values())
                     return self._decoded(tensor, name, fit)
-                if not (layout.ambiguous and tensor.dtype in BYTES):
-                    misfits.add(candidate.parts["scale"].name)
+                if not (layout.ambiguous and tensor.dtype in INTEGER_DTYPES):
+                    misfits.add(parts["scale"].name)
         if misfits:
             self.misfits.append(tensor.name)
             self.taken |= misfits
@@ -89,7 +100,6 @@ class _Pairing:
 
     def _decoded(self, codes: Tensor, name: str, fit: Fit) -> Tensor:
         quantized = fit.quantized
-        self.taken.update(part.name for part in quantized.parts)
         self._file.add(quantized)
         return Tensor(
             name, "F32", fit.shape, codes.file, quantized.offset, 4 * quantized.elements, codes.role, codes.layer, codes.buffer, quantized,

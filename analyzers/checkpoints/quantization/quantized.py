@@ -6,8 +6,9 @@ Scales, zero points and biases are shared by blocks of a matrix, and may be quan
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import lcm
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +35,8 @@ Field = Literal["value", "level", "scale", "zero", "bias"]
 # Parts of up to so many bytes are read whole, once: a request takes longer than their bytes.
 SMALL_BYTES = 4 << 10
 _NONE = np.empty(0, np.int64)
+# Values computed at a time, which still fit a core's cache.
+PIECE = 1 << 17
 
 
 class Packing(NamedTuple):
@@ -51,17 +54,19 @@ class Packing(NamedTuple):
 class Run(NamedTuple):
     """What was read to compute elements ``first`` to ``stop`` - 1.
 
-    packed: bytes or words from number ``base`` on; groups: see `decode_kernels.scale_codes`; parts: (3, n) scales, zeros and biases from
-    number ``low`` on.
+    packed: bytes or words from number ``base`` on; groups, places: see `decode_kernels.scale_codes`; parts: (3, n) scales, zeros and biases
+    from number ``low`` on.
     """
 
     first: int
     stop: int
     packed: NDArray[Any]
     base: int
-    groups: NDArray[np.int64]
-    parts: Floats
-    low: int
+    table: Floats
+    groups: NDArray[np.int64] = _NONE
+    places: NDArray[np.int64] = _NONE
+    parts: Floats = np.empty((3, 0), np.float32)
+    low: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,22 +74,24 @@ class Quantized:
     """A quantized tensor as it is stored.
 
     layout: its name in `layouts.LAYOUTS`; dtype: of the codes, for people, such as "MXFP4"; shape: (matrices, rows, columns) in the order
-    of the codes; table: the value of each code; block: rows and columns that share a scale; scale, zero, bias: plain or quantized, one for
-    each block, or none; index: of each row, its row of scales; divides: whether values are divided by the one scale. file: of its
-    values, None for a part; offset: of its first value there, in bytes.
+    of the codes; table: the value of each code, a part if it is stored too; block: rows and columns that share a scale; scale, zero, bias:
+    plain or quantized, one for each block, or none; index: the row of scales of each row if columns are packed, else the column of scales
+    of each column; factor: multiplies every value; divides: whether values are divided by the one scale. file: of its values, None for a
+    part; offset: of its first value there, in bytes.
     """
 
     layout: str
     dtype: str
     codes: Tensor
     packing: Packing
-    table: Floats
+    table: "Floats | Tensor"
     shape: tuple[int, int, int]
     block: tuple[int, int] = (1, 1)
     scale: "Source | None" = None
     zero: "Source | None" = None
     bias: "Source | float" = -0.0  # which changes no value
     index: Tensor | None = None
+    factor: float = 1.0
     divides: bool = False
     file: "DecodedFile | None" = None
     offset: int = 0
@@ -136,27 +143,29 @@ class Quantized:
             yield from source.parts if isinstance(source, Quantized) else ()
         if self.index is not None:
             yield self.index
+        if isinstance(self.table, Tensor):
+            yield self.table
 
     @property
     def grid(self) -> tuple[int, int, int, int, int, int]:
         """Rows and columns of a matrix, of a block, and of its scales."""
         _, rows, columns = self.shape
         block_rows, block_columns = self.block
-        across, down = -(-columns // block_columns), -(-rows // block_rows)
-        if self.index is not None and self.scale is not None:
-            down = _elements(self.scale) // across
-        return rows, columns, block_rows, block_columns, down, across
+        return rows, columns, block_rows, block_columns, -(-rows // block_rows), -(-columns // block_columns)
 
     @property
     def consistent(self) -> bool:
         """Return whether codes, scales and the other parts have the numbers of elements that the shape needs."""
         matrices, rows, columns = self.shape
-        _, _, _, _, down, across = self.grid
-        scales = matrices * down * across
-        fits = all(_elements(each) == scales and (not isinstance(each, Quantized) or each.consistent) for each in self.sources)
-        lengths = rows * self.bits % 32 if self.packing.down else columns % max(1, len(self.packing.order))
-        whole = self.codes.nbytes * 8 == -(-self.elements * self.bits // 8) * 8
-        return fits and whole and not lengths and (self.index is None or (matrices == 1 and self.index.elements == rows and down > 0))
+        down, across = self.grid[4:]
+        alike = all(each.elements == matrices * down * across for each in self.sources)
+        whole = all(each.consistent for each in self.sources if isinstance(each, Quantized))
+        indexed = self.index is None or (matrices == 1 and self.index.elements == (rows if self.packing.down else columns))
+        if self.packing.down:
+            fits = matrices == 1 and self.codes.nbytes == 4 * -(-rows * self.bits // 32) * columns
+        else:
+            fits = self.codes.nbytes == -(-self.elements * self.bits // 8) and columns % max(1, len(self.packing.order)) == 0
+        return fits and alike and whole and indexed
 
     def nbytes(self, first: int, stop: int) -> int:
         """Bytes to read for elements ``first`` to ``stop`` - 1."""
@@ -165,31 +174,36 @@ class Quantized:
         begin, end = self._units(first, stop)
         nbytes = (end - begin) * (4 if self.packing.down else 1)
         if self.scale is not None:
-            low, high = self._span(first, stop) if self.index is None else (0, _elements(self.scale))
+            low, high = self._span(first, stop)
             nbytes += sum(_nbytes(each, low, high) for each in self.sources)
-        return nbytes + (0 if self.index is None else _nbytes(self.index, first // self.shape[2], -(-stop // self.shape[2])))
+        return nbytes + (0 if self.index is None else _nbytes(self.index, *self._indexed(first, stop)))
 
     def load(self, read: Read, first: int, stop: int) -> Run:
-        """Read what elements ``first`` to ``stop`` - 1 are computed from."""
+        """Read what elements ``first`` to ``stop`` - 1 are computed from. Raises InvalidCheckpoint for an index of no scale."""
         begin, end = self._units(first, stop)
         packed = read(self._packed(), begin, end - begin)
+        table = numbers(self.table, read, 0, self.table.elements) if isinstance(self.table, Tensor) else self.table
         if self.scale is None:
-            return Run(first, stop, packed, begin, _NONE, np.empty((3, 0), np.float32), 0)
-        groups, (low, high) = _NONE, (0, 0)
-        if self.index is None:
-            low, high = self._span(first, stop)
-        else:
-            groups = self._groups(read, first, stop)
-            across = self.grid[5]
-            low, high = int(groups.min()) * across, (int(groups.max()) + 1) * across
+            return Run(first, stop, packed, begin, table)
+        groups, places, (low, high) = _NONE, _NONE, self._span(first, stop)
+        if self.index is not None:
+            row, last = self._indexed(first, stop)
+            index = read(self.index, row, last - row).view(f"<i{self.index.itemsize}").astype(np.int64)
+            down, across = self.grid[4:]
+            if index.min() < 0 or index.max() >= (down if self.packing.down else across):
+                raise InvalidCheckpoint(f"{quoted(self.index.name)} refers to groups that have no scales.")
+            if self.packing.down:
+                groups, low, high = index, int(index.min()) * across, (int(index.max()) + 1) * across
+            else:
+                places = index
         parts = np.empty((3, high - low), np.float32)
         for row, source in enumerate((self.scale, self.zero or 0.0, self.bias)):
             parts[row] = source if isinstance(source, float) else numbers(source, read, low, high)
-        return Run(first, stop, packed, begin, groups, parts, low)
+        return Run(first, stop, packed, begin, table, groups, places, parts, low)
 
     def compute(self, field: Field, run: Run, first: int, stop: int, out: Floats) -> None:
         """Set ``out`` (stop - first,) to the values of a run, or to what they are computed from."""
-        codes, parts, table = self.unpacked(run, first, stop), run.parts, self.table
+        codes, parts, table = self.unpacked(run, first, stop), run.parts, run.table
         if field == "level":
             np.take(table, codes, out=out, mode="clip")
             return
@@ -203,19 +217,53 @@ class Quantized:
                 np.divide(table[codes], parts[0, 0], out=out)
         else:
             groups = run.groups[first // self.shape[2] - run.first // self.shape[2] :] if run.groups.size else run.groups
-            scale_codes(codes, first, self.grid, groups, table, parts, run.low, out)
+            scale_codes(codes, first, self.grid, groups, run.places, table, parts, run.low, out)
+            if self.factor != 1:
+                out *= np.float32(self.factor)
+
+    @property
+    def has_columns(self) -> bool:
+        """Return whether some columns can be computed alone."""
+        return self.packing.down or (self.index is None and self.shape[2] * self.bits % 8 == 0)
+
+    def compute_columns(self, field: Field, run: Run, row: int, column: int, out: Floats) -> None:
+        """Set ``out`` (rows, columns) to the values of some columns from number ``column`` on of rows of a run, from number ``row`` on.
+
+        They are those of a narrower tensor, whose first column is one at which a byte, a word and a block begin.
+        """
+        columns, (bits, order, down), width = self.shape[2], self.packing, min(self.block[1], self.shape[2])
+        step = lcm(width if width < columns else 1, 1 if down else max(8, len(order)))
+        begin, end = column // step * step, min(-(-(column + out.shape[1]) // step) * step, columns)
+        narrow, across = replace(self, shape=(*self.shape[:2], end - begin)), -(-columns // width)
+        units = [at if down else at * bits // 8 for at in (begin, end, columns, end - begin)]
+        parts = run.parts.reshape(3, -1, across)[:, :, begin // width : -(-end // width)]
+        part = run._replace(
+            first=run.first // columns * (end - begin), stop=run.stop // columns * (end - begin),
+            packed=np.ascontiguousarray(run.packed.reshape(-1, units[2])[:, units[0] : units[1]]).reshape(-1),
+            base=run.base // units[2] * units[3],
+            parts=np.ascontiguousarray(parts).reshape(3, -1), low=run.low // across * parts.shape[2],
+        )  # fmt: skip
+        rows = max(1, PIECE // (end - begin))
+        for start in range(0, len(out), rows):
+            piece = out[start : start + rows]
+            first, stop = ((row + start + at) * (end - begin) for at in (0, len(piece)))
+            values = np.empty((len(piece), end - begin), np.float32)
+            narrow.compute(field, part, first, stop, values.reshape(-1))
+            piece[:] = values[:, column - begin : column - begin + out.shape[1]]
 
     def unpacked(self, run: Run, first: int, stop: int) -> NDArray[np.uint8]:
         """Return the codes of elements ``first`` to ``stop`` - 1 of a run, a byte each."""
         bits, order, down = self.packing
         if bits == 8 and not down and not order:
             return run.packed[first - run.base : stop - run.base]
-        codes = np.empty(stop - first, np.uint8)
+        size = max(1, len(order))
+        begin, end = first // size * size, -(-stop // size) * size
+        codes = np.empty(end - begin, np.uint8)
         if down:
             unpack_down(run.packed, run.base, self.shape[2], first, bits, codes)
         else:
-            unpack(run.packed, first - run.base * 8 // bits, bits, np.array(order, np.int64), codes)
-        return codes
+            unpack(run.packed, begin - run.base * 8 // bits, bits, np.array(order, np.int64), codes)
+        return codes[first - begin : stop - begin]
 
     def _packed(self) -> Tensor:
         """Return the codes as bytes or words."""
@@ -245,18 +293,16 @@ class Quantized:
             matrix, row = divmod(row, rows)
             return (matrix * down + row // block_rows) * across + column // block_columns
 
-        if first // columns == (stop - 1) // columns:
+        if self.index is not None and self.packing.down:
+            return 0, down * across
+        if first // columns == (stop - 1) // columns and self.index is None:
             return scale_of(first), scale_of(stop - 1) + 1
         return scale_of(first - first % columns), scale_of((stop - 1) // columns * columns) + across
 
-    def _groups(self, read: Read, first: int, stop: int) -> NDArray[np.int64]:
-        """Read the rows of scales of the rows of elements ``first`` to ``stop`` - 1. Raises InvalidCheckpoint if there are no such rows."""
-        assert self.index is not None
-        row = first // self.shape[2]
-        groups = read(self.index, row, -(-stop // self.shape[2]) - row).view(f"<i{self.index.itemsize}").astype(np.int64)
-        if groups.min() < 0 or groups.max() >= self.grid[4]:
-            raise InvalidCheckpoint(f"{quoted(self.index.name)} names a group beyond the {self.grid[4]:,} groups of the scales.")
-        return groups
+    def _indexed(self, first: int, stop: int) -> tuple[int, int]:
+        """Return the part of the index that elements ``first`` to ``stop`` - 1 need."""
+        columns = self.shape[2]
+        return (first // columns, -(-stop // columns)) if self.packing.down else (0, columns)
 
 
 Source = Tensor | Quantized
@@ -285,11 +331,8 @@ def fp8_table(dtype: str) -> Floats:
     return e8m0_values().astype(np.float32)
 
 
-def _elements(source: Source) -> int:
-    return source.elements
-
-
 def _nbytes(source: Source, first: int, stop: int) -> int:
     if isinstance(source, Quantized):
         return source.nbytes(first, stop)
-    return source.nbytes if source.nbytes <= SMALL_BYTES else (stop - first) * source.itemsize
+    whole = source.nbytes <= SMALL_BYTES or source.strides is not None
+    return source.nbytes if whole else (stop - first) * source.itemsize

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -234,7 +235,8 @@ class _Reader:
             else:
                 read_stored(file, offset, piece)
 
-        codes = read_elements(read_into, tensor, first, count, into)
+        read_box = None if decoded is None else partial(decoded.decode_box, read_stored)
+        codes = read_elements(read_into, tensor, first, count, into, read_box)
         self._add(nbytes if tensor.stored is not None else codes.nbytes, reads)
         return codes
 

@@ -194,10 +194,6 @@ def test_quantized_base(tmp_path: Path) -> None:
     for path in base.iterdir():
         path.unlink()
     base.rmdir()
-    packed = {
-        f"{_Q}.qweight": torch.ones(1, 16, dtype=torch.int32),
-        f"{_Q}.scales": torch.ones(1, 16),
-        f"{_Q}.qzeros": torch.ones(1, 2).int(),
-    }
+    packed = {f"{_Q}.qweight": torch.ones(1, 16, dtype=torch.int32), f"{_Q}.scales": torch.ones(1, 16)}
     _folder(base, packed, {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     assert "gptq" in _refusal(tmp_path)

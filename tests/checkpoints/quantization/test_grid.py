@@ -1,69 +1,143 @@
 """Steps, ends and nearest values of the grids of quantized tensors, against all values of each grid."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Checkpoint, Tensor
+from analyzers.checkpoints import Access, Tensor, open_checkpoint
+from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.quantization.grid import grid, nearest
-from tests.checkpoints.test_scales import E2M1, E4M3, codes, expanded, nbytes, opened, positive
+from tests.checkpoints.quantization.test_layouts import LIBRARIES, Tensors, awq, blocks, decodable, fixture, gptq, write_gguf
+from tests.checkpoints.test_scales import codes, nbytes, opened, positive
 
 Floats = NDArray[np.float32]
 
 
-def every_value(table: Floats, scale: Floats) -> Floats:
-    """All (n, levels) values of the grids of n elements, ascending."""
-    levels = np.unique(table[np.isfinite(table)])
-    return np.sort(levels[None] * scale.reshape(-1, 1), axis=1)
-
-
 def check(tensor: Tensor, values: Floats, every: Floats) -> None:
-    """Compare with a search through all values. values: (n,) of the tensor; every: (n, levels) of their grids."""
+    """Compare with a search through all values. values: (n,) of the tensor; every: (n, levels) of their grids, ascending."""
     start, count = 7, tensor.elements - 20
     found = grid(tensor, start, count)
     values, every = values.reshape(-1)[start : start + count], every[start : start + count]
     assert np.array_equal(found.values, values)
     assert np.allclose(found.low, every[:, 0]) and np.allclose(found.high, every[:, -1])
-    at = np.abs(every - values[:, None]).argmin(1)
-    rows, last = np.arange(count), every.shape[1] - 1
+    at, rows, last = np.abs(every - values[:, None]).argmin(1), np.arange(count), every.shape[1] - 1
     below = every[rows, np.maximum(at, 1)] - every[rows, np.maximum(at, 1) - 1]
     above = every[rows, np.minimum(at, last - 1) + 1] - every[rows, np.minimum(at, last - 1)]
-    assert np.allclose(found.below, below) and np.allclose(found.above, above)
+    size = np.abs(every).max(1)
+    assert (np.abs(found.below - below) <= 1e-6 * size).all() and (np.abs(found.above - above) <= 1e-6 * size).all()
 
-    random = np.random.default_rng(1)
-    wanted = (values + random.uniform(-2, 2, count) * found.above).astype(np.float32)
-    distances = np.abs(every.astype(np.float64) - wanted[:, None].astype(np.float64))
-    rounded = nearest(tensor, start, wanted)
-    off = np.abs(rounded.astype(np.float64) - wanted)
-    assert np.allclose(off, distances.min(1), rtol=1e-6, atol=1e-7 * np.abs(every).max())
-    assert np.array_equal(nearest(tensor, start, found.values), found.values)
+    wanted = (values + np.random.default_rng(1).uniform(-2, 2, count) * found.above).astype(np.float32)
+    least = np.abs(every.astype(np.float64) - wanted[:, None]).min(1)
+    off = np.abs(nearest(tensor, start, wanted).astype(np.float64) - wanted)
+    assert (np.abs(off - least) <= 1e-6 * size).all()
+    assert np.allclose(nearest(tensor, start, found.values), found.values, rtol=3e-7, atol=0)
 
 
-def of(checkpoint: Checkpoint, name: str) -> Tensor:
-    return next(tensor for tensor in checkpoint.tensors if tensor.name == name)
+def every_value(folder: Path, tensors: Tensors, config: Any, filled: Callable[[Tensor, int], bytes]) -> dict[str, Floats]:
+    """The grids of all tensors: their values with each code in place of all codes. filled: the codes of a tensor that are all one."""
+    found: dict[str, list[Floats]] = {}
+    with opened(folder / "as it is", tensors, config) as checkpoint:
+        quantized = {t.name: t for t in checkpoint.tensors if t.stored is not None}
+    content = bytearray((folder / "as it is" / "model.safetensors").read_bytes())
+    for code in range(1 << max(tensor.stored_bits for tensor in quantized.values())):
+        for tensor in quantized.values():
+            content[tensor.on_disk.offset : tensor.on_disk.offset + tensor.on_disk.nbytes] = filled(tensor, code)
+        shutil.copytree(folder / "as it is", folder / str(code))
+        (folder / str(code) / "model.safetensors").write_bytes(content)
+        with open_checkpoint(str(folder / str(code)), Access(local=True)) as checkpoint:
+            for tensor in (t for t in checkpoint.tensors if t.stored is not None and code < 1 << t.stored_bits):
+                found.setdefault(tensor.name, []).append(read_values(checkpoint.files, tensor, 0, tensor.elements))
+    return {name: ascending(np.stack(each, 1)) for name, each in found.items()}
+
+
+def ascending(every: Floats) -> Floats:
+    """Sort the values of each grid, zero once, without those that are no numbers."""
+    finite = np.sort(every[:, np.isfinite(every).all(0)], axis=1)
+    return finite[:, np.append(True, (np.diff(finite, axis=1) != 0).any(0))]
+
+
+def in_a_row(tensor: Tensor, code: int) -> bytes:
+    """The bytes of codes that are all the same, from the lowest bit on."""
+    bits, nbytes = tensor.stored_bits, tensor.on_disk.nbytes
+    pattern = sum(code % (1 << bits) << bits * i for i in range(8)).to_bytes(bits, "little")
+    return (pattern * (nbytes // bits + 1))[:nbytes]
+
+
+def down(tensor: Tensor, code: int) -> bytes:
+    """The same of codes that are packed along the columns."""
+    words = np.frombuffer(in_a_row(tensor, code), np.uint32)[: tensor.on_disk.shape[0]]
+    return np.repeat(words, tensor.on_disk.shape[1]).tobytes()
+
+
+def check_all(folder: Path, tensors: Tensors, config: Any, filled: Callable[[Tensor, int], bytes] = in_a_row) -> None:
+    every = every_value(folder, tensors, config, filled)
+    with opened(folder / "whole", tensors, config) as checkpoint:
+        for tensor in (t for t in checkpoint.tensors if t.stored is not None):
+            values = read_values(checkpoint.files, tensor, 0, tensor.elements)
+            check(tensor, values, every[tensor.name])
+            if len(tensor.shape) == 2:
+                turned = View.of(tensor).permute((1, 0)).part_of(tensor, "turned")
+                order = np.arange(tensor.elements).reshape(tensor.shape).T.reshape(-1)
+                check(turned, values[order], every[tensor.name][order])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_of_libraries(library: str, tmp_path: Path) -> None:
+    check_all(tmp_path, *fixture(library))
+
+
+@pytest.mark.parametrize("acted", [False, True])
+def test_gptq(acted: bool, tmp_path: Path) -> None:
+    check_all(tmp_path, gptq(3, acted, False)[0], {"quantization_config": {"bits": 3, "group_size": 32}}, down)
+
+
+def test_awq(tmp_path: Path) -> None:
+    check_all(tmp_path, awq()[0], None)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_fp8_in_blocks_and_a_view_of_it(sign: int, tmp_path: Path) -> None:
-    weight, scales = codes(40, 70), positive(2, 3) * sign
-    with opened(
-        tmp_path, {"a.weight": weight, "a.weight_scale": scales}, {"quantization_config": {"weight_block_size": [32, 32]}}
-    ) as found:
-        tensor, scale = of(found, "a.weight"), expanded(scales, (40, 70), (32, 32))
-        values = (weight.float() * scale).numpy()
-        table = torch.arange(256, dtype=torch.uint8).view(E4M3).float().numpy()
-        check(tensor, values, every_value(table, scale.numpy()))
-        turned = View.of(tensor).permute((1, 0)).part_of(tensor, "turned")
-        check(turned, values.T.copy(), every_value(table, scale.numpy().T.copy()))
+def test_fp8_in_blocks(sign: int, tmp_path: Path) -> None:
+    tensors = {"a.weight": codes(40, 70), "a.weight_scale": positive(2, 3) * sign}
+    check_all(tmp_path, tensors, {"quantization_config": {"weight_block_size": [32, 32]}})
 
 
 def test_mxfp4(tmp_path: Path) -> None:
-    blocks, scales = nbytes(2, 9, 3, 16), nbytes(2, 9, 3, low=120, high=130)
-    with opened(tmp_path, {"e_blocks": blocks, "e_scales": scales}) as found:
-        halves = np.stack([blocks.numpy() & 15, blocks.numpy() >> 4], axis=-1).reshape(2, 9, 96)
-        scale = np.exp2(scales.numpy().astype(np.float32) - 127).repeat(32, -1)
-        check(of(found, "e"), E2M1[halves] * scale, every_value(E2M1, scale))
+    check_all(tmp_path, {"e_blocks": nbytes(2, 9, 3, 16), "e_scales": nbytes(2, 9, 3, low=120, high=130)}, None)
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "TQ1_0", "TQ2_0"])
+def test_gguf(kind: str, tmp_path: Path) -> None:
+    """A value is on its grid, between the ends, and on the grid of other codes in the same block."""
+    data = blocks(kind)
+    path = write_gguf(tmp_path / "m.gguf", {"blk.0.ffn_up.weight": (data, kind)})
+    values = dequantize(data, GGMLQuantizationType[kind]).reshape(-1)
+    with open_checkpoint(str(path), Access(local=True)) as checkpoint:
+        (tensor,) = checkpoint.tensors
+        found = grid(tensor, 5, tensor.elements - 9)
+        assert np.array_equal(found.values, values[5:-4]) and np.array_equal(found.below, found.above)
+        steps = found.below.astype(np.float64)
+        assert (steps >= 0).all() and (found.low <= found.values + 1e-6).all() and (found.values <= found.high + 1e-6).all()
+        usable = steps > 1e-3 * np.maximum(np.abs(found.low), np.abs(found.high))  # in which rounding to float32 does not matter
+        place = (values[5:-4] - found.low.astype(np.float64))[usable] / steps[usable]
+        assert np.abs(place - np.rint(place)).max() < 1e-2
+        random = np.random.default_rng(2)
+        wanted = (values[5:-4] + random.uniform(-0.49, 0.49, len(steps)) * steps).astype(np.float32)
+        assert np.allclose(nearest(tensor, 5, wanted)[usable], values[5:-4][usable], rtol=1e-5, atol=1e-6)
+
+
+def test_types_of_gguf_without_a_grid(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", {"blk.0.ffn_up.weight": (blocks("IQ4_XS"), "IQ4_XS")})
+    assert "IQ4_XS" in decodable()
+    with open_checkpoint(str(path), Access(local=True)) as checkpoint:
+        found = grid(checkpoint.tensors[0], 0, 100)
+        assert np.isfinite(found.values).all() and all(np.isnan(each).all() for each in found[1:])
+        assert np.isnan(nearest(checkpoint.tensors[0], 0, torch.zeros(50).numpy())).all()

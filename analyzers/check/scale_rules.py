@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from analyzers.check.coded_tensors import Coded, coded_tensors
+from analyzers.check.coded_tensors import Coded, coded_tensors, is_fp8
 from analyzers.check.engine_facts import EngineFacts, Floats
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
 from analyzers.checkpoints import Tensor
-from analyzers.checkpoints.quantization.layouts import BYTES, FP8
+from analyzers.checkpoints.quantization.layouts import BYTES
 from analyzers.core.notes import Value
 from analyzers.numerics.bare_codes import FEWEST, bare_codes
 
@@ -103,7 +103,7 @@ def _codes_of_base(facts: EngineFacts, names: Sequence[str]) -> Iterator[Finding
 def _are_codes(facts: EngineFacts, each: Coded, scaled: bool) -> bool:
     """Return whether a tensor without scales holds codes: fp8 may hold plain weights, and bytes something else."""
     tensor = each.tensor
-    if tensor.dtype not in FP8:
+    if not is_fp8(tensor.dtype):
         return scaled or bool(facts.settings)
     values = facts.values.read(facts.checkpoint, tensor, 0, 4096)
     largest = np.abs(values[np.isfinite(values)]).max(initial=0)
@@ -138,7 +138,7 @@ def _nonzero_codes(facts: EngineFacts, each: Coded, values: Floats) -> int | Non
     budget reaches; None where codes are laid out otherwise than their scales.
     """
     tensor, scale = each.tensor, each.scale
-    floats = tensor.dtype in FP8 or (tensor.dtype == "U8" and scale is not None and scale.dtype in ("F8_E4M3", "F8_E8M0"))
+    floats = is_fp8(tensor.dtype) or (tensor.dtype == "U8" and scale is not None and scale.dtype in ("F8_E4M3", "F8_E8M0"))
     if scale is None or not floats or len(tensor.shape) < 2 or len(scale.shape) < 2 or 0 in scale.shape:
         return None
     width, across = tensor.shape[-1], scale.shape[-1]

@@ -100,7 +100,8 @@ def nf4(weight: Tensor) -> Values:
     flat = weight.float().flatten()
     codes = torch.randint(0, 256, (flat.numel() // 2, 1), generator=torch.manual_seed(0)).to(torch.uint8)
     absmax = flat.reshape(-1, 64).abs().amax(1) if flat.numel() % 64 == 0 else flat.abs().amax().reshape(1)
-    state = torch.frombuffer(bytearray(json.dumps({"quant_type": "nf4", "blocksize": 64}).encode()), dtype=torch.uint8)
+    settings = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": list(weight.shape)}
+    state = torch.frombuffer(bytearray(json.dumps(settings).encode()), dtype=torch.uint8)
     return {"weight": codes, "weight.absmax": absmax, "weight.quant_map": torch.linspace(-1, 1, 16),
             "weight.quant_state.bitsandbytes__nf4": state}  # fmt: skip
 

@@ -12,6 +12,7 @@ from analyzers.check.words import finding
 from analyzers.checkpoints import DTYPE_BITS, Tensor
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES, plain_dtype
 from analyzers.core.notes import Value
+from analyzers.core.terminal import printable
 
 _FLOATS = ("F32", "F16", "BF16")
 
@@ -71,17 +72,16 @@ def load_dtype(facts: EngineFacts) -> Iterator[Finding]:
     """Tell in which dtype transformers loads a model whose configuration does not state the one that is stored.
 
     transformers 4 loads in fp32 unless it is asked for another dtype; transformers 5 in the dtype that config.json states, `dtype` before
-    `torch_dtype`, else in that of the first floating tensor.
+    `torch_dtype`, else in that of the first file's first floating tensor, by name.
     """
     plain = [tensor for tensor in facts.tensors.values() if tensor.dtype in _FLOATS and not tensor.buffer]
     if not plain or facts.settings or not {"model_type", "architectures"} & facts.config.keys():
         return
     sizes = {dtype: sum(tensor.elements for tensor in plain if tensor.dtype == dtype) for dtype in _FLOATS}
     stored = TORCH_NAMES[max(sizes, key=lambda dtype: sizes[dtype])]
-    stated = [plain_dtype(facts.config[key]) for key in ("dtype", "torch_dtype") if isinstance(facts.config.get(key), str)]
+    stated = [_short(plain_dtype(facts.config[key])) for key in ("dtype", "torch_dtype") if isinstance(facts.config.get(key), str)]
     named = facts.loading.dtype if facts.loading is not None and not facts.loading.refused else ""
-    first = min(facts.tensors.values(), key=lambda tensor: (tensor.file, _natural(tensor.name), tensor.name))
-    first = next((t for t in sorted(plain, key=lambda t: (t.file, t.offset)) if t.file == first.file), plain[0])
+    first = min(plain, key=lambda tensor: (tensor.file, tensor.name))
     loaded = named or next(iter(stated), "") or TORCH_NAMES[first.dtype]
     values: dict[str, Value] = {"stored": stored, "loaded": loaded, "stated": stated[0] if stated else "no dtype"}
     if len(set(stated)) > 1:
@@ -90,10 +90,6 @@ def load_dtype(facts: EngineFacts) -> Iterator[Finding]:
         yield finding("load-dtype", "info", "loaded-in-another-dtype", **values)
     elif not stated and not named:
         yield finding("load-dtype", "info", "no-dtype-stated", **values)
-
-
-def _natural(name: str) -> list[Any]:
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name)]
 
 
 # --- companions ----------------------------------------------------------------------------------------------------
@@ -143,7 +139,7 @@ def _size(text: Any) -> int | None:
 
 
 def _short(value: Any) -> str:
-    return str(value)[:40]
+    return printable(str(value)[:40])
 
 
 def _untrained_rows(facts: EngineFacts) -> Iterator[Finding]:

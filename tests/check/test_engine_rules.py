@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from analyzers.check import CheckRequest, Finding, analyze
 from analyzers.check.engine_facts import BUDGET, EngineFacts
@@ -406,6 +407,16 @@ def test_the_dtype_in_which_it_loads(stated: dict[str, Any], code: str | None, m
     values, config = source(model)
     del config["dtype"]
     assert [found.code for found in judged(write(tmp_path, values, config | stated), load_dtype)] == ([code] if code else [])
+
+
+@pytest.mark.parametrize("wide", few(["lm_head.weight", "model.norm.weight", "model.embed_tokens.weight"], {0, 1}))
+def test_the_dtype_is_the_one_that_transformers_takes(wide: str, tmp_path: Path) -> None:
+    values, config = source("llama")
+    del config["dtype"]
+    folder = write(tmp_path, values | {wide: values[wide].float()}, config)
+    (found,) = judged(folder, load_dtype)
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    assert found.values["loaded"] == str(model.dtype).removeprefix("torch.")
 
 
 @pytest.mark.parametrize("model", ["llama", "gpt2", "mixtral"])

@@ -1,7 +1,8 @@
 """Checks a checkpoint and its base, if there is one: turns the reports on all of their values into findings."""
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -34,13 +35,13 @@ from analyzers.core.report import Timing, check_size, content_id, environment, n
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.dtype_detection.statistics import TensorResult
-from analyzers.language_models.load_report import LoadingOracle, LoadReport
-from analyzers.write.plan import NothingToShrink, Planned, plan_shrink
+from analyzers.language_models.load_report import LoadingOracle, kept_in_fp32
+from analyzers.write.plan import Kept, NothingToShrink, Planned, plan_shrink
 
 # Base models that a card may name and that are compared; a card that names more describes a merge.
 _STATED = 4
 # Notes of an open checkpoint that findings repeat.
-_IN_FINDINGS = {*INDEX, "nested", "misfit-scales"}
+_IN_FINDINGS = {*INDEX, "nested"}
 _ENGINE_RULES = (scales, unscaled, ignore_list, promises, keep_fp32, load_dtype, companions)
 # Rules whose findings contradict the configuration, the card or the base, and those of an adapter that cannot be applied to its base.
 _CLAIMS = frozenset({"config-dtype", "base-mismatch", "unchanged", "missing", "misshapen", "replaced"})
@@ -63,8 +64,8 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         check_size(nbytes, largest, "the command line")
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
         notes = [note for note in checkpoint.notes if note.code not in _IN_FINDINGS]
-        judging = _Judging(checkpoint, oracle, notes)
-        alone, reach, results = yield from _alone(checkpoint, access, notes, judging)
+        judged = cache(lambda: judge(checkpoint, oracle, notes))  # asked once, when values have been read
+        alone, reach, results = yield from _alone(checkpoint, access, notes, lambda: kept_in_fp32(judged()[0] if oracle else None))
         coverage = [reach]
         merged = isinstance(checkpoint, MergedCheckpoint)
         not_applied = NOT_OF_ADAPTERS if lone else NOT_OF_MERGED if merged else frozenset()
@@ -74,9 +75,10 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             if base is not None:
                 opened.enter_context(base)
         else:
-            loading = judging.loading()
-            unfit = [*judging.findings, *adapter_rules.merged(checkpoint)]
+            loading, unfit = judged()
+            unfit = [*unfit, *adapter_rules.merged(checkpoint)]
             if not merged and not any(file.path.endswith(GGUF) for file in checkpoint.files):
+                notes[:] = [note for note in notes if note.code != "misfit-scales"]  # a finding of `scales`
                 facts = EngineFacts(checkpoint, results, loading, EngineFacts(base) if base else None, notes=notes)
                 found += (each for rule in _ENGINE_RULES for each in rule(facts))
         found += unfit
@@ -175,30 +177,8 @@ def _advice(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Seque
     return WORDS.advice(code, "dtype", checkpoint.ref, bytes=saving)
 
 
-class _Judging:
-    """Asks once how transformers loads a checkpoint, after the reads. findings: of the rule `loads`, once it was asked."""
-
-    def __init__(self, checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note]) -> None:
-        self._arguments = checkpoint, oracle, notes
-        self._asked = False
-        self._loading: LoadReport | None = None
-        self.findings: list[Finding] = []
-
-    def loading(self) -> LoadReport | None:
-        """Return transformers' report."""
-        if not self._asked:
-            self._asked = True
-            self._loading, self.findings = judge(*self._arguments)
-        return self._loading
-
-    def kept(self) -> Collection[str]:
-        """Return the names of tensors that transformers keeps in fp32."""
-        loading = None if self._arguments[1] is None else self.loading()
-        return () if loading is None else {*loading.fp32, *loading.fp32_in_fp16}
-
-
 def _alone(
-    checkpoint: Checkpoint, access: Access, notes: list[Note], judging: _Judging
+    checkpoint: Checkpoint, access: Access, notes: list[Note], kept: Kept
 ) -> Generator[Progress, None, tuple[list[Finding], Coverage, Sequence[TensorResult]]]:
     """Find what is wrong with the checkpoint on its own; returns the findings, the coverage of the reads, and the results by tensor."""
     model = with_commits(checkpoint.ref, checkpoint.commit)
@@ -213,7 +193,7 @@ def _alone(
         return list(file_rules(checkpoint, coverage)), coverage, ()
     with inspection:
         report = yield from inspection.run()
-        plan = yield from _plan(checkpoint, notes, judging)
+        plan = yield from _plan(checkpoint, notes, kept)
         copies = yield from _copies(checkpoint)
         facts = Facts(checkpoint, report, inspection.results, plan, copies)
         found = [each for rule in RULES for each in rule(facts)]
@@ -232,10 +212,10 @@ def _copies(checkpoint: Checkpoint) -> Generator[Progress, None, dict[str, Tenso
             yield Progress(done=done, total=done, unit="bytes", note="comparing what is stored in two layouts")
 
 
-def _plan(checkpoint: Checkpoint, notes: list[Note], judging: _Judging) -> Generator[Progress, None, list[Planned]]:
+def _plan(checkpoint: Checkpoint, notes: list[Note], kept: Kept) -> Generator[Progress, None, list[Planned]]:
     """Plan the shrinking as `shrink` does. The plan is empty if `shrink` refuses; a note gives the reason unless nothing can be shrunk."""
     try:
-        plan: list[Planned] = yield from plan_shrink(checkpoint, kept=judging.kept)
+        plan: list[Planned] = yield from plan_shrink(checkpoint, kept=kept)
     except NothingToShrink:
         return []
     except UnsupportedWeights as error:

@@ -94,6 +94,11 @@ class LoadingOracle:
                 self._process.close()
 
 
+def kept_in_fp32(loading: LoadReport | None) -> frozenset[str]:
+    """Return the stored tensors that transformers keeps in fp32, if not always then when fp16 is asked for."""
+    return frozenset() if loading is None else frozenset({*loading.fp32, *loading.fp32_in_fp16})
+
+
 def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
     """List the tensors except those of other components, whose names begin with a folder."""
     return [tensor for tensor in (*checkpoint.tensors, *checkpoint.aliases) if "/" not in tensor.name]

@@ -13,6 +13,7 @@ from analyzers.write.report import ShrinkTo
 from analyzers.write.words import WORDS
 
 _SHRUNK: dict[ShrinkTo, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
+Kept = Callable[[], Collection[str]]  # returns the names of tensors that stay in F32
 _CONVERTED = ("F64", "F32", "BF16", "F16")
 
 
@@ -56,12 +57,10 @@ class Planned:
         return whole_spans([(tensor, self.before)[:sides]])
 
 
-def plan_shrink(
-    checkpoint: Checkpoint, to: ShrinkTo = "auto", kept: Callable[[], Collection[str]] = tuple
-) -> Generator[Progress, None, list[Planned]]:
+def plan_shrink(checkpoint: Checkpoint, to: ShrinkTo = "auto", kept: Kept = frozenset) -> Generator[Progress, None, list[Planned]]:
     """Read the F32 tensors, yielding progress; return the plan for each tensor, in the checkpoint's order.
 
-    kept: returns names of tensors that stay in F32 whatever their values, asked after the reads, if any of them fit a narrower format.
+    kept: asked after the reads, if values of any tensor fit a narrower format.
 
     A tensor gets the 16-bit format that holds each of its values bit for bit. If both do, as for ones and zeros, the format that holds
     more of the other tensors is chosen. Raises NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views and unread

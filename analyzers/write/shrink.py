@@ -13,7 +13,7 @@ from analyzers.core.formatting import size
 from analyzers.core.notes import Note
 from analyzers.core.report import check_size
 from analyzers.core.request import Progress
-from analyzers.language_models.load_report import LoadingOracle, LoadReport
+from analyzers.language_models.load_report import LoadingOracle, LoadReport, kept_in_fp32
 from analyzers.numerics.narrowing import Narrow, narrowed_exactly
 from analyzers.write.folder import Folder, check_outside, new_folder
 from analyzers.write.plan import NothingToShrink, Planned, plan_shrink
@@ -87,7 +87,7 @@ def _kept(oracle: LoadingOracle | None, notes: list[Note]) -> Collection[str]:
         loading = LoadReport(refused=str(error))
     if loading.refused:
         notes.append(WORDS.note("not-asked", why=loading.refused))
-    return {*loading.fp32, *loading.fp32_in_fp16}
+    return kept_in_fp32(loading)
 
 
 def _narrow(planned: Planned, chunk: Chunk) -> NDArray[Any]:

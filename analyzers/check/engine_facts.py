@@ -14,14 +14,16 @@ from analyzers.core import limits
 from analyzers.core.notes import Note
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.language_models.load_report import LoadReport
+from analyzers.numerics.bins import NARROW
 from analyzers.numerics.conversions import values_of
-from analyzers.numerics.formats import e8m0_values
+from analyzers.numerics.formats import FNUZ, e8m0_values
 
 Floats = NDArray[np.float64]
 BUDGET = 1_000_000  # bytes of values that all of the rules together read, however large the checkpoint
 _READS = 2_000  # ranges that `Values.samples` asks for at once: each is a request on the Hub
-_GAP = 1_024  # bytes between two small tensors that are read along with them
+_GAP, _LONGEST = 256, 100_000  # bytes between two small tensors that are read along with them, and of all that is read at once
 _INTEGERS = {"U8": "u1", "I8": "i1", "BOOL": "u1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "I64": "<i8"}
+_FLOATS = ("F8_E8M0", "F64", "F32", "BF16", *NARROW, *FNUZ)
 # Where settings of quantization stand: (file, path of keys)
 _SETTINGS = (
     ("config.json", ("quantization_config",)), ("config.json", ("text_config", "quantization_config")),
@@ -38,9 +40,9 @@ class Values:
 
     def read(self, checkpoint: Checkpoint, tensor: Tensor, start: int, count: int) -> Floats:
         """Return (n,) values from element ``start`` on, n <= count; empty for views, packed dtypes and without budget."""
-        size = DTYPE_BITS.get(tensor.dtype, 0) // 8
-        count = min(count, tensor.elements - start, self._left // size if size else 0)
-        if count <= 0 or tensor.strides is not None:
+        size = tensor.itemsize
+        count = min(count, tensor.elements - start, self._left // size) if _is_plain(tensor) else 0
+        if count <= 0:
             return np.empty(0)
         return _decode(self._bytes(checkpoint, tensor.file, tensor.offset + start * size, count * size), tensor.dtype)
 
@@ -50,21 +52,21 @@ class Values:
         Neighbours in a file are read at once: of a hundred thousand scalars, most stand side by side. Evenly chosen tensors are left out if
         there are too many.
         """
-        plain = [tensor for tensor in tensors if tensor.strides is None and DTYPE_BITS.get(tensor.dtype, 0) >= 8 and tensor.elements]
+        plain = [tensor for tensor in tensors if _is_plain(tensor)]
         each = max(least, budget // max(1, len(plain)))
         spans = [(t.file, t.offset, min(t.nbytes, each // t.itemsize * t.itemsize), t) for t in plain[:: 1 + least * len(plain) // budget]]
         runs: list[list[tuple[int, int, int, Tensor]]] = []
         for span in sorted(spans, key=lambda span: span[:2]):
             last = runs[-1][-1] if runs else None
             near = last is not None and last[0] == span[0] and 0 <= span[1] - last[1] - last[2] <= _GAP
-            if near:
+            if near and span[1] + span[2] - runs[-1][0][1] <= _LONGEST:
                 runs[-1].append(span)
             else:
                 runs.append([span])
         found: dict[str, Floats] = {}
         for run in runs[:: 1 + len(runs) // _READS]:
             start, stop = run[0][1], run[-1][1] + run[-1][2]
-            if stop - start <= min(self._left, 2 * budget):
+            if stop - start <= self._left:
                 raw = self._bytes(checkpoint, run[0][0], start, stop - start)
                 found |= {t.name: _decode(raw[offset - start :][:nbytes], t.dtype) for _, offset, nbytes, t in run}
         return found
@@ -80,6 +82,11 @@ class Values:
     def _bytes(self, checkpoint: Checkpoint, file: int, start: int, count: int) -> NDArray[np.uint8]:
         self._left -= count
         return np.frombuffer(read_range(checkpoint.files[file], start, count), np.uint8)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Return whether a tensor has values that stand one after the other, in a dtype that `_decode` knows."""
+    return tensor.strides is None and tensor.elements > 0 and tensor.dtype in (*_INTEGERS, *_FLOATS)
 
 
 def _decode(raw: NDArray[np.uint8], dtype: str) -> Floats:

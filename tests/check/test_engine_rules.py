@@ -139,9 +139,12 @@ def test_plain_fp8_weights_need_no_scales(tmp_path: Path) -> None:
     assert found.code == "codes-without-scale"
 
 
-def test_scales_of_a_wrong_shape(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "scale", [torch.ones(3, 5, 2), torch.empty(0), torch.ones(1, dtype=torch.complex64), torch.ones(2, dtype=torch.bool)]
+)
+def test_scales_of_a_wrong_shape_or_dtype(scale: torch.Tensor, tmp_path: Path) -> None:
     values, config = quantized(*source("llama"), "fp8")
-    values[some(values, "down_proj.weight_scale_inv")] = torch.ones(3, 5, 2)
+    values[some(values, "down_proj.weight_scale_inv")] = scale
     assert [found.code for found in judged(write(tmp_path, values, config), scales)] == ["scales-of-another-shape"]
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from analyzers.checkpoints import Access, parse_reference, quoted
+from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub.hub_repository import open_hub
-from analyzers.core.errors import AccessDenied, HubUnreachable, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
+from analyzers.core.errors import HubUnreachable, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
 from analyzers.core.formatting import share
 from analyzers.core.request import Progress
 from analyzers.write.report import ShrinkReport
 from analyzers.write.shrink import shrink
-from components.library.hub import Conflict, hub_errors, logged_in, use_bounded_client
+from components.library.hub import Conflict, hub_errors, use_bounded_client
 
 _TITLE = "Store the weights in"
 _LISTED = 50  # Open pull requests of a model that are looked at: a page of the Hub's list, the newest first.
@@ -22,22 +22,13 @@ _ADVICE = "check that your login may open pull requests on it (the scope write-d
 
 
 class PullRequest:
-    """A pull request to be opened on the repository of ``model``. token: the user's, by default that of this machine's login.
+    """A pull request to be opened on the repository of ``model``, a model of the Hub. token: the user's."""
 
-    Raises InvalidRequest for anything but a model on the Hub, AccessDenied without a login, before anything is read or written.
-    """
-
-    def __init__(self, model: str, token: str | None = None) -> None:
+    def __init__(self, model: str, token: str) -> None:
         from huggingface_hub import HfApi, constants
 
-        reference = parse_reference(model, local=True)
-        if reference.kind != "hub" or reference.revision is not None:
-            raise InvalidRequest(f"--pull-request needs a model of the Hub, without a revision, to open it on, not {quoted(model, 200)}.")
-        token = logged_in() if token is None else token
-        if not token:
-            raise AccessDenied("--pull-request needs a login to the Hub: run hf auth login, or set HF_TOKEN.")
         use_bounded_client()
-        self._model, self._api = reference.name, HfApi(endpoint=constants.ENDPOINT, token=token)
+        self._model, self._api = model, HfApi(endpoint=constants.ENDPOINT, token=token)
 
     def check_new(self) -> None:
         """Raise InvalidRequest if such a pull request is open already, whoever opened it."""
@@ -77,7 +68,7 @@ class PullRequest:
         except Conflict:
             raise InvalidRequest(f"{name} has changed since it was read, so no pull request was opened: start again.") from None
         except HubUnreachable:
-            again = f"Otherwise hf upload {name} FOLDER --create-pr tries again with what shrink wrote."
+            again = f"Otherwise mantissa shrink and hf upload {name} FOLDER --create-pr do the same."
             raise HubUnreachable(f"The Hub failed before it confirmed a pull request: look whether {name} has it. {again}") from None
         yield str(made.pr_url)
 

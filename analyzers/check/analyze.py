@@ -2,20 +2,27 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import cache
 from time import perf_counter
 from typing import Any
 
 from analyzers.check import adapter_rules
 from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
+from analyzers.check.engine_facts import EngineFacts
+from analyzers.check.ignore_list import ignore_list
+from analyzers.check.load_rules import companions, keep_fp32, load_dtype
 from analyzers.check.loads import applies, judge
 from analyzers.check.loads_files import training_state
+from analyzers.check.promises import promises
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, NOT_OF_ADAPTERS, NOT_OF_MERGED, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import INDEX, RULES, Facts, file_rules
+from analyzers.check.scale_rules import scales, unscaled
 from analyzers.check.words import KINDS, STATES, UNJUDGED, WORDS, kind
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.checkpoints.matching.copies import relaid_copies
 from analyzers.checkpoints.model_card import base_models
+from analyzers.checkpoints.weight_files.file_names import GGUF
 from analyzers.comparison.parents import ParentsRequest
 from analyzers.comparison.parents import analyze as analyze_parents
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
@@ -27,13 +34,15 @@ from analyzers.core.notes import Advice, Note
 from analyzers.core.report import Timing, check_size, content_id, environment, needs_the_whole
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeRequest, Inspection
-from analyzers.language_models.load_report import LoadingOracle
-from analyzers.write.plan import NothingToShrink, Planned, plan_shrink
+from analyzers.dtype_detection.statistics import TensorResult
+from analyzers.language_models.load_report import LoadingOracle, kept_in_fp32
+from analyzers.write.plan import Kept, NothingToShrink, Planned, plan_shrink
 
 # Base models that a card may name and that are compared; a card that names more describes a merge.
 _STATED = 4
 # Notes of an open checkpoint that findings repeat.
 _IN_FINDINGS = {*INDEX, "nested"}
+_ENGINE_RULES = (scales, unscaled, ignore_list, promises, keep_fp32, load_dtype, companions)
 # Rules whose findings contradict the configuration, the card or the base, and those of an adapter that cannot be applied to its base.
 _CLAIMS = frozenset({"config-dtype", "base-mismatch", "unchanged", "missing", "misshapen", "replaced"})
 _UNFIT = frozenset({"adapter-upload", "adapter-config", "adapter-base", "adapter-unmatched"})
@@ -55,7 +64,8 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         check_size(nbytes, largest, "the command line")
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
         notes = [note for note in checkpoint.notes if note.code not in _IN_FINDINGS]
-        alone, reach = yield from _alone(checkpoint, with_commits(checkpoint.ref, checkpoint.commit), access, notes)
+        judged = cache(lambda: judge(checkpoint, oracle, notes))  # asked once, when values have been read
+        alone, reach, results = yield from _alone(checkpoint, access, notes, lambda: kept_in_fp32(judged()[0] if oracle else None))
         coverage = [reach]
         merged = isinstance(checkpoint, MergedCheckpoint)
         not_applied = NOT_OF_ADAPTERS if lone else NOT_OF_MERGED if merged else frozenset()
@@ -65,8 +75,12 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             if base is not None:
                 opened.enter_context(base)
         else:
-            loading, unfit = judge(checkpoint, oracle, notes)
-            unfit += adapter_rules.merged(checkpoint)
+            loading, unfit = judged()
+            unfit = [*unfit, *adapter_rules.merged(checkpoint)]
+            if not merged and not any(file.path.endswith(GGUF) for file in checkpoint.files):
+                notes[:] = [note for note in notes if note.code != "misfit-scales"]  # a finding of `scales`
+                facts = EngineFacts(checkpoint, results, loading, EngineFacts(base) if base else None, notes=notes)
+                found += (each for rule in _ENGINE_RULES for each in rule(facts))
         found += unfit
         notes += training_state(checkpoint)
         if base is not None and not lone and not reach.covered:
@@ -76,8 +90,9 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             against = SparsityRequest(base=other, tuned=(model,), mode="exact")
             compared: SparsityReport = yield from _last(analyze_sparsity(against, access))
             missing = {each.name for each in compared.unmatched.missing}
-            loads = loading if loading and not loading.refused else None
-            found += against_base(compared, dropped_layers(base, checkpoint, missing), loads)
+            loads = loading if loading and not loading.refused and not loading.quantized else None
+            codes = {name for each in found if each.rule in ("scales", "unscaled") for name in each.tensors}
+            found += against_base(compared, dropped_layers(base, checkpoint, missing), loads, codes)
             of_base, of_model = compared.coverage
             coverage = [reach.compared_as(of_model), of_base]
             found += yield from _card(checkpoint, model, other, access, notes)
@@ -163,9 +178,10 @@ def _advice(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Seque
 
 
 def _alone(
-    checkpoint: Checkpoint, model: str, access: Access, notes: list[Note]
-) -> Generator[Progress, None, tuple[list[Finding], Coverage]]:
-    """Find what is wrong with the checkpoint on its own; returns the findings and the coverage of the reads."""
+    checkpoint: Checkpoint, access: Access, notes: list[Note], kept: Kept
+) -> Generator[Progress, None, tuple[list[Finding], Coverage, Sequence[TensorResult]]]:
+    """Find what is wrong with the checkpoint on its own; returns the findings, the coverage of the reads, and the results by tensor."""
+    model = with_commits(checkpoint.ref, checkpoint.commit)
     try:
         # A filter that includes everything: of quantized weights, those that are still floats are judged.
         inspection = Inspection(DtypeRequest(model=model, mode="exact", include="" if checkpoint.quantization is None else "."), access)
@@ -174,14 +190,14 @@ def _alone(
             raise
         notes.append(WORDS.note("no-values-judged", why=str(error)))
         coverage = read_coverage(checkpoint, checkpoint.tensors, (), ())
-        return list(file_rules(checkpoint, coverage)), coverage
+        return list(file_rules(checkpoint, coverage)), coverage, ()
     with inspection:
         report = yield from inspection.run()
-        plan = yield from _plan(checkpoint, notes)
+        plan = yield from _plan(checkpoint, notes, kept)
         copies = yield from _copies(checkpoint)
         facts = Facts(checkpoint, report, inspection.results, plan, copies)
         found = [each for rule in RULES for each in rule(facts)]
-        return [*found, *file_rules(checkpoint, report.coverage[0])], report.coverage[0]
+        return [*found, *file_rules(checkpoint, report.coverage[0])], report.coverage[0], inspection.results
 
 
 def _copies(checkpoint: Checkpoint) -> Generator[Progress, None, dict[str, Tensor]]:
@@ -196,10 +212,10 @@ def _copies(checkpoint: Checkpoint) -> Generator[Progress, None, dict[str, Tenso
             yield Progress(done=done, total=done, unit="bytes", note="comparing what is stored in two layouts")
 
 
-def _plan(checkpoint: Checkpoint, notes: list[Note]) -> Generator[Progress, None, list[Planned]]:
+def _plan(checkpoint: Checkpoint, notes: list[Note], kept: Kept) -> Generator[Progress, None, list[Planned]]:
     """Plan the shrinking as `shrink` does. The plan is empty if `shrink` refuses; a note gives the reason unless nothing can be shrunk."""
     try:
-        plan: list[Planned] = yield from plan_shrink(checkpoint)
+        plan: list[Planned] = yield from plan_shrink(checkpoint, kept=kept)
     except NothingToShrink:
         return []
     except UnsupportedWeights as error:

@@ -5,7 +5,7 @@ from math import prod
 
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
-from analyzers.checkpoints import DTYPE_BITS, Checkpoint
+from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Tensor
 from analyzers.comparison.parents import ParentsReport
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.notes import Value
@@ -18,11 +18,13 @@ _DECODED_BITS = 4  # of quantized weights, mostly
 _NEAR = 4
 
 
-def against_base(report: SparsityReport, dropped: Collection[str], loading: LoadReport | None) -> Iterator[Finding]:
+def against_base(
+    report: SparsityReport, dropped: Collection[str], loading: LoadReport | None, unscaled: Collection[str] = ()
+) -> Iterator[Finding]:
     """Find tensors that one side lacks or that differ in shape, and judge what changed.
 
     report: on all values; dropped: names from `dropped_layers`; loading: what transformers loads, None if it is unknown or transformers
-    refuses the model.
+    refuses the model; unscaled: tensors that other rules found to be codes, whose values are no weights.
     """
     unmatched, base = report.unmatched, report.base.ref
     if dropped:
@@ -56,7 +58,7 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
     if report.whole and unmatched.moved_layers:
         moved = unmatched.moved_layers[0]
         yield finding("replaced", "warning", "layers-moved", base=base, layer=moved.layer, here=moved.tuned_layer)
-    yield from _replaced(report)
+    yield from _replaced(report, unscaled)
     turned = [each for each in unmatched.relaid if each.name == each.tuned_name]
     if turned:
         names = [each.tuned_name for each in turned]
@@ -66,11 +68,11 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
         yield finding("extra", "info", "extra-tensors", names, tensors=number, values=unmatched.extra_parameters, base=base)
 
 
-def _replaced(report: SparsityReport) -> Iterator[Finding]:
+def _replaced(report: SparsityReport, unscaled: Collection[str]) -> Iterator[Finding]:
     """Find matrices unrelated to those of the base while most others are related: they were initialised anew or are from another model."""
     matrices = [row for row in report.every("tensors") if len(row.shape) > 1 and row.role != "norm" and row.relative_norm is not None]
     kept = sum(row.parameters for row in matrices if (row.relative_norm or 0) < _KEPT)
-    lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST]
+    lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST and row.tuned_name not in unscaled]
     if lost:
         yield finding(
             "replaced",
@@ -86,19 +88,25 @@ def _replaced(report: SparsityReport) -> Iterator[Finding]:
 
 
 def dropped_layers(base: Checkpoint, model: Checkpoint, missing: Collection[str]) -> frozenset[str]:
-    """Return the names of the base's tensors in layers that the model lacks entirely.
+    """Return the names of the base's tensors in layers that the model lacks entirely, of stacks of which it has others.
 
     Empty unless the layers of the model are numbered from 0 on without a gap, as they are after whole layers were dropped.
     """
     by_layer: dict[tuple[str, int], list[str]] = {}
     for tensor in base.tensors:
         if tensor.layer is not None and not tensor.buffer and not tensor.holds_scales:
-            by_layer.setdefault((tensor.name.partition(f".{tensor.layer}.")[0], tensor.layer), []).append(tensor.name)
+            by_layer.setdefault((stack(tensor), tensor.layer), []).append(tensor.name)
     numbers = {tensor.layer for tensor in model.tensors if tensor.layer is not None}
     if numbers != set(range(len(numbers))):
         return frozenset()
-    whole = [names for names in by_layer.values() if all(name in missing for name in names)]
-    return frozenset(name for names in whole for name in names) if len(whole) < len(by_layer) else frozenset()
+    left = {key[0] for key, names in by_layer.items() if not all(name in missing for name in names)}
+    whole = [names for key, names in by_layer.items() if key[0] in left and all(name in missing for name in names)]
+    return frozenset(name for names in whole for name in names)
+
+
+def stack(tensor: Tensor) -> str:
+    """Return what stands before the number of a tensor's layer in its name; empty outside layers."""
+    return "" if tensor.layer is None else tensor.name.partition(f".{tensor.layer}.")[0]
 
 
 def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Finding]:

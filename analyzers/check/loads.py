@@ -1,12 +1,13 @@
 """The rules `loads` and `empty`: what transformers reports when it loads the checkpoint, or what names and shapes tell without it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from analyzers.check.loads_files import another_format, find_missing_files, generation_settings
 from analyzers.check.report import Finding
 from analyzers.check.words import WORDS, finding
-from analyzers.checkpoints import Checkpoint, Tensor
+from analyzers.checkpoints import Checkpoint, Tensor, quoted
 from analyzers.core.errors import MantissaError
 from analyzers.core.notes import Note
 from analyzers.language_models.load_report import LoadingOracle, LoadReport, loaded_tensors
@@ -26,7 +27,7 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note
     """Ask transformers how it loads the checkpoint, and turn the answer into findings.
 
     oracle: None if transformers cannot judge the checkpoint; notes: receives what was not judged, and why. Returns transformers' report,
-    None if there is none, and the findings.
+    None if there is none, and the findings. Of quantized weights the report only describes the model.
     """
     found, why = find_missing_files(checkpoint)
     loading = None
@@ -35,11 +36,16 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note
             loading = oracle.ask(generation_settings(checkpoint))
         except MantissaError as error:
             why = str(error)
+    settings = (checkpoint.config or {}).get("quantization_config")
+    if loading is not None and not loading.quantized and not loading.by_config and isinstance(settings, dict) and checkpoint.quantization:
+        loading = replace(loading, quantized=str(settings.get("quant_method")))  # a method that transformers does not know
+    if loading is not None and loading.quantized:
+        why = f"config.json says that the weights are quantized ({quoted(loading.quantized, 60)})."
     if why:
         notes.append(WORDS.note("loading-not-judged", why=why))
     tensors = loaded_tensors(checkpoint) if oracle is not None else checkpoint.tensors
-    if loading is None:
-        return None, [*found, *(empty(tensors) if checkpoint.quantization is None else [])]
+    if loading is None or loading.quantized:
+        return loading, [*found, *(empty(tensors) if checkpoint.quantization is None else [])]
     config = checkpoint.config or {}
     if loading.instead:
         notes.append(WORDS.note("class-instead", named=loading.instead, model=loading.model))

@@ -6,7 +6,7 @@ from typing import Any
 from analyzers.check.report import Finding
 from analyzers.check.words import WORDS, finding
 from analyzers.checkpoints import Checkpoint, LocalRepository
-from analyzers.checkpoints.repository import read_file
+from analyzers.checkpoints.repository import read_file, read_json, read_object
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, file_name, folder, holds_no_weights, stem
 from analyzers.core import limits
@@ -30,6 +30,9 @@ def another_format(checkpoint: Checkpoint) -> str:
         return "a single file was named, and it loads folders."
     if any(path.endswith(GGUF) for path in paths):
         return "the weights are GGUF."
+    settings = (checkpoint.config or {}).get("quantization")
+    if isinstance(settings, dict) and "group_size" in settings and "quant_method" not in settings:
+        return "the weights are quantized for MLX."
     return "the weights are an adapter." if is_adapter(paths, checkpoint.tensors) else ""
 
 
@@ -103,24 +106,16 @@ def training_state(checkpoint: Checkpoint) -> Iterator[Note]:
 
 def generation_settings(checkpoint: Checkpoint) -> Any:
     """Read generation_config.json. None if it is missing or cannot be read: transformers then ignores it."""
-    path = _GENERATION if _GENERATION in checkpoint.repository.files else ""
-    if not path or checkpoint.repository.files[path] > limits.CONFIG_BYTES:
-        return None
     try:
-        return parse_json(read_file(checkpoint.repository, path).decode(), lenient=True)
-    except ValueError:
+        return read_json(checkpoint.repository, _GENERATION, limits.CONFIG_BYTES) if _GENERATION in checkpoint.repository.files else None
+    except InvalidJson:
         return None
 
 
 def _has_metadata(checkpoint: Checkpoint, path: str) -> bool:
     """Return whether an index has metadata; True if the index cannot be judged."""
-    if checkpoint.repository.files[path] > limits.INDEX_BYTES:
-        return True
-    try:
-        index = parse_json(read_file(checkpoint.repository, path), lenient=True)
-    except InvalidJson:
-        return True
-    return not isinstance(index, dict) or isinstance(index.get("metadata"), dict)
+    index = read_object(checkpoint.repository, path, limits.INDEX_BYTES)
+    return not index or isinstance(index.get("metadata"), dict)
 
 
 def _adapter_fails(checkpoint: Checkpoint, place: str) -> bool:

@@ -13,7 +13,7 @@ from analyzers.core.request import PASTED, Reference, Request
 from analyzers.core.rows import Shown, columns
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 13
+ANALYSIS_VERSION = 14
 # Tensors that a finding names for people
 _NAMED = 3
 
@@ -22,40 +22,47 @@ LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 FailOn = Literal["error", "warning", "never"]
 
 RULES = {
-    "loads": "What transformers refuses (config.json, files), and tensors that are missing, ignored or of another shape for its model.",
+    "loads": "What transformers refuses, and tensors that are missing, ignored or misshapen for its model.",
     "empty": "A checkpoint or tensors without a single value.",
-    "not-read": "Files that may hold weights and were not read; for information only if their names say that they repeat others.",
+    "not-read": "Files that may hold weights and were not read; for information if by name they repeat others.",
     "non-finite": "Weights that are NaN or infinite.",
     "index": "A shard index that disagrees with the files.",
-    "upcast": "fp32 tensors whose values all fit a narrower format bit for bit, if at least one is proven to come from it.",
-    "stored-twice": "Matrices that repeat another one byte for byte; for information only if they make up whole layers.",
+    "upcast": "fp32 tensors whose values all fit a narrower format, if one is proven to come from it.",
+    "stored-twice": "Matrices that repeat another byte for byte; for information if they make up whole layers.",
     "config-dtype": "A dtype in config.json other than that of most parameters.",
-    "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors whose entries are all the same.",
+    "untouched": "Norms with at least half of their entries at the initial value, and tensors of one value.",
     "zero-tensor": "Tensors of zeros, other than biases.",
-    "pickled": "Weights in files that can run code when they are loaded.",
-    "fp16-overflow": "Weights that become infinite in fp16: a warning if config.json asks for fp16, else for information.",
-    "fossil-rows": "Rows still exact in a narrower format while the rest of their tensor is not: training did not reach them.",
-    "grid": "Tensors whose values all lie on the scaled grid of a quantizer, and so need fewer bits than they are stored in.",
+    "pickled": "Weights in files that can run code when loaded.",
+    "fp16-overflow": "Weights that become infinite in fp16: a warning if config.json asks for it.",
+    "fossil-rows": "Rows exact in a narrower format while the rest of their tensor is not: never trained.",
+    "grid": "Tensors whose values all lie on the scaled grid of a quantizer, and need fewer bits.",
+    "scales": "Codes without a scale, unusable scales, fused parts with different global scales.",
+    "unscaled": "Floats that are all codes of fp8, fp4 or integers: the scale was never applied.",
+    "ignore-list": "Entries of quantization settings without a tensor, and plain linear layers without an entry.",
+    "promises": "Parts and shards that config.json or file names promise and nobody stored.",
+    "keep-fp32": "Tensors stored narrower than fp32, in which transformers keeps them.",
+    "load-dtype": "Weights that transformers loads in another dtype than stored, or in one that its version decides.",
+    "companions": "End and chat tokens whose rows were never trained; with a base, other tokenizer or settings.",
     "missing": "Tensors of the base that the model lacks.",
-    "misshapen": "Tensors whose shape differs from that in the base.",
-    "unchanged": "A model whose values all equal those of the base, up to rounding.",
+    "misshapen": "Tensors of another shape than in the base.",
+    "unchanged": "Values that all equal the base's, up to rounding.",
     "replaced": "Tensors or layers that lost their relation to the base, while the others kept it.",
     "extra": "Tensors that the base does not have.",
-    "base-mismatch": "A model card whose base_model is not among the models that the weights come from.",
+    "base-mismatch": "A card's base_model that the weights do not come from.",
     "adapter-upload": "Whole weights stored as an adapter, an adapter stored as a model, or both in one file.",
-    "adapter-config": "An adapter without an adapter_config.json that can be used, or with matrices of another rank than it states.",
-    "adapter-empty": "Modules of an adapter that change nothing, because A or B is 0 throughout: an error if that is all of them.",
+    "adapter-config": "No adapter_config.json that can be used, or matrices of another rank than it states.",
+    "adapter-empty": "Modules that change nothing, because A or B is 0: an error if that is all of them.",
     "adapter-base": "An adapter of which nothing fits its base.",
-    "adapter-unmatched": "Modules of an adapter that match nothing in its base, or have names that peft does not load; as a warning, those "
-    "that work only unmerged.",
+    "adapter-unmatched": "Modules that match nothing in the base, or that peft does not load; as a warning, those that work only unmerged.",
 }
 """What each rule looks for."""
 WITH_BASE = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"})
 # Rules about how a model was trained and stored. In an adapter B begins at 0, A may be drawn alike in all modules, and whole tensors are
 # copies of the base's: `adapter-empty` tells what that means. Of BASE+ADAPTER, they are about the base.
 _OF_MODELS = {"zero-tensor", "untouched", "stored-twice", "fossil-rows"}
-NOT_OF_ADAPTERS = frozenset({*_OF_MODELS, *WITH_BASE, "loads", "empty"})
-NOT_OF_MERGED = frozenset({*_OF_MODELS, "upcast", "config-dtype"})
+_OF_ENGINES = {"scales", "unscaled", "ignore-list", "promises", "keep-fp32", "load-dtype", "companions"}
+NOT_OF_ADAPTERS = frozenset({*_OF_MODELS, *_OF_ENGINES, *WITH_BASE, "loads", "empty"})
+NOT_OF_MERGED = frozenset({*_OF_MODELS, *_OF_ENGINES, "upcast", "config-dtype"})
 
 
 class CheckRequest(Request):

@@ -70,6 +70,73 @@ FINDINGS = {
     "shapes-differ-from-the-model": _SHAPES + "transformers refuses to load it as {model}: correct config.json, or save the model again.",
     "weights-ignored": "{tensors:#stored tensor} without a place in {model}: transformers ignores them.",
     "head-missing": "config.json says that the head is not tied (tie_word_embeddings), and none is stored: correct it, or save the head.",
+    # what engines trip over
+    "codes-without-scale": (
+        "{tensors:#tensor} of quantized codes, such as {name:name}, without {part:name}: engines refuse them or compute with codes. Save "
+        "the scales with the codes, or quantize again."
+    ),
+    "codes-of-the-base": "{tensors:#tensor} with the codes of {base}, {bytes:count} bytes compared: copy their scales from there.",
+    "scales-of-another-shape": "{tensors:#tensor}, such as {name:name}, with scales whose shape or dtype does not fit: quantize again.",
+    "scales-unusable": (
+        "{tensors:#tensor} of scales with unusable values, of {read:count} values read: {zero:count} zero (over {codes:count} codes that "
+        "are not), {subnormal:count} subnormal, {not_finite:count} not finite. Calibrate or quantize again."
+    ),
+    "halves-scaled-apart": (
+        "{modules:#module} whose fused parts ({parts}) have different global scales, such as {low:magnitude} and {high:magnitude}: engines "
+        "that fuse them keep one. Quantize them together."
+    ),
+    "codes-in-place-of-weights": (
+        "{tensors:#tensor} all of whose values are codes of {form}, up to {largest:magnitude}: the scale was never applied. Dequantize "
+        "again, with the scales."
+    ),
+    "ignored-without-tensor": (
+        "{entries:#entry|entries} of {all:count} in the quantization settings, such as {name:name}, match no tensor: engines then "
+        "expect quantized weights where plain ones are stored. Name the modules as the files do."
+    ),
+    "plain-but-not-ignored": (
+        "{tensors:#matrix|matrices} of linear layers in plain floats, such as {name:name}, that no entry of the quantization settings "
+        "excludes: engines expect codes. Add them to the list."
+    ),
+    "next-token-heads-missing": (
+        "config.json promises {promised:#layer} that predict further tokens ({key}), and none is stored: speculative decoding fails. Save "
+        "them, or set {key} to 0."
+    ),
+    "layers-missing": "config.json promises {promised:#layer}, and {found:count} are stored; layer {first} is not. Save all of them.",
+    "experts-missing": (
+        "config.json promises {promised:#expert} ({key}), and {layers:#layer} have fewer, such as {name:name} with {found:count}. Save all "
+        "of them, or correct {key}."
+    ),
+    "no-experts": "config.json promises {promised:#expert} ({key}), and none is stored. Save them, or correct {key}.",
+    "tower-missing": "config.json describes a tower for {part} ({key}), and no tensor of one is stored. Save it, or remove {key}.",
+    "shards-missing": (
+        "{files:#file} of {parts:count} that the names of the shards count, such as number {first}: the index was rebuilt without them. "
+        "Upload all of them."
+    ),
+    "kept-in-fp32-but-stored-narrower": (
+        "{tensors:#tensor} that transformers keeps in fp32, such as {name:name}, in {dtype:dtype} with {distinct:#distinct value}: "
+        "save them in fp32 from weights that were never rounded."
+    ),
+    "rounded-though-kept-in-fp32": (
+        "{tensors:#tensor} that transformers keeps in fp32, such as {name:name}, rounded to {dtype:dtype}: {before:#distinct value} of the "
+        "base became {distinct:count}. Save them in fp32."
+    ),
+    "two-dtypes-stated": (
+        "config.json states the dtypes {stated} (dtype) and {older} (torch_dtype): transformers 5 loads {loaded}, releases before 4.56 "
+        'asked for "auto" {older}. Keep one.'
+    ),
+    "loaded-in-another-dtype": (
+        "Most weights are stored as {stored}, and config.json states {stated}: transformers 5 loads them in {loaded}, transformers 4 in "
+        "float32 unless asked otherwise. State {stored}."
+    ),
+    "no-dtype-stated": (
+        "config.json states no dtype: transformers 5 loads {loaded}, as the first tensor has, and transformers 4 float32. State {stored}."
+    ),
+    "companions-lost": "{base} has {lost:list}, and the model does not: save the tokenizer and the settings of generation with it.",
+    "companions-differ": "Other than in {base}: {differ:list}. Correct them unless that was intended.",
+    "tokens-never-trained": (
+        "{tokens:#token} that end or structure a text, such as {token:name}, with a row that is zero or one of {rows:#equal row}: never "
+        "trained. Train them, or name a token that was."
+    ),
     # against the base
     "layers-dropped": "{tensors:#tensor} of {base} in layers that the model, numbered without a gap, does not have.",
     "tensors-missing": "{tensors:#tensor} of {base} with {values:#value} not in the model: save all of it.",
@@ -115,7 +182,16 @@ STATES = Words(
 )
 """What transformers, or for an adapter peft, makes of it; an answer begins with it."""
 KINDS = 3  # most kinds of findings that an answer names
-_UNITS = {"tensors": "tensor", "norms": "norm", "files": "file", "rows": "row", "weights": "weight", "modules": "module", "layers": "layer"}
+_UNITS = {
+    "tokens": "token",
+    "tensors": "tensor",
+    "norms": "norm",
+    "files": "file",
+    "rows": "row",
+    "weights": "weight",
+    "modules": "module",
+    "layers": "layer",
+}
 _COUNTED = ("tensors", "files", "modules")
 _AT_FAULT = ("unmatched", "lost", "empty")  # values that count those at fault, if not all are
 _PARTICIPLES = ("stored ", "infinite ")  # beginnings of titles that a number and a noun can precede
@@ -148,6 +224,7 @@ WORDS = Words(
         "not-compared": "Not compared with {base}: none of the weights could be decoded.",
         "shrinking-not-judged": "Whether it could be stored in fewer bytes was not judged: {why}",
         "card-not-compared": "The card's base_model was not compared: {why}",
+        "entries-not-tried": "{entries:#entry|entries} of the quantization settings take more than {seconds:number} seconds: not judged.",
         "training-state": "Not read, as files without weights by their names: {files:names} ({bytes:size}).",
         **FINDINGS,
     }

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
-from analyzers.core.untrusted_json import JsonTooLarge, parse_json
+from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
 _PIECE = 8 << 20
 
@@ -113,3 +113,12 @@ def read_json(repository: Repository, path: str, most: int) -> Any:
     if b"\\ud" in raw.lower():
         content = parse_json(json.dumps(content, ensure_ascii=False).encode(errors="replace"), lenient=True)
     return content
+
+
+def read_object(repository: Repository, path: str, most: int) -> dict[str, Any]:
+    """Read a JSON object of at most ``most`` bytes; empty if it is missing, or cannot be read as one."""
+    try:
+        content = read_json(repository, path, most) if path in repository.files else None
+    except InvalidJson:
+        return {}
+    return content if isinstance(content, dict) else {}

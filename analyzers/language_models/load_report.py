@@ -24,7 +24,9 @@ class LoadReport:
     keep their initial values; unexpected: tensors that it ignores, none if config.json names no class, since they may be heads; mismatched:
     (name, stored shape, expected shape); refused: why it raises, empty if it does not; by_config: whether it raises whatever the tensors
     are; fault: why it raises for an implementation or generation_config.json; instead: the class named in config.json, if transformers has
-    no such class for its model_type and AutoModel takes ``model``.
+    no such class for its model_type and AutoModel takes ``model``; quantized: the method of quantized weights, of which nothing is loaded;
+    dtype: stated by the configuration, empty if it states none; fp32, fp32_in_fp16: stored tensors that it keeps in fp32 whatever dtype is
+    asked for, and if fp16 is; linears: stored tensors of linear layers, if the weights are quantized.
     """
 
     model: str = ""
@@ -36,6 +38,11 @@ class LoadReport:
     by_config: bool = False
     fault: str = ""
     instead: str = ""
+    quantized: str = ""
+    dtype: str = ""
+    fp32: tuple[str, ...] = ()
+    fp32_in_fp16: tuple[str, ...] = ()
+    linears: tuple[str, ...] = ()
 
 
 _REPORT = TypeAdapter(LoadReport)
@@ -55,7 +62,7 @@ class LoadingOracle(ExitStack):
         """Return what transformers would report. generation: the contents of generation_config.json.
 
         Raises MissingExtra without transformers or a library that it needs, UnknownArchitecture for a class that it does not have,
-        UnsupportedWeights for quantized weights, LimitExceeded, InvalidCheckpoint.
+        LimitExceeded, InvalidCheckpoint.
         """
         if self._process is None:
             raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
@@ -65,6 +72,11 @@ class LoadingOracle(ExitStack):
         except RecursionError:
             raise InvalidCheckpoint("config.json is nested too deeply.") from None
         return _REPORT.validate_python(answer)
+
+
+def kept_in_fp32(loading: LoadReport | None) -> frozenset[str]:
+    """Return the stored tensors that transformers keeps in fp32, if not always then when fp16 is asked for."""
+    return frozenset() if loading is None else frozenset({*loading.fp32, *loading.fp32_in_fp16})
 
 
 def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:

@@ -9,13 +9,15 @@ from typing import Any, TypeVar, cast
 import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, build_glob_alternation, rename_source_key
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 from transformers.quantizers.auto import AutoHfQuantizer
 from transformers.utils import logging as messages
 
-from analyzers.core.errors import MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
+from analyzers.core.errors import MantissaError, MissingExtra, UnknownArchitecture
 from analyzers.core.terminal import quoted
 from analyzers.language_models.untrusted_config import check_counts, safe_config
 
@@ -35,22 +37,21 @@ def load(config: dict[str, Any], tensors: _Stored, generation: Any) -> dict[str,
     """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
 
     generation: the contents of generation_config.json. Returns the fields of a `load_report.LoadReport` as JSON.
-    Raises LimitExceeded, MissingExtra, UnknownArchitecture for a class that transformers does not have, and UnsupportedWeights for
-    quantized weights.
+    Raises LimitExceeded, MissingExtra, and UnknownArchitecture for a class that transformers does not have.
     """
     check_counts(config)
     described, refused = _attempt(lambda: (*_described(config), _quantization(config)))
     if described is None:
         return {"refused": refused, "by_config": True}
     model_class, settings, instead, method = described
-    answer = {"model": model_class.__name__, "instead": instead}
+    answer = {"model": model_class.__name__, "instead": instead, "dtype": str(settings.dtype or "").removeprefix("torch.")}
     gc.disable()  # one request makes little garbage, and collecting it would take a fifth of the time
     state = {name: torch.empty(tuple(shape), device="meta") for name, shape in tensors}
     loaded, refused = (None, "") if method else _attempt(lambda: _loaded(model_class, settings, state))
     if loaded is None:  # find out whether the configuration or the tensors are at fault
         empty, by_config = _attempt(lambda: _loaded(model_class, settings, {"": torch.empty(0, device="meta")}))
         if method and empty is not None:
-            raise UnsupportedWeights(f"config.json says that the weights are quantized ({quoted(method, 60)}).")
+            return {**answer, "quantized": method, **_modules(empty[0], list(state), True)}
         return {**answer, "refused": by_config or refused, "by_config": bool(by_config)}
     model, info = loaded
     fault = _attempt(lambda: _check_rest(model, config, generation))[1].partition(". ")[0]
@@ -63,6 +64,7 @@ def load(config: dict[str, Any], tensors: _Stored, generation: Any) -> dict[str,
         # If config.json names no known class, an unexpected tensor may be a head.
         "unexpected": sorted(info["unexpected_keys"]) if config.get("architectures") and not instead else [],
         "mismatched": sorted((name, list(stored), list(expected)) for name, stored, expected in info["mismatched_keys"]),
+        **_modules(model, list(state), False),
     }
 
 
@@ -103,6 +105,26 @@ def _loaded(model_class: type[PreTrainedModel], settings: PreTrainedConfig, stat
         output_loading_info=True,
     )
     return loaded
+
+
+def _modules(model: Any, stored: Sequence[str], quantized: bool) -> dict[str, list[str]]:
+    """Return which stored tensors the model keeps in fp32, loaded in any dtype or in fp16 only, and which are weights of linear layers.
+
+    The latter only of ``quantized`` weights: to name every tensor as the model does takes time.
+    """
+    always, in_fp16 = model._keep_in_fp32_modules_strict or (), model._keep_in_fp32_modules or ()
+    if not always and not in_fp16 and not quantized:
+        return {}
+    mapping, state = get_model_conversion_mapping(model), model.state_dict()
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    names = {name: rename_source_key(name, renamings, converters, model.base_model_prefix, state)[0] for name in stored}
+    kept = {}
+    for field, patterns in (("fp32", always), ("fp32_in_fp16", in_fp16)):
+        found = build_glob_alternation(sorted(patterns))[0] if patterns else None
+        kept[field] = [name for name, own in names.items() if found is not None and own in state and found.search(own)]
+    linear = {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)} if quantized else set()
+    return {**kept, "linears": [name for name, own in names.items() if own.rpartition(".")[0] in linear]}
 
 
 def _check_rest(model: Any, stated: Mapping[str, Any], generation: Any) -> None:
@@ -182,5 +204,8 @@ def _quantization(stated: Mapping[str, Any]) -> str:
     asked = safe_config(asked)
     if not quantizers.supports_quant_method(asked):
         return ""  # transformers ignores it with a warning
-    made = quantizers.merge_quantization_configs(asked, None)
+    try:
+        made = quantizers.merge_quantization_configs(asked, None)
+    except ImportError:  # the method needs a library, and nothing is loaded here
+        return str(asked.get("quant_method"))
     return str(getattr(made.quant_method, "value", made.quant_method))

@@ -18,8 +18,6 @@ def _add_shrink_options(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     only = "consider only this format (default: bf16 and fp16)"
     parser.add_argument("--to", choices=get_args(ShrinkTo), default="auto", help=only)
-    request = "then open a pull request on the model's repository, with your own token"
-    parser.add_argument("--pull-request", action="store_true", help=request)
     _add_output_options(parser)
 
 
@@ -40,15 +38,11 @@ def _add_output_options(parser: Parser) -> None:
 
 
 def _run_shrink(options: argparse.Namespace) -> int:
-    """Shrink a checkpoint, open a pull request if requested, and print the report. Returns 0. Raises MantissaError."""
+    """Shrink a checkpoint, and print the report. Returns 0. Raises MantissaError."""
     from analyzers.write.shrink import shrink
 
-    request = options.pull_request_on(options.model) if options.pull_request else None
     items = with_progress(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options.model)
     (report,) = (item for item in items if isinstance(item, ShrinkReport))
-    if request is not None and report.written:
-        *_, address = with_progress(request.open(report), options.model)
-        report = report.model_copy(update={"pull_request": address})
     return _print(report, options)
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, read_header
-from analyzers.checkpoints.repository import read_file
+from analyzers.checkpoints.repository import read_object
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES, plain_dtype
 from analyzers.core import limits
-from analyzers.core.untrusted_json import InvalidJson, parse_json
 from analyzers.write.plan import Planned
 
 _SAFETENSORS = ".safetensors"
@@ -81,7 +80,7 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
         unique = len(dict(pairs)) == len(pairs)  # if not, the last shard with a name counts, according to an index
         new = path not in checkpoint.repository.files and unique and (len(shards) > 1 or _SHARD.fullmatch(pairs[0][1]))
         if new or indexed(checkpoint, path) & {file.path for file in shards}:  # an index of other files is unchanged
-            metadata = _read_object(checkpoint, path, limits.INDEX_BYTES).get("metadata")
+            metadata = read_object(checkpoint.repository, path, limits.INDEX_BYTES).get("metadata")
             total = sum(planned.nbytes for file in shards for planned in file.tensors)
             index = {
                 "metadata": {**(metadata if isinstance(metadata, dict) else {}), "total_size": total},
@@ -94,7 +93,7 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
 def indexed(checkpoint: Checkpoint, path: str) -> set[str]:
     """Return the files that a stored index names; none if it is missing or unreadable."""
     folder, slash, _ = path.rpartition("/")
-    named = _read_object(checkpoint, path, limits.INDEX_BYTES).get("weight_map")
+    named = read_object(checkpoint.repository, path, limits.INDEX_BYTES).get("weight_map")
     return {f"{folder}{slash}{name}" for name in named.values()} if isinstance(named, dict) else set()
 
 
@@ -112,7 +111,7 @@ def configs(
         below = [each for file in files if file.path.startswith(path.removesuffix("config.json")) for each in file.tensors]
         # Buffers are left out: loaders ignore or recompute most of them.
         dtype = holding_dtype(planned.to or "" for planned in below if not planned.tensor.buffer)
-        config = _read_object(checkpoint, path, limits.CONFIG_BYTES)
+        config = read_object(checkpoint.repository, path, limits.CONFIG_BYTES)
         if config and dtype and (changes is not None or any(planned.narrows for planned in below)):
             found[path] = config, state_dtype(config, dtype, wider_only=changes is None)
             for key, value in (changes or {}).items():
@@ -141,14 +140,3 @@ def state_dtype(config: dict[str, Any], dtype: str, wider_only: bool) -> str:
     if not any(key in config for key in _DTYPE_KEYS):
         config["dtype"] = dtype
     return plain_dtype(next(config[key] for key in _DTYPE_KEYS if key in config))
-
-
-def _read_object(checkpoint: Checkpoint, path: str, most: int) -> dict[str, Any]:
-    """Read a stored JSON object of at most ``most`` bytes; empty if it is missing or unreadable."""
-    if not 0 < checkpoint.repository.files.get(path, 0) <= most:
-        return {}
-    try:
-        found = parse_json(read_file(checkpoint.repository, path), lenient=True)
-    except InvalidJson:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -1,6 +1,6 @@
 """Plans what is written of each tensor: of a shrink the wide ones are read once; nothing is changed."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -13,6 +13,7 @@ from analyzers.write.report import ShrinkTo
 from analyzers.write.words import WORDS
 
 _SHRUNK: dict[ShrinkTo, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
+Kept = Callable[[], Collection[str]]  # returns the names of tensors that stay in F32
 _CONVERTED = ("F64", "F32", "BF16", "F16")
 
 
@@ -56,8 +57,10 @@ class Planned:
         return whole_spans([(tensor, self.before)[:sides]])
 
 
-def plan_shrink(checkpoint: Checkpoint, to: ShrinkTo = "auto") -> Generator[Progress, None, list[Planned]]:
+def plan_shrink(checkpoint: Checkpoint, to: ShrinkTo = "auto", kept: Kept = frozenset) -> Generator[Progress, None, list[Planned]]:
     """Read the F32 tensors, yielding progress; return the plan for each tensor, in the checkpoint's order.
+
+    kept: asked after the reads, if values of any tensor fit a narrower format.
 
     A tensor gets the 16-bit format that holds each of its values bit for bit. If both do, as for ones and zeros, the format that holds
     more of the other tensors is chosen. Raises NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views and unread
@@ -81,6 +84,9 @@ def plan_shrink(checkpoint: Checkpoint, to: ShrinkTo = "auto") -> Generator[Prog
             if step.span is not None and step.result is not None:
                 fits[step.span.tensor.name] = fits[step.span.tensor.name] & step.result
             yield Progress(done=step.bytes_read, total=total, unit="bytes", note="looking for values that need all of their bits")
+    if any(fits.values()):
+        for name in fits.keys() & set(kept()):
+            fits[name] = set()
     alone = {each: sum(t.nbytes for t in wide if fits[t.name] == {each}) for each in NARROW_DTYPES}
     preferred = sorted(NARROW_DTYPES, key=lambda each: -alone[each])
     names, plan = names_in_files(checkpoint), []

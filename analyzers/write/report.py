@@ -58,7 +58,7 @@ class ShrinkReport(WrittenReport):
     """The result of a shrink.
 
     bytes_before, bytes_after: bytes of all tensors. config_dtype: dtype in the new config.json. replaced: files of the checkpoint that are
-    not in the folder. pull_request: its address.
+    not in the folder.
     """
 
     TABLE = Table("tensors", _changes, (Column("tensors", "Tensors", count), Column("before", "Stored as"), Column("after", "Now")))
@@ -68,11 +68,6 @@ class ShrinkReport(WrittenReport):
     config_dtype: str | None = None
     tensors: tuple[ShrunkTensor, ...] = ()
     replaced: tuple[str, ...] = ()
-    pull_request: str | None = None
-
-    def lines(self) -> list[str]:
-        """Return the report for a terminal, ending with the address of a pull request."""
-        return [*super().lines(), *([f"pull request: {self.pull_request}"] if self.pull_request else [])]
 
 
 def _kinds(report: Any) -> Iterator[dict[str, Any]]:

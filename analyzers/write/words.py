@@ -12,6 +12,7 @@ WORDS = Words(
         "weights-only": "Of {files:names} only the weights were stored: an optimizer and the like are left out.",
         "old-index": "Left out, because they index files that were replaced: {files:names}.",
         "copied": "Copied as they are, without comparing them with the weights: {files:names}.",
+        "not-asked": "Which tensors transformers keeps in fp32 is not known, so none was left alone for that: {why}",
         "merged": "Wrote {out}: {bytes:size} in {to}, {tensors:#tensor}. Read back and compared with the sum in fp32, rounded once.",
         "unchanged": "Left unchanged by the adapter: {tensors:#tensor}.",
         "lost": (

@@ -61,6 +61,19 @@ ARCHITECTURES: dict[str, tuple[str, str, Config]] = {
     "vit": ("vit", "ViTForImageClassification", {**_SIZES, "image_size": 16, "patch_size": 8, "num_labels": 7}),
     "whisper": ("whisper", "WhisperForConditionalGeneration", _BART | {"num_mel_bins": 8, "pad_token_id": 0}),
 }  # fmt: skip
+# More of them, for tests of other rules.
+OTHERS: dict[str, tuple[str, str, Config]] = {
+    "qwen3-moe-wide": (
+        "qwen3_moe", "Qwen3MoeForCausalLM", _EXPERTS | {"num_experts": 4, "head_dim": 8, "moe_intermediate_size": 32} | _UNTIED
+    ),
+    "glm4-moe": (
+        "glm4_moe", "Glm4MoeForCausalLM", _EXPERTS | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
+    ),
+    "dots1": (
+        "dots1", "Dots1ForCausalLM",
+        _EXPERTS | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "n_shared_experts": 1},
+    ),
+}  # fmt: skip
 
 
 @dataclass
@@ -316,7 +329,7 @@ _saved: dict[str, tuple[Values, Config]] = {}
 def saved(architecture: str, folder: Path) -> tuple[Values, Config]:
     """Return the tensors and the configuration that transformers saves for an architecture."""
     if architecture not in _saved:
-        kind, model_class, settings = ARCHITECTURES[architecture]
+        kind, model_class, settings = (ARCHITECTURES | OTHERS)[architecture]
         torch.manual_seed(0)
         model = getattr(transformers, model_class)(AutoConfig.for_model(kind, **settings))
         model.save_pretrained(folder / "saved")

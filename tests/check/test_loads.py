@@ -16,6 +16,7 @@ from analyzers.core import limits
 from analyzers.language_models import limited_process, load_report
 from tests.cases import few
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
+from tests.check.quantized_uploads import quantized
 from tests.check.unloadable import WRONG_INDEXES
 from tests.dtype_detection.checkpoints import normal, write
 from tests.waiting import wait_until
@@ -238,24 +239,16 @@ def test_plain_weights_that_config_json_says_are_quantized(method: str, tmp_path
 
 
 def test_files_of_a_quantized_model_are_judged(tmp_path: Path) -> None:
-    """bitsandbytes int8, whose norms are floats."""
-    values: Values = {name: value for name, value in llama().items() if value.dim() == 1}
-    for name in [name for name in llama() if name.endswith("proj.weight")]:
-        values |= {name: torch.ones(llama()[name].shape, dtype=torch.int8), name.replace("weight", "SCB"): torch.ones(len(llama()[name]))}
-    config = LLAMA | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
+    """bitsandbytes int8, which is decoded, beside norms that are floats."""
+    values, config = quantized(llama(), LLAMA, "bnb-int8")
     write(tmp_path, values, config)
     assert WRONG_INDEXES["swapped"](tmp_path)
     report = report_on(tmp_path)
     assert [(each.rule, each.level) for each in report.findings] == [("index", "error")]
     (account,) = report.coverage
     packed = sum(value.dtype == torch.int8 for value in values.values())
-    assert {kind: each.tensors for kind, each in account.classes.items()} == {
-        "read": len(values) - 2 * packed,
-        "buffer": packed,
-        "undecoded": packed,
-    }
-    assert {each.code for each in account.left_out} == {"undecoded"} and not report.whole
-    assert "loading-not-judged" in {note.code for note in report.notes}
+    assert {kind: each.tensors for kind, each in account.classes.items()} == {"read": len(values) - packed, "buffer": packed}
+    assert report.whole and "loading-not-judged" in {note.code for note in report.notes}
 
 
 def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:

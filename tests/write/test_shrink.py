@@ -22,9 +22,12 @@ from transformers import AutoModelForCausalLM
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.core import limits
+from analyzers.core.errors import MantissaError
 from analyzers.language_models.samples import sample_folder
 from analyzers.write import folder as writing
 from analyzers.write.plan import plan_shrink
+from components.pull_request import shrink_and_open
+from tests.check.mutations import saved
 from tests.dtype_detection.checkpoints import normal, through, write
 from tests.hub import Fault, LocalHub
 
@@ -232,6 +235,19 @@ def test_pickles_become_safetensors(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert files == ["model.h5", "model.safetensors", "sub/notes.txt"]
 
 
+def test_what_transformers_keeps_in_fp32_stays_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Although bf16 holds every value; check counts the same bytes."""
+    values, config = saved("deepseek-v3", tmp_path)
+    values = {name: through(value, BF16, torch.float32) for name, value in values.items()}
+    source = write(tmp_path / "in", values, config)
+    capsys.readouterr()
+    done = shrink(capsys, source, tmp_path / "out")
+    kept = {each["name"] for each in done["tensors"] if each["to"] == "F32"}
+    assert kept == {name for name in values if name.endswith(("gate.weight", "e_score_correction_bias"))} and done["notes"] == []
+    assert main(["check", str(source), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["saving_bytes"] == done["bytes_before"] - done["bytes_after"]
+
+
 def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = sample_folder("tiny-bf16-as-fp32")
     sha = hub.add("org/wide", {path.name: path.read_bytes() for path in folder.iterdir()})
@@ -241,8 +257,8 @@ def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own upload
-def test_a_pull_request(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the user's word only: the files that differ are added, those they replace go, and main is left alone."""
+def test_a_pull_request_of_the_page(hub: LocalHub) -> None:
+    """The files that differ are added, those they replace go, and main is left alone."""
     source: Any = {"a.weight": through(normal(16, 8), BF16, torch.float32)}
     pickle = io.BytesIO()
     torch.save(source, pickle)
@@ -251,28 +267,18 @@ def test_a_pull_request(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFix
     files = {"config.json": b'{"dtype": "float32"}', "README.md": b"about", "tf_model.h5": b"other"}
     files |= {shard: pickle.getvalue(), "pytorch_model.bin.index.json": index}
     sha = hub.add("org/wide", files)
-    assert "needs a login" in refused(capsys, "org/wide", tmp_path / "out", "--pull-request")
     hub.user("hf_visitor", "visitor")
-    monkeypatch.setenv("HF_TOKEN", "hf_visitor")
-    assert "needs a model of the Hub" in refused(capsys, wide(tmp_path / "in"), tmp_path / "out", "--pull-request")
-    assert shrink(capsys, "org/wide", tmp_path / "out")["pull_request"] is None and len(hub.commits("org/wide")) == 1
-    done = shrink(capsys, "org/wide", tmp_path / "again", "--pull-request")
-    assert done["pull_request"] == f"{hub.url}/org/wide/discussions/1"
-    proposed = hub.files("org/wide", revision="refs/pr/1")
-    assert proposed.keys() - {".gitattributes"} == {
-        *("config.json", "README.md", "tf_model.h5"),
-        *("model-00001-of-00001.safetensors", "model.safetensors.index.json"),
-    }
-    for path in done["written"]:
-        assert bytes(proposed[path]) == (tmp_path / "again" / path).read_bytes()
+    arguments = ("org/wide", sha, 16 * 8 * 2, 1 << 20, "hf_visitor")
+    for status, said in ((412, "has changed since it was read"), (503, "hf upload org/wide")):
+        hub.fault(Fault("commit/main", status=status))
+        with pytest.raises(MantissaError, match=said):
+            list(shrink_and_open(*arguments))
+    *_, (address, _) = shrink_and_open(*arguments)
+    assert str(address).startswith(f"{hub.url}/org/wide/discussions/")
+    proposed = hub.files("org/wide", revision=f"refs/pr/{str(address).rpartition('/')[2]}")
+    added = {"model-00001-of-00001.safetensors", "model.safetensors.index.json"}
+    assert proposed.keys() - {".gitattributes"} == {"config.json", "README.md", "tf_model.h5"} | added
     assert hub.files("org/wide") == files, "main is left alone"
-    assert "without a revision" in refused(capsys, f"org/wide@{sha}", tmp_path / "old", "--pull-request")
-    hub.fault(Fault("commit/main", status=412))
-    assert main(["shrink", "org/wide", "--out", str(tmp_path / "raced"), "--pull-request"]) == 2
-    assert "has changed since it was read" in capsys.readouterr().err and (tmp_path / "raced").is_dir()
-    hub.fault(Fault("commit/main", status=503))
-    assert main(["shrink", "org/wide", "--out", str(tmp_path / "failed"), "--pull-request"]) == 2
-    assert "hf upload org/wide" in capsys.readouterr().err and (tmp_path / "failed").is_dir()
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ def _reports(root: Path) -> Iterator[tuple[str, WrittenReport]]:
         "smaller": write(root / "wide", wide),
         "gguf": root / "model.gguf",
         "quantized": write(root / "fp8", {"a.weight": normal(8, 8).to(torch.float8_e4m3fn), "a.weight_scale_inv": torch.ones(1, 1)}),
+        "not asked": write(root / "unknown", wide, {"model_type": "zorg", "auto_map": {"AutoConfig": "zorg.Config"}}),
         "narrow": write(root / "narrow", {"a.weight": normal(8, 8).bfloat16()}),
         "needed": write(root / "needed", {"a.weight": normal(8, 8)}),
     }

@@ -244,7 +244,7 @@ def test_files_of_a_quantized_model_are_judged(tmp_path: Path) -> None:
     write(tmp_path, values, config)
     assert WRONG_INDEXES["swapped"](tmp_path)
     report = report_on(tmp_path)
-    assert [(each.rule, each.level) for each in report.findings] == [("index", "error")]
+    assert [each.rule for each in report.findings if each.level == "error"] == ["index"]
     (account,) = report.coverage
     packed = sum(value.dtype == torch.int8 for value in values.values())
     assert {kind: each.tensors for kind, each in account.classes.items()} == {"read": len(values) - packed, "buffer": packed}

@@ -21,7 +21,7 @@ OURS = {
     "mantissa/models_in_memory.py": "a configuration in memory",
     "analyzers/core/command_line.py": "the answer that is being printed",
     "analyzers/core/untrusted_json.py": "the function itself",
-    "analyzers/dtype_detection/classifier.py": "the built-in fit",
+    "analyzers/dtype/classifier.py": "the built-in fit",
     "analyzers/language_models/builtin_text.py": "the built-in text",
     "analyzers/language_models/limited_process.py": "answers of our process, which may be longer than any file",
     "components/theme.py": "a built-in table of colours",

@@ -44,7 +44,7 @@ class Family:
 
     experts: the module with all experts of a layer; shared: an FFN that receives every token in addition to the experts. A layer without
     experts has the ``ffn``. multiplied, divided, bounded: config settings that scale, divide or soft-cap the logits, for families that have
-    them (`exit_feedback.model_head`).
+    them (`exit.model_head`).
     """
 
     ffn: FFNNames

@@ -18,7 +18,7 @@ from tests.cases import few
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
 from tests.check.quantized_uploads import quantized
 from tests.check.unloadable import WRONG_INDEXES
-from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype.checkpoints import normal, write
 from tests.waiting import wait_until
 
 LLAMA: dict[str, Any] = {

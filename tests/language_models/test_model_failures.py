@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import HeliumConfig, HeliumForCausalLM
 
-from analyzers import exit_feedback, gradient_conflict, precision_variants
+from analyzers import conflict, exit, precision
 from analyzers.checkpoints import Access
 from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
 from analyzers.language_models.model_failures import explaining_failures, running
@@ -31,9 +31,9 @@ def contradictory(tmp_path_factory: pytest.TempPathFactory) -> str:
     ("analyze", "request_of"),
     few(
         [
-            (gradient_conflict.analyze, lambda model: gradient_conflict.ConflictRequest(model=model, samples=3)),
-            (exit_feedback.analyze, lambda model: exit_feedback.ExitRequest(model=model, samples=3)),
-            (precision_variants.analyze, lambda model: precision_variants.PrecisionRequest(model=model)),
+            (conflict.analyze, lambda model: conflict.ConflictRequest(model=model, samples=3)),
+            (exit.analyze, lambda model: exit.ExitRequest(model=model, samples=3)),
+            (precision.analyze, lambda model: precision.PrecisionRequest(model=model)),
         ],
         {0, 2},
     ),

@@ -16,14 +16,14 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers.checkpoints import Access
+from analyzers.conflict.measure import chunk_bytes
 from analyzers.core.errors import ModelTooLarge
-from analyzers.gradient_conflict.measure import chunk_bytes
 from analyzers.language_models.batch import Batch
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory_needs import activation_bytes, offloaded_bytes, too_large
 from analyzers.language_models.offload import StoredTensors
-from analyzers.precision_variants.job import extra_bytes
-from analyzers.precision_variants.variants import PRESETS
+from analyzers.precision.job import extra_bytes
+from analyzers.precision.variants import PRESETS
 from tests.language_models.analyses import ANALYSES, lasting, report, request
 from tests.language_models.architectures import ARCHITECTURES, build, every_architecture
 

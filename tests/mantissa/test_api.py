@@ -17,7 +17,7 @@ from analyzers.checkpoints import LocalRepository, MemoryRepository, read_range
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.report import Report
 from analyzers.core.request import Progress
-from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype import DtypeReport
 from analyzers.language_models.samples import sample_folder
 from analyzers.write.report import ShrinkReport
 from mantissa.models_in_memory import in_memory
@@ -49,7 +49,7 @@ def findings(report: Report) -> dict[str, Any]:
 
 def test_a_report_is_that_of_the_command_line() -> None:
     from analyzers.checkpoints import Access
-    from analyzers.dtype_detection import DtypeRequest, analyze
+    from analyzers.dtype import DtypeRequest, analyze
 
     *_, last = analyze(DtypeRequest(model="sample:tiny-bf16", include="mlp"), Access())
     expected = cast(DtypeReport, last)

@@ -6,7 +6,7 @@ from analyzers.checkpoints import Access
 from analyzers.comparison.compare import CompareReport, CompareRequest
 from analyzers.comparison.compare import analyze as compare
 from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
-from tests.update_sparsity.adapters import base, factors, write_adapter
+from tests.sparsity.adapters import base, factors, write_adapter
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from analyzers.core.errors import InvalidRequest
 from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.run import scan
-from tests.dtype_detection.checkpoints import normal, write
-from tests.dtype_detection.reports import exact, rounded, steady
+from tests.dtype.checkpoints import normal, write
+from tests.dtype.reports import exact, rounded, steady
 from tests.hub import LocalHub
 from tests.ports import free_port
 from tests.scan.scans import ALL_SAMPLES, ROOT, command, launcher, run, start, summary, sums, table, write_list

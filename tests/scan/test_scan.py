@@ -16,8 +16,8 @@ from safetensors.torch import save
 
 from analyzers.__main__ import main
 from tests.cases import few
-from tests.dtype_detection.checkpoints import normal, write
-from tests.dtype_detection.reports import exact, inspect, rounded, steady
+from tests.dtype.checkpoints import normal, write
+from tests.dtype.reports import exact, inspect, rounded, steady
 from tests.hub import Fault, LocalHub
 from tests.scan.forks import Forks
 from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, finished, sums, table, write_list

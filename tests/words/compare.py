@@ -10,11 +10,11 @@ from analyzers.comparison.compare import CompareReport, CompareRequest, analyze
 from analyzers.comparison.compare.words import WORDS
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from tests.dtype_detection.checkpoints import write
+from tests.dtype.checkpoints import write
 from tests.parents import checkpoints as made
 from tests.parents import quantized_files
 from tests.parents.checkpoints import BF16, Tensors, tuned
-from tests.update_sparsity.adapters import base, factors, write_adapter
+from tests.sparsity.adapters import base, factors, write_adapter
 from tests.words.hostile import HOSTILE
 from tests.words.parents import FIRST, SECOND, THIRD, in_a_folder
 

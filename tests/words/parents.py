@@ -14,12 +14,12 @@ from analyzers.checkpoints import Access
 from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from tests.dtype_detection.checkpoints import write
+from tests.dtype.checkpoints import write
 from tests.parents import checkpoints as made
 from tests.parents import quantized_files
 from tests.parents.checkpoints import BF16, F16, F32, Tensors, model, tuned
 from tests.parents.structures import SHARED, cosines, gaussian, structured
-from tests.update_sparsity.adapters import base, factors, write_adapter
+from tests.sparsity.adapters import base, factors, write_adapter
 from tests.words.hostile import HOSTILE
 
 FIRST, SECOND, THIRD = (model(seed, width=64, vocabulary=256) for seed in (10, 11, 12))

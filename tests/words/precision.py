@@ -12,13 +12,13 @@ from transformers import AutoModelForCausalLM
 import mantissa
 from analyzers.core.errors import MantissaError
 from analyzers.language_models.samples import sample_folder
-from analyzers.precision_variants import PrecisionReport
-from analyzers.precision_variants.answers import advice, answer, engine_notes
-from analyzers.precision_variants.engine.measurements import Engine
-from analyzers.precision_variants.fp16_passport import Extreme
+from analyzers.precision import PrecisionReport
+from analyzers.precision.answers import advice, answer, engine_notes
+from analyzers.precision.engine.measurements import Engine
+from analyzers.precision.fp16_passport import Extreme
 from tests.language_models.architectures import ARCHITECTURES, build
-from tests.precision_variants.engine_trials import chosen, logits
-from tests.precision_variants.test_experts import save as save_experts
+from tests.precision.engine_trials import chosen, logits
+from tests.precision.test_experts import save as save_experts
 
 HOSTILE = "<script>alert(1)\x1b[31m\n::error::\u202e"
 SHORT: dict[str, Any] = {"sequences": 2, "sequence_length": 24}

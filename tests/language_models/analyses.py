@@ -5,12 +5,12 @@ from typing import Any
 
 from analyzers import conflict, exit, precision
 from analyzers.checkpoints import Access
-from analyzers.conflict.analyze import analyze as conflict
+from analyzers.conflict.analyze import analyze as conflict_analysis
 from analyzers.core.report import Report
 from analyzers.exit.analyze import analyze as exit_analysis
-from analyzers.precision.analyze import analyze as precision
+from analyzers.precision.analyze import analyze as precision_analysis
 
-ANALYSES: dict[str, Any] = {"conflict": conflict, "precision": precision, "exit": exit_analysis}
+ANALYSES: dict[str, Any] = {"conflict": conflict_analysis, "precision": precision_analysis, "exit": exit_analysis}
 _REQUESTS: dict[str, Any] = {
     "conflict": conflict.ConflictRequest,
     "precision": precision.PrecisionRequest,

@@ -25,6 +25,6 @@ def test_a_quick_answer_costs_little_more_than_a_histogram_of_its_sample(tmp_pat
 
 
 def test_an_exact_answer_costs_little_more_than_counting_the_file(tmp_path: Path) -> None:
-    work = printed("tests.promises.dtype_work", write_llama(tmp_path / "model"), "exact")
-    assert work["verdict"] == "native" and work["bytes"] > 30e6
+    work = printed("tests.promises.dtype_work", write_llama(tmp_path / "model", hidden=2048), "exact")
+    assert work["verdict"] == "native" and work["bytes"] > 120e6  # what every answer costs is a small part of it
     assert work["seconds"] < EXACT * work["plain"], work

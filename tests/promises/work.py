@@ -35,9 +35,10 @@ def printed(module: str, *arguments: str, variables: Mapping[str, str] | None = 
     return found
 
 
-def write_llama(folder: Path, layers: int = 1, update: str = "none") -> str:
-    """Write a Llama-like model of 25 MB a layer into ``folder``, and return its path."""
+def write_llama(folder: Path, layers: int = 1, update: str = "none", hidden: int = 1024) -> str:
+    """Write a Llama-like model of 25 MB a layer, 100 MB with twice the ``hidden`` size, into ``folder``, and return its path."""
     folder.mkdir()
-    for name, contents in llama(layers=layers, hidden=1024, width=2816, vocabulary=4096, shards=1, update=update).items():
+    width, vocabulary = 11 * hidden // 4, 4 * hidden
+    for name, contents in llama(layers=layers, hidden=hidden, width=width, vocabulary=vocabulary, shards=1, update=update).items():
         (folder / name).write_bytes(contents if isinstance(contents, bytes) else contents.read(0, contents.size))
     return str(folder)

@@ -88,7 +88,7 @@ def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def is_copy(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors of the same dtype and shape hold the same bytes; reads a few samples, and all if these agree."""
+    """Return whether two tensors of the same dtype and shape hold the same bytes, or decoded values; reads all if samples agree."""
     if not (_stored_alike(one, other) and _same_bytes(checkpoint, one, other)):
         return False
     return all(
@@ -98,8 +98,8 @@ def is_copy(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
 
 
 def _stored_alike(one: Tensor, other: Tensor) -> bool:
-    plain = one.strides is other.strides is None and one.stored is other.stored is None
-    return plain and one.shape == other.shape and one.dtype == other.dtype
+    contiguous = one.strides is other.strides is None
+    return contiguous and one.shape == other.shape and one.stored_dtype == other.stored_dtype
 
 
 def _same_bytes(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:

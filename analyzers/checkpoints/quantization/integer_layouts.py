@@ -143,7 +143,7 @@ def _turned(
 ) -> Fit:  # fmt: skip
     """Return a matrix stored (in, out) as (out, in), which is how a linear layer holds it."""
     how = {"layout": layout, "dtype": f"INT{packing.bits}", "packing": packing, "table": _integers(packing.bits)}
-    fit = in_blocks(found, shape, (group, 1), scale, zero=zero, index=index, **how)
+    fit = in_blocks(found, shape, (group, 1), scale, zero=zero, index=index, acted=found.settings.acted, **how)
     return fit._replace(shape=shape[::-1], strides=(1, shape[1]))
 
 

@@ -48,12 +48,11 @@ class Layout(NamedTuple):
     def named_parts(self, name: str, tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """Yield the tensors that belong to the codes ``name``, by field: once for each scale that it may have."""
         start = name.removesuffix(self.codes)
-        there = {
-            field: [tensors[start + ending] for ending in endings if start + ending in tensors] for field, endings in self.parts.items()
-        }  # fmt: skip
-        others = {field: found[0] for field, found in there.items() if found}
-        for scale in there["scale"]:
-            yield others | {"scale": scale}
+        scales = [tensors[start + ending] for ending in self.parts["scale"] if start + ending in tensors]
+        if scales:
+            named = ((field, start + ending) for field, endings in self.parts.items() for ending in reversed(endings))
+            others = {field: tensors[each] for field, each in named if each in tensors}
+            yield from (others | {"scale": scale} for scale in scales)
 
 
 _SCALES: Parts = {"scale": ("_scale_inv", "_scale")}

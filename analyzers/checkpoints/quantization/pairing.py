@@ -10,7 +10,7 @@ from analyzers.checkpoints.quantization.gguf_blocks import gguf_blocks
 from analyzers.checkpoints.quantization.layouts import layouts_of
 from analyzers.checkpoints.quantization.settings import Settings
 from analyzers.checkpoints.repository import RangeFile
-from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.notes import Note
@@ -75,11 +75,11 @@ class _Pairing:
 
     def weight(self, tensor: Tensor) -> Tensor:
         """Return a tensor with its values, if it is the codes of a weight; any other as it is."""
-        if not tensor.bits and (fit := gguf_blocks(tensor, self._file)) is not None and fit.quantized.consistent:
-            return self._decoded(tensor, tensor.name, fit)
-        layouts = layouts_of(tensor.dtype) if tensor.dtype not in FLOATS or tensor.name in self._states else ()
-        if not layouts or tensor.elements == 0 or tensor.buffer or not tensor.shape:
+        if (tensor.dtype in FLOATS and tensor.name not in self._states) or tensor.buffer or not tensor.shape or 0 in tensor.shape:
             return tensor
+        if tensor.dtype not in DTYPE_BITS and (fit := gguf_blocks(tensor, self._file)) is not None and fit.quantized.consistent:
+            return self._decoded(tensor, tensor.name, fit)
+        layouts = layouts_of(tensor.dtype)
         misfits: set[str] = set()
         for layout in layouts:
             if not tensor.name.endswith(layout.codes) or tensor.name == layout.codes:

@@ -76,8 +76,8 @@ class Quantized:
     layout: its name in `layouts.LAYOUTS`; dtype: of the codes, for people, such as "MXFP4"; shape: (matrices, rows, columns) in the order
     of the codes; table: the value of each code, a part if it is stored too; block: rows and columns that share a scale; scale, zero, bias:
     plain or quantized, one for each block, or none; index: the row of scales of each row if columns are packed, else the column of scales
-    of each column; factor: multiplies every value; divides: whether values are divided by the one scale. file: of its values, None for a
-    part; offset: of its first value there, in bytes.
+    of each column; acted: whether that is known to be in another order than the rows; factor: multiplies every value; divides: whether
+    values are divided by the one scale. file: of its values, None for a part; offset: of its first value there, in bytes.
     """
 
     layout: str
@@ -91,6 +91,7 @@ class Quantized:
     zero: "Source | None" = None
     bias: "Source | float" = -0.0  # which changes no value
     index: Tensor | None = None
+    acted: bool = False
     factor: float = 1.0
     divides: bool = False
     file: "DecodedFile | None" = None
@@ -131,9 +132,9 @@ class Quantized:
         return 1 + sum(1 for _ in self.parts)
 
     @property
-    def sources(self) -> "Iterator[Source]":
+    def sources(self) -> "list[Source]":
         """Scale, zero point and bias, as far as there are any."""
-        yield from (each for each in (self.scale, self.zero, self.bias) if each is not None and not isinstance(each, float))
+        return [each for each in (self.scale, self.zero, self.bias) if each is not None and not isinstance(each, float)]
 
     @property
     def parts(self) -> Iterator[Tensor]:
@@ -157,24 +158,26 @@ class Quantized:
     def consistent(self) -> bool:
         """Return whether codes, scales and the other parts have the numbers of elements that the shape needs."""
         matrices, rows, columns = self.shape
-        down, across = self.grid[4:]
-        alike = all(each.elements == matrices * down * across for each in self.sources)
-        whole = all(each.consistent for each in self.sources if isinstance(each, Quantized))
+        block_rows, block_columns = self.block
+        scales = matrices * -(-rows // block_rows) * -(-columns // block_columns)
+        for source in self.sources:
+            if source.elements != scales or (isinstance(source, Quantized) and not source.consistent):
+                return False
         indexed = self.index is None or (matrices == 1 and self.index.elements == (rows if self.packing.down else columns))
         if self.packing.down:
             fits = matrices == 1 and self.codes.nbytes == 4 * -(-rows * self.bits // 32) * columns
         else:
             fits = self.codes.nbytes == -(-self.elements * self.bits // 8) and columns % max(1, len(self.packing.order)) == 0
-        return fits and alike and whole and indexed
+        return fits and indexed
 
     def nbytes(self, first: int, stop: int) -> int:
-        """Bytes to read for elements ``first`` to ``stop`` - 1."""
+        """Bytes to read for elements ``first`` to ``stop`` - 1; of scales all, if rows are in another order than their groups."""
         if first >= stop:
             return 0
         begin, end = self._units(first, stop)
         nbytes = (end - begin) * (4 if self.packing.down else 1)
         if self.scale is not None:
-            low, high = self._span(first, stop)
+            low, high = (0, self.scale.elements) if self.acted else self._span(first, stop)
             nbytes += sum(_nbytes(each, low, high) for each in self.sources)
         return nbytes + (0 if self.index is None else _nbytes(self.index, *self._indexed(first, stop)))
 
@@ -293,8 +296,6 @@ class Quantized:
             matrix, row = divmod(row, rows)
             return (matrix * down + row // block_rows) * across + column // block_columns
 
-        if self.index is not None and self.packing.down:
-            return 0, down * across
         if first // columns == (stop - 1) // columns and self.index is None:
             return scale_of(first), scale_of(stop - 1) + 1
         return scale_of(first - first % columns), scale_of((stop - 1) // columns * columns) + across

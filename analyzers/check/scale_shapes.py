@@ -15,7 +15,7 @@ from analyzers.core.formatting import plural, shape
 from analyzers.core.tensor_words import dtype_name
 
 _SHAPES = 50_000  # bytes of stated shapes that are read
-_STATED, _LARGEST = 3, 1 << 62  # schemes that a finding names, and numbers in them
+_SCHEMES, _STATED, _LARGEST = 1_000, 3, 1 << 62  # most schemes that are tried, that a finding names, and numbers in them
 _STATES = frozenset({"nf4", "fp4"})  # parts that are text
 _OF_ACTIVATIONS = frozenset({"input_activations", "output_activations", "kv_cache_scheme", "kv_cache_quant"})
 
@@ -68,7 +68,8 @@ def parts_and_shapes(facts: EngineFacts, coded: Sequence[Coded], lost: Container
     # Codes next to others of their kind that fit the settings have wrong shapes themselves.
     kinds = {(each.layout.codes, each.tensor.dtype) for each in coded if each.tensor.name in decoded}
     alone = set(facts.checkpoint.misfits) & {each.tensor.name for each in coded if (each.layout.codes, each.tensor.dtype) in kinds}
-    apart = [name for name, row in rows.items() if stated and not fits(row) and name not in alone and name not in lost]
+    judged = rows if 0 < len(stated) <= _SCHEMES else {}
+    apart = [name for name, row in judged.items() if not fits(row) and name not in alone and name not in lost]
     if apart:
         texts = tuple(filter(None, map(str, stated[:_STATED])))
         made = rows[apart[0]].made()

@@ -64,12 +64,6 @@ class MergedFile:
             buffer[:count] = values[within - first * row : within - first * row + count].data
             offset, buffer = offset + count, buffer[count:]
 
-    def close(self) -> None:
-        """Close the adapters' files; the base's are the checkpoint's own."""
-        for files in self._adapters:
-            for file in files:
-                file.close()
-
     def _rows(self, tensor: MergedTensor, first: int, last: int) -> Floats:
         """Return rows ``first`` to ``last`` of a tensor, (rows, width)."""
         width = tensor.source.elements // tensor.source.shape[0]

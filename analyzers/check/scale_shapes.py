@@ -67,7 +67,10 @@ def parts_and_shapes(facts: EngineFacts, coded: Sequence[Coded], lost: Container
     rows = {each.tensor.name: row for each in coded if (row := _row(each, decoded.get(each.tensor.name), facts.tensors)) is not None}
     # Codes next to others of their kind that fit the settings have wrong shapes themselves.
     kinds = {(each.layout.codes, each.tensor.dtype) for each in coded if each.tensor.name in decoded}
-    alone = set(facts.checkpoint.misfits) & {each.tensor.name for each in coded if (each.layout.codes, each.tensor.dtype) in kinds}
+    among = [each for each in coded if (each.layout.codes, each.tensor.dtype) in kinds]
+    empty = [each.tensor.name for each in among if not each.tensor.elements and each.scale is not None and each.scale.elements]
+    misfits = [*facts.checkpoint.misfits, *empty]
+    alone = set(misfits) & {each.tensor.name for each in among}
     judged = rows if 0 < len(stated) <= _SCHEMES else {}
     apart = [name for name, row in judged.items() if not fits(row) and name not in alone and name not in lost]
     if apart:
@@ -75,7 +78,7 @@ def parts_and_shapes(facts: EngineFacts, coded: Sequence[Coded], lost: Container
         made = rows[apart[0]].made()
         yield finding("scales", "error", "settings-against-shapes", apart, tensors=len(apart), name=apart[0], stated=texts, made=made)
     settled = set(apart)
-    unfit = [name for name in facts.checkpoint.misfits if name in facts.tensors and name not in lost and name not in settled]
+    unfit = [name for name in misfits if name in facts.tensors and name not in lost and name not in settled]
     if unfit:
         found = next((each for each in coded if each.tensor.name == unfit[0]), None)
         wrong = tuple(_wrong(found, [each for each in coded if each.tensor.name in decoded], facts.tensors)) if found else ()

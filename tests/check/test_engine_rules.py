@@ -152,7 +152,7 @@ PARTS: dict[str, dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "gptq": {"qzeros": lambda x: x[:1], "scales": torch.flatten, "g_idx": torch.Tensor.float, "qweight": torch.flatten},
     "awq": {"qweight": torch.flatten, "qzeros": lambda x: x[:, :1], "scales": lambda x: x[:, :7]},
     "mlx": {"biases": lambda x: x[:3], "scales": torch.flatten, "weight": lambda x: x[:, :3]},
-    "pack": {"weight_scale": lambda x: x[:, :2], "weight_packed": lambda x: x[:5]},
+    "pack": {"weight_scale": lambda x: x[:, :2], "weight_packed": lambda x: x[:0]},
     "int8": {"weight_scale": lambda x: x[:3]},
 }
 

@@ -76,7 +76,7 @@ ANALYZERS = {
         Analyzer(
             name="dtype",
             question="what formats the weights are stored in, have passed through, and fit into",
-            package="analyzers.dtype_detection",
+            package="analyzers.dtype",
             title="Passport",
             short="Passport",
             home=True,
@@ -114,7 +114,7 @@ ANALYZERS = {
         Analyzer(
             name="precision",
             question="how rounding error grows through a model, for each way of running it",
-            package="analyzers.precision_variants",
+            package="analyzers.precision",
             title="Rounding error",
             short="Rounding",
             runs_model=True,
@@ -122,7 +122,7 @@ ANALYZERS = {
         Analyzer(
             name="conflict",
             question="whether samples pull the same neuron in opposite directions, and whether one dominates",
-            package="analyzers.gradient_conflict",
+            package="analyzers.conflict",
             title="Gradient conflict",
             short="Conflict",
             runs_model=True,
@@ -130,7 +130,7 @@ ANALYZERS = {
         Analyzer(
             name="exit",
             question="how close a gradient without backpropagation at the LM head comes to the exact one",
-            package="analyzers.exit_feedback",
+            package="analyzers.exit",
             title="Backprop-free gradients",
             short="No backprop",
             runs_model=True,

@@ -52,7 +52,7 @@ def head(way: str, tokens: str, width: str, vocabulary: str, device: str) -> dic
     import torch
     from torch.nn.functional import cross_entropy, linear
 
-    from analyzers.exit_feedback.heads import HEADS, HeadSettings
+    from analyzers.exit.heads import HEADS, HeadSettings
 
     generator = torch.Generator(device).manual_seed(0)
     hidden = torch.randn(int(tokens), int(width), generator=generator, device=device).bfloat16().requires_grad_()

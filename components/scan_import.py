@@ -12,8 +12,8 @@ from analyzers.checkpoints.hub.hub_repository import is_public
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.report import Environment, Timing
 from analyzers.core.untrusted_json import parse_model
-from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from analyzers.dtype import DtypeReport
+from analyzers.dtype.report import ANALYSIS_VERSION
 from analyzers.scan.outcomes import FILE, Outcomes
 from components.library import Library
 from components.library.evidence import hub_id

@@ -11,18 +11,18 @@ from pathlib import Path
 from analyzers import numerics
 from analyzers.check.report import RULES, WITH_BASE
 from analyzers.comparison.sparsity.published import published
+from analyzers.conflict import published as conflict
+from analyzers.conflict.rows import TAU
 from analyzers.core.formatting import count, magnitude, share, size
 from analyzers.core.limits import SETTINGS
 from analyzers.core.tensor_words import dtype_name
-from analyzers.dtype_detection.classifier import confidence
-from analyzers.dtype_detection.evidence import TESTS
-from analyzers.dtype_detection.labelled_models import labels
-from analyzers.dtype_detection.report import TEST_WORDS
-from analyzers.exit_feedback.signals import ANCHORS, GOLD_RANK, RANK, RANK_EXACT, SIGNALS, HeadSettings, K
-from analyzers.gradient_conflict import published as conflict
-from analyzers.gradient_conflict.rows import TAU
-from analyzers.precision_variants.engine.comparison import BAND
-from analyzers.precision_variants.request import CLIP
+from analyzers.dtype.classifier import confidence
+from analyzers.dtype.evidence import TESTS
+from analyzers.dtype.labelled_models import labels
+from analyzers.dtype.report import TEST_WORDS
+from analyzers.exit.signals import ANCHORS, GOLD_RANK, RANK, RANK_EXACT, SIGNALS, HeadSettings, K
+from analyzers.precision.engine.comparison import BAND
+from analyzers.precision.request import CLIP
 from tools.classifier import evaluated
 from tools.proofs import QUICK_BUDGET, Proofs, proofs
 

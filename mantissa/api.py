@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from analyzers.comparison.compare import CompareReport
     from analyzers.comparison.parents import ParentsReport
     from analyzers.comparison.sparsity import SparsityReport
+    from analyzers.conflict import ConflictReport
     from analyzers.core.report import Report
     from analyzers.core.request import Progress
-    from analyzers.dtype_detection import DtypeReport
-    from analyzers.exit_feedback import ExitReport
-    from analyzers.gradient_conflict import ConflictReport
-    from analyzers.precision_variants import PrecisionReport
+    from analyzers.dtype import DtypeReport
+    from analyzers.exit import ExitReport
+    from analyzers.precision import PrecisionReport
     from analyzers.write.report import MergeReport, MergeTo, ShrinkReport, ShrinkTo
 
     Reference = str | os.PathLike[str]
@@ -40,7 +40,7 @@ def dtype(model: "Weights", *, progress: bool = False, token: str | bool = True,
     """Determine which formats the weights are stored in, have passed through, and fit.
 
     model: ``org/name`` (with ``@revision``), ``sample:NAME``, a path, a module of torch, or a state dict.
-    options: fields of `analyzers.dtype_detection.DtypeRequest`: mode ("quick" reads a sample, "exact" everything), budget (bytes),
+    options: fields of `analyzers.dtype.DtypeRequest`: mode ("quick" reads a sample, "exact" everything), budget (bytes),
     include and exclude (regular expressions on names), subfolder, seed, device.
     progress: draw a bar. token: for the Hub; True for the one this machine is logged in with, False for none.
     Raises `analyzers.core.errors.MantissaError`, one sentence.
@@ -138,7 +138,7 @@ def conflict(
 
     model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
     changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
-    options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (ids per sample, in lists, a
+    options: fields of `analyzers.conflict.ConflictRequest`: samples, data, pairs, token_ids (ids per sample, in lists, a
     tensor or an array) with answer_starts, ffn ("topk"), topk, gamma, ... loss: "mean" or "sum" over a sample's answer tokens.
 
     batches: inputs of ``loss(model, batch)``, which returns a scalar tensor; the gradient of each batch is then one sample. Without a loss,
@@ -157,7 +157,7 @@ def precision(
 ) -> "PrecisionReport":
     """Measure how rounding error grows through the layers, forward and backward, for each way of running the model.
 
-    model, tokenizer: as in `conflict`. options: fields of `analyzers.precision_variants.PrecisionRequest`: variants, data, text, token_ids
+    model, tokenizer: as in `conflict`. options: fields of `analyzers.precision.PrecisionRequest`: variants, data, text, token_ids
     (equally long rows), sequences, sequence_length, loss, ... logprobs: what an engine gave its tokens, as the path of a file of JSON lines
     or as a list of answers of vLLM or OpenAI's API or of {"token_ids": [...], "logprobs": [...]}; the report's ``engine`` tells whether
     bf16 rounding explains them. Other parameters and errors as in `dtype`.
@@ -180,7 +180,7 @@ def compare_runs(
 def exit(model: "Model", *, tokenizer: Any = None, progress: bool = False, token: str | bool = True, **options: Any) -> "ExitReport":
     """Measure how close gradients without backpropagation at the LM head come to the exact gradient.
 
-    model, tokenizer: as in `conflict`. options: fields of `analyzers.exit_feedback.ExitRequest`: methods, rank, k, anchors, seeds, data,
+    model, tokenizer: as in `conflict`. options: fields of `analyzers.exit.ExitRequest`: methods, rank, k, anchors, seeds, data,
     token_ids with answer_starts (without training, which needs a tokenizer), ... Other parameters and errors as in `dtype`.
     """
     report: ExitReport = _last(stream("exit", token=token, tokenizer=tokenizer, model=model, **options), "exit", progress)
@@ -305,7 +305,7 @@ def _logprobs(given: Any) -> Any:
     """Read a file; leave a list of answers to the request."""
     if not isinstance(given, str | os.PathLike):
         return tuple(given)
-    from analyzers.precision_variants.logprobs import read_logprobs
+    from analyzers.precision.logprobs import read_logprobs
 
     return read_logprobs(os.fspath(given))
 
@@ -320,7 +320,7 @@ def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[
     if loss is not None and not callable(loss):
         raise InvalidRequest("With batches, loss is a function of model and batch that returns a scalar tensor.")
     request, access = _asked("conflict", {"model": model, **options}, False, None)
-    from analyzers.gradient_conflict.caller_batches import analyze_batches
+    from analyzers.conflict.caller_batches import analyze_batches
     from mantissa.models_in_memory import unwrapped
 
     return analyze_batches(request, unwrapped(model), batches, loss, access)

@@ -29,10 +29,10 @@ from analyzers import ANALYZERS
 from analyzers.__main__ import TOOLS, build_parser, main
 from analyzers.core import limits
 from analyzers.core.terminal import fitted
-from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype import DtypeReport
 from tests.attacks.repositories import REPOSITORIES
 from tests.cases import few
-from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ LIGHT = (
     "analyzers.__main__",
     "analyzers.checkpoints",
     "analyzers.numerics",
-    "analyzers.dtype_detection",
+    "analyzers.dtype",
     "analyzers.comparison.sparsity",
     "analyzers.comparison.parents",
     "analyzers.comparison.compare",

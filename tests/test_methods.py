@@ -37,7 +37,7 @@ def test_a_block_that_nothing_computes_is_an_error() -> None:
 
 
 def test_the_methods_are_short() -> None:
-    assert sum(len(path.read_text(encoding="utf-8").split()) for path in METHODS.glob("*.md")) < 6_000
+    assert sum(len(path.read_text(encoding="utf-8").split()) for path in METHODS.glob("*.md")) < 6_500
 
 
 @pytest.mark.parametrize("address", _SERVED)

@@ -15,10 +15,10 @@ from analyzers.checkpoints.reference import Reference, parse_reference
 from analyzers.comparison.compare import CompareRequest
 from analyzers.comparison.parents.report import ParentsRequest
 from analyzers.comparison.sparsity.report import SparsityRequest
+from analyzers.conflict.request import ConflictRequest
 from analyzers.core.errors import InvalidReference
 from analyzers.core.pasted_text import is_address, on_hub, plain, split
-from analyzers.dtype_detection import DtypeRequest
-from analyzers.gradient_conflict.request import ConflictRequest
+from analyzers.dtype import DtypeRequest
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _SITE = "https://huggingface.co"

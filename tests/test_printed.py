@@ -24,7 +24,7 @@ from components.result.files import file_of
 from components.result.markdown import markdown as result_markdown
 from components.result.render import fragment
 from mantissa.commands import COMMANDS
-from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype.checkpoints import normal, write
 
 # Two names in which a line begins, and a plain one. A file's name may hold all of this.
 ODD = "\x1b[2K\r\x7f\x9b31m\x85\u2028\u2029\u202e\u2066\u200f\u200b\ufeff\u00ad\u115f\u3164\u034f\ufe0f\U000e0041"

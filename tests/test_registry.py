@@ -47,7 +47,7 @@ def test_nothing_but_the_registry_names_an_analyzer() -> None:
         "components/routes.py": {"check"},
     }
     assert _named("from components.analyses.conflict import layout") == {"conflict"}
-    assert _named("import analyzers.exit_feedback.report") == {"exit"}
+    assert _named("import analyzers.exit.report") == {"exit"}
 
 
 def test_one_field_of_a_request_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ from analyzers.core.atomic_files import replacing
 from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.core.records import Record
 from analyzers.core.terminal import print_line
-from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Relatives
-from analyzers.dtype_detection.labelled_models import (
+from analyzers.dtype.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Relatives
+from analyzers.dtype.labelled_models import (
     LABELS,
     MAGNITUDES,
     Example,
@@ -44,7 +44,7 @@ from analyzers.dtype_detection.labelled_models import (
     precision_of,
     similar_model,
 )
-from analyzers.dtype_detection.training_precision import PUBLISHED, Thresholds, rule
+from analyzers.dtype.training_precision import PUBLISHED, Thresholds, rule
 
 COMMAND = "python -m tools.classifier"
 

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from analyzers.core.records import Record
-from analyzers.dtype_detection.report import DtypeReport
-from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
-from tests.dtype_detection.reports import exact, inspect
+from analyzers.dtype.report import DtypeReport
+from tests.dtype.checkpoints import from_fp8, normal, through, write
+from tests.dtype.reports import exact, inspect
 
 PROOFS = Path(__file__).with_suffix(".csv")
 # Bytes that quick mode may read in the measurement

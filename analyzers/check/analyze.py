@@ -33,8 +33,8 @@ from analyzers.core.formatting import plural
 from analyzers.core.notes import Advice, Note
 from analyzers.core.report import Timing, check_size, content_id, environment, needs_the_whole
 from analyzers.core.request import Progress
-from analyzers.dtype_detection import DtypeRequest, Inspection
-from analyzers.dtype_detection.statistics import TensorResult
+from analyzers.dtype import DtypeRequest, Inspection
+from analyzers.dtype.statistics import TensorResult
 from analyzers.language_models.load_report import LoadingOracle, kept_in_fp32
 from analyzers.write.plan import Kept, NothingToShrink, Planned, plan_shrink
 

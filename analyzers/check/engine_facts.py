@@ -12,7 +12,7 @@ from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Tensor, read_range
 from analyzers.checkpoints.repository import read_object
 from analyzers.core import limits
 from analyzers.core.notes import Note
-from analyzers.dtype_detection.statistics import TensorResult
+from analyzers.dtype.statistics import TensorResult
 from analyzers.language_models.load_report import LoadReport
 from analyzers.numerics.bins import NARROW
 from analyzers.numerics.conversions import values_of

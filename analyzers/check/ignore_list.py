@@ -25,7 +25,7 @@ _BY_PARTS, _LAYERS_ALONE = frozenset({"awq", "gptq", "bitsandbytes", "auto-round
 # Components of names that programs add or leave out, and modules that a recipe names whether or not a model has them
 _WRAPPERS = frozenset({"model", "language_model", "text_model", "module", "base_model", "weight"})
 _OPTIONAL = re.compile(r"head|embed|output|router|gate(?!_proj)|mtp|nextn|vis|audio|image|proj_out|score|classifier", re.IGNORECASE)
-_HEAD = re.compile(r"(^|[._])(lm_)?heads?$")  # a tied one is not stored
+_HEAD = re.compile(r"(^|[._])(lm_)?head$")  # a tied one is not stored
 _CODES = re.compile(r"(weight(_packed|_scale(_inv|_2)?)?|qweight|W_q|scales|\w*_(blocks|qdata)|weight\.absmax|SCB)")
 _FLOATS = frozenset({"F32", "F16", "BF16"})
 _PLAIN = frozenset({"attention", "mlp", "expert", "other"})  # roles of linear layers that quantizers convert

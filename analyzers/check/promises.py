@@ -39,6 +39,10 @@ def promises(facts: EngineFacts) -> Iterator[Finding]:
     beyond = stated is not None and any(number >= stated for number in layers)
     if heads and not beyond and not any(map(_HEAD_NAMES.search, names)):
         yield finding("promises", "warning", "next-token-heads-missing", key=key, promised=heads)
+    for part, (keys, words) in _TOWERS.items():
+        key = next((key for section in sections for key in keys if isinstance(section.get(key), dict) and section[key]), "")
+        if key and not any(re.search(words, name, re.IGNORECASE) for name in names):
+            yield finding("promises", "warning", "tower-missing", part=part, key=key)
     if facts.loads_whole:  # transformers finds whatever else the configuration describes
         return
     shared = any(key in section for section in sections for key in _SHARED)
@@ -46,10 +50,6 @@ def promises(facts: EngineFacts) -> Iterator[Finding]:
         lost = [number for number in range(min(stated, 10_000)) if number not in layers]
         yield finding("promises", "warning", "layers-missing", promised=stated, found=len(layers), first=lost[0])
     yield from _missing_experts(names, facts, sections)
-    for part, (keys, words) in _TOWERS.items():
-        key = next((key for section in sections for key in keys if isinstance(section.get(key), dict) and section[key]), "")
-        if key and not any(re.search(words, name, re.IGNORECASE) for name in names):
-            yield finding("promises", "warning", "tower-missing", part=part, key=key)
 
 
 def _layers(names: Sequence[str]) -> set[int]:

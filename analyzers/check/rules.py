@@ -12,8 +12,8 @@ from analyzers.core.coverage import Coverage, FileCode
 from analyzers.core.formatting import magnitude
 from analyzers.core.notes import Value
 from analyzers.core.tensor_words import dtype_name
-from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.statistics import TensorResult
+from analyzers.dtype import DtypeReport
+from analyzers.dtype.statistics import TensorResult
 from analyzers.grids import describe
 from analyzers.write.plan import Planned
 

@@ -13,7 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Group, Plan, Span, Tensor
+from analyzers.checkpoints.quantization.grid import field as grid_field
+from analyzers.checkpoints.quantization.grid import levels_of
+from analyzers.checkpoints.quantization.quantized import Field, Quantized
 from analyzers.numerics import ChangedPositions, intersections, torch_kernels
+from analyzers.numerics.copy_kernels import SUMS, count_copy
 from analyzers.numerics.pair_kernels import BEYOND, PART
 from analyzers.numerics.pairs import Codes, PairCounter, PairSums, codes_of, count_on_device
 from analyzers.numerics.sketches import PairTables
@@ -29,6 +33,7 @@ PIECE = 4 * PART  # values that are looked into together: whole rows, unless tho
 # Values of all sides that are kept, and values of each side in the pieces that are looked into: the structure of signs is removed from
 # these, which costs a hundred times as much as everything else, and the agreement of so many unrelated signs is 0 within 0.001.
 _KEPT, _LOOKED = 2_000_000, 1 << 20
+_FIELDS: tuple[Field, ...] = "scale", "zero", "bias"
 _FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 
 
@@ -37,15 +42,17 @@ class Task:
     """What to count.
 
     pairs: sides compared with each other, numbered; sized: those whose sizes of updates are collected; related: whether to count what tells
-    where values come from, and fit: whether to add Gram matrices and to keep values; overlaps: sides whose changes since the side ``since``
-    are compared with each other; placed: the side whose rows and columns that changed since then are counted; eta: threshold of the probe;
-    device: that counts pairs, "cpu" or "cuda".
+    where values come from, and fit: whether to add Gram matrices and to keep values; copies: sides with quantized tensors, each with
+    another side that may be their source; overlaps: sides whose changes since the side ``since`` are compared with each other; placed: the
+    side whose rows and columns that changed since then are counted; eta: threshold of the probe; device: that counts pairs, "cpu" or
+    "cuda".
     """
 
     pairs: Sequence[Sides]
     sized: Sequence[Sides] = ()
     related: bool = True
     fit: bool = True
+    copies: Sequence[Sides] = ()
     since: int = 0
     overlaps: Sequence[int] = ()
     placed: int | None = None
@@ -67,13 +74,15 @@ class Counted:
     """The counts of one span.
 
     pairs: of each of `Task.pairs`; constant: (sides,) number of values in parts of one value throughout, and the lowest and highest of
-    these; grams: (GROUPS, sides, sides); kept: (sides, n) values, NaN of a side that lacks them; places, overlap: see `Task`; the latter
-    (3, k, k), the elements compared in both i and j, those of them that i changed, and those that both changed.
+    these; copies: (of each of `Task.copies`, SUMS), see `copy_kernels`; grams: (GROUPS, sides, sides); kept: (sides, n) values, NaN of a
+    side that lacks them; places, overlap: see `Task`; the latter (3, k, k), the elements compared in both i and j, those of them that i
+    changed, and those that both changed.
     """
 
     pairs: list[PairSums]
     constant: Ints
     constants: Floats
+    copies: Floats
     grams: Floats | None = None
     kept: list[Values] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
@@ -151,6 +160,7 @@ class _Counting:
         self._piece = piece_length(self._width)
         self.counted = Counted(
             [PairSums() for _ in self._task.pairs], np.zeros(sides, np.int64), np.array([[np.inf, -np.inf]] * sides),
+            np.zeros((len(self._task.copies), SUMS)),
             np.zeros((GROUPS, sides, sides)) if self._matrix and self._task.fit else None,
             overlap=np.zeros((3, len(self._task.overlaps), len(self._task.overlaps)), np.int64) if self._task.overlaps else None,
         )  # fmt: skip
@@ -201,6 +211,21 @@ class _Counting:
                 self._keep(codes, start)
         if self._matrix and self._task.related and len(codes) > 1:
             self._look(codes, start)
+        self._add_copies(codes, start)
+
+    def _add_copies(self, codes: dict[int, Codes], start: int) -> None:
+        """Hold the quantized tensors against those that are not quantized, or in more bits."""
+        sides = self._span.sides
+        for sums, (i, j) in zip(self.counted.copies, self._task.copies, strict=True):
+            x, p = sides[i], sides[j]
+            if i not in codes or j not in codes or x is None or p is None or x.stored is None:
+                continue
+            if p.stored is not None and x.stored_bits >= p.stored_bits:
+                continue
+            count, levels = codes[i].patterns.size, levels_of(x.stored)
+            scale, zero, bias = (grid_field(x, name, start, count) for name in _FIELDS)
+            uniform = bool((np.diff(levels) == 1).all())
+            count_copy(codes[i].values(), codes[j].values(), scale, zero, bias, levels, uniform, _coarse(x.stored), sums)
 
     def _add_constant(self, side: int, codes: Codes, parts: NDArray[np.bool_]) -> None:
         """Add the parts of a side that hold one value throughout."""
@@ -278,6 +303,13 @@ class _Counting:
         self.counted.pairs[0].values += len(base)
         if self.counted.places is not None:
             self.counted.places.update(self._on_device.changed(base, tuned).cpu().numpy(), chunk.start)
+
+
+def _coarse(stored: Quantized) -> float:
+    """Return the largest relative error by which scales may have been rounded after they had been used."""
+    if isinstance(stored.scale, Quantized):
+        return 2.0**-7 if stored.layout == "bitsandbytes" else 0.0
+    return 2.0**-9 if stored.scale is not None and stored.scale.dtype == "BF16" else 2.0**-12
 
 
 def piece_length(width: int) -> int:

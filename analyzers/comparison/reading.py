@@ -118,3 +118,14 @@ def nothing_shared(sides: Sequence[Checkpoint]) -> str:
 def every_pair(sides: int) -> list[tuple[int, int]]:
     """Return every two sides."""
     return list(combinations(range(sides), 2))
+
+
+def is_quantized(side: Checkpoint) -> bool:
+    """Return whether a checkpoint has quantized tensors."""
+    return any(tensor.stored is not None for tensor in side.tensors)
+
+
+def every_copy(sides: Sequence[Checkpoint]) -> list[tuple[int, int]]:
+    """Return every side with quantized tensors, with each other side."""
+    quantized = [at for at, side in enumerate(sides) if is_quantized(side)]
+    return [(i, j) for i in quantized for j in range(len(sides)) if i != j]

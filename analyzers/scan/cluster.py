@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest, ProcessLost
-from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from analyzers.dtype.report import ANALYSIS_VERSION
 from analyzers.scan.one_checkpoint import Task
 from analyzers.scan.outcomes import Outcome
 

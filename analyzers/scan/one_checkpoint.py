@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.reading.worker_threads import Stopped
-from analyzers.dtype_detection import DtypeReport, DtypeRequest, Inspection
+from analyzers.dtype import DtypeReport, DtypeRequest, Inspection
 from analyzers.numerics.device import Device
 from analyzers.scan.outcomes import Outcome
 

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 from analyzers.checkpoints.tensor_names.filters import compile_filter
 from analyzers.core import limits
 from analyzers.core.request import Request
-from analyzers.dtype_detection import DtypeRequest
+from analyzers.dtype import DtypeRequest
 from analyzers.numerics.device import Device
 
 _MOST_JOBS = 64  # Checkpoints that one process of a scan reads at once.

@@ -18,7 +18,7 @@ from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.progress_bar import COMPILING
 from analyzers.core.terminal import plural, print_line
-from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from analyzers.dtype.report import ANALYSIS_VERSION
 from analyzers.numerics.compilation import on_compiling
 from analyzers.numerics.device import choose_device
 from analyzers.scan.cluster import scan_on_cluster

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.core.atomic_files import replacing
-from analyzers.dtype_detection.labelled_models import PRECISIONS
-from analyzers.dtype_detection.report import Counts, Extremes, Representable
+from analyzers.dtype.labelled_models import PRECISIONS
+from analyzers.dtype.report import Counts, Extremes, Representable
 from analyzers.scan.listing import Listed
 from analyzers.scan.outcomes import Outcomes
 

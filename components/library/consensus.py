@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from analyzers.core.formatting import plural
 from analyzers.core.records import Record
-from analyzers.dtype_detection.labelled_models import precision_of
+from analyzers.dtype.labelled_models import precision_of
 from components.library.items import OWNER, Label
 
 

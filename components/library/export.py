@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from analyzers.core.atomic_files import replacing
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.tables import safe
-from analyzers.dtype_detection.labelled_models import MAGNITUDES, labelled_extremes, precision_of
+from analyzers.dtype.labelled_models import MAGNITUDES, labelled_extremes, precision_of
 
 if TYPE_CHECKING:
     import pandas

@@ -2,7 +2,7 @@
 
 import csv
 
-from analyzers.dtype_detection.labelled_models import LABELS, labelled_extremes
+from analyzers.dtype.labelled_models import LABELS, labelled_extremes
 from components.library.items import SEED, Identity, Label
 
 # Time of the last change of the labels.

@@ -14,7 +14,7 @@ from analyzers.core.errors import InvalidRequest
 from analyzers.core.records import Record
 from components.library.evidence import hub_id, page_link, quote, read_model, visible
 
-# Ways in which a model can have been trained; the first word is the kind that `dtype_detection` distinguishes.
+# Ways in which a model can have been trained; the first word is the kind that `dtype` distinguishes.
 Precision = Literal["fp32", "tf32", "fp16", "fp16-mixed", "bf16", "bf16-mixed", "fp8", "fp8-mixed", "mxfp4", "mxfp4-post-trained"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 # Names of contributors without a login contain a colon, which names on the Hub cannot: nobody can impersonate a user.

@@ -14,7 +14,7 @@ from analyzers.core.records import Record
 from analyzers.core.report import Report
 from analyzers.core.request import request_error
 from analyzers.core.untrusted_json import parse_model
-from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from analyzers.dtype.report import ANALYSIS_VERSION
 from components.library.cache import Cache, searched
 from components.library.consensus import Consensus, consensus
 from components.library.evidence import evidence_of, hub_id

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
+from analyzers.core.tensor_words import layer_name
 from components.plots.style import COLOURS, DASHES, MARKERS, label, layout, legend, log_axis, text
 
 # Padding beyond the smallest and the largest value, as a factor; range of an axis without values.
@@ -16,6 +17,9 @@ _NO_VALUES = (1e-3, 1.0)
 _ROW = 24
 # Most characters next to the axis on a narrow screen.
 _NAME = 26
+# Height of a row of cells, most columns whose numbers fit on a wide screen, and the narrowest colour scale in percent, so that tiny
+# differences are not stretched over all colours.
+_CELL, _LABELLED, _NARROWEST = 38, 16, 2.0
 
 
 def marked(index: int) -> dict[str, Any]:
@@ -116,3 +120,33 @@ SHARES = ((0.0, "rgba(124,130,141,0.25)"), (0.5, "rgba(59,111,224,0.4)"), (1.0, 
 def percent(share: float | None) -> float | None:
     """Return a share in percent, None where it is not known."""
     return None if share is None else 100 * share
+
+
+def cells_by_layer(
+    shares: Mapping[str, Sequence[float | None]], layers: Sequence[int | None], title: str, strong: Literal["low", "high"]
+) -> go.Figure | None:
+    """Draw shares in percent, by role and layer, in a heat map; None if there are none. strong: which end has the strong colour."""
+    known = [share for row in shares.values() for share in row if share is not None]
+    if not known:
+        return None
+    low = max(0.0, min(min(known), max(known) - _NARROWEST))
+    cells = go.Heatmap(
+        x=["no layer" if layer is None else str(layer) for layer in layers],
+        y=[text(role) for role in shares],
+        z=list(shares.values()),
+        zmin=low,
+        zmax=max(max(known), low + _NARROWEST),
+        colorscale=[(1 - share, colour) for share, colour in reversed(SHARES)] if strong == "low" else list(SHARES),
+        xgap=1 if len(layers) <= _LABELLED else 0,
+        ygap=1,
+        hoverongaps=False,
+        text=[["" if share is None else f"{share:.3g}" for share in row] for row in shares.values()],
+        texttemplate="%{text}" if len(layers) <= _LABELLED else None,
+        customdata=[[layer_name(layer) for layer in layers]] * len(shares),
+        hovertemplate=f"%{{y}}, %{{customdata}}<br>{title} %{{z:.6g}}%<extra></extra>",
+        colorbar=COLOUR_BAR | {"nticks": 6},
+    )
+    figure = go.Figure([cells], layout(110 + _CELL * max(2, len(shares))))
+    figure.update_xaxes(title="layer", type="category", tickangle=0, nticks=8)
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, automargin=True)
+    return figure.update_layout(margin={"l": 20, "t": 8})

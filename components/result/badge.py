@@ -8,12 +8,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyzers.dtype_detection import words
+from analyzers.dtype import words
 from components.text import numbers, render, shown
 
 if TYPE_CHECKING:
     from analyzers.check import CheckReport
-    from analyzers.precision_variants import PrecisionReport
+    from analyzers.precision import PrecisionReport
     from components.library import ModelRow
 
 UNKNOWN = "unknown"

@@ -15,7 +15,7 @@ import yaml
 from analyzers.check import CheckReport
 from tests.cases import few
 from tests.check.test_check import BF16, CONFIG, HEALTHY, UP, wide, with_value
-from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype.checkpoints import normal, write
 
 ROOT = Path(__file__).parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))

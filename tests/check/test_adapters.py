@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from analyzers.check import CheckReport, CheckRequest, analyze
 from analyzers.checkpoints import Access
-from tests.dtype_detection.checkpoints import normal
-from tests.update_sparsity.adapters import base, factors, write_adapter
-from tests.update_sparsity.checkpoints import Tensors
+from tests.dtype.checkpoints import normal
+from tests.sparsity.adapters import base, factors, write_adapter
+from tests.sparsity.checkpoints import Tensors
 
 Change = Callable[[Path, Tensors, dict[str, object]], None]
 

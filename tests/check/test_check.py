@@ -13,8 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, open_checkpoint, read_range
 from analyzers.language_models.samples import sample_folder
-from tests.dtype_detection.checkpoints import normal, through, write
-from tests.dtype_detection.quantized import integers, weights
+from tests.dtype.checkpoints import normal, through, write
+from tests.dtype.quantized import integers, weights
 from tests.hub import LocalHub
 
 BF16 = torch.bfloat16

@@ -14,7 +14,7 @@ from tests.cases import few
 from tests.check.mutations import ARCHITECTURES, build
 from tests.check.test_loads import LLAMA, Hostile, Q, assert_agrees, checked, llama, report_on, transformers_faults, without
 from tests.check.unloadable import CHANGES, PICKLES, WRONG_INDEXES, Change
-from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype.checkpoints import normal, write
 
 
 @pytest.mark.exhaustive

@@ -20,7 +20,7 @@ from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
 from analyzers.core.errors import InvalidFilter
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.test_stream import FakeRepository
-from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype.checkpoints import normal, write
 
 Shapes = dict[str, tuple[int, ...] | tuple[tuple[int, ...], str]]
 

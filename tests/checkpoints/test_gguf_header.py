@@ -20,7 +20,7 @@ from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.core.errors import InvalidCheckpoint, MantissaError
 from tests.attacks.gguf import ATTACKS, LIST, STRING, UINT32, Attack, entry, framed, items, tensor, text
 from tests.checkpoints.counting_file import MemoryFile
-from tests.dtype_detection.reports import exact, inspect
+from tests.dtype.reports import exact, inspect
 from tests.hub import LocalHub
 
 Array = NDArray[Any]

@@ -31,7 +31,7 @@ from analyzers.checkpoints import (
 )
 from analyzers.core import limits
 from analyzers.core.errors import CheckpointNotFound, HubError, InvalidCheckpoint, InvalidRequest, MantissaError
-from tests.dtype_detection.checkpoints import normal, write, write_sharded
+from tests.dtype.checkpoints import normal, write, write_sharded
 from tests.hub import Fault, LocalHub, OnDisk
 
 LOCAL = Access(local=True)

@@ -23,7 +23,7 @@ from analyzers.checkpoints.quantization.quantized import Packing, Quantized
 from analyzers.core import limits
 from analyzers.numerics.formats import FP4_E2M1, e8m0_values
 from analyzers.numerics.warm_up import warm_up
-from tests.dtype_detection.checkpoints import write
+from tests.dtype.checkpoints import write
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 FP8 = {"F8_E4M3": E4M3, "F8_E5M2": E5M2, "F8_E4M3FNUZ": torch.float8_e4m3fnuz, "F8_E5M2FNUZ": torch.float8_e5m2fnuz}

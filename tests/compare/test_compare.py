@@ -16,6 +16,7 @@ from analyzers.comparison.compare import CompareReport, CompareRequest, analyze
 from analyzers.core.errors import MantissaError
 from analyzers.core.request import Progress, request_error
 from tests.hub import LocalHub
+from tests.parents import quantized_files
 from tests.parents.checkpoints import BF16, F32, Folder, Tensors, merged, model, stacked, tuned
 
 FIRST, SECOND = model(10), model(11)
@@ -131,6 +132,23 @@ def test_two_quantized_copies_are_not_copies_of_each_other(folder: Folder) -> No
     for models in (paths, paths[::-1]):
         assert compared(*models, mode="exact").relation.kind == "derived"
     assert all(compared(source, path, mode="exact").relation.kind == "quantized-copy" for path in paths)
+
+
+@pytest.mark.parametrize("mode", ["quick", "exact"])
+def test_quantized_copies_are_ranked(folder: Folder, mode: Any) -> None:
+    source, wide = folder.write("source", FIRST), quantized_files.fp8(folder.folder / "wide", FIRST)
+    narrow = quantized_files.nvfp4(folder.folder / "narrow", FIRST)
+    part = quantized_files.nvfp4(folder.folder / "part", FIRST, kept=lambda name: "layers.0" in name)
+    for models in ((source, narrow, wide, part), (part, narrow, wide, source)):
+        report = compared(*models, mode=mode)
+        assert (report.relation.kind, report.relation.sources, report.relation.direction) == ("quantized-copy", (source,), "shown")
+        assert report.copies[0].ref == wide == report.relation.model
+        sizes = {row.ref: (row.bytes, row.bits_per_weight) for row in report.copies}
+        assert sizes[narrow] < sizes[part] < sizes[wide]
+        error = {row.ref: row.error * 2**row.bits_per_weight for row in report.copies}
+        best = min(error, key=error.__getitem__)
+        assert all(row.for_its_size == pytest.approx(error[row.ref] / error[best]) for row in report.copies)
+        assert report.answer.values["nearest"] == wide and report.answer.values.get("best", wide) == best
 
 
 def test_lost_rows_are_damage_and_neither_pruning_nor_an_update(folder: Folder) -> None:

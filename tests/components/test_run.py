@@ -14,7 +14,7 @@ from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import LimitExceeded, MantissaError
 from analyzers.core.request import Progress
-from analyzers.dtype_detection.report import DtypeRequest
+from analyzers.dtype.report import DtypeRequest
 from analyzers.language_models.samples import sample_folder
 from components import store
 from components.library import Library

@@ -6,7 +6,7 @@ from analyzers.checkpoints import Tensor
 from analyzers.grids.decide import on_grids
 from analyzers.grids.search import GridSearch, together
 from analyzers.grids.tensor_grid import TensorGrid
-from tests.dtype_detection.checkpoints import NAMES
+from tests.dtype.checkpoints import NAMES
 
 
 def grid(values: torch.Tensor, part: int = 0, every: int = 0) -> TensorGrid | None:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from analyzers.grids.tensor_grid import TensorGrid
-from tests.dtype_detection.quantized import Values, coded, fp8, integers, weights
+from tests.dtype.quantized import Values, coded, fp8, integers, weights
 from tests.grids.definitions import NF4
 from tests.grids.grid import grid
 from tests.grids.natives import natives

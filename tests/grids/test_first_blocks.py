@@ -10,12 +10,12 @@ import torch
 
 from analyzers.checkpoints import Chunk, Span, Tensor
 from analyzers.checkpoints.quantization.quantized import Packing, Quantized
-from analyzers.dtype_detection import DtypeReport, count
+from analyzers.dtype import DtypeReport, count
 from analyzers.grids import GridSearch
 from analyzers.grids.first_blocks import FIRST_BLOCKS, first_blocks
-from tests.dtype_detection.checkpoints import write
-from tests.dtype_detection.quantized import integers, weights
-from tests.dtype_detection.reports import inspect, steady
+from tests.dtype.checkpoints import write
+from tests.dtype.quantized import integers, weights
+from tests.dtype.reports import inspect, steady
 
 LAYERS, PARTS = 40, ("self_attn.k_proj", "mlp.up_proj", "mlp.experts.3.down_proj")
 ROWS, COLUMNS, BLOCKS = 64, 256, 4  # of each tensor in `spans`

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from analyzers.dtype_detection import DtypeReport
-from tests.dtype_detection.checkpoints import write
-from tests.dtype_detection.reports import inspect
+from analyzers.dtype import DtypeReport
+from tests.dtype.checkpoints import write
+from tests.dtype.reports import inspect
 from tests.grids.definitions import DISTRIBUTIONS
 from tests.grids.formats import FORMATS, STORAGES, Format, dequantized
 from tests.grids.natives import natives

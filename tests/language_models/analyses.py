@@ -3,18 +3,18 @@
 import random
 from typing import Any
 
-from analyzers import exit_feedback, gradient_conflict, precision_variants
+from analyzers import conflict, exit, precision
 from analyzers.checkpoints import Access
+from analyzers.conflict.analyze import analyze as conflict_analysis
 from analyzers.core.report import Report
-from analyzers.exit_feedback.analyze import analyze as exit_analysis
-from analyzers.gradient_conflict.analyze import analyze as conflict
-from analyzers.precision_variants.analyze import analyze as precision
+from analyzers.exit.analyze import analyze as exit_analysis
+from analyzers.precision.analyze import analyze as precision_analysis
 
-ANALYSES: dict[str, Any] = {"conflict": conflict, "precision": precision, "exit": exit_analysis}
+ANALYSES: dict[str, Any] = {"conflict": conflict_analysis, "precision": precision_analysis, "exit": exit_analysis}
 _REQUESTS: dict[str, Any] = {
-    "conflict": gradient_conflict.ConflictRequest,
-    "precision": precision_variants.PrecisionRequest,
-    "exit": exit_feedback.ExitRequest,
+    "conflict": conflict.ConflictRequest,
+    "precision": precision.PrecisionRequest,
+    "exit": exit.ExitRequest,
 }
 _OPTIONS: dict[str, dict[str, Any]] = {"exit": {"sweep": False, "seeds": 2}, "precision": {"inside": True}}
 _RUN_TO_RUN = ("timing", "environment", "notes", "advice", "cost", "seconds", "peak_bytes")

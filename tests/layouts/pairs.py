@@ -16,7 +16,7 @@ from tests.layouts.architectures import ARCHITECTURES, Architecture, State, arch
 from tests.layouts.file_formats import WRITERS, write
 from tests.layouts.relayouts import FORMS, Form, chained, provenance
 from tests.parents.checkpoints import asked
-from tests.update_sparsity.oracle_comparison import compare
+from tests.sparsity.oracle_comparison import compare
 
 # Forms to apply one after the other, and the file format of the result.
 _COMBINATIONS = (

@@ -19,7 +19,7 @@ from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, ar
 from tests.layouts.file_formats import write, write_pickle
 from tests.layouts.pairs import parents, rows_by_name, sparsity
 from tests.layouts.relayouts import fuse_gate_up, fuse_qkv, stack_experts, transpose_linear
-from tests.update_sparsity.oracle_comparison import compare
+from tests.sparsity.oracle_comparison import compare
 
 CONFIG = architecture("llama").config
 ATTENTION = "model.layers.0.self_attn."

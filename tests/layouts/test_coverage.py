@@ -18,12 +18,12 @@ from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.coverage import NAMES, Coverage
 from analyzers.core.report import Report
 from tests.cases import few
-from tests.dtype_detection.reports import inspect
+from tests.dtype.reports import inspect
 from tests.layouts.architectures import ARCHITECTURES, BF16, F16, F32, VOCABULARY, WIDTH, State, architecture, llama, values
 from tests.layouts.file_formats import write, write_gguf, write_pickle, write_sharded
 from tests.layouts.pairs import parents, sparsity
 from tests.layouts.relayouts import FORMS, renamed
-from tests.update_sparsity.oracle_comparison import compare
+from tests.sparsity.oracle_comparison import compare
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from tests.layouts.relayouts import (
     transpose_linear,
 )
 from tests.parents.checkpoints import asked
-from tests.update_sparsity.oracle_comparison import compare
+from tests.sparsity.oracle_comparison import compare
 
 # Eight times as wide as the small one: 3.0 MB in bf16, of which a budget is a fifth or less.
 TIMES, BUDGETS, SEEDS = 8, (120_000, 600_000), (0, 1)

@@ -11,7 +11,7 @@ from analyzers.checkpoints import Access
 from analyzers.comparison.parents import ParentsReport
 from analyzers.comparison.sparsity import SparsityReport
 from tests.cases import few
-from tests.dtype_detection.reports import exact
+from tests.dtype.reports import exact
 from tests.layouts.architectures import BF16, F32, WIDTH, State, architecture, llama, values
 from tests.layouts.file_formats import write, write_pickle
 from tests.layouts.pairs import parents, sparsity

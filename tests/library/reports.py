@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from analyzers.checkpoints import Access
-from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
+from analyzers.dtype import DtypeReport, DtypeRequest, analyze
 
 COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
 

@@ -14,11 +14,11 @@ from safetensors.torch import save
 from analyzers.__main__ import main as analyzers
 from analyzers.core import limits
 from analyzers.core.untrusted_json import parse_model
-from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype import DtypeReport
 from components.library import Library, open_library
 from components.store import key_of
 from mantissa.__main__ import main
-from tests.dtype_detection.checkpoints import normal
+from tests.dtype.checkpoints import normal
 from tests.hub import LocalHub
 
 FILES = {"model.safetensors": save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)}), "config.json": b"{}"}

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from analyzers.checkpoints import Access, Tensor, open_checkpoint
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.quantization.grid import grid
-from analyzers.dtype_detection import count
+from analyzers.dtype import count
 from analyzers.grids import GridSearch
 from analyzers.numerics import Accumulator, PairCounter, PairTables, pairs, quantize_kernels
 from analyzers.numerics.bins import CODE_TYPE

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tests.dtype_detection.checkpoints import write, write_sharded
+from tests.dtype.checkpoints import write, write_sharded
 from tests.parents.structures import SHARED, STRUCTURES, structured
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32

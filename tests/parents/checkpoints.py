@@ -10,7 +10,7 @@ import torch
 from analyzers.checkpoints import Access
 from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
 from analyzers.core.request import Progress
-from tests.dtype_detection.checkpoints import write
+from tests.dtype.checkpoints import write
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 Tensors = dict[str, torch.Tensor]

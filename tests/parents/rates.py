@@ -61,14 +61,6 @@ def merges(
     yield "TIES", [first, *tunes], ties(first, tunes, float(rng.uniform(0.2, 0.6))), None
 
 
-def first_of_fifty(folder: Folder, seed: int) -> bool:
-    """Return whether the parent of a fine-tune, moved by half of its norm, ranks before 49 independent models."""
-    names = [folder.write(f"r{number}", model(3000 + number, width=64, vocabulary=128)) for number in range(50)]
-    child = folder.write("x", tuned(model(3000 + seed, width=64, vocabulary=128), 0.5, seed))
-    report = asked(child, *names, budget=BUDGET)
-    return report.verdict == "derived" and report.candidates[0].ref == names[seed]
-
-
 def main() -> None:
     """Print the table."""
     torch.set_num_threads(1)
@@ -93,8 +85,6 @@ def main() -> None:
                 if weights is not None and report.fit is not None and report.verdict == "merge":
                     worst = max(worst, *(abs(a.weight - b) for a, b in zip(report.fit.parents, weights, strict=True)))
                     proofs.append(report.fit.exact_share or 0.0)
-        ranked = sum(first_of_fifty(folder, number) for number in range(rounds))
-        print(f"the true parent is first of 50 candidates: {ranked} of {rounds}", flush=True)
     for kind, counts in right.items():
         print(f"{kind}: {counts.pop('right')} of {rounds} right, {dict(counts)}")
     print(f"linear merges: weights within {worst:.4f}, exact share at least {min(proofs):.4f}")

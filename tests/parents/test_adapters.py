@@ -1,4 +1,4 @@
-"""What a reference says about itself, BASE+ADAPTER, is not asked of the weights: parents and compare say it, with what was measured."""
+"""BASE+ADAPTER is compared as its merged weights; alone, with its base."""
 
 import pytest
 
@@ -6,44 +6,25 @@ from analyzers.checkpoints import Access
 from analyzers.comparison.compare import CompareReport, CompareRequest
 from analyzers.comparison.compare import analyze as compare
 from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
-from analyzers.comparison.parents.report import Construction
-from tests.update_sparsity.adapters import base, factors, write_adapter
-
-
-def _parents(model: str, *candidates: str) -> ParentsReport:
-    *_, report = analyze(ParentsRequest(model=model, candidates=candidates), Access(local=True))
-    assert isinstance(report, ParentsReport)
-    return report
+from tests.sparsity.adapters import base, factors, write_adapter
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
-    """A base, and the base with each of two adapters; the second changes most of the weights beyond recognition."""
-    folder = tmp_path_factory.mktemp("models")
-    path, tensors = base(folder)
-    first = write_adapter(folder / "first", factors(tensors, 1e-3, "q_proj"))
-    second = write_adapter(folder / "second", factors(tensors, 5.0, "proj", seed=2))
-    return str(path), f"{path}+{first}", f"{path}+{second}"
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A base, and the base with an adapter."""
+    path, tensors = base(folder := tmp_path_factory.mktemp("models"))
+    return str(path), f"{path}+{write_adapter(folder / 'first', factors(tensors, 1e-3, 'q_proj'))}"
 
 
-def test_model_with_an_adapter(models: tuple[str, str, str]) -> None:
-    path, first, second = models
-    for model in (first, second):
-        report = _parents(model, path)
-        assert report.verdict == "derived" and report.parents == (path,)
-        assert report.construction == Construction(kind="merged", ref=path, adapters=(model.removeprefix(path + "+"),))
-        assert (report.answer.code, report.advice.code) == ("merged", "see-merge")
-    alone = _parents(first)  # its base is the candidate
-    assert [row.ref for row in alone.candidates] == [path] and alone.answer == _parents(first, path).answer
-    assert (_parents(path, first).answer.code, _parents(first, second).answer.code) == ("base", "sibling")
-    added = f"{first}+0.5*{second.rpartition('+')[2]}"
-    assert _parents(added, first).construction == Construction(kind="merged", ref=first, adapters=(added.rpartition("+")[2],))
+def test_the_base_is_the_candidate(models: tuple[str, str]) -> None:
+    *_, report = analyze(ParentsRequest(model=models[1]), Access(local=True))
+    assert isinstance(report, ParentsReport)
+    assert report.verdict == "derived" and report.parents == (models[0],) == tuple(row.ref for row in report.candidates)
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_compare(order: int, models: tuple[str, str, str]) -> None:
-    path, first, _ = models
-    *_, report = compare(CompareRequest(models=(path, first)[::order]), Access(local=True))
+def test_compare(order: int, models: tuple[str, str]) -> None:
+    *_, report = compare(CompareRequest(models=models[::order]), Access(local=True))
     assert isinstance(report, CompareReport)
-    assert (report.relation.kind, report.relation.direction, report.relation.model) == ("derived", "shown", first)
-    assert report.answer == report.parents.answer and report.answer.code == "merged"
+    assert (report.relation.kind, report.relation.direction, report.relation.model) == ("derived", "shown", models[1])
+    assert report.sparsity is not None and report.sparsity.adapter is not None and report.answer == report.sparsity.answer

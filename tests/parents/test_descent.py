@@ -68,7 +68,7 @@ def test_weights_that_differ_by_layer(folder: Folder) -> None:
         names = [name for name in FIRST if f".layers.{layer}." in name]
         child |= merged((weight, 1 - weight), {name: FIRST[name] for name in names}, {name: SECOND[name] for name in names})
     report = folder.parents(child, FIRST, SECOND)
-    assert report.verdict == "merge" and report.fit is not None and report.fit.exact_per_layer
+    assert report.verdict == "merge" and report.fit is not None and report.fit.weights_by == "least-squares"
     assert {row.layer: row.weights[0] for row in report.fit.layers} == pytest.approx(truth | {None: 1.0}, abs=0.005)
     assert all(row.exact_share is not None and row.exact_share > 0.99 for row in report.fit.layers)
 

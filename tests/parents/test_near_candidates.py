@@ -64,16 +64,6 @@ def test_the_order_of_similar_candidates_changes_nothing(folder: Folder) -> None
     assert found == {tuple(sorted(range(3), key=lambda number: distance(child, candidates[number])))}
 
 
-@pytest.mark.parametrize("side", ["model", "candidate"])
-def test_one_value_that_dominates_the_distance_is_named(folder: Folder, side: str) -> None:
-    child = tuned(BASE, 0.01, 50)
-    x, p = (spoiled(child, 1, 30_000.0), BASE) if side == "model" else (child, spoiled(BASE, 1, 30_000.0))
-    report = folder.parents(x, p)
-    assert report.verdict == "derived" and report.candidates[0].distance == pytest.approx(distance(x, p), rel=1e-3)
-    (note,) = [note for note in report.notes if note.code == "spike"]
-    assert note.values["largest"] == pytest.approx(30_000, rel=1e-2) and note.values["carried"] == pytest.approx(1, abs=1e-3)
-
-
 def test_a_combination_is_proven_only_beyond_what_one_candidate_explains(folder: Folder) -> None:
     first, second = (tuned(BASE, 0.005, seed) for seed in (40, 41))
     report = folder.parents(merged((0.5, 0.5), first, second), first, second, BASE)

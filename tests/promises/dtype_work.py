@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Access, Plan, open_checkpoint, stream
-from analyzers.dtype_detection import DtypeRequest, analyze
+from analyzers.dtype import DtypeRequest, analyze
 from tests.promises.work import last, processor_seconds
 
 CHUNK = 4 << 20  # bytes

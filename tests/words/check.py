@@ -10,7 +10,7 @@ from analyzers.check import CheckReport
 from analyzers.check.words import FINDINGS, WORDS, finding
 from analyzers.core.errors import MantissaError
 from tests.check.test_check import CONFIG, HEALTHY, with_projector
-from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype.checkpoints import normal, write
 from tests.words.hostile import HOSTILE
 
 # A value for each field of the templates.

@@ -10,10 +10,11 @@ from analyzers.comparison.compare import CompareReport, CompareRequest, analyze
 from analyzers.comparison.compare.words import WORDS
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from tests.dtype_detection.checkpoints import write
+from tests.dtype.checkpoints import write
 from tests.parents import checkpoints as made
+from tests.parents import quantized_files
 from tests.parents.checkpoints import BF16, Tensors, tuned
-from tests.update_sparsity.adapters import base, factors, write_adapter
+from tests.sparsity.adapters import base, factors, write_adapter
 from tests.words.hostile import HOSTILE
 from tests.words.parents import FIRST, SECOND, THIRD, in_a_folder
 
@@ -37,9 +38,18 @@ def reports() -> dict[str, Report | MantissaError]:
             "unrelated models": compared(FIRST, SECOND, THIRD),
             "an adapter": asked(f"./{path}", f"./{adapter}"),
             "far relatives": compared(FIRST, tuned(FIRST, 0.3, 4), tuned(FIRST, 0.02, 5)),
+            **copies(),
             "hostile names": hostile(full),
             "error": error(),
         }
+
+
+def copies() -> dict[str, Report | MantissaError]:
+    """Compare quantized copies: one that is nearest, and for its size too, or another."""
+    write(Path("source"), FIRST)
+    eight, four = (f"./{quantized_files.ggml(Path(kind), FIRST, kind)}" for kind in ("Q8_0", "Q4_0"))
+    fp8 = f"./{quantized_files.fp8(Path('fp8'), FIRST)}"
+    return {"three copies": asked("./source", four, eight, fp8), "two copies": asked("./source", four, eight)}
 
 
 def compared(*models: Tensors, **options: Any) -> CompareReport:

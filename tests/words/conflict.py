@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 import mantissa
 from analyzers.checkpoints import Access
+from analyzers.conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.language_models.words import WORDS as REMARKS
-from tests.gradient_conflict.reports import PAIRS
+from tests.conflict.reports import PAIRS
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
 from tests.words.hostile import HOSTILE

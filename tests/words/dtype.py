@@ -10,10 +10,10 @@ import torch
 from analyzers.checkpoints import Access
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
-from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
-from tests.dtype_detection.quantized import integers, weights
-from tests.update_sparsity.adapters import base, factors, write_adapter
+from analyzers.dtype import DtypeReport, DtypeRequest, analyze
+from tests.dtype.checkpoints import from_fp8, normal, through, write
+from tests.dtype.quantized import integers, weights
+from tests.sparsity.adapters import base, factors, write_adapter
 from tests.words.hostile import HOSTILE
 
 BF16, F16, F32, F8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn

@@ -5,10 +5,10 @@ from typing import Any
 
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
-from analyzers.exit_feedback.answer import advice, answer
-from analyzers.exit_feedback.report import closest
-from analyzers.exit_feedback.words import WORDS
+from analyzers.exit import ExitReport, ExitRequest, analyze
+from analyzers.exit.answer import advice, answer
+from analyzers.exit.report import closest
+from analyzers.exit.words import WORDS
 from tests.words.hostile import HOSTILE
 
 # Seconds vary from run to run: the reports have these, and the answers that follow from them.

@@ -14,11 +14,12 @@ from analyzers.checkpoints import Access
 from analyzers.comparison.parents import ParentsReport, ParentsRequest, analyze
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from tests.dtype_detection.checkpoints import write
+from tests.dtype.checkpoints import write
 from tests.parents import checkpoints as made
+from tests.parents import quantized_files
 from tests.parents.checkpoints import BF16, F16, F32, Tensors, model, tuned
 from tests.parents.structures import SHARED, cosines, gaussian, structured
-from tests.update_sparsity.adapters import base, factors, write_adapter
+from tests.sparsity.adapters import base, factors, write_adapter
 from tests.words.hostile import HOSTILE
 
 FIRST, SECOND, THIRD = (model(seed, width=64, vocabulary=256) for seed in (10, 11, 12))
@@ -49,7 +50,6 @@ def reports() -> dict[str, Report | MantissaError]:
             "damaged": spoiled,
             "norms of one and permuted neurons": explained(untrained(made.permuted(FIRST)), FIRST),
             "one matrix replaced": explained(tuned(FIRST, 0.02) | {UP: SECOND[UP]}, FIRST),
-            "one value that dominates": explained(outlying(tuned(FIRST, 0.01)), FIRST),
             "base of a pruned one": explained(FIRST, made.each(lambda x: x * (x.abs() > 0.01), FIRST)),
             "rows in another order": explained(FIRST | {UP: FIRST[UP].roll(1, 0)}, FIRST, mode="exact"),
             "norms stored plus one": explained(FIRST | plus_one(SECOND), FIRST | less_one(SECOND), mode="exact"),
@@ -75,8 +75,8 @@ def reports() -> dict[str, Report | MantissaError]:
             "a shared table": explained(structured(gaussian, 3) | TABLE, structured(gaussian, 4) | TABLE, budget=150_000),
             "a shared structure": explained(*(structured(SHARED[0], seed, layers=2) for seed in (3, 4)), mode="exact"),
             "slightly similar": explained(made.each(lambda x, y: x + 0.1 * y, THIRD, FIRST), FIRST),
+            **quantized(),
             **with_adapters(),
-            "many candidates": explained(tuned(FIRST, 0.05), FIRST, *(model(seed, 1, 64, vocabulary=256) for seed in range(9))),
             "a candidate without matrices": explained(FIRST, FIRST, {name: x for name, x in FIRST.items() if x.dim() == 1}),
             "candidates of other sizes": explained(tuned(FIRST, 0.05), FIRST, model(12, width=64, vocabulary=200)),
             "hostile names": hostile(spoiled),
@@ -110,18 +110,30 @@ def asked(name: str, *candidates: str, **options: Any) -> ParentsReport:
     return ParentsReport.model_validate_json(report.model_dump_json().replace(str(Path.cwd()), "."))  # as in every other folder
 
 
+def quantized() -> dict[str, Report | MantissaError]:
+    """Explain quantized files."""
+    write(Path("source"), FIRST)
+    paths = {
+        "nearest": quantized_files.ggml(Path("q4"), FIRST, "Q4_0"),
+        "calibrated": quantized_files.gptq(Path("gptq"), FIRST),
+        "scaled channels": quantized_files.awq(Path("awq"), FIRST),
+        "no grid": quantized_files.ggml(Path("iq4"), FIRST, "IQ4_NL"),
+        "a tensor of another model": quantized_files.ggml(Path("damaged"), FIRST | {UP: SECOND[UP]}, "Q8_0"),
+        "of a fine-tune": quantized_files.ggml(Path("tuned"), SIBLINGS[0], "Q8_0"),
+    }
+    return {f"quantized, {name}": asked(f"./{path}", "./source", mode="exact") for name, path in paths.items()}
+
+
 def with_adapters() -> dict[str, Report | MantissaError]:
     """Explain a base with adapters: merged, next to it, and those of another model."""
     path, tensors = base(Path("models"))
-    first, second = (write_adapter(Path(name), factors(tensors, 1e-3, "q_proj", seed=seed)) for seed, name in ((1, "first"), (2, "second")))
+    first = write_adapter(Path("first"), factors(tensors, 1e-3, "q_proj", seed=1))
     beside = dict(FIRST) | {
         f"base_model.model.model.layers.0.self_attn.q_proj.lora_{side}.default.weight": torch.ones(shape, dtype=BF16)
         for side, shape in (("A", (4, 64)), ("B", (64, 4)))
     }
     return {
         "a merged adapter": asked(f"./{path}+./{first}", f"./{path}"),
-        "the base of a merged adapter": asked(f"./{path}", f"./{path}+./{first}"),
-        "another adapter of the base": asked(f"./{path}+./{first}", f"./{path}+./{second}"),
         "an adapter next to the base": explained(beside, FIRST),
         "a card that names a missing model": of_card(f"./{path}+./{first}", path),
     }
@@ -178,11 +190,6 @@ def unscaled(x: torch.Tensor) -> torch.Tensor:
 
 def mixed(first: Tensors, second: Tensors) -> Tensors:
     return {name: (first if number % 2 else second)[name] for number, name in enumerate(first)}
-
-
-def outlying(tensors: Tensors) -> Tensors:
-    tensors[UP].view(-1)[7] = 30_000.0
-    return tensors
 
 
 def by_layer() -> Tensors:

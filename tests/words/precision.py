@@ -12,13 +12,13 @@ from transformers import AutoModelForCausalLM
 import mantissa
 from analyzers.core.errors import MantissaError
 from analyzers.language_models.samples import sample_folder
-from analyzers.precision_variants import PrecisionReport
-from analyzers.precision_variants.answers import advice, answer, engine_notes
-from analyzers.precision_variants.engine.measurements import Engine
-from analyzers.precision_variants.fp16_passport import Extreme
+from analyzers.precision import PrecisionReport
+from analyzers.precision.answers import advice, answer, engine_notes
+from analyzers.precision.engine.measurements import Engine
+from analyzers.precision.fp16_passport import Extreme
 from tests.language_models.architectures import ARCHITECTURES, build
-from tests.precision_variants.engine_trials import chosen, logits
-from tests.precision_variants.test_experts import save as save_experts
+from tests.precision.engine_trials import chosen, logits
+from tests.precision.test_experts import save as save_experts
 
 HOSTILE = "<script>alert(1)\x1b[31m\n::error::\u202e"
 SHORT: dict[str, Any] = {"sequences": 2, "sequence_length": 24}
@@ -129,7 +129,7 @@ def _facts(clean: PrecisionReport) -> dict[str, dict[str, Any]]:
         "an offset": caused(("offset", 1)),
         "tokens at minus infinity": caused(("forbidden", 3)) | {"forbidden": 3, "ratio": near},
         "causes that are not told apart": caused(("quantized", "fp8"), ("offset", 1)),
-        "a difference that nothing explains, without torchao": beyond | {"not_tried": [{"cause": "quantized", "value": "fp8, fp8_tensor"}]},
+        "a difference that nothing explains, without torchao": beyond | {"not_tried": ["fp8", "fp8_tensor"]},
         "a ratio that more tokens decide": {"verdict": "undecided", "ratio": near},
         "a ratio at the limit": {"verdict": "undecided", "ratio": near | {"value": 1.2}},
         "few tokens": {"verdict": "undecided", "ratio": none, "compared": 5},

@@ -12,9 +12,9 @@ import mantissa
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from tests.update_sparsity.adapters import base as write_base
-from tests.update_sparsity.adapters import factors, write_adapter
-from tests.update_sparsity.checkpoints import BF16, F32, Tensors, cast, model, updated
+from tests.sparsity.adapters import base as write_base
+from tests.sparsity.adapters import factors, write_adapter
+from tests.sparsity.checkpoints import BF16, F32, Tensors, cast, model, updated
 from tests.words.hostile import HOSTILE
 
 BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"

@@ -28,7 +28,7 @@ from analyzers.write import folder as writing
 from analyzers.write.plan import plan_shrink
 from components.pull_request import shrink_and_open
 from tests.check.mutations import saved
-from tests.dtype_detection.checkpoints import normal, through, write
+from tests.dtype.checkpoints import normal, through, write
 from tests.hub import Fault, LocalHub
 
 BF16, FP16 = torch.bfloat16, torch.float16

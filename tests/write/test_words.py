@@ -20,7 +20,7 @@ from analyzers.write.words import WORDS
 from tests.checkpoints.adapters import LOCAL, llama
 from tests.checkpoints.adapters import write as write_adapter
 from tests.checkpoints.test_gguf_header import written
-from tests.dtype_detection.checkpoints import normal, through, write
+from tests.dtype.checkpoints import normal, through, write
 
 SENTENCES = Path(__file__).parent / "words.txt"
 

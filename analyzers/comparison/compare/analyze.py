@@ -6,19 +6,19 @@ from time import perf_counter
 from typing import Any
 
 from analyzers.checkpoints import Access, Checkpoint, Matching, MergedCheckpoint, canonical_names, with_commits
-from analyzers.comparison.compare.answers import advice, answer, coverage, direction, of_others, says
+from analyzers.comparison.compare.answers import advice, answer, best_copies, coverage, direction, of_others, says
+from analyzers.comparison.compare.ranking import ranked
 from analyzers.comparison.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.comparison.counting import Task
 from analyzers.comparison.parents import ParentsReport, ParentsRequest
 from analyzers.comparison.parents.analyze import report_of as parents_of
-from analyzers.comparison.parents.analyze import screen
 from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.likeness import Likeness
-from analyzers.comparison.reading import Pass, every_pair, open_models
+from analyzers.comparison.reading import Pass, every_copy, every_pair, open_models
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity.adapters import AdapterMeter, merge_of
-from analyzers.comparison.sparsity.analyze import report_of
+from analyzers.comparison.sparsity.analyze import report_of as changes_of
 from analyzers.comparison.sparsity.matrices import Spectra
 from analyzers.core.report import Timing, content_id, environment
 from analyzers.core.request import Progress, WeightsRequest
@@ -32,9 +32,8 @@ def analyze(request: CompareRequest, access: Access | None = None, *, largest: i
     """Compare the models; yields progress in bytes, then the report.
 
     The last model is explained by the others. Weights may show that another one is the descendant: the model that resembles it most is
-    explained too, from the same sums, and the verdict that says more is kept. If layers moved and that model was not the first side, all
-    are read once more with it as the first: layers are numbered as those of the first side. access, largest: as in `parents.analyze`, of
-    each pass. Raises MantissaError.
+    explained too, from the same sums, and the verdict that says more is kept. access, largest: as in `parents.analyze`. Raises
+    MantissaError.
     """
     start, access, number = perf_counter(), access or Access(), len(request.models)
     with ExitStack() as stack:
@@ -42,154 +41,124 @@ def analyze(request: CompareRequest, access: Access | None = None, *, largest: i
         names = [f"Model {i}" for i in range(1, number + 1)] if number > 1 else ["Model"]
         sides = yield from open_models(request.models, names, request, access, stack, into_first=True)
         check_different(sides, names)
-        models = _Models(request, sides)
+        comparison = _Comparison(request, sides)
         if number == 1:
-            yield from find(models.request, access, stack, models.opened)
-        matching = Matching(request.include, request.exclude)
-        comparison = yield from _compare(models, matching, largest)
-        if (first := comparison.first) is not None:
-            models.put_first(first, comparison)
-            again = yield from _compare(models, matching, largest, given=True)
-            # Another side is explained, whose verdict has to say as much as the one before; more if that one had a choice.
-            better, worse = says(again.parents), says(comparison.parents)
-            comparison = again if better > worse or (comparison.x and better == worse) else comparison
+            yield from find(comparison.parents_request(0), access, stack, comparison.opened)
+        yield from comparison.read(Matching(request.include, request.exclude), largest)
         yield from comparison.report(start)
 
 
-def _compare(models: "_Models", matching: Matching, largest: int | None, given: bool = False) -> Generator[Progress, None, "_Comparison"]:
-    """Read the models and explain one of them, by default the one of which more can be said. given: explain the first side."""
-    opened = yield from screen(models.request, models.opened, matching, largest)
-    sides, last = opened.sides, len(opened.sides) - 1
-    merge = merge_of(sides[1], sides[0]) if last == 1 else None
-    meter = AdapterMeter(merge, (1, 0)) if merge is not None else None
-    base, *tuned = models.in_order()
-    task = Task(
-        every_pair(len(sides)),
-        sized=every_pair(len(sides)) if last < _SIZED else [(0, side) for side in range(1, last + 1)],
-        since=base,
-        overlaps=tuned if len(tuned) > 1 else (),
-        placed=0,
-        eta=models.asked.eta,
-    )
-    found = Pass(models.asked, sides, opened.names, matching, task, largest=largest, watch=meter.watch if meter is not None else None)
-    yield from found.read(opened.nbytes)
-    return _Comparison(models, found, opened, meter, given)
-
-
-class _Models:
-    """The models, the last one first, as `Opened`; the request that asks for its parents; and the canonical names in the order given."""
-
-    def __init__(self, asked: CompareRequest, sides: Sequence[Checkpoint]) -> None:
-        self.asked, self.named, self.facts = asked, canonical_names(asked.models, sides), [side.facts() for side in sides]
-        # What is made of another model is explained by it; else the last one by the others.
-        order = sorted(range(len(sides)), key=lambda at: (isinstance(sides[at], MergedCheckpoint), at))
-        order = [order[-1], *order[:-1]]
-        others = len(sides) - 1
-        self.opened = Opened([sides[at] for at in order], ["Model", *side_names(others)], ["named"] * others)
-        self.last = self.opened.sides[0]
-
-    def put_first(self, side: int, after: "_Comparison") -> None:
-        """Make another side the first one of a pass after this comparison."""
-        self.opened.sides.insert(0, self.opened.sides.pop(side))
-        self.opened.nbytes, self.opened.seconds = after.nbytes, after.seconds
-
-    def in_order(self) -> list[int]:
-        """Return the sides in the order in which they were named, the first one last: a trajectory, if they are one."""
-        at = {(side.ref, side.commit): number for number, side in enumerate(self.opened.sides)}
-        named = [at[each.ref, each.commit] for each in self.facts]
-        return [*(number for number in named if number), *(number for number in range(len(at)) if number and number not in named), 0]
-
-    def options(self, kind: Any, **fields: Any) -> Any:
-        """Return a request of this kind, with the options that all analyses of weights share."""
-        return kind(**{name: getattr(self.asked, name) for name in WeightsRequest.model_fields} | fields)
-
-    @property
-    def request(self) -> ParentsRequest:
-        """The request for the parents of the first side."""
-        model, *others = [with_commits(side.ref, side.commit) for side in self.opened.sides]
-        named, suggested = (tuple(others), ()) if len(self.facts) > 1 else ((), self.asked.suggested)
-        request: ParentsRequest = self.options(ParentsRequest, model=model, candidates=named, suggested=suggested)
-        return request
-
-
 class _Comparison:
-    """What a pass over the models says of them, its first side the last model: ``parents``, on side ``x``."""
+    """Models, and what a pass over them says. last: the side that is explained by the others, unless another verdict says more."""
 
-    def __init__(self, models: _Models, found: Pass, opened: Opened, meter: AdapterMeter | None, given: bool) -> None:
-        self._models, self._pass, self._opened, self._meter = models, found, opened, meter
-        self.nbytes, self.seconds = opened.nbytes + found.nbytes, opened.seconds + found.seconds
-        self._likeness = Likeness(found.table)
+    def __init__(self, asked: CompareRequest, named: Sequence[Checkpoint]) -> None:
+        self._asked, self._named, self._facts = asked, named, [side.facts() for side in named]
+        # What is made of another model is explained by it; else the last one by the others.
+        last = max(reversed(named), key=lambda side: isinstance(side, MergedCheckpoint))
+        # Layers are numbered as those of the first side: the one that may repeat layers of the others, or mix them.
+        first = max((last, *named), key=_layers)
+        sides = [first, *(side for side in named if side is not first)]
+        others = len(sides) - 1
+        self.opened, self._last = Opened(sides, ["Model", *side_names(others)], ["named"] * others), sides.index(last)
+
+    def read(self, matching: Matching, largest: int | None) -> Iterator[Progress]:
+        """Read the models."""
+        sides, asked = self.opened.sides, self._asked
+        base, *tuned = self._in_order()
+        merge = merge_of(sides[base], sides[tuned[0]]) if len(tuned) == 1 else None
+        self._meter = AdapterMeter(merge, (base, tuned[0])) if merge is not None else None
+        watch = self._meter.watch if self._meter is not None else None
         self._start = perf_counter()
-        self.x, self.parents = (0, self._explain(0)) if given else self._explained()
+        every = every_pair(len(sides))
+        task = Task(
+            every,
+            sized=every if len(sides) <= _SIZED else [(i, j) for i, j in every if self._last in (i, j)],
+            copies=every_copy(sides),
+            since=base,
+            overlaps=tuned if len(tuned) > 1 else (),
+            placed=tuned[-1],
+            eta=asked.eta,
+        )
+        self._pass = Pass(asked, sides, self.opened.names, matching, task, largest=largest, watch=watch)
+        yield from self._pass.read()
+        self._likeness = Likeness(self._pass.table)
 
-    @property
-    def first(self) -> int | None:
-        """The side that has to be the first of another pass, None if this one suffices.
-
-        Layers are numbered as those of the first side, of which a model that repeats or mixes layers has more.
-        """
-        moved, sizes = any(each.layers for each in self._pass.alignment.unmatched), [side.parameters for side in self._pass.sides]
-        if len(sizes) != len(self._models.facts):
-            return None
-        if self.x:
-            return self.x if moved else None
-        mixed = len(sizes) > 2 and (moved or self.parents.answer.code == "damaged")
-        return sizes.index(max(sizes)) if mixed and max(sizes) > sizes[0] else None
-
-    def report(self, start: float) -> Iterator[Progress | CompareReport]:
-        """Compose the report."""
-        found, models, parents = self._pass, self._models, self.parents
-        request, order = models.asked, self._order()
-        spectra = Spectra(found, [order[0], order[-1]], "cpu") if order and request.spectral else None
+    def report(self, start: float) -> Generator[Progress | CompareReport, None, None]:
+        """Explain one of the models and compose the report."""
+        found, asked = self._pass, self._asked
+        nearest, copies = ranked(sorted({side for side, _ in found.table.task.copies}), self._explanation)
+        x, parents = self._explained() if nearest is None else (nearest, self._explain(nearest))
+        order = self._order(x, parents)
+        spectra = Spectra(found, [order[0], order[-1]], "cpu") if order and asked.spectral else None
         if spectra is not None:
             yield from spectra.read(found.nbytes)
         sparsity = self._changes(order, spectra) if order else None
-        nbytes = self.nbytes + (spectra.nbytes if spectra else 0)
-        named = [(each.ref, each.commit) for each in models.facts]
+        nbytes = found.nbytes + (spectra.nbytes if spectra else 0)
+        named = [(each.ref, each.commit) for each in self._facts]
         named += [(row.ref, row.commit) for row in parents.candidates if row.source != "named"]
-        resolved = request.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
+        resolved = asked.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
         counted = sparsity if parents.verdict == "derived" else None  # the answer rests on it
-        said = {note.code for note in parents.notes}
+        codes = {note.code for note in parents.notes}
         yield CompareReport(
             id=content_id("compare", ANALYSIS_VERSION, resolved | {"models": named}),
             analysis_version=ANALYSIS_VERSION,
-            request=request.model_copy(update={"models": tuple(models.named)}),
-            models=tuple(models.facts),
+            request=asked.model_copy(update={"models": tuple(canonical_names(asked.models, self._named))}),
+            models=tuple(self._facts),
             relation=Relation(
                 kind=parents.verdict,
                 model=parents.checkpoint.ref,
                 sources=parents.parents,
-                direction=direction(parents, found.sides[self.x] is models.last and len(models.facts) > 1),
+                direction=direction(parents, x == self._last and len(self._facts) > 1, self._meter is not None),
                 changed_share=sparsity.update_fraction if sparsity else None,
             ),
             parents=parents,
             sparsity=sparsity,
-            mode=request.mode,
+            copies=copies,
+            mode=asked.mode,
             bytes_read=nbytes,
-            answer=answer(parents, sparsity),
+            answer=best_copies(parents, copies) if copies else answer(parents, sparsity),
             advice=advice(parents, sparsity),
-            notes=(*of_others(parents), *parents.notes, *(note for note in (counted.notes if counted else ()) if note.code not in said)),
+            notes=(*of_others(parents), *parents.notes, *(note for note in (counted.notes if counted else ()) if note.code not in codes)),
             coverage=coverage([parents, counted] if counted else [parents]),
             timing=Timing.since(start, nbytes, found.seconds),
             environment=environment("cpu", ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )
 
+    def parents_request(self, x: int) -> ParentsRequest:
+        """Return the request for the parents of a side."""
+        sides = self.opened.sides
+        model, *others = [with_commits(side.ref, side.commit) for side in (sides[x], *sides[:x], *sides[x + 1 :])]
+        named, suggested = (tuple(others), ()) if len(self._facts) > 1 else ((), self._asked.suggested)
+        request: ParentsRequest = self._options(ParentsRequest, model=model, candidates=named, suggested=suggested)
+        return request
+
+    def _options(self, kind: Any, **fields: Any) -> Any:
+        """Return a request of this kind, with the options that all analyses of weights share."""
+        return kind(**{name: getattr(self._asked, name) for name in WeightsRequest.model_fields} | fields)
+
+    def _in_order(self) -> list[int]:
+        """Return the sides in the order in which they were named, those of a card before them, the one to explain last."""
+        named = [self.opened.sides.index(side) for side in self._named]
+        others = [side for side in range(len(self.opened.sides)) if side not in named]
+        return [*(side for side in (*named, *others) if side != self._last), self._last]
+
     def _explained(self) -> tuple[int, ParentsReport]:
         """Explain the last model by the others, or the one that resembles it most if that says more; return its side, too."""
-        report = self._explain(0)
+        last = self._last
+        report = self._explain(last)
         nearest = self._nearest(report)
-        if len(self._models.facts) == 1 or nearest is None:
-            return 0, report
+        if len(self._facts) == 1 or nearest is None:
+            return last, report
         if report.verdict == "same-weights":  # the one that was rounded is explained
-            wider = self._pass.table.digits(0) > self._pass.table.digits(nearest)
-            return (nearest, self._explain(nearest)) if wider and report.answer.code == "same-rounded" else (0, report)
-        if len(self._pass.sides) == 2 and not Explanation(self._pass, self._likeness, nearest, self._opened).may_say_more:
-            return 0, report
+            wider = self._pass.table.digits(last) > self._pass.table.digits(nearest)
+            return (nearest, self._explain(nearest)) if wider and report.answer.code == "same-rounded" else (last, report)
+        if len(self._pass.sides) == 2 and not self._explanation(nearest).may_say_more:
+            return last, report
         reverse = self._explain(nearest)
         # A checkpoint in the middle of a run is nearly a combination of the others, which does not make it a merge; and that others are the
         # same says less of the last one than what it comes from.
         between = report.verdict == "derived" and reverse.verdict in ("merge", "same-weights")
-        return (nearest, reverse) if says(reverse) > says(report) and not between else (0, report)
+        return (nearest, reverse) if says(reverse) > says(report) and not between else (last, report)
 
     def _nearest(self, report: ParentsReport) -> int | None:
         """Return the side that may come from the others instead: with the largest weight, else the most similar.
@@ -200,38 +169,40 @@ class _Comparison:
         row = max(report.candidates, key=lambda each: weights.get(each.ref, float("-inf")))
         return self._side(row.ref, row.commit)
 
+    def _explanation(self, x: int) -> Explanation:
+        return Explanation(self._pass, self._likeness, x, self.opened)
+
     def _explain(self, x: int) -> ParentsReport:
         """Explain the model at side ``x`` by the others."""
-        sides = [self._pass.sides[x], *(side for number, side in enumerate(self._pass.sides) if number != x)]
-        model, *others = [with_commits(side.ref, side.commit) for side in sides]
-        request = self._models.request
-        request = request.model_copy(update={"model": model, "candidates": tuple(others) if request.candidates else ()})
-        return parents_of(Explanation(self._pass, self._likeness, x, self._opened), request, self._start)
+        return parents_of(self._explanation(x), self.parents_request(x), self._start)
 
     def _side(self, ref: str, commit: str) -> int | None:
         return next((at for at, side in enumerate(self._pass.sides) if (side.ref, side.commit) == (ref, commit)), None)
 
-    def _order(self) -> list[int]:
+    def _order(self, x: int, parents: ParentsReport) -> list[int]:
         """Return the sides on the way to the model explained, the base first; none if it is related to no other.
 
         They begin with the best candidate, or are all related ones in the order given: a trajectory.
         """
-        x, parents = self.x, self.parents
         if parents.verdict == "unrelated":
             return []
         best = parents.candidates[0]
         before = [self._side(best.ref, best.commit)]
-        if parents.verdict == "derived" and len(self._models.facts) > 1:
+        if parents.verdict == "derived" and len(self._facts) > 1:
             same = {(row.ref, row.commit) for row in parents.candidates if row.related} | {(best.ref, best.commit)}
-            before = [self._side(each.ref, each.commit) for each in self._models.facts if (each.ref, each.commit) in same]
+            before = [self._side(each.ref, each.commit) for each in self._facts if (each.ref, each.commit) in same]
         known = [side for side in before if side is not None and side != x]
-        sized = x == 0 or len(self._pass.sides) <= _SIZED
-        return [*known, x] if known and sized and self._pass.table.sums(known[0], x, weighed=False)["values"] else []
+        table = self._pass.table
+        sized = bool(known) and tuple(sorted((known[0], x))) in {tuple(sorted(pair)) for pair in table.task.sized}
+        return [*known, x] if sized and table.sums(known[0], x, weighed=False)["values"] else []
 
     def _changes(self, order: Sequence[int], spectra: Spectra | None) -> SparsityReport:
         """Report what changed over the sides ``order``."""
-        asked = self._models.asked
         base, *tuned = [with_commits(self._pass.sides[side].ref, self._pass.sides[side].commit) for side in order]
-        request = self._models.options(SparsityRequest, base=base, tuned=tuple(tuned), eta=asked.eta, spectral=asked.spectral)
-        meter = self._meter if list(order) == [1, 0] else None
-        return report_of(self._pass, order, request, self._start, "cpu", spectra, meter)
+        request = self._options(SparsityRequest, base=base, tuned=tuple(tuned), eta=self._asked.eta, spectral=self._asked.spectral)
+        meter = self._meter if list(order) == self._in_order() else None
+        return changes_of(self._pass, order, request, self._start, "cpu", spectra, meter)
+
+
+def _layers(side: Checkpoint) -> int:
+    return len({tensor.layer for tensor in side.tensors})

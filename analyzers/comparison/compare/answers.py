@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from analyzers.comparison.compare.report import Copy
 from analyzers.comparison.compare.words import WORDS
 from analyzers.comparison.parents import ParentsReport
 from analyzers.comparison.parents.report import distinct_names
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.coverage import Coverage
-from analyzers.core.notes import Advice, Note
+from analyzers.core.notes import Advice, Note, Value
 from analyzers.core.records import Interval
 
 # Rank of stacks and exact merges, whose direction the weights show; and the residual, in multiples of rounding, of other complete merges.
@@ -33,9 +34,12 @@ def says(report: ParentsReport) -> tuple[int, float]:
     return {"same-weights": 5, "quantized-copy": 4, "merge": 1, "derived": 1}.get(verdict, 0), 0.0
 
 
-def direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] | None:
-    """Return whether weights, or references, show which model came first; None if nothing does. last: it explains the last of several."""
-    if report.construction is not None and report.verdict == "derived":
+def direction(report: ParentsReport, last: bool, named: bool) -> Literal["shown", "assumed"] | None:
+    """Return whether weights, or references, show which model came first; None if nothing does.
+
+    last: it explains the last of several; named: its reference names its base.
+    """
+    if named and report.verdict == "derived":
         return "shown"
     if report.verdict in ("same-weights", "unrelated", "undecided"):
         return None
@@ -49,6 +53,8 @@ def direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] 
 def answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
     """Return the answer of parents, with the share of the weights that changed where that says more than a distance."""
     code = parents.answer.code
+    if sparsity is not None and sparsity.adapter is not None:
+        return sparsity.answer
     if sparsity is None or sparsity.update_fraction is None or code not in ("derived", "similar"):
         return parents.answer
     fraction, of_sparsity = sparsity.update_fraction, sparsity.interval
@@ -58,6 +64,15 @@ def answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
     base, *_, last = distinct_names([sparsity.base, *sparsity.tuned])
     values = parents.answer.values | {"changed": changed, "values": sparsity.values_compared, "base": base, "last": last}
     return WORDS.note("pair" if len(parents.candidates) == 1 else code, **values)
+
+
+def best_copies(parents: ParentsReport, copies: Sequence[Copy]) -> Note:
+    """Return the answer on several quantized copies, the nearest first: that one, and the one nearest for its size."""
+    nearest, best = copies[0], min(copies, key=lambda copy: copy.for_its_size)
+    values: dict[str, Value] = {"source": parents.parents[0], "copies": len(copies), "nearest": nearest.ref, "error": nearest.error}
+    if best is nearest:
+        return WORDS.note("nearest-copy", **values)
+    return WORDS.note("ranked-copies", best=best.ref, bits=best.bits_per_weight, of_best=best.error, **values)
 
 
 def advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:

@@ -19,6 +19,7 @@ from analyzers.core.options import Option
 from analyzers.core.records import Record
 from analyzers.core.report import CheckpointFacts, Report
 from analyzers.core.request import PASTED, REFERENCE, WeightsRequest
+from analyzers.core.rows import Rows, Shown
 
 if TYPE_CHECKING:
     import pandas
@@ -62,12 +63,30 @@ class Relation(Record):
     changed_share: float | None
 
 
+class Copy(Record):
+    """One of several quantized copies of a model.
+
+    bytes, bits_per_weight: of the whole checkpoint; error: |X - P| / |P| over all matrices; within_half_step, ratio: of quantized tensors.
+    for_its_size: error x 2^bits_per_weight, relative to the least one: a bit more halves the error of rounding.
+    """
+
+    ref: Annotated[str, Shown("Copy")]
+    method: Annotated[str, Shown("Method")]
+    bytes: Annotated[int, Shown("Size", "size")]
+    bits_per_weight: Annotated[float, Shown("Bits per weight", "ratio")]
+    error: Annotated[float, Shown("Error", "share", "|X - P| / |P|, P being the source.")]
+    within_half_step: Annotated[float | None, Shown("Within half a step", "share", "Share of values within half a step of the source.")]
+    ratio: Annotated[float | None, Shown("Ratio", "ratio", "The error in units of that of rounding to nearest.")]
+    for_its_size: Annotated[float, Shown("For its size", "ratio", "Error times 2^(bits per weight); the least is 1.")]
+    not_source: Annotated[int, Shown("Not the source's", "count", "Tensors that do not hold the source's values.")]
+
+
 class CompareReport(Report):
     """The report on what ``models`` are to each other.
 
     models: as named in the request. parents: the model that is explained, by the others; sparsity: what changed on the way to it, null if
-    the models are not related. bytes_read: by all passes, those included that only decide which model to explain. coverage: of each
-    checkpoint, by the reports that the answer rests on, the smaller one where both have it.
+    the models are not related; copies: the nearest first, of one source, if there are several. coverage: of
+    each checkpoint, by the reports that the answer rests on, the smaller one where both have it.
     """
 
     APART: ClassVar[tuple[str, ...]] = ("parents_", "sparsity_")
@@ -79,6 +98,7 @@ class CompareReport(Report):
     relation: Relation
     parents: ParentsReport
     sparsity: SparsityReport | None
+    copies: Annotated[tuple[Copy, ...], Rows("Quantized copies")] = ()
     mode: Literal["quick", "exact"]
     bytes_read: int
 
@@ -101,7 +121,8 @@ class CompareReport(Report):
 
     def declared_tables(self) -> list[Table]:
         """Return the tables of both reports, under their names."""
-        return [_of_part(part.analyzer, table) for part in self.parts() for table in part.declared_tables()]
+        own = [table for table in super().declared_tables() if table.key == "copies"]
+        return own + [_of_part(part.analyzer, table) for part in self.parts() for table in part.declared_tables()]
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """Return `tables` with every row."""

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from analyzers.comparison.parents.words import equal_values, relation
+from analyzers.comparison.parents.words import tiles as tiles_of_parents
 from analyzers.comparison.sparsity.words import changed_in_bf16
 from analyzers.core.formatting import plural
 from analyzers.core.notes import Tile
@@ -12,11 +13,19 @@ if TYPE_CHECKING:
     from analyzers.comparison.compare.report import CompareReport
     from analyzers.comparison.sparsity.report import SparsityReport
 
+FRONT = "copies"
 WORDS = Words(
     {
         "pair": "One was trained from the other, or both from a common ancestor; {changed:share} of the weights changed in bf16.",
         "derived": "{model} was trained from {source}, or a common ancestor; {changed:share} of the weights changed in bf16 since {base}.",
         "similar": "Checkpoints of one run, or trainings from one start; {changed:share} changed in bf16 from {base} to {last}.",
+        "nearest-copy": (
+            "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away, and for its size too."
+        ),
+        "ranked-copies": (
+            "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away; for its size it is "
+            "{best}, {of_best:share} away in {bits:ratio} bits per weight."
+        ),
         "other-models": "Compare {model} with other models of the same architecture.",
         "related-too": "Related too: {names:list}.",
         "no-relation": "No relation found to {names:list}.",
@@ -28,6 +37,8 @@ WORDS = Words(
 def tiles(report: "CompareReport") -> list[Tile]:
     """Return the relation, how much changed (else how much is equal), and whether the weights show which model came first."""
     counted = report.sparsity
+    if report.relation.kind == "quantized-copy" and report.parents.quantized is not None:
+        return [*tiles_of_parents(report.parents), *_direction(report)]
     changed = [_changed(counted)] if counted is not None and counted.update_fraction is not None else [equal_values(report.parents)]
     return [relation(report.parents), *changed, *_direction(report)]
 

@@ -1,26 +1,22 @@
 """Analyzes parents: checkpoints -> tensors matched -> one pass over the same values of all -> the model explained by its candidates."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from time import perf_counter
 
 from analyzers.checkpoints import Access, Matching, canonical_names
 from analyzers.comparison.counting import Task
 from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
-from analyzers.comparison.parents.explain import Explanation, candidate_row, rank
+from analyzers.comparison.parents.copies import first_tensors
+from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.notes import notes, proof
 from analyzers.comparison.parents.report import ANALYSIS_VERSION, ParentsReport, ParentsRequest
 from analyzers.comparison.parents.verdict import advise, judge, named_candidates
-from analyzers.comparison.parents.words import WORDS
-from analyzers.comparison.reading import Pass, every_pair, open_models
+from analyzers.comparison.reading import Pass, every_copy, every_pair, open_models
 from analyzers.core.report import Timing, content_id, environment, first_rows
 from analyzers.core.request import Progress
 from analyzers.numerics.blas_threads import one_blas_thread
-
-# Most candidates that are fitted together; if there are more, the best in a small sample are chosen.
-FITTED = 8
-_SCREENED = 16  # the small sample takes this fraction of each candidate's budget
 
 
 def analyze(request: ParentsRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ParentsReport]:
@@ -41,34 +37,13 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
         if not request.candidates:
             yield from find(request, access, stack, opened)
         matching = Matching(request.include, request.exclude)
-        opened = yield from screen(request, opened, matching, largest)
-        yield Progress(done=opened.nbytes, total=opened.nbytes, unit="bytes", note="matching tensors")
-        found = Pass(request, opened.sides, opened.names, matching, Task(every_pair(len(opened.sides))), largest=largest)
-        yield from found.read(opened.nbytes)
+        yield Progress(done=0, total=0, unit="bytes", note="matching tensors")
+        task = Task(every_pair(len(opened.sides)), copies=[sides for sides in every_copy(opened.sides) if sides[0] == 0])
+        found = Pass(request, opened.sides, opened.names, matching, task, largest=largest)
+        yield from found.read()
         model, *candidates = canonical_names([request.model, *request.candidates], sides)
         request = request.model_copy(update={"model": model, "candidates": tuple(candidates)})
         yield report_of(Explanation(found, Likeness(found.table), 0, opened), request, start)
-
-
-def screen(request: ParentsRequest, opened: Opened, matching: Matching, largest: int | None) -> Generator[Progress, None, Opened]:
-    """Leave out the candidates that are less similar in a small sample, if there are many."""
-    sides, names = opened.sides, opened.names
-    if len(sides) <= 1 + FITTED:
-        return opened
-    budget, others = max(1, request.budget // _SCREENED), range(1, len(sides))
-    task = Task([(0, side) for side in others], fit=False)
-    found = Pass(request, sides, names, matching, task, mode="quick", budget=budget, largest=largest)
-    yield from found.read(note="comparing all candidates")
-    likeness = Likeness(found.table)
-    rows = {side: candidate_row(found, likeness, 0, side, opened.sources[side - 1]) for side in others}
-    order = sorted(rows, key=lambda side: rank(rows[side]))
-    chosen = sorted([side for side in order if rows[side].compared][:FITTED])
-    left = [side for side in order if side not in chosen]
-    notes = [*opened.notes, *([WORDS.note("screened", candidates=len(left))] if left else [])]
-    kept, sources = [0, *chosen], [opened.sources[side - 1] for side in chosen]
-    screened, coverage = [rows[side] for side in left], [found.coverage(side, [0]) for side in left]
-    of_kept = [sides[side] for side in kept], [names[side] for side in kept]
-    return Opened(*of_kept, sources, notes, screened, coverage, found.nbytes, found.seconds)
 
 
 def report_of(facts: Explanation, request: ParentsRequest, start: float) -> ParentsReport:
@@ -78,10 +53,10 @@ def report_of(facts: Explanation, request: ParentsRequest, start: float) -> Pare
     stack = facts.any_stack if verdict == "stack" else None
     explained = facts.refs(stack.sides) if stack is not None else named_candidates(verdict, facts)
     conversion = tuple(facts.rows_of(stack)) if stack is not None else () if verdict == "merge" else tuple(facts.conversion)
+    quantized = facts.quantized if stack is None else None
     by, unseen = stack.sides if stack is not None else [facts.best], facts.table.unseen()
     options = request.model_copy(update={"suggested": ()}).resolved("cpu")
     model, *others = [{"ref": side.ref, "commit": side.commit} for side in (found.sides[x], *(found.sides[p] for p in facts.others))]
-    others += [{"ref": row.ref, "commit": row.commit} for row in opened.screened]
     resolved = options | {"model": model, "candidates": others, "source": "+".join(sorted(set(map(facts.source, facts.others))))}
     report = ParentsReport(
         id=content_id("parents", ANALYSIS_VERSION, resolved),
@@ -89,12 +64,11 @@ def report_of(facts: Explanation, request: ParentsRequest, start: float) -> Pare
         request=request,
         checkpoint=facts.model,
         mode=request.mode,
-        bytes_read=opened.nbytes + found.nbytes,
+        bytes_read=found.nbytes,
         answer=answer,
         advice=advise(verdict, explained, facts, unseen is not None),
         verdict=verdict,
         parents=explained,
-        construction=facts.construction,
         proof=proof(facts, verdict, answer),
         candidates=facts.candidates,
         fit=facts.fit,
@@ -102,11 +76,14 @@ def report_of(facts: Explanation, request: ParentsRequest, start: float) -> Pare
         notes=(*opened.notes, *notes(facts, verdict)),
         blocks=facts.table.unread_blocks() if unseen is not None else None,
         unseen=unseen,
-        coverage=(found.coverage(x, by), *(found.coverage(side, [x]) for side in facts.others), *opened.coverage),
+        coverage=(found.coverage(x, by), *(found.coverage(side, [x]) for side in facts.others)),
+        quantized=quantized and first_tensors(quantized),
         conversion=tuple(first_rows(conversion)),
-        timing=Timing.since(start, opened.nbytes + found.nbytes, opened.seconds + found.seconds),
+        timing=Timing.since(start, found.nbytes, found.seconds),
         environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
     )
     if len(conversion) > len(report.conversion):
         report.keep_rows("conversion", lambda: conversion)
+    if quantized != report.quantized:
+        report.keep_rows("quantized", lambda: quantized)
     return report

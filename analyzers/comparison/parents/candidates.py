@@ -1,4 +1,4 @@
-"""Opens the model and its candidates: those in the request, or those of the model card and the library; tells what references say."""
+"""Opens the model and its candidates: those in the request, or those of the model card and the library."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 
 from analyzers.checkpoints import Access, Checkpoint, with_commits
 from analyzers.checkpoints.model_card import base_models
-from analyzers.comparison.parents.report import Candidate, Construction, ParentsRequest, Source
+from analyzers.comparison.parents.report import ParentsRequest, Source
 from analyzers.comparison.parents.words import WORDS
 from analyzers.comparison.reading import open_models
 from analyzers.core import limits
-from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest, MantissaError
 from analyzers.core.notes import Note
 from analyzers.core.request import Progress
@@ -20,18 +19,13 @@ from analyzers.core.request import Progress
 class Opened:
     """The model and its candidates, with what is known of them before they are read side by side.
 
-    names: in errors; sources: of each candidate, what proposed it; notes: about candidates; screened, coverage: rows and coverage of
-    candidates that a small sample left out; nbytes, seconds: that earlier passes have read and taken.
+    names: in errors; sources: of each candidate, what proposed it; notes: about candidates.
     """
 
     sides: list[Checkpoint]
     names: list[str]
     sources: list[Source]
     notes: list[Note] = field(default_factory=list)
-    screened: Sequence[Candidate] = ()
-    coverage: Sequence[Coverage] = ()
-    nbytes: int = 0
-    seconds: float = 0.0
 
 
 def find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Opened) -> Iterator[Progress]:
@@ -71,17 +65,3 @@ def check_different(sides: Sequence[Checkpoint], names: Sequence[str]) -> None:
         if (side.ref, side.commit) in seen:
             raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different models.")
         seen.add((side.ref, side.commit))
-
-
-def made(model: Checkpoint, other: Checkpoint) -> Construction | None:
-    """Return how a model is made if it is another one with adapters, or the base of it, or has the same base; None if it is neither.
-
-    BASE+ADAPTER names its base, so that weights need not show it.
-    """
-    (base, *mine), (same, *theirs) = ([(part.ref, part.commit, weight) for part, weight in side.parts] for side in (model, other))
-    if base != same or mine == theirs:
-        return None
-    if mine[: len(theirs)] == theirs:
-        added = [ref if weight == 1 else f"{weight:.12g}*{ref}" for ref, _, weight in mine[len(theirs) :]]
-        return Construction(kind="merged", ref=other.ref, adapters=tuple(added))
-    return Construction(kind="base" if theirs[: len(mine)] == mine else "sibling", ref=other.ref)

@@ -1,7 +1,7 @@
 """Counts values that equal a combination of candidates, rounded as stored, and finds the weights at which most do."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -27,17 +27,16 @@ _UNIT = 2.0**-24  # half an ulp of fp32, relative
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """The share of X's ``values`` tested that equal the combination at ``weights``.
+    """The share of X's ``values`` tested that equal the combination at ``weights``, or at the weights of each layer.
 
-    stored: in the arithmetic of X's dtype; per_layer: at the weights of each layer.
+    common: the share at weights that all layers have in common.
     """
 
     share: float
     by_chance: float
     values: int
     weights: tuple[float, ...]
-    stored: bool
-    per_layer: bool = False
+    common: float
 
 
 class KeptValues:
@@ -77,24 +76,20 @@ class KeptValues:
         some = np.concatenate([_some(values[rows], max(1, _OVERALL // len(self._layers))) for values in self._layers.values()], axis=1)
         weights, stored = exact_weights(some, start, dtype)
         chance = by_chance(some[0], rounded(weights @ some[1:], dtype))
-        whole = tuple(map(float, weights))
-        shared, layers = 0.0, dict[Layer, Exactness]()
+        layers = dict[Layer, Exactness]()
         for layer, kept in self._layers.items():
-            values = kept[rows]
-            exact = Exactness(_share(values, weights, dtype, stored), chance, values.shape[1], whole, stored)
-            shared += exact.share * exact.values
-            if exact.share < EXACT:  # merges may have different weights in each layer
+            values, best = kept[rows], weights
+            common = share = _share(values, weights, dtype, stored)
+            if common < EXACT:  # merges may have different weights in each layer
                 own, own_stored = exact_weights(_some(values), starts[layer], dtype)
-                share = _share(values, own, dtype, own_stored)
-                if share > exact.share:
-                    exact = replace(exact, share=share, weights=tuple(map(float, own)), stored=own_stored)
+                share = max(common, _share(values, own, dtype, own_stored))
+                best = own if share > common else weights
             held = values[1:].any(axis=1)  # a candidate without this layer has no weight in it
-            layers[layer] = replace(exact, weights=tuple((np.array(exact.weights) * held).tolist()))
+            layers[layer] = Exactness(share, chance, values.shape[1], tuple((best * held).tolist()), common)
         total = sum(each.values for each in layers.values())
-        together = sum(each.share * each.values for each in layers.values())
-        if together > shared + _BETTER * total:
-            return Exactness(together / total, chance, total, whole, stored, per_layer=True), layers
-        return Exactness(shared / total, chance, total, whole, stored), layers
+        shared, together = (sum(getattr(each, name) * each.values for each in layers.values()) / total for name in ("common", "share"))
+        best_share = together if together > shared + _BETTER else shared
+        return Exactness(best_share, chance, total, tuple(map(float, weights)), shared), layers
 
 
 def proves(exact: float, by_chance: float, alone: float, parents: int) -> bool:

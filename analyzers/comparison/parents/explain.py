@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from analyzers.checkpoints import adapter_rank
-from analyzers.comparison.parents.candidates import Opened, made
+from analyzers.comparison.parents.candidates import Opened
+from analyzers.comparison.parents.copies import Copy
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.merge import SMALLEST, Fitted, fit_rows
 from analyzers.comparison.parents.relations import Relations
@@ -21,26 +21,28 @@ from analyzers.comparison.parents.report import (
     Fit,
     MovedLayer,
     Parent,
+    QuantizedCopy,
     Source,
     distinct_names,
 )
 from analyzers.comparison.parents.rounding import STEPPED, is_step_function, steps_of
 from analyzers.comparison.parents.stack import Stack, exact_stack, fitted_stack
 from analyzers.comparison.parents.words import WORDS
-from analyzers.comparison.reading import Pass, nothing_shared
+from analyzers.comparison.reading import Pass, is_quantized, nothing_shared
 from analyzers.comparison.table import CASTS, Layer, Sums, unchanged
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.notes import Note, Value
 
 _STEPPED = 1 << 18  # values that are tested for a step function
+_MOST = 0.5  # share of the quantized values from which on they are a copy
 
 
 class Explanation:
     """What tells how side ``x`` of a pass comes from its other sides; computed when it is asked for.
 
-    order: the other sides, the ``best`` candidate first; candidates: their rows, and those of candidates that were left out; sums: over the
-    values read of the model and the best candidate; relations, conversion: how each tensor comes from that.
+    order: the other sides, the ``best`` candidate first; copy: what the quantized tensors of the model say of it; candidates: their rows;
+    sums: over the values read of the model and the best candidate; relations, conversion: how each tensor comes from that.
     """
 
     def __init__(self, found: Pass, likeness: Likeness, x: int, opened: Opened) -> None:
@@ -49,12 +51,15 @@ class Explanation:
         rows = {p: candidate_row(found, likeness, x, p, self.source(p)) for p in self.others}
         if not any(row.compared or row.vectors_equal is not None for row in rows.values()):
             raise InvalidRequest(nothing_shared(found.sides))
-        self.order = sorted(self.others, key=lambda side: rank(rows[side]))
+        copies = {p: Copy(found.table, x, p) for (i, p) in found.table.task.copies if i == x}
+        sources = {p: is_quantized(found.sides[p]) for p, copy in copies.items() if copy.share > _MOST}
+        self.order = sorted(self.others, key=lambda side: (side not in sources, sources.get(side), rank(rows[side])))
         self.best = self.order[0]
-        self.candidates = (*(rows[side] for side in self.order), *opened.screened)
+        self.copy = copies[self.best] if self.best in copies and copies[self.best].numbers else None
+        self.candidates = tuple(rows[side] for side in self.order)
         self.model = found.sides[x].facts()
         self.sums = self.table.sums(x, self.best, weighed=False)
-        self.relations = Relations(self.table, likeness, x, self.best)
+        self.relations = Relations(self.table, likeness, x, self.best, self.copy)
         self._matrices = [number for number in self.relations.numbers if self.table.matrix[number]]
 
     def source(self, side: int) -> Source:
@@ -101,14 +106,7 @@ class Explanation:
     @property
     def may_say_more(self) -> bool:
         """Return whether the model may be more than trained from its only candidate: its layers stacked, its values pruned or quantized."""
-        return self.any_stack is not None or self.candidates[0].pruned or is_step_function(self.steps)
-
-    @cached_property
-    def spike(self) -> tuple[float, float]:
-        """The largest difference between values of matrices, and its share of the squared distance."""
-        largest = float(self.table.largest(self.x, self.best)[self._matrices, 0, 0].max(initial=0.0))
-        square = float(self.table.sums(self.x, self.best, self.table.matrix, weighed=False)["update_square"])
-        return largest, largest * largest / square if square > 0 else 0.0
+        return self.copy is not None or self.any_stack is not None or self.candidates[0].pruned or is_step_function(self.steps)
 
     @property
     def layers(self) -> float:
@@ -136,6 +134,11 @@ class Explanation:
         tied = {tensor.name for side in {self.x, self.best} - {0} for tensor in self.found.alignment.unmatched[side - 1].tied}
         return list(self.relations.rows(self.found.sides[self.x], self.found.sides[self.best].ref, tied))
 
+    @cached_property
+    def quantized(self) -> QuantizedCopy | None:
+        """The rows of ``copy``."""
+        return self.copy.described(self.relations, self.conversion) if self.copy is not None else None
+
     @property
     def coverage(self) -> tuple[Coverage, Coverage]:
         """Coverage of the model and of the best candidate by each other."""
@@ -146,11 +149,6 @@ class Explanation:
         """Ranks of the adapter matrices stored in the model and in the best candidate, 0 without any."""
         model, best = (adapter_rank(self.found.sides[side].tensors) for side in (self.x, self.best))
         return model, best
-
-    @cached_property
-    def construction(self) -> Any:
-        """How the references say that the model is made of the best candidate, None if they do not."""
-        return made(self.found.sides[self.x], self.found.sides[self.best])
 
     # All candidates
 
@@ -165,7 +163,7 @@ class Explanation:
     @cached_property
     def fit(self) -> Fit | None:
         """The rows of ``fitted``."""
-        return fit_rows(self.fitted, self.refs(self.others)) if self.fitted is not None else None
+        return fit_rows(self.fitted, self.refs(self.others), self._numbers) if self.fitted is not None else None
 
     @cached_property
     def parents(self) -> list[Parent]:
@@ -205,13 +203,18 @@ class Explanation:
         return self.any_stack if self.any_stack is not None and self.any_stack.several else None
 
     @cached_property
+    def _numbers(self) -> dict[Layer, Layer]:
+        """Map layers as the first side numbers them to those of the model."""
+        return {group.base.layer: side.layer for group in self.table.groups if (side := group.sides[self.x]) is not None}
+
+    @cached_property
     def _moved(self) -> dict[tuple[int, int], int]:
-        """Map candidate and layer of the model to the layer of the candidate, where that has another number."""
+        """Map candidate and layer of the first side to the layer of the candidate, where the model has another number."""
         unmatched, moved = self.found.alignment.unmatched, {}
         for side in self.others if self.x == 0 else [0]:
             for layer, source in (each for of in unmatched[max(side, self.x) - 1].layers for each in of.moved.items()):
                 if source is not None:
-                    moved[side, layer if self.x == 0 else source] = source if self.x == 0 else layer
+                    moved[side, layer] = source if self.x == 0 else layer
         return moved
 
     @cached_property
@@ -229,7 +232,7 @@ class Explanation:
             sums = self.table.sums(self.x, side, masks.get(home, none), weighed=False)
             equal = float(max(sums[name] for name in CASTS) / sums["values"]) if sums["values"] else None
             source = None if home is None else self._moved.get((side, home), home)
-            rows.append(MovedLayer(layer=home, ref=self.found.sides[side].ref, source=source, equal_share=equal))
+            rows.append(MovedLayer(layer=self._numbers.get(home, home), ref=self.found.sides[side].ref, source=source, equal_share=equal))
         return rows
 
     def rows_of(self, stack: Stack) -> Iterator[Conversion]:

@@ -1,6 +1,6 @@
 """Fits X as a combination of its candidates: which of them it needs, their weights, and the share of values that these give exactly."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -41,7 +41,7 @@ class Fitted:
         self._layer_noise = np.array([self.kept.rounding(layer) for layer in self._grams]) * self._layer_grams[:, 0, 0]
         self._noise = float(self._layer_noise.sum())
         self._fit(0.0)
-        if len(self.chosen) > 1 and not self.by_exact_values and not self.exact_per_layer:
+        if len(self.chosen) > 1 and not self._is_exact("share"):
             self._fit(self._noise)  # only exact bits can distinguish siblings whose differences are about as small as rounding
 
     def _squares_left(self, chosen: Sequence[int]) -> Floats:
@@ -63,32 +63,20 @@ class Fitted:
         self.parents = self._parents()
         self.exact, self.layer_exact = self._exactness(self.parents or [self.best])
         if self.exact is not None and self.by_exact_values:
-            self.weights = self._exactly(self.weights, self.exact, self._proven())
+            self.weights = self._exactly(self.weights, self.exact, self.exact.common)
         for layer, exact in self.layer_exact.items():
             if exact.share >= EXACT:
                 self.layers[layer] = self._exactly(self.layers[layer], exact, exact.share)
 
     @property
-    def exceptions(self) -> list[Layer]:
-        """Layers that deviate from the combination if most layers are exactly the combination: trained afterwards, or replaced."""
-        others = [layer for layer, exact in self.layer_exact.items() if exact.share < EXACT]
-        return others if len(self.parents) > 1 and 2 * len(others) < len(self.layer_exact) else []
-
-    @property
     def by_exact_values(self) -> bool:
-        """Return whether the values of all layers except `exceptions` determine the weights."""
-        return self.exact is not None and not self.exact.per_layer and self._proven() >= EXACT
+        """Return whether values determine the weights: those of all layers, or of most where several candidates are combined."""
+        return self._is_exact("common")
 
-    @property
-    def exact_per_layer(self) -> bool:
-        """Return whether the values of all layers except `exceptions` determine the weights of each layer."""
-        return self.exact is not None and self.exact.per_layer and self._proven() >= EXACT
-
-    def _proven(self) -> float:
-        """Return the share of exact values, without those of `exceptions`."""
-        but = self.exceptions
-        counted = [exact for layer, exact in self.layer_exact.items() if layer not in but]
-        return sum(exact.share * exact.values for exact in counted) / max(1, sum(exact.values for exact in counted))
+    def _is_exact(self, share: str) -> bool:
+        layers = [getattr(each, share) for each in self.layer_exact.values()]
+        most = len(self.parents) > 1 and float(np.median(layers)) >= EXACT
+        return self.exact is not None and (getattr(self.exact, share) >= EXACT or most)
 
     @property
     def best(self) -> int:
@@ -168,8 +156,8 @@ class Fitted:
         return replace(fit, estimate=estimate, low=np.minimum(fit.low, estimate - half), high=np.maximum(fit.high, estimate + half))
 
 
-def fit_rows(fitted: Fitted, refs: Sequence[str]) -> Fit:
-    """Build the fit, with ``refs`` naming the candidates. Infinite intervals are limited to the range of JSON."""
+def fit_rows(fitted: Fitted, refs: Sequence[str], numbers: Mapping[Layer, Layer]) -> Fit:
+    """Build the fit, with ``refs`` naming the candidates and ``numbers`` layers. Infinite intervals are limited to the range of JSON."""
     rows = [
         Parent(
             ref=refs[i],
@@ -183,7 +171,7 @@ def fit_rows(fitted: Fitted, refs: Sequence[str]) -> Fit:
     exact = fitted.exact
     layers = [
         LayerFit(
-            layer=layer,
+            layer=numbers.get(layer, layer),
             values=fitted.kept.number(layer),
             weights=tuple(map(float, fit.estimate)),
             low=tuple(map(_finite, fit.low)),
@@ -203,8 +191,6 @@ def fit_rows(fitted: Fitted, refs: Sequence[str]) -> Fit:
         exact_by_chance=exact.by_chance if exact else None,
         exact_values=exact.values if exact else 0,
         exact_alone=fitted.alone if exact else None,
-        exact_per_layer=exact is not None and exact.per_layer,
-        exceptions=tuple(fitted.exceptions),
         layers=tuple(layers),
     )
 

@@ -10,8 +10,6 @@ from analyzers.comparison.parents.report import Fit, Verdict, distinct_names
 from analyzers.comparison.parents.words import WORDS
 from analyzers.core.notes import Note
 
-# Share of the squared distance of a single value from which on it says little of the others.
-_DOMINATES = 0.5
 # Least condition number of parents that may be steps of one training.
 _SIMILAR = 10
 
@@ -39,11 +37,12 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
     for code, values in (("non-finite", int(facts.sums["broken_x"])), ("source-non-finite", int(facts.sums["broken_p"]))):
         if values:
             yield WORDS.note(code, model=model, source=source, values=values)
-    largest, carried = facts.spike
-    if carried > _DOMINATES and facts.lost > 1:
-        yield WORDS.note("spike", source=source, largest=largest, carried=carried)
     if verdict in ("unrelated", "undecided"):
         yield WORDS.note("positions")
+    if verdict == "quantized-copy" and facts.quantized is not None and facts.quantized.calibrated:
+        yield WORDS.note("calibrated")
+        if scaled := sum(row.note is not None and row.note.code == "by-channel" for row in facts.conversion):
+            yield WORDS.note("scaled-channels", tensors=scaled)
     if verdict == "merge" and fit is not None:
         yield from _of_merge(fit)
     if empty := tuple(row.ref for row in facts.candidates if not row.compared):
@@ -51,7 +50,7 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
     sides, unmatched, x = facts.found.sides, facts.found.alignment.unmatched, facts.x
     compared = [side for side in facts.others if 0 in (x, side)]
     for side in compared:
-        yield from layout_notes(unmatched[max(x, side) - 1], sides[0].ref, sides[side].ref)
+        yield from layout_notes(unmatched[max(x, side) - 1], sides[0].ref, sides[max(x, side)].ref)
     if facts.fitted is not None and len(compared) > 1 and any(unmatched[side - 1].resized for side in compared):
         yield WORDS.note("joint-rows")
     for each in sides:
@@ -61,8 +60,6 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
 def _of_merge(fit: Fit) -> Iterator[Note]:
     if fit.weights_by != "exact-values" and (fit.condition is None or fit.condition >= _SIMILAR):
         yield WORDS.note("one-run")
-    if fit.exceptions:
-        yield WORDS.note("exceptions", layers=tuple("outside" if layer is None else f"{layer}" for layer in fit.exceptions))
     for parent in fit.parents:
         if parent.alike:
             yield WORDS.note("not-told-apart", names=(parent.ref, *parent.alike))

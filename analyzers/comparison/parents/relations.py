@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from analyzers.comparison.table import CASTS, Sums, Table
 from analyzers.core.notes import Note
 from analyzers.core.tensor_words import dtype_name
 
+if TYPE_CHECKING:
+    from analyzers.comparison.parents.copies import Copy
+
 # Their order: a cast between two of them rounds to the less precise.
 _PRECISION = {"F8_E5M2": 0, "F8_E4M3": 0, "BF16": 1, "F16": 2, "F32": 3}
 # Largest relative error of rounding to each format, else bf16's.
@@ -25,6 +28,8 @@ _UNIT_ROUNDOFF = {"F16": 2.0**-11, "F32": 2.0**-24}
 _RESIDUAL, _FACTOR, _OFFSET, _EXPLAINS = 0.01, 0.002, 0.2, 3
 # Share of the elements in blocks with a difference from which on a tensor as a whole is a function of its source.
 _MOST = 0.9
+# Residual of negated values, and distance of their factor from -1.
+_NEGATED = 1e-7
 # Least squared correlation of a tensor with a source to which something was added.
 _CORRELATED = 0.9
 # Largest squared residual of X = f P in a vector, in units of its variance.
@@ -61,9 +66,10 @@ class _Line:
 
 
 class Relations:
-    """How the tensors of side ``x`` come from those of side ``p``. numbers: of the groups that were compared."""
+    """How the tensors of side ``x`` come from those of side ``p``. copy: judges quantized ones; numbers: of the groups compared."""
 
-    def __init__(self, table: Table, likeness: Likeness, x: int, p: int) -> None:
+    def __init__(self, table: Table, likeness: Likeness, x: int, p: int, copy: "Copy | None" = None) -> None:
+        self._copy = copy
         self._table, self._likeness, self._x, self._p = table, likeness, x, p
         self._sums, self._digests, self._first = table.tensors(x, p), table.digests(x, p), table.first(x, p)
         self.numbers: list[int] = np.flatnonzero(table.holders(x, p) & (self._sums["values"] > 0)).tolist()
@@ -77,8 +83,10 @@ class Relations:
         return self._found[number]
 
     def exceptions(self, number: int) -> int:
-        """Count the values of a tensor that are not the source's, once rounded to a dtype of either."""
+        """Count the values of a tensor that are not the source's, once rounded to a dtype of either, or to its grids."""
         row = Sums(self._sums.columns[number])
+        if self._copy is not None and number in self._copy.numbers and self.of(number).relation == "rounded":
+            return self._copy.unexplained(number)
         return int(max(row["values"] - max(row[name] for name in CASTS), row["broken_x"]))
 
     def _judge(self, number: int) -> Judged:
@@ -101,6 +109,11 @@ class Relations:
         low, high = table.constants[number, self._x].tolist()
         if low == high and values > 1 and table.constant[number, self._x] >= values:
             return Judged("constant", note=TENSORS.note("constant", value=low)) if low else Judged("zero")
+        if self._copy is not None and number in self._copy.numbers:
+            return self._copy.judge(number)
+        line = self._line(row, with_offset=False)
+        if line is not None and max(line.residual, abs(line.factor + 1)) < _NEGATED:  # which may hold the same values
+            return Judged("affine", factor=-1.0)
         if table.plan.exact and self._digests[number, 0] == self._digests[number, 1]:
             return Judged("reordered")
         if (rows := self._first_rows(number, row)) is not None:
@@ -179,6 +192,8 @@ class Relations:
             return Judged("rounded", note=TENSORS.note("steps"))
         if row["zero_x"] == row["differ"]:
             return Judged("changed", note=TENSORS.note("some-zeros", values=int(row["zero_x"])))
+        if not self._table.matrix[number] and self._copy is not None and self._copy.scales_channels:
+            return Judged("affine", note=TENSORS.note("by-channel"))
         resembles = self._resembles if self._table.matrix[number] else self._vector_resembles
         return Judged("changed" if 2 * row["differ"] < row["values"] or resembles(number, row) else "other")
 
@@ -220,6 +235,10 @@ class Relations:
         group = self._table.groups[number]
         return group.stored[self._x] if group.stored[self._x] else group.base.name
 
+    def name(self, number: int) -> str:
+        """Return the name of the tensor of a group, with that of the part."""
+        return self._table.tensor(number, self._x).name
+
     def _rows_of(self, numbers: list[int], ref: str) -> Iterator[Conversion]:
         first = self.of(numbers[0])
         together = all(self.of(number).kind == first.kind for number in numbers)
@@ -228,7 +247,7 @@ class Relations:
             groups = [self._table.groups[number] for number in each]
             cosines = [] if found.relation in ("equal", "rounded") else [Sums(self._sums.columns[number]).cosine for number in each]
             yield Conversion(
-                name=self.stored(each[0]) if together else self._table.tensor(each[0], self._x).name,
+                name=self.stored(each[0]) if together else self.name(each[0]),
                 source=ref,
                 sources=tuple(self._table.tensor(number, self._p).name for number in each),
                 form="; ".join(dict.fromkeys(self._form(group) or "as stored" for group in groups)),

@@ -21,7 +21,7 @@ from analyzers.core.request import PASTED, Reference, WeightsRequest
 from analyzers.core.rows import Rows, Shown
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 14
+ANALYSIS_VERSION = 15
 
 # Agreements of signs that unrelated weights do not reach, overall and in one layer or tensor, in addition to the deviations of chance.
 RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8
@@ -209,13 +209,12 @@ class LayerFit(Record):
 class Fit(Record):
     """X = sum of a_i P_i over all matrices and per layer.
 
-    weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at these
-    weights: the interval of least squares then also contains them. residual: |X - fit| / |X| of least squares; rounding: the
+    weights_by: "least-squares", with 95% intervals; or "exact-values", if in most layers at least 99% of the values equal the combination
+    at these weights: the interval of least squares then also contains them. residual: |X - fit| / |X| of least squares; rounding: the
     residual that rounding to X's dtype alone would leave. condition: condition number of the normalised problem, 1 for orthogonal parents;
     null if it has no unique solution. exact_share: share of values that equal the combination, rounded to X's dtype, at the best weights
-    (overall, or of each layer: ``exact_per_layer``); exact_by_chance: share expected for unrelated values of the same distributions;
-    exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested. exceptions: layers (null:
-    outside the layers) that deviate from the combination if most layers are exactly the combination.
+    (overall, or of each layer where these explain more); exact_by_chance: share expected for unrelated values of the same distributions;
+    exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested.
     """
 
     parents: Annotated[tuple[Parent, ...], Rows("Weights")]
@@ -227,8 +226,6 @@ class Fit(Record):
     exact_by_chance: float | None
     exact_values: int
     exact_alone: float | None = None
-    exact_per_layer: bool
-    exceptions: tuple[int | None, ...] = ()
     layers: Annotated[tuple[LayerFit, ...], Rows("Weights by layer", key="layer_weights")]
 
 
@@ -244,20 +241,25 @@ class MovedLayer(Record):
     equal_share: Annotated[float | None, Shown("Equal in bf16", "share")] = None
 
 
-class Conversion(Record):
-    """Relation of a tensor of the model to the best candidate; in a stack, to the candidate that it comes from.
-
-    source: the candidate; sources: its tensors, with the part of each in brackets; empty if none matches. form: the layout in which they
-    match ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``, or where no
-    format is proven a step function of the source, as quantization makes; affine: ``factor`` times the source plus ``offset``, but for
-    rounding, or a factor of its own for each block (null); reordered: the same values at other places; truncated: only the first rows are
-    the source's; changed: correlated beyond chance, as training leaves it; other: other values at these places; zero, constant, non-finite;
-    unmatched: nothing to compare with. values: compared; exceptions: of any relation, the values that are not the source's at their places,
-    once rounded to a dtype of either; cosine: with the source, if values differ; note: what is special about it.
-    """
+class TensorRelation(Record):
+    """A tensor of the model, as stored, and its relation to its source."""
 
     name: Annotated[str, Shown("Tensor")]
     relation: Annotated[Relation, Shown("Relation", _RELATIONS.__getitem__, help="How its values relate to those of the source.")]
+
+
+class Conversion(TensorRelation):
+    """Relation of a tensor of the model to the best candidate; in a stack, to the candidate that it comes from.
+
+    source: the candidate; sources: its tensors, with the part of each in brackets; empty if none matches. form: the layout in which they
+    match ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format or method ``to``, or
+    where none is proven a step function of the source, as quantization makes; affine: ``factor`` times the source plus ``offset``, but for
+    rounding, or a factor of its own for each block (null); reordered: the same values at other places; truncated: only the first rows are
+    the source's; changed: correlated beyond chance, as training leaves it; other: other values at these places; zero, constant, non-finite;
+    unmatched: nothing to compare with. values: compared; exceptions: of any relation, the values that are not the source's at their places,
+    once rounded to a dtype of either, or to X's grids; cosine: with the source, if values differ; note: what is special about it.
+    """
+
     to: Annotated[str | None, Shown("To", help="The format to which the source was rounded.")] = None
     factor: Annotated[float | None, Shown("Factor", "magnitude", help="The source times it, plus the offset, gives the values.")] = None
     offset: Annotated[float | None, Shown("Offset", "magnitude", help="Added to the source times the factor.")] = None
@@ -272,19 +274,47 @@ class Conversion(Record):
     @property
     def damaged(self) -> bool:
         """Return whether the tensor is broken, if most others are the source's, in a way that no training causes."""
-        return self.relation not in UNDAMAGED
+        scaled = self.note is not None and self.note.code == "by-channel"
+        return self.relation not in UNDAMAGED and not scaled
 
 
-class Construction(Record):
-    """How a model with adapters is made, as its reference says.
+class Quantized(Record):
+    """Quantized values X against their source P. Figures are null for a method without a grid, and where a side is 0.
 
-    kind: "merged" into the candidate ``ref``, the "base" of ``ref``, or "sibling", of the same base with other adapters. adapters: those
-    merged, each with its weight unless that is 1.
+    method, bits, group: of most codes; group: values that share a scale. values: compared. within_half_step: share of values at most half a
+    step of X's grid from P's. error: |X - P| / |P|; error_of_nearest: the same for P rounded to the nearest values of the grid, with the
+    scales and zero points that are stored; ratio: between both.
     """
 
-    kind: Literal["merged", "base", "sibling"]
-    ref: str
-    adapters: tuple[str, ...] = ()
+    within_half_step: Annotated[float | None, Shown("Within half a step", "share", "Share of values within half a step of the source.")]
+    error: Annotated[float | None, Shown("Error", "share", "|X - P| / |P|.")]
+    error_of_nearest: Annotated[float | None, Shown("By rounding", "share", "The error of rounding the source to nearest, on this grid.")]
+    ratio: Annotated[float | None, Shown("Ratio", "ratio", "The error in units of that of rounding to nearest.")]
+    method: Annotated[str, Shown("Method")]
+    bits: Annotated[int, Shown("Bits", "count")]
+    group: Annotated[int, Shown("Group", "count", "Values that share a scale.")]
+    values: Annotated[int, Shown("Values", "count")]
+
+
+class QuantizedTensor(Quantized, TensorRelation):
+    """A quantized tensor. source: the candidate's tensors; relation: as in `Conversion`."""
+
+    role: str
+    layer: int | None
+    source: Annotated[tuple[str, ...], Shown("Source", _names)]
+
+
+class QuantizedCopy(Quantized):
+    """The quantized tensors of the model against the best candidate.
+
+    bits_per_weight: with scales and zero points. calibrated: whether the method moves values farther than rounding on purpose. not_source:
+    names of the tensors, or parts, that do not hold the candidate's values.
+    """
+
+    bits_per_weight: float
+    calibrated: bool
+    not_source: tuple[str, ...]
+    tensors: Annotated[tuple[QuantizedTensor, ...], Rows("Quantized tensors", key="quantized")]
 
 
 class ParentsReport(Report):
@@ -292,11 +322,11 @@ class ParentsReport(Report):
 
     proof: bits that unrelated weights do not have and that carry the verdict, if any: all values equal after a cast, values that equal a
     combination exactly, or uncommon values equal beyond chance. parents: the candidates that the verdict names: of a derived model the
-    closest one, then those too similar to tell apart from it. construction: set if the references say how the model is made. layer_map:
-    layers that moved, or every layer of a stack. coverage: of the model, as compared with the best candidate, and of each candidate, in the
-    order of the request. conversion: the origin of each tensor, damaged ones first, if the best candidate's values are a part of the
-    model's. If a sample was read: blocks, the number of its blocks, and unseen, the largest share of all blocks (95%) that may be of a kind
-    not among these.
+    closest one, then those too similar to tell apart from it. layer_map: layers that moved, or every layer of a stack. coverage: of the
+    model, as compared with the best candidate, and of each candidate, in the order of the request. quantized: if the model has quantized
+    tensors. conversion: the origin of each tensor, damaged ones first, if the best candidate's values are a part of the model's. If a
+    sample was read: blocks, the number of its blocks, and unseen, the largest share of all blocks (95%) that may be of a kind not among
+    these.
     """
 
     analyzer: Literal["parents"] = "parents"
@@ -307,11 +337,11 @@ class ParentsReport(Report):
     bytes_read: int
     verdict: Verdict
     parents: tuple[str, ...]
-    construction: Construction | None = None
     proof: Literal["cast", "exact", "equal"] | None
     candidates: Annotated[tuple[Candidate, ...], Rows("Candidates")]
     fit: Fit | None
     layer_map: Annotated[tuple[MovedLayer, ...], Rows("Layers")]
+    quantized: QuantizedCopy | None = None
     conversion: Annotated[tuple[Conversion, ...], Rows("How each tensor got here")] = ()
     blocks: int | None = None
     unseen: float | None = None

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from analyzers.comparison.parents.explain import Explanation
-from analyzers.comparison.parents.report import BEYOND_CHANCE, FAITHFUL, FEWEST, RELATED, Candidate, Conversion, Verdict
+from analyzers.comparison.parents.report import BEYOND_CHANCE, FAITHFUL, FEWEST, RELATED, Candidate, Conversion, QuantizedCopy, Verdict
 from analyzers.comparison.parents.words import WORDS, recipe
-from analyzers.core.notes import Advice, Note
+from analyzers.core.notes import Advice, Note, Value
 from analyzers.core.report import needs_the_whole
 
 _NAMED = 1  # most tensors that an answer names
@@ -18,12 +18,7 @@ def judge(facts: Explanation) -> tuple[Verdict, Note]:
     best = facts.candidates[0]
     if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
         return "undecided", facts.answer("few-values", values=best.compared)
-    verdict, answer = _verdict(facts, best)
-    made = facts.construction
-    if made is not None and verdict not in ("same-weights", "merge", "stack"):
-        values = {"adapters": made.adapters} if made.kind == "merged" else {}
-        return "derived", facts.answer(made.kind, distance=best.distance, **values)
-    return verdict, answer
+    return _verdict(facts, best)
 
 
 def alike(facts: Explanation) -> list[Candidate]:
@@ -46,6 +41,8 @@ def named_candidates(verdict: Verdict, facts: Explanation) -> tuple[str, ...]:
 def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     if facts.sums.cast is not None and not facts.moved and needs_the_whole("same-weights", facts.coverage, "derived") == "same-weights":
         return "same-weights", _same(facts)
+    if facts.copy is not None and 2 * facts.copy.share > 1:
+        return "quantized-copy", _copy(facts, facts.quantized)
     stack = facts.stack
     if stack is not None and stack.tensors and not facts.moved:
         return "stack", facts.answer("stack-tensors", tensors=len(stack.tensors), sources=facts.refs(stack.sides))
@@ -60,11 +57,23 @@ def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
         return "undecided", facts.answer("few-related", matrices=facts.akin[0], share=facts.akin[1])
     if len(facts.parents) > 1 and not (facts.fitted is not None and facts.fitted.is_start):
         return "merge", _merge(facts)
+    if facts.quantized is not None and facts.quantized.ratio is not None:
+        return "derived", facts.answer("quantized-derived", error=facts.quantized.error, ratio=facts.quantized.ratio)
     if facts.stepwise and (damage := _damage(facts)):
         return "derived", damage
     if facts.stepwise and (best.cosine or 0) > 0.9:
         return "quantized-copy", facts.answer("quantized-steps", distance=best.distance)
     return "derived", _derivation(facts, best)
+
+
+def _copy(facts: Explanation, copy: QuantizedCopy | None) -> Note:
+    assert copy is not None
+    if odd := copy.not_source:
+        return facts.answer("quantized-damaged", method=copy.method, odd=len(odd), names=odd[:_NAMED])
+    if copy.ratio is None:
+        return facts.answer("quantized-no-grid", method=copy.method, error=copy.error)
+    figures: dict[str, Value] = {"within": copy.within_half_step, "error": copy.error, "ratio": copy.ratio}
+    return facts.answer("quantized", method=copy.method, values=copy.values, **figures)
 
 
 def _same(facts: Explanation) -> Note:
@@ -98,9 +107,8 @@ def _not_related(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
 
 
 def _exact_merge(facts: Explanation) -> bool:
-    """Return whether most values equal a combination of several parents with the same weights in all layers."""
-    fit = facts.fit
-    return fit is not None and len(facts.parents) > 1 and (fit.exact_share or 0) > 0.5 and not fit.exact_per_layer
+    """Return whether values equal a combination of several parents with the same weights in most layers."""
+    return facts.fit is not None and len(facts.parents) > 1 and facts.fit.weights_by == "exact-values"
 
 
 def _equal_in_part(facts: Explanation, best: Candidate) -> Note:
@@ -119,8 +127,6 @@ def _merge(facts: Explanation) -> Note:
     fit, terms = facts.fit, recipe(facts.parents)
     assert fit is not None
     at_rounding = facts.fitted is not None and facts.fitted.at_rounding
-    if fit.exact_per_layer and at_rounding:
-        return facts.answer("merge-by-layer", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
     if fit.weights_by == "exact-values":
         return facts.answer("merge-exact", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
     return facts.answer("merge", recipe=terms) if at_rounding else facts.answer("merge-partly", recipe=terms, residual=fit.residual)
@@ -166,10 +172,10 @@ def _derivation(facts: Explanation, best: Candidate) -> Note:
 
 def advise(verdict: Verdict, parents: tuple[str, ...], facts: Explanation, sampled: bool) -> Advice:
     """Return what to do after the verdict. parents: those that it names; sampled: whether a part of the values was read."""
-    if facts.construction is not None and verdict == "derived":
-        return WORDS.advice("see-merge", "dtype", facts.model.ref)
     if verdict == "same-weights" and facts.lost:
         return WORDS.advice("keep-unrounded", "dtype", facts.model.ref, formats=formats(facts.conversion))
+    if verdict == "quantized-copy" and facts.quantized is not None and facts.quantized.not_source:
+        return WORDS.advice("requantize", "check", facts.model.ref, odd=len(facts.quantized.not_source))
     if verdict in ("same-weights", "quantized-copy"):
         code = "use-source" if verdict == "quantized-copy" else "compare-all" if sampled else "use-either"
         return WORDS.advice(code, "dtype", facts.model.ref, source=parents[0])

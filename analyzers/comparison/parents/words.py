@@ -9,7 +9,7 @@ from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 
 if TYPE_CHECKING:
-    from analyzers.comparison.parents.report import Candidate, Parent, ParentsReport
+    from analyzers.comparison.parents.report import Candidate, Parent, ParentsReport, QuantizedCopy
 
 FRONT = "candidates"
 WORDS = Words(
@@ -24,7 +24,17 @@ WORDS = Words(
         ),
         # rounded copies
         "quantized-steps": "{model} is a quantized copy of {source}, a step function of its values, {distance:share} away from it.",
+        "quantized": (
+            "{model} is {source} quantized to {method}: {within:share} of {values:#value} within half a step; the error is {error:share} "
+            "of the norm, {ratio:times} that of rounding."
+        ),
+        "quantized-no-grid": "{model} is {source} quantized to {method}, as far as its error tells: {error:share} of the norm.",
+        "quantized-damaged": "{model} is {source} quantized to {method}, except for {odd:#tensor} with other values ({names:names}).",
         # derived
+        "quantized-derived": (
+            "{model} is a quantized copy of a model that was trained from {source}, or rounded before: its error is {error:share} of the "
+            "norm, {ratio:times} that of rounding."
+        ),
         "derived": "{model} was trained from {source}, or both from a common ancestor: the difference is {distance:share} of its norm.",
         "similar": "{model} was trained from one of {sources:list}, or from a common ancestor: {source} is nearest, {distance:share} away.",
         "pruned": "{model} is {source} pruned: {zeroed:share} of the values became zero, {equal:share} are equal in bf16.",
@@ -34,14 +44,9 @@ WORDS = Words(
         "damaged": "{odd:count} of {tensors:#tensor} of {model} hold other values than {source} ({names:names}); {kept:count} are equal.",
         "scaled": "{model} has the values of {source}, in {tensors:#tensor} times a factor or plus a constant ({names:names}).",
         "reordered": "{model} has the values of {source}, in {tensors:#tensor} in another order ({names:names}).",
-        # with adapters, as references say
-        "merged": "{model} is {source} with {adapters:list} merged in: the difference is {distance:share} of its norm.",
-        "base": "{model} is the base of {source}: the difference is {distance:share} of its norm.",
-        "sibling": "{model} is made from the base of {source}, with other adapters: the difference is {distance:share} of its norm.",
         # merges and stacks
         "merge": "{model} is a merge, up to rounding: {recipe:list}.",
         "merge-exact": "{model} is a merge: {exact:share} of {values:#value} are exactly {recipe:list}, rounded.",
-        "merge-by-layer": "{model} is a merge by layer, on average {recipe:list}: {exact:share} of {values:#value} are exactly that.",
         "merge-partly": "{model} is a merge and more: {recipe:list}, which leaves {residual:share} of the norm unexplained.",
         "stack": "{model} is a stack of layers of {sources:list}: {layers:#layer} equal theirs bit for bit.",
         "stack-tensors": "{model} mixes {sources:list}: each of {tensors:#tensor} equals that of one of them, bit for bit.",
@@ -62,20 +67,22 @@ WORDS = Words(
         "list-layers": "List {parents:list} under base_model in the model card, with the layers of each.",
         "name-base": "Check that the model card names {parents:list} under base_model.",
         "name-one": "Check that the model card names one of {parents:list} under base_model.",
+        "requantize": "Quantize {odd:#tensor} again: they are not the source's.",
         "repair": "Repair {tensors:#tensor} before you use it: training does not leave such values.",
-        "see-merge": "Compare the base with its adapter (sparsity) to see what a merge keeps of it.",
         # what changes how the numbers are to be read
         "unseen": "None of the {blocks:#block} read differs: at most {unseen:share} of all blocks do, at 95% confidence.",
         "non-finite": "{values:#value} of {model} NaN or infinite where {source} has a number: left out of distances and fits.",
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
-        "spike": "One value differs from {source} by {largest:magnitude}, with {carried:share} of the squared distance.",
+        "calibrated": "Calibrated methods are farther from the source than rounding on purpose: tensors are held against each other.",
+        "scaled-channels": (
+            "Taken for the source's with scaled channels, as AWQ scales them between norms and matrices: {tensors:#tensor}; their errors "
+            "are not those of rounding."
+        ),
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
-        "exceptions": "Layers that are not the combination, but trained after the merge, or replaced: {layers:list}.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
         "joint-rows": "Candidates have different numbers of rows: the joint fit uses the rows that all have.",
         "not-compared": "Not compared, because no matrix matches by name and shape, or all that do are constant: {names:list}.",
-        "screened": "Compared in a small sample only, as less similar: {candidates:#candidate}.",
         "card-unreadable": "{name}, the base_model of the model card, cannot be read.",
     }
 )
@@ -86,6 +93,8 @@ TENSORS = Words(
         "constant": "every value is {value:magnitude}",
         "first-rows": "only the first {rows:count} of {all:#row} are the source's",
         "by-block": "a factor of its own for each block, from {low:magnitude} to {high:magnitude}",
+        "lost-runs": "{values:#value}, {share:share}, in runs that are not the source's",
+        "by-channel": "its channels are scaled, and the norms before them by the inverse",
         "steps": "a step function of the source, as rounding to a coarser grid makes",
         "some-zeros": "{values:#value} became zero",
     }
@@ -114,6 +123,8 @@ def _margin(parent: "Parent") -> str:
 def tiles(report: "ParentsReport") -> list[Tile]:
     """Return the relation, how many values are equal, how far the model is from the candidate or a fit, and what proves it."""
     found = [relation(report)]
+    if report.verdict == "quantized-copy" and report.quantized is not None:
+        return [*found, *_of_copy(report, report.quantized)]
     if report.verdict == "merge":
         found += _of_merge(report)
     elif report.verdict == "stack" or report.layer_map:
@@ -130,8 +141,6 @@ def tiles(report: "ParentsReport") -> list[Tile]:
 
 def relation(report: "ParentsReport") -> Tile:
     """Return the relation, with the kind of evidence for it."""
-    if report.construction is not None and report.verdict == "derived":
-        return Tile(label="Relation", value="By an adapter", kind="fact", detail="The references say so.")
     return Tile(label="Relation", value=_RELATIONS[report.verdict], kind=_proof(report, "inference"))
 
 
@@ -148,6 +157,17 @@ def _of_candidate(report: "ParentsReport", best: "Candidate") -> Iterator[Tile]:
     detail = f"Of {plural(best.telling, 'value')} neither zero nor frequent on both sides; by chance {share(best.telling_by_chance)}."
     why = f"All values of {best.ref} are zero, frequent on both sides, or in smooth rows."
     yield _figure("Equal uncommon values", best.telling_equal, _proof(report, "fact"), detail, why)
+
+
+def _of_copy(report: "ParentsReport", copy: "QuantizedCopy") -> Iterator[Tile]:
+    why = f"Values of {copy.method} have no steps."
+    detail = f"Of the values of quantized tensors, from {report.parents[0]}; {copy.bits_per_weight:.3g} bits per weight."
+    yield _figure("Within half a step", copy.within_half_step, _measured(report), detail, why)
+    rounding = "" if copy.ratio is None else f"; {magnitude(copy.ratio)} times that of rounding to nearest, {share(copy.error_of_nearest)}"
+    yield _figure("Error", copy.error, _measured(report), f"|X - P| / |P|{rounding}.", "The source's values are all zero.")
+    if copy.not_source:
+        names = "; ".join(copy.not_source[:3]) + (f"; {len(copy.not_source) - 3:,} more" if len(copy.not_source) > 3 else "")
+        yield Tile(label="Not the source's", value=plural(len(copy.not_source), "tensor"), kind="warning", detail=f"{names}.")
 
 
 def _of_merge(report: "ParentsReport") -> Iterator[Tile]:

@@ -108,7 +108,7 @@ class AdapterMeter:
 
 def _module(name: str, row: Sums | None, lost: Floats | None, exact: bool) -> AdapterModule:
     """Describe a module. row: sums of the tensor, None if it was not compared; lost: those of `update_lost` in bf16."""
-    touched, _, _, error, norm = (0.0,) * 5 if lost is None else lost.tolist()
+    touched = 0.0 if lost is None else float(lost[0])
     read = int(row["values"]) if row is not None else 0
     changes = bool(touched or (row is not None and row["broken_p"]))
     return AdapterModule(
@@ -116,7 +116,6 @@ def _module(name: str, row: Sums | None, lost: Floats | None, exact: bool) -> Ad
         role=role(name),
         values_read=read,
         relative_norm=relative_norm(row) if row is not None else None,
-        lost_norm=sqrt(error / norm) if norm else None,
         empty=False if changes else True if exact and read else None,
     )
 

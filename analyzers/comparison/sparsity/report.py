@@ -23,7 +23,7 @@ from analyzers.core.request import PASTED, REFERENCE, WeightsRequest
 from analyzers.core.rows import Rows, columns
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 13
+ANALYSIS_VERSION = 14
 
 DEFAULT_ETA = 1e-3
 
@@ -125,6 +125,7 @@ def _published(report: "SparsityReport") -> list[rows.PublishedRow]:
     return sorted((*published(), pair), key=lambda row: row.sparsity)
 
 
+_LAYER = sorted(sparsity_columns(rows.LayerRow), key=lambda column: column.key != "layer")
 # Shares unchanged by role, in files.
 _BY_ROLE = tuple(Column(role, value=f"roles.{role}") for role in ROLES)
 
@@ -140,7 +141,7 @@ class SparsityReport(Report):
 
     DERIVED: ClassVar[tuple[Table, ...]] = (
         Table("roles", _roles, tuple(sparsity_columns(rows.RoleRow, Column("role", "Role"))), title="Roles"),
-        Table("layers", lambda report: report.layers, (*sparsity_columns(rows.LayerRow), *_BY_ROLE), title="Layers"),
+        Table("layers", lambda report: report.layers, (*_LAYER, *_BY_ROLE), title="Layers"),
         Table("trajectory", lambda report: report.trajectory, (*sparsity_columns(rows.TrajectoryRow), *_BY_ROLE), title="Checkpoints"),
         Table("adapter_survival", _survival, columns(rows.Survival), title="What survives a merge"),
         Table(

@@ -51,12 +51,8 @@ class Swallowed(Record):
     interval: Interval | None = None
 
 
-class RoleRow(Record):
-    """All tensors of one role. sparsity: of all their elements together; layers: number of layers with such tensors.
-
-    mean, std, min, max: over the sparsities of the tensors, null in quick mode unless all were read: the spread of samples is not that of
-    the tensors.
-    """
+class GroupRow(Record):
+    """Several tensors. sparsity: of all their elements together."""
 
     sparsity: Changed
     interval: Bounds
@@ -65,6 +61,15 @@ class RoleRow(Record):
     num_changed: NumChanged
     tensors: Annotated[int, Shown("Tensors", "count")]
     parameters: Annotated[int, Shown("Parameters", "count")]
+
+
+class RoleRow(GroupRow):
+    """All tensors of one role. layers: number of layers with such tensors.
+
+    mean, std, min, max: over the sparsities of the tensors, null in quick mode unless all were read: the spread of samples is not that of
+    the tensors.
+    """
+
     layers: Annotated[int, Shown("Layers", "count")]
     mean: float | None
     std: float | None
@@ -72,17 +77,10 @@ class RoleRow(Record):
     max: Annotated[float | None, Shown("Least changed tensor", "share")]
 
 
-class LayerRow(Record):
+class LayerRow(GroupRow):
     """One layer. layer: null for tensors outside the layers, which come last; roles: role -> sparsity of its tensors in this layer."""
 
     layer: Annotated[int | None, Shown("Layer", layer_name)]
-    sparsity: Changed
-    interval: Bounds
-    probe_sparsity: Probed
-    relative_norm: Norm
-    num_changed: NumChanged
-    tensors: Annotated[int, Shown("Tensors", "count")]
-    parameters: Annotated[int, Shown("Parameters", "count")]
     roles: dict[str, float | None]
 
 
@@ -334,14 +332,13 @@ class Spectrum(Record):
 class AdapterModule(Record):
     """One tensor of the base that the adapter changes, by D = merged - W in fp32.
 
-    relative_norm: |D| / |W|, in quick mode over the values read, of which there are values_read; lost_norm: as in `Survival`, of the tensor
-    in bf16; empty: whether D is 0, null where a sample shows no change. All are null for a tensor that was not read or not compared.
+    relative_norm: |D| / |W|, in quick mode over the values read, of which there are values_read; empty: whether D is 0, null where a sample
+    shows no change. Both are null for a tensor that was not read or not compared.
     """
 
     name: Annotated[str, Shown("Module")]
     role: Annotated[str, Shown("Role")]
     relative_norm: Norm
-    lost_norm: Annotated[float | None, Shown("Norm lost in bf16", "share", help="Rounding errors, relative to the norm of the update.")]
     empty: Annotated[bool | None, Shown("Changes nothing", "yes", help="Whether the update of this tensor is 0.")]
     values_read: Annotated[int, Shown("Values read", "count")]
 

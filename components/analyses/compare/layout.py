@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from analyzers.core.report import Report
-from components.analyses.parents.layout import ANCESTRY, WEIGHTS
+from components.analyses.parents.layout import ANCESTRY, QUANTIZED, WEIGHTS
 from components.analyses.question import Question
 from components.analyses.sparsity.layout import HOW_MUCH, OVER_TIME, TENSORS, WHERE
-from components.result.layout import Layout, Tab
+from components.result.layout import Layout, Tab, Table
 
 
 def _of(field: str, tab: Tab) -> Tab:
@@ -23,14 +23,15 @@ def _of(field: str, tab: Tab) -> Tab:
 LAYOUT = Layout(
     "Comparison",
     (
-        *(_of("parents", tab) for tab in (ANCESTRY, WEIGHTS)),
+        Tab("Which copy", [Table("copies")]),
+        *(_of("parents", tab) for tab in (ANCESTRY, WEIGHTS, QUANTIZED)),
         *(_of("sparsity", tab) for tab in (WHERE, HOW_MUCH, TENSORS, OVER_TIME)),
     ),
 )
 
 QUESTION = Question(
     heading="What are these models to each other?",
-    about="Name two models or more, the older one first if you know: samples of their weights (64 MB of each, twice if layers moved) show "
+    about="Name two models or more, the older one first if you know: samples of their weights (64 MB of each) show "
     "whether they are the same in another form, a fine-tune, a merge, a stack of layers or unrelated. One alone is compared with the "
     "base_model of its card, and with models of the library whose tensors have the same shapes.",
     button="Compare",

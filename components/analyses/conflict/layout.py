@@ -1,6 +1,6 @@
 """Lays out the result of gradient conflict, and asks its question."""
 
-from analyzers.gradient_conflict import ConflictRequest
+from analyzers.conflict import ConflictRequest
 from components.analyses.conflict import plots
 from components.analyses.question import Question
 from components.result.layout import Figure, Layout, Tab, Table
@@ -58,7 +58,7 @@ QUESTION = Question(
         "tiny-bf16, top-k in all layers": {"model": "sample:tiny-bf16", "ffn": "topk", "topk_layers": "all"},
         "tiny-bf16, attention": {"model": "sample:tiny-bf16", "unit": "attention"},
         "SmolLM2-135M": {"model": "HuggingFaceTB/SmolLM2-135M", "samples": 16, "max_length": 128},
-        "Llama-2-7b, the published run": {  # `analyzers.gradient_conflict.published.SETTING`
+        "Llama-2-7b, the published run": {  # `analyzers.conflict.published.SETTING`
             "model": "meta-llama/Llama-2-7b-hf",
             "max_length": 2048,
             "data": "tatsu-lab/alpaca",

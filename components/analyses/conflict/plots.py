@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from analyzers.gradient_conflict.report import ConflictReport, excerpts
+from analyzers.conflict.report import ConflictReport, excerpts
 from components.plots.marks import COLOUR_BAR, error_bars, line, marked, percent
 from components.plots.style import COLOURS, LIMIT, above, exactly, layout, legend, text
 from components.text import numbers

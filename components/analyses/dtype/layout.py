@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analyzers.core.notes import Tile
-from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype import DtypeReport
 from components.analyses.dtype import plots
 from components.analyses.question import Question
 from components.result import labels, links

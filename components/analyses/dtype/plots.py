@@ -7,10 +7,10 @@ import math
 import plotly.graph_objects as go
 
 from analyzers.core.tensor_words import layer_name
-from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.labelled_models import labelled_extremes
-from analyzers.dtype_detection.report import step_name
-from analyzers.dtype_detection.training_precision import PUBLISHED
+from analyzers.dtype import DtypeReport
+from analyzers.dtype.labelled_models import labelled_extremes
+from analyzers.dtype.report import step_name
+from analyzers.dtype.training_precision import PUBLISHED
 from analyzers.numerics import BF16, FP8_E4M3, FP16
 from components.plots.marks import line
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, above, layout, legend, level, log_axis, text, threshold

@@ -1,6 +1,6 @@
 """Lays out the result of exit feedback, and asks its question."""
 
-from analyzers.exit_feedback import ExitRequest
+from analyzers.exit import ExitRequest
 from components.analyses.exit import plots
 from components.analyses.question import Question
 from components.result.layout import Figure, Layout, Tab, Table

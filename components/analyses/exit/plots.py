@@ -10,10 +10,10 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from analyzers.core.formatting import cosine
-from analyzers.exit_feedback.measurements import Alignment
-from analyzers.exit_feedback.report import ExitReport
-from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL, RANDOM
-from analyzers.exit_feedback.words import mean, signal_name, spread
+from analyzers.exit.measurements import Alignment
+from analyzers.exit.report import ExitReport
+from analyzers.exit.signals import CEILINGS, EXACT, NULL, RANDOM
+from analyzers.exit.words import mean, signal_name, spread
 from components.plots.marks import error_bars, line, mark_rows, marked, shortened
 from components.plots.style import LIMIT, layout, legend, text
 from components.text import numbers

@@ -22,4 +22,11 @@ WEIGHTS = Tab(
     ],
     lambda report: report if report.verdict == "merge" else None,
 )
-LAYOUT = Layout("Parents", (ANCESTRY, WEIGHTS))
+QUANTIZED = Tab(
+    "Quantized copy",
+    [
+        Figure("Error by layer and role", plots.errors, "Largest |X - P| / |P| of the quantized tensors of a role, in percent."),
+        Table("quantized"),
+    ],
+)
+LAYOUT = Layout("Parents", (ANCESTRY, WEIGHTS, QUANTIZED))

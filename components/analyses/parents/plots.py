@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from analyzers.comparison.parents.report import Candidate, ParentsReport
-from components.plots.marks import error_bars, line, marked, shortened
+from components.plots.marks import cells_by_layer, error_bars, line, marked, percent, shortened
 from components.plots.style import COLOURS, label, layout, legend, text
 from components.text import numbers
 
@@ -107,6 +107,17 @@ def layer_map(report: ParentsReport) -> go.Figure | None:
         figure.add_trace(line(ref, x, y, style, hover, [[numbers.share(row.equal_share)] for row in rows], mode="markers"))
     figure.update_yaxes(title="layer of the parent", **_ticks(row.source for row in report.layer_map))
     return legend(figure.update_xaxes(title="layer", **_ticks(row.layer for row in report.layer_map)))
+
+
+def errors(report: ParentsReport) -> go.Figure | None:
+    """Draw the largest error of the quantized tensors in a cell per layer and role."""
+    rows = report.quantized.tensors if report.quantized is not None else ()
+    layers = sorted({row.layer for row in rows}, key=_place)
+    largest: dict[tuple[str, int | None], float] = {}
+    for row in rows:
+        largest[row.role, row.layer] = max(largest.get((row.role, row.layer), 0.0), row.error or 0.0)
+    shares = {role: [percent(largest.get((role, layer))) for layer in layers] for role in dict.fromkeys(row.role for row in rows)}
+    return cells_by_layer(shares, layers, "error", strong="high")
 
 
 def _place(layer: int | None) -> int:

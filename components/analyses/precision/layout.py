@@ -1,6 +1,6 @@
 """Lays out the result of precision variants, and asks its question."""
 
-from analyzers.precision_variants import PrecisionRequest
+from analyzers.precision import PrecisionRequest
 from components.analyses.precision import plots
 from components.analyses.question import Question
 from components.result.layout import Figure, Layout, Tab, Table

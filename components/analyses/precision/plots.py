@@ -7,8 +7,8 @@ import math
 import plotly.graph_objects as go
 
 from analyzers.numerics import formats
-from analyzers.precision_variants.measurements import TensorError, short_layer
-from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision.measurements import TensorError, short_layer
+from analyzers.precision.report import PrecisionReport
 from components.plots.marks import line, log_scale, mark_rows
 from components.plots.style import GREY, exactly, label, layout, legend, level, text
 from components.text import numbers

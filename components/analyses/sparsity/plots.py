@@ -8,46 +8,16 @@ import plotly.graph_objects as go
 
 from analyzers.comparison.sparsity.report import SparsityReport
 from analyzers.comparison.sparsity.rows import Bin
-from analyzers.core.tensor_words import layer_name
-from components.plots.marks import COLOUR_BAR, SHARES, line, percent
+from components.plots.marks import cells_by_layer, line, percent
 from components.plots.style import COLOURS, exactly, layout, legend, text, threshold
 from components.text import numbers
-
-_ROW = 38
-# Most columns whose numbers fit on a wide screen.
-_LABELLED = 16
-# Narrowest colour scale in percent, so that tiny differences are not stretched over all colours.
-_NARROWEST = 2.0
 
 
 def heat_map(report: SparsityReport) -> go.Figure | None:
     """Draw the sparsity of tensors in a cell per layer and role. Tensors outside the layers have the first column."""
-    columns = sorted(report.layers, key=lambda row: -1 if row.layer is None else row.layer)
-    shares = [[percent(row.roles.get(role)) for row in columns] for role in report.roles]
-    known = [share for row in shares for share in row if share is not None]
-    if not known:
-        return None
-    low = max(0.0, min(min(known), max(known) - _NARROWEST))
-    cells = go.Heatmap(
-        x=["no layer" if row.layer is None else str(row.layer) for row in columns],
-        y=[text(role) for role in report.roles],
-        z=shares,
-        zmin=low,
-        zmax=max(max(known), low + _NARROWEST),
-        colorscale=[(1 - share, colour) for share, colour in reversed(SHARES)],  # strong is what changed
-        xgap=1 if len(columns) <= _LABELLED else 0,
-        ygap=1,
-        hoverongaps=False,
-        text=[["" if share is None else f"{share:.3g}" for share in row] for row in shares],
-        texttemplate="%{text}" if len(columns) <= _LABELLED else None,
-        customdata=[[layer_name(row.layer) for row in columns]] * len(shares),
-        hovertemplate="%{y}, %{customdata}<br>sparsity %{z:.6g}%<extra></extra>",
-        colorbar=COLOUR_BAR | {"nticks": 6},
-    )
-    figure = go.Figure([cells], layout(110 + _ROW * max(2, len(shares))))
-    figure.update_xaxes(title="layer", type="category", tickangle=0, nticks=8)
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, automargin=True)
-    return figure.update_layout(margin={"l": 20, "t": 8})
+    layers = sorted(report.layers, key=lambda row: -1 if row.layer is None else row.layer)
+    shares = {role: [percent(row.roles.get(role)) for row in layers] for role in report.roles}
+    return cells_by_layer(shares, [row.layer for row in layers], "sparsity", strong="low")
 
 
 # Names and log2 of the smallest and the largest relative spacing of bf16 values; the names are short for narrow screens.

@@ -16,8 +16,8 @@ from analyzers.checkpoints.local import sample_folder
 from analyzers.comparison.sparsity import SparsityRequest
 from analyzers.comparison.sparsity import analyze as sparsity
 from analyzers.core.errors import MantissaError
-from analyzers.dtype_detection import DtypeRequest
-from analyzers.dtype_detection import analyze as dtype
+from analyzers.dtype import DtypeRequest
+from analyzers.dtype import analyze as dtype
 from analyzers.write.merge import merge
 from tests.hub import LocalHub
 

@@ -14,8 +14,8 @@ from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity import analyze as sparsity
 from analyzers.core.errors import InvalidReference, MantissaError
 from analyzers.core.request import Progress
-from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from analyzers.dtype_detection import analyze as dtype
+from analyzers.dtype import DtypeReport, DtypeRequest
+from analyzers.dtype import analyze as dtype
 from components import store
 from components.fields import filled
 from components.result import links

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analyzers.checkpoints import Access, open_checkpoint
-from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype import DtypeReport
 from analyzers.language_models.samples import sample_folder
 from tests.cases import few
 from tests.checkpoints.pickles.pickled_files import saved
-from tests.dtype_detection.reports import inspect, parsed
+from tests.dtype.reports import inspect, parsed
 from tests.hub import LocalHub
 
 LOCAL = Access(local=True)

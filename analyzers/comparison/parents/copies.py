@@ -1,0 +1,212 @@
+"""Tells whether quantized tensors hold the values of a source, by the rounding that their grids explain and by the other tensors.
+
+A tensor that was rounded to nearest is within half a step of its source but where its scale was rounded too. Calibrated methods move values
+farther on purpose: their tensors are held against each other, and only an error far beyond the usual one tells that one is not its source.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analyzers.checkpoints.quantization.grid import levels_of
+from analyzers.checkpoints.quantization.quantized import Quantized
+from analyzers.comparison.counting import Floats
+from analyzers.comparison.parents.relations import Judged, Relations
+from analyzers.comparison.parents.report import FAITHFUL, Conversion, QuantizedCopy, QuantizedTensor
+from analyzers.comparison.parents.words import TENSORS
+from analyzers.comparison.table import Sums, Table
+from analyzers.core.report import first_rows
+from analyzers.numerics.copy_kernels import COARSE, ERROR, LOST, NEAREST, RUN, RUNS, SQUARE, UNEXPLAINED, VALUES, WITHIN
+
+# Layouts whose files are mostly made by calibrated methods, and those that scale the channels between a norm and a matrix.
+CALIBRATED, _SCALES_CHANNELS = ("GPTQ", "AWQ", "compressed-tensors"), ("AWQ", "compressed-tensors")
+# Of values rounded to nearest: the largest error, in units of that of rounding, and share that rounding does not explain.
+_NEAR, _UNEXPLAINED = 1.1, 0.003
+# Of calibrated ones: the largest usual error, in units of that of rounding; the largest of a tensor, in units of the usual one; and the
+# share and the number of runs that may be lost.
+_USUAL, _FARTHER, _FEW_LOST, _FEW = 4.0, 2.0, 0.01, 2
+# Of values without a grid: the largest error, in units of 2^-bits, and of the usual one.
+_OF_BITS, _OF_USUAL = 2.5, 1.5
+# Least distance of a factor from 1, and of that of a calibrated tensor from the usual one.
+_FACTOR, _SCALED = 0.02, 0.15
+
+
+class _Figures(NamedTuple):
+    """Figures of a tensor, or of several.
+
+    factor: f of the least |X - f P|; error: |X - P| / |P|; nearest: that of rounding to nearest; ratio: of these two; within, unexplained:
+    shares of values within half a step, and not explained by rounding. Without a grid, the last four are None.
+    """
+
+    factor: float
+    error: float | None
+    nearest: float | None
+    ratio: float | None
+    within: float | None
+    unexplained: float | None
+
+    @classmethod
+    def of(cls, counts: Floats, row: Sums) -> "_Figures":
+        """Compute the figures from sums."""
+        values, error, nearest, square = (float(counts[at]) for at in (VALUES, ERROR, NEAREST, SQUARE))
+        xx, pp = float(row["square_x"]), float(row["square_p"])
+        factor = (xx + pp - float(row["update_square"])) / 2 / pp if pp else 0.0
+        if not values:
+            return cls(factor, row.distance, None, None, None, None)
+        ratio = float(np.sqrt(error / nearest)) if nearest else None if error else 1.0
+        rounding = float(np.sqrt(nearest / square)) if square else None
+        return cls(factor, row.distance, rounding, ratio, float(counts[WITHIN]) / values, float(counts[UNEXPLAINED]) / values)
+
+
+class Copy:
+    """How the quantized tensors of side ``x`` come from side ``p``. numbers: of their groups."""
+
+    def __init__(self, table: Table, x: int, p: int) -> None:
+        self._table, self._x, self._p = table, x, p
+        self._counts, self._sums = table.copies[x, p], table.tensors(x, p)
+        self.numbers: list[int] = np.flatnonzero(self._counts[:, RUNS] > 0).tolist()
+        self._figures = {number: _Figures.of(self._counts[number], self._row(number)) for number in self.numbers}
+        self._medians: dict[tuple[str, str], float | None] = {}
+        self._labels = {number: self._stored(number).label for number in self.numbers}
+
+    @property
+    def share(self) -> float:
+        """Share of the quantized values that are in tensors which hold the source's."""
+        held = [number for number in self.numbers if not self._row(number)["differ"] or holds_source(self.judge(number))]
+        return sum(map(self._elements, held)) / max(1, sum(map(self._elements, self.numbers)))
+
+    @property
+    def scales_channels(self) -> bool:
+        """Whether channels are scaled between norms and matrices."""
+        return any(stored.layout in _SCALES_CHANNELS for stored in map(self._stored, self.numbers))
+
+    def described(self, relations: Relations, conversion: Sequence[Conversion]) -> QuantizedCopy:
+        """Describe the copy, with a row for each tensor. relations, conversion: of all tensors of the model to the source."""
+        by_stored: dict[str, list[int]] = {}
+        for number in self.numbers:
+            by_stored.setdefault(relations.stored(number), []).append(number)
+        rows = [self._tensor(name, numbers, relations) for name, numbers in by_stored.items()]
+        sizes = [self._elements(number) for number in self.numbers]
+        return QuantizedCopy(
+            **self._over(self.numbers, self._table.weights),
+            bits_per_weight=float(np.average([self._bits(number) for number in self.numbers], weights=sizes)),
+            calibrated=any(self._stored(number).layout in CALIBRATED for number in self.numbers),
+            not_source=tuple(row.name for row in conversion if row.relation != "unmatched" and not holds_source(row)),
+            tensors=tuple(sorted(rows, key=lambda row: row.relation in FAITHFUL)),
+        )
+
+    def _tensor(self, name: str, numbers: list[int], relations: Relations) -> QuantizedTensor:
+        found = [relations.of(number).relation for number in numbers]
+        return QuantizedTensor(
+            name=name,
+            relation=next((relation for relation in found if relation not in FAITHFUL), found[0]),
+            role=self._table.groups[numbers[0]].base.role,
+            layer=self._table.groups[numbers[0]].base.layer,
+            source=tuple(self._table.tensor(number, self._p).name for number in numbers),
+            **self._over(numbers, np.ones_like(self._table.weights)),
+        )
+
+    def _over(self, numbers: list[int], weights: Floats) -> dict[str, Any]:
+        """Return the fields of `Quantized` over several tensors."""
+        figures = _Figures.of(weights[numbers] @ self._counts[numbers], Sums(weights[numbers] @ self._sums.columns[numbers]))
+        stored = self._stored(max(numbers, key=self._elements))
+        return {
+            "within_half_step": figures.within,
+            "error": figures.error,
+            "error_of_nearest": figures.nearest,
+            "ratio": figures.ratio,
+            "method": _method(stored),
+            "bits": _code_bits(stored),
+            "group": stored.group,
+            "values": int(self._sums["values"][numbers].sum()),
+        }
+
+    def unexplained(self, number: int) -> int:
+        """Count the values of a tensor that rounding does not explain; without a grid, all."""
+        counts = self._counts[number]
+        return int(counts[UNEXPLAINED]) if counts[VALUES] else int(self._row(number)["values"])
+
+    def judge(self, number: int) -> Judged:
+        """Return the relation of a quantized tensor that is neither equal to its source nor a constant."""
+        figures, row, stored = self._figures[number], self._row(number), self._stored(number)
+        runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
+        calibrated, scales = stored.layout in CALIBRATED, stored.layout in _SCALES_CHANNELS
+        if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0.0) and self._is_near(number, calibrated):
+            return Judged("rounded", to=_method(stored))
+        factor, pp = figures.factor, float(row["square_p"])
+        rest = np.sqrt(max(0.0, float(row["square_x"]) / pp - factor**2)) if pp else np.inf
+        least = 2.0 ** -self._bits(number) if figures.nearest is None else figures.nearest
+        usual = least * (min(self._usual(number, "ratio") or 1.0, _USUAL) if calibrated and not scales else 1.0)
+        whole = self._table.plan.exact or not scales  # of few rows, the scales of channels look like one factor
+        apart = abs(factor - (self._usual(number, "factor") or 1.0)) > _SCALED if calibrated else abs(factor - 1) > _FACTOR
+        if whole and apart and rest <= _FARTHER * usual * min(1.0, abs(factor)):
+            return Judged("affine", factor=factor)
+        if lost > (max(_FEW, _FEW_LOST * runs) if scales else 0):
+            part = TENSORS.note("lost-runs", values=lost * RUN, share=lost / runs) if 2 * lost < runs else None
+            return Judged("other", note=part)
+        if scales:
+            return Judged("affine", note=TENSORS.note("by-channel"))
+        return Judged("changed")
+
+    def _is_near(self, number: int, calibrated: bool) -> bool:
+        """Return whether the error of a tensor is that of rounding, or not much beyond the usual one."""
+        figures, usual = self._figures[number], self._usual(number, "ratio")
+        if figures.ratio is None or figures.unexplained is None or usual is None:
+            error, usual = figures.error or 0.0, self._usual(number, "error") or 0.0
+            return figures.nearest is None and error <= min(_OF_BITS * 2.0 ** -self._bits(number), _OF_USUAL * usual)
+        if calibrated:
+            if self._stored(number).layout in _SCALES_CHANNELS:
+                return figures.ratio <= _FARTHER
+            scaled = abs(figures.factor - (self._usual(number, "factor") or 1.0)) > _SCALED
+            return not scaled and usual <= _USUAL and figures.ratio <= _FARTHER * max(1.0, usual)
+        counts = self._counts[number]
+        limit = _NEAR**2 + counts[COARSE] / 4 / max(float(counts[NEAREST]), 1e-300)
+        return figures.ratio**2 <= limit and figures.unexplained <= _UNEXPLAINED
+
+    def _usual(self, number: int, name: str) -> float | None:
+        """Return the median of a figure over the tensors that are quantized in the same way."""
+        label = self._labels[number]
+        if (label, name) not in self._medians:
+            alike = [getattr(figures, name) for other, figures in self._figures.items() if self._labels[other] == label]
+            known = [value for value in alike if value is not None]
+            self._medians[label, name] = float(np.median(known)) if known else None
+        return self._medians[label, name]
+
+    def _row(self, number: int) -> Sums:
+        return Sums(self._sums.columns[number])
+
+    def _elements(self, number: int) -> int:
+        return self._table.groups[number].base.elements
+
+    def _stored(self, number: int) -> Quantized:
+        stored = self._table.tensor(number, self._x).stored
+        assert stored is not None
+        return stored
+
+    def _bits(self, number: int) -> float:
+        """Return the bits per weight, with scales and zero points."""
+        stored = self._stored(number)
+        return 8 * (stored.codes.nbytes + sum(part.nbytes for part in stored.parts)) / max(1, stored.elements)
+
+
+def first_tensors(copy: QuantizedCopy) -> QuantizedCopy:
+    """Return the copy with as many tensors as a report holds."""
+    return copy.model_copy(update={"tensors": tuple(first_rows(copy.tensors)), "not_source": tuple(first_rows(copy.not_source))})
+
+
+def holds_source(judged: Judged | Conversion) -> bool:
+    """Return whether a tensor is its source's, as rounded, or with other scales of its channels."""
+    return judged.relation in FAITHFUL or (judged.note is not None and judged.note.code == "by-channel")
+
+
+def _code_bits(stored: Quantized) -> int:
+    """Return the bits of a code; of GGUF's types without those of scales."""
+    if stored.layout != "GGUF":
+        return stored.bits
+    levels = len(levels_of(stored))
+    return (levels - 1).bit_length() if levels > 2 else 8 * stored.codes.nbytes // stored.elements
+
+
+def _method(stored: Quantized) -> str:
+    return stored.layout if stored.layout == stored.dtype else f"{stored.layout} {stored.dtype}"

@@ -1,6 +1,0 @@
-"""Dtype detection: finds the formats that a checkpoint's weights are stored in, have passed through, and fit into."""
-
-from analyzers.dtype_detection.analyze import Inspection, analyze
-from analyzers.dtype_detection.report import DtypeReport, DtypeRequest
-
-__all__ = ["DtypeReport", "DtypeRequest", "Inspection", "analyze"]

@@ -1,0 +1,81 @@
+"""Counts how the values of a quantized tensor follow from those of its source, in compiled loops."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+# Indices into the sums of `count_copy`: values with a grid; those within half a step of the source; those that rounding does not explain,
+# also of scales; sums of |x - p|^2, of |nearest - p|^2, of p^2, and of the squares of errors by rounded scales; runs of values, and those
+# in which x is not p.
+VALUES, WITHIN, UNEXPLAINED, ERROR, NEAREST, SQUARE, COARSE, RUNS, LOST = range(9)
+SUMS = 9
+
+RUN = 64
+_ROUNDED = 1 + 2.0**-16  # of values computed in fp32
+
+
+@njit(nogil=True, cache=True)
+def _place(levels: NDArray[np.float64], uniform: Any, value: Any) -> Any:
+    """Return the index of the level nearest to ``value``. uniform: whether levels are a unit apart."""
+    last = levels.size - 1
+    if uniform:
+        return np.int64(min(max(np.rint(value - levels[0]), 0.0), np.float64(last)))
+    low, high = np.int64(0), np.int64(last)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if levels[middle] <= value:
+            low = middle
+        else:
+            high = middle
+    return high if value - levels[low] > levels[high] - value else low
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def count_copy(
+    x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[np.float32], zero: NDArray[np.float32], bias: NDArray[np.float32],
+    levels: NDArray[np.float64], uniform: bool, coarse: float, sums: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Add values (n,) of a quantized tensor, x = (level - zero) scale + bias, and of its source to ``sums`` (SUMS,).
+
+    scale: NaN where a value has no grid; such values count in runs alone. levels: all of them, ascending; uniform: whether they are a unit
+    apart; coarse: largest relative error by which scales and biases may have been rounded after they had been used. A run is lost if x and
+    p correlate by less than a half and rounding does not explain a quarter of the differences.
+    """
+    last = levels.size - 1
+    for start in range(0, x.size, RUN):
+        xx = pp = xp = 0.0
+        unexplained = counted = 0
+        for i in range(start, min(start + RUN, x.size)):
+            v, w, size = np.float64(x[i]), np.float64(p[i]), np.float64(scale[i])
+            if not (abs(v) < np.inf and abs(w) < np.inf):
+                continue
+            counted += 1
+            xx += v * v
+            pp += w * w
+            xp += v * w
+            if not abs(size) < np.inf:
+                unexplained += 1
+                continue
+            apart, upward = abs(w - v), (w > v) == (size > 0)
+            at = _place(levels, uniform, (v - bias[i]) / size + zero[i] if size else zero[i])
+            at = min(at, last - 1) if upward else max(at - 1, 0)
+            gap = abs(size) * (levels[at + 1] - levels[at])
+            first, second = (levels[0] - zero[i]) * size + bias[i], (levels[last] - zero[i]) * size + bias[i]
+            low, high = min(first, second), max(first, second)
+            beyond = (w >= high and v >= high * (1 - 1e-6)) or (w <= low and v <= low * (1 - 1e-6))
+            by_scale = coarse * (high - low + abs(bias[i]))
+            wrong = apart > gap / 2 * _ROUNDED + by_scale and not (beyond and size != 0) and apart > 2.0**-16 * (size == 0)
+            unexplained += wrong
+            nearest = (levels[_place(levels, uniform, (w - bias[i]) / size + zero[i])] - zero[i]) * size + bias[i] if size else bias[i]
+            sums[VALUES] += 1
+            sums[WITHIN] += apart <= gap / 2 * _ROUNDED
+            sums[UNEXPLAINED] += wrong
+            sums[ERROR] += apart * apart
+            sums[NEAREST] += (nearest - w) ** 2
+            sums[SQUARE] += w * w
+            sums[COARSE] += by_scale * by_scale
+        if counted and xx + pp > 0:
+            sums[RUNS] += 1
+            sums[LOST] += xp <= np.sqrt(xx * pp) / 2 and 4 * unexplained > counted

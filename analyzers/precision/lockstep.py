@@ -1,0 +1,283 @@
+"""The fp32 reference and the variants go through the layers side by side; their tensors are compared stage by stage, and dropped."""
+
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from analyzers.core.errors import InvalidCheckpoint, InvalidData
+from analyzers.core.request import Progress
+from analyzers.language_models.model_failures import explaining_failures
+from analyzers.numerics.formats import FP16
+from analyzers.precision.casts import STORED, Rounding
+from analyzers.precision.errors import Compared, sums, uncompared
+from analyzers.precision.losses import LossTerms, Objective
+from analyzers.precision.magnitudes import LARGEST_EXPONENT, Peaks, headroom
+from analyzers.precision.measurements import Reference, Variant
+from analyzers.precision.run import Captured, Run
+from analyzers.precision.summary import logprobs, routing, rows, summary
+
+REFERENCE = "reference"
+# Powers of two below the first attempt at which the search for a loss scale gives up: then the scale is not what overflows.
+_GIVEN_UP = 12
+
+
+@dataclass(slots=True)
+class Steps:
+    """Counts the layers of all runs, forward and backward. total: of them together."""
+
+    total: int
+    done: int = 0
+
+    def progress(self, note: str) -> Progress:
+        """Return the progress so far."""
+        return Progress(done=self.done, total=self.total, unit="layers", note=note)
+
+    def step(self, note: str, count: int = 1) -> Progress:
+        """Count a layer; ``count`` 2 for one that is not run backward."""
+        self.done = min(self.done + count, self.total)
+        return self.progress(note)
+
+
+@dataclass(slots=True)
+class LossScale:
+    """The search for the largest power of two by which the loss of an fp16 run can be multiplied with finite gradients.
+
+    Gradients are proportional to the scale, so one finite attempt shows how far it can be raised; overflow inside an operation shows only
+    in another attempt. exponent: of the next attempt, at first that which fits the largest gradient of the reference.
+    """
+
+    exponent: int
+    lowest: int = field(init=False)
+    finite: int = field(init=False)
+    infinite: int = LARGEST_EXPONENT + 1
+
+    def __post_init__(self) -> None:
+        self.lowest = self.finite = self.exponent - _GIVEN_UP
+
+    def goes_on(self, peaks: Peaks) -> bool:
+        """Take in the gradients of an attempt at ``exponent``, and choose the next one: return whether there is one."""
+        if peaks.finite:
+            self.finite = self.exponent
+            self.exponent = min(self.exponent + fitting_exponent(peaks.largest_fp16()), self.infinite - 1)
+        else:
+            self.infinite = self.exponent
+            self.exponent -= 1
+        return self.exponent > self.finite
+
+
+def fitting_exponent(largest: float) -> int:
+    """Return the largest power of two by which ``largest`` can be multiplied in fp16; 0 where it is 0."""
+    return min(LARGEST_EXPONENT, math.floor(math.log2(FP16.largest / largest))) if largest > 0 else 0
+
+
+@dataclass(eq=False, slots=True)
+class _Compared:
+    """A variant on its way. backward: of the attempt at the loss ``scale``, None where none keeps its gradients finite; peaks: of it.
+
+    search: for the loss scale; counted: whether its backward pass is in the progress.
+    """
+
+    run: Run
+    terms: LossTerms | None = None
+    forward: list[Compared] = field(default_factory=list)
+    attempt: list[Compared] = field(default_factory=list)
+    backward: list[Compared] = field(default_factory=list)
+    peaks: Peaks = field(default_factory=Peaks)
+    scale: float | None = 1.0
+    search: LossScale | None = None
+    counted: bool = False
+
+    def keep_attempt(self) -> None:
+        """Make the last attempt the result."""
+        self.backward, self.peaks, self.scale = self.attempt, self.run.backward_peaks, self.run.scale
+
+
+class Lockstep:
+    """A reference and the variants that are compared with it. rounding: of the reference's weights."""
+
+    def __init__(
+        self, reference: Run, variants: Mapping[str, Run], objective: Objective, steps: Steps, rounding: Rounding = STORED
+    ) -> None:
+        self.reference = reference
+        self._variants = {name: _Compared(run) for name, run in variants.items()}
+        self._objective = objective
+        self._steps = steps
+        self._rounding = rounding
+        self._counted = False  # whether the reference's backward pass is in the progress
+        self._terms: LossTerms
+
+    def run(self) -> Generator[Progress, None, dict[str, Variant]]:
+        """Run all forward and backward. Raises InvalidCheckpoint where values of the reference are not finite, InvalidData where old
+        log-probabilities leave no gradient, InvalidRequest for an operation that this machine does not support.
+        """
+        try:
+            yield from self._passes()
+        finally:
+            for run in (self.reference, *(each.run for each in self._variants.values())):
+                run.close()
+        return {name: self._variant(each) for name, each in self._variants.items()}
+
+    def _passes(self) -> Iterator[Progress]:
+        yield from self._forward()
+        searched = [each for each in self._variants.values() if self._is_searched(each)]
+        yield from self._backward([each for each in self._variants.values() if each not in searched])
+        reference = self.reference
+        if not reference.backward_peaks.finite:
+            raise InvalidCheckpoint(_not_finite(self._rounding))
+        peaks = reference.backward_peaks
+        reference.located, largest = False, peaks.largest()
+        for each in searched:
+            each.search, each.scale = LossScale(fitting_exponent(largest.size if largest else 0.0)), None
+        while searched:
+            for each in searched:
+                assert each.search is not None
+                each.run.scale = 2.0**each.search.exponent
+            yield from self._backward(searched)
+            searched = [each for each in searched if each.search is not None and each.search.goes_on(each.run.backward_peaks)]
+        hopeless = [each for each in self._variants.values() if each.search is not None and each.scale is None]
+        if hopeless:
+            for each in hopeless:
+                each.search, each.run.scale = None, 1.0
+            yield from self._backward(hopeless)
+            for each in hopeless:
+                each.scale = None
+        reference.backward_peaks = peaks
+
+    def report(self, random: bool) -> Reference:
+        """Return the facts of the reference, after `run`. random: its weights are random."""
+        run, losses = self.reference, self._terms.losses.double()
+        levels = headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, 1.0)
+        parameters = {id(parameter): parameter.numel() for name, parameter in run.model.model.named_parameters()}
+        return Reference(
+            attention=run.options.attention,
+            weights="random" if random else "pretrained",
+            layers=run.layers,
+            parameters=sum(parameters.values()),
+            loss=float(losses.mean()),
+            sequence_losses=tuple(losses.reshape(len(run.log_p), -1).mean(-1).tolist()),
+            clipped=self._terms.clipped,
+            headroom=levels,
+        )
+
+    def _forward(self) -> Iterator[Progress]:
+        exact = self.reference.embeddings()
+        for each in self._variants.values():
+            each.forward += self._compare(each, exact, each.run.embeddings())
+        for layer in range(self.reference.layers):
+            exact = self.reference.forward(layer)
+            yield self._steps.step(f"{REFERENCE}: forward, layer {layer}")
+            for name, each in self._variants.items():
+                with explaining_failures(name):
+                    each.forward += self._compare(each, exact, each.run.forward(layer))
+                yield self._steps.step(f"{name}: forward, layer {layer}")
+        logits = self.reference.head()
+        log_p = self.reference.log_p
+        if not self.reference.forward_peaks.finite or not torch.isfinite(log_p).all():
+            raise InvalidCheckpoint(_not_finite(self._rounding))
+        self._terms = self._objective.terms(log_p, log_p)
+        self._check_gradient(self._terms)
+        for name, each in self._variants.items():
+            with explaining_failures(name):
+                each.forward += self._compare(each, [logits], [each.run.head()])
+            each.terms = self._objective.terms(each.run.log_p, log_p)
+            found = _per_token(each.run.log_p, each.terms.losses)
+            each.forward += self._compare(each, _per_token(log_p, self._terms.losses), found)
+
+    def _backward(self, variants: Sequence[_Compared]) -> Iterator[Progress]:
+        """Run the reference and these variants backward. One whose gradients overflow while its scale is searched drops out."""
+        group = {name: each for name, each in self._variants.items() if each in variants}
+        counted = {name for name, each in group.items() if each.counted}
+
+        def compare(name: str, found: list[Captured]) -> None:
+            each = group[name]
+            each.attempt += self._compare(each, exact, found, each.run.scale)
+            if each.search is not None and not each.run.backward_peaks.finite:
+                del group[name]
+
+        exact = self.reference.begin_backward(self._terms.coefficients)
+        for name, each in list(group.items()):
+            assert each.terms is not None
+            each.attempt, each.counted = [], True
+            with explaining_failures(name):
+                compare(name, each.run.begin_backward(each.terms.coefficients))
+        for layer in reversed(range(self.reference.layers)):
+            note = f"backward, layer {layer}"
+            exact = self.reference.backward(layer)
+            yield self._steps.progress(f"{REFERENCE}: {note}") if self._counted else self._steps.step(f"{REFERENCE}: {note}")
+            for name, each in list(group.items()):
+                with explaining_failures(name):
+                    compare(name, each.run.backward(layer))
+                whole = f"{name}: {note}" + (f", loss scale {each.run.scale:g}" if each.run.scale != 1 else "")
+                yield self._steps.progress(whole) if name in counted else self._steps.step(whole)
+            if self._counted and not group:
+                return
+        self._counted = True
+        exact = self.reference.end_backward()
+        for name, each in list(group.items()):
+            compare(name, each.run.end_backward())
+            if name in group:
+                each.keep_attempt()
+
+    def _compare(self, variant: _Compared, exact: Sequence[Captured], found: Sequence[Captured], scale: float = 1.0) -> list[Compared]:
+        """Compare the tensors of one stage.
+
+        The rows of experts correspond only where the router chose the same experts, in the same order, for every token of the layer.
+        Otherwise such a tensor is counted, with no error.
+        """
+        of_reference = {(each.kind, each.name): each.tensor for each in exact}
+        pairs = {each: of_reference[each.kind, each.name] for each in found if not each.routed or self._corresponds(variant, each.layer)}
+        compared = dict(zip(pairs, sums([(each.tensor, ref) for each, ref in pairs.items()], scale), strict=True))
+        return [Compared(each.kind, each.name, each.layer, compared.get(each) or uncompared(each.tensor)) for each in found]
+
+    def _corresponds(self, variant: _Compared, layer: int | None) -> bool:
+        return layer is not None and torch.equal(variant.run.routing[layer], self.reference.routing[layer])
+
+    @staticmethod
+    def _is_searched(variant: _Compared) -> bool:
+        """Return whether a loss scale has to be found."""
+        assert variant.terms is not None
+        return variant.run.options.settings.dtype == "fp16" and bool(torch.isfinite(variant.terms.losses).all())
+
+    def _variant(self, each: _Compared) -> Variant:
+        assert each.terms is not None
+        run, reference, compared = each.run, self.reference, [*each.forward, *each.backward]
+        log_p = run.log_p.cpu(), reference.log_p.cpu()  # few values, and many operations
+        mean = each.terms.losses.cpu().double().mean()
+        return Variant(
+            settings=run.options.settings,
+            attention=run.options.attention,
+            loss_scale=None if run.options.settings.dtype == "fp16" and not torch.isfinite(mean) else each.scale,
+            loss=float(mean) if torch.isfinite(mean) else None,
+            clipped=each.terms.clipped,
+            summary=summary(compared, reference.layers, *log_p),
+            routing=routing(run.routing, reference.routing, compared),
+            logprobs=logprobs(*log_p),
+            tensors=rows(compared),
+            headroom=headroom(run.forward_peaks, each.peaks, run.weight_peaks, each.scale or 1.0),
+            overflow=run.forward_peaks.first("forward"),
+            overflow_bw=each.peaks.first("backward"),
+        )
+
+    def _check_gradient(self, terms: LossTerms) -> None:
+        """Raise an error for old log-probabilities far from those of the reference: every ratio would be clipped."""
+        if not torch.isfinite(terms.losses).all():
+            raise InvalidData("The ratios to the old log-probabilities overflow: are they those of these tokens under this model?")
+        if not terms.coefficients.any():
+            low, high = self._objective.clip
+            raise InvalidData(
+                f"Every ratio to the old log-probabilities is clipped at 1 - {low:g} or 1 + {high:g} in the reference, which leaves no "
+                "gradient to compare: check them, or clip less (clip low 1 and clip high 1e6 clip nothing)."
+            )
+
+
+def _per_token(log_p: Tensor, losses: Tensor) -> list[Captured]:
+    return [Captured("logprob", "logprob", None, log_p), Captured("loss", "loss", None, losses)]
+
+
+def _not_finite(rounding: Rounding) -> str:
+    if rounding == STORED:
+        return "The model's activations or gradients are not finite in fp32: its weights are damaged or too large."
+    return "With rounded weights the reference itself is not finite: they overflow. Compare with the stored weights instead."

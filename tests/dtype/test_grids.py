@@ -1,0 +1,168 @@
+"""Scaled grids: what a quantizer left is found, what only looks like it is not, and the chance is what a simulation finds."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from analyzers.checkpoints import Tensor
+from analyzers.grids.formats import FORMATS, Tile
+from analyzers.grids.search import GridSearch
+from analyzers.numerics.grid_kernels import FAILED, SLOTS, TESTED, Counts, fit_tiles
+from tests.cases import few
+from tests.dtype.checkpoints import through, write
+from tests.dtype.quantized import coded, integers, weights
+from tests.dtype.reports import exact, parsed
+from tests.grids import definitions as own
+from tests.grids.formats import FORMATS as QUANTIZERS
+from tests.grids.formats import dequantized
+from tests.grids.grid import grid
+from tests.grids.oracle import groups_off
+
+BF16, F16, F32, E4M3 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
+INTEGERS = next(form for form in FORMATS if form.name == "int")
+
+
+def stored(values: NDArray[Any], dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(F32).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize(("bits", "group"), [(2, 16), (3, 128), (4, 32), (5, 64), (6, 16), (8, 32), (8, 256)])
+def test_integers_are_named_by_bits_and_group(bits: int, group: int, asymmetric: bool, dtype: torch.dtype) -> None:
+    found = grid(stored(integers(weights(128, 512), bits, group, asymmetric, F32), dtype))
+    assert found is not None and found.proven
+    narrow = "ternary" if bits == 2 else f"int{bits}"
+    names = {f"int{bits}_zp", f"int{bits}"} if asymmetric else {narrow}
+    assert found.format in names and found.group == str(group)
+    assert found.groups == 128 * 512 // group and found.exceptions == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rare_values_of_more_bits_than_the_others_are_on_the_grid(seed: int, tmp_path: Path) -> None:
+    """Products of a bf16 scale and an integer have 11 significant bits, as fp16 does, but those above 8 steps have 12."""
+    tensors = {
+        f"model.layers.{i}.mlp.up_proj.weight": own.integers(
+            own.weights(distribution, 256, 512, seed * 100 + i), F32, 4, 128, symmetric=False, scales=BF16
+        )
+        for i, distribution in enumerate(own.DISTRIBUTIONS)
+    }
+    report = exact(write(tmp_path, tensors))
+    (row,) = report.grids
+    assert (row.format, row.group, row.groups_on) == ("int4_zp", "128", 4 * 256 * 4) and report.lineage.passed_through == ("int4_zp",)
+    assert all(groups_off(tensor[:8], "int4_zp", 128) == 0 for tensor in tensors.values())
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_fp8_codes_whose_scales_were_lost_are_on_the_grid_of_fp8(dtype: torch.dtype, tmp_path: Path) -> None:
+    values = own.weights("gaussian", 256, 512, 1)
+    codes = (values / values.reshape(2, 128, 4, 128).abs().amax((1, 3)).repeat_interleave(128, 0).repeat_interleave(128, 1) * 448).to(E4M3)
+    report = exact(write(tmp_path, {"model.layers.0.mlp.up_proj.weight": through(codes.float(), dtype)}))
+    assert (report.lineage.verdict, report.lineage.passed_through) == ("fp8-ancestor", ("fp8_e4m3",))
+    assert [(row.format, row.group) for row in report.grids] == [("fp8_e4m3", "tensor")]
+
+
+def test_groups_along_the_other_axis() -> None:
+    found = grid(stored(integers(weights(512, 128), 4, 64, False, F32).T))  # as Conv1D stores them
+    assert found is not None and (found.format, found.group, found.columns, found.proven) == ("int4", "64", True, True)
+
+
+def test_a_chunk_may_start_and_end_within_a_group_or_row() -> None:
+    values = stored(integers(weights(100, 1056), 4, 32, False, F32))  # a row is no whole number of groups of 64
+    codes = values.view(torch.uint16).numpy().reshape(-1)
+    for chunk in (1000, 4096, 10_560):
+        search = GridSearch(Tensor("w.weight", "BF16", (100, 1056), 0, 0, codes.nbytes, "mlp", None, False))
+        for start in range(0, codes.size, chunk):
+            search.add(codes[start : start + chunk], start)
+        ((number, tile),) = search.found
+        assert (FORMATS[number].name, tile) == ("int", Tile(1, 32)) and search.found[number, tile].holds, chunk
+
+
+@pytest.mark.parametrize(("name", "distribution"), [("torchao nf4", "gaussian"), ("torchao int4 tensor", "outliers")])
+def test_what_a_part_does_not_tell_does_not_rule_out_what_the_whole_is_on(name: str, distribution: str) -> None:
+    values = dequantized(next(form for form in QUANTIZERS if form.name == name), "bf16", distribution)
+    found = grid(values, 2048, 8192)
+    assert found is not None and found.proven and found.format in ("nf4", "int4")
+
+
+def test_stacked_experts_and_blocks_of_bitsandbytes() -> None:
+    found = grid(stored(integers(weights(256, 256), 4, 32, False, F32)).reshape(4, 64, 256))
+    assert found is not None and (found.format, found.group) == ("int4", "32")
+    found = grid(torch.from_numpy(coded(weights(64, 1000), np.array(own.NF4), 64)).to(BF16))  # blocks of 64 run across the ends of rows
+    assert found is not None and (found.format, found.group, found.proven) == ("nf4", "64", True)
+
+
+def test_fixed_point_and_values_of_few_bits_are_no_grid() -> None:
+    rng = np.random.default_rng(0)
+    few_bits = np.ldexp(np.rint(np.ldexp(np.frexp(weights(128, 512))[0], 4)), np.frexp(weights(128, 512))[1] - 4)
+    for values in (rng.integers(-100, 100, (128, 512)) / 64, few_bits, np.exp2(rng.integers(-9, 0, (128, 512)))):
+        found = grid(stored(values))
+        assert found is None or not found.proven or found.format == "fp8_e4m3"  # values of 4 bits are
+
+
+@pytest.mark.parametrize(("size", "most"), few(product((8, 12), (0.1, 0.01)), {0, 3}))
+def test_the_chance_bounds_what_native_groups_do(size: int, most: float) -> None:
+    """Simulate groups of Gaussian values: those whose chance is said to be at most ``most`` are at most such a share."""
+    number, passed = 40_000, 0
+    values = torch.randn(number, size, generator=torch.Generator().manual_seed(size)).to(BF16)
+    for row in values.view(torch.uint16).numpy():
+        counts = Counts.zeros()
+        fit_tiles(row[None], (0, 0), (1, size), 1, (7, 8), INTEGERS.levels, counts, np.zeros((1, 2)))
+        assert counts.tiles[TESTED] == 1
+        passed += bool(counts.decades.max() >= -np.log10(most))
+    assert passed <= most * number + 4 * np.sqrt(most * number)
+
+
+@pytest.mark.parametrize("name", [form.name for form in FORMATS])
+def test_a_scale_is_found_where_trying_all_of_them_finds_one(name: str) -> None:
+    """Groups on a format's levels, of which some have one value moved: the slow definition tries every scale that moves a value's level."""
+    form, rng = next(form for form in FORMATS if form.name == name), np.random.default_rng(5)
+    positive = form.levels.sides[0][np.isfinite(form.levels.sides[0])][:127]
+    top = positive[-1] if not form.levels.integers else 7
+    codes = rng.choice(positive[positive <= top], (60, 16)) * (1 if name == "nf4" else rng.choice([-1, 1], (60, 16)))
+    codes[:, 0] = top
+    values = stored(codes * rng.uniform(0.001, 0.1, (60, 1)), F32)
+    values[::3, 5] *= 1.037
+    counts, scales = Counts.zeros(), np.zeros((60, 2))
+    fit_tiles(values.view(torch.uint32).numpy(), (0, 0), (1, 16), 1, (23, 8), form.levels, counts, scales)
+    slow = "int8" if form.levels.integers else name
+    if form.levels.tolerance == 0:
+        assert counts.tiles[FAILED] == groups_off(values, slow, 16)
+    assert (scales[:, 1] > 0)[np.arange(60) % 3 > 0].all() and len(counts.decades) == SLOTS
+
+
+def checkpoint() -> dict[str, torch.Tensor]:
+    tensors = {f"model.layers.{i}.mlp.up_proj.weight": stored(integers(weights(256, 512, i), 4, 32, False, F32)) for i in range(3)}
+    return tensors | {"model.embed_tokens.weight": stored(weights(256, 512, 9)), "model.norm.weight": torch.ones(512).to(BF16)}
+
+
+def test_the_report_names_roles_bits_and_bytes(tmp_path: Path) -> None:
+    report = exact(write(tmp_path, checkpoint()))
+    (row,) = report.grids
+    assert (row.format, row.group, row.tensors, row.roles, row.proven) == ("int4", "32", 3, ("mlp",), True)
+    assert row.bits_needed == 4.5 and row.redundant_bytes == 3 * 256 * 512 * (16 - 4.5) / 8 and row.by_chance < 1e-9
+    assert "int4" in report.lineage.passed_through
+    assert report.entropy is not None
+    parsed(report)
+
+
+def test_spans_that_are_off_the_grid_count_as_exceptions() -> None:
+    """Each span of a sample is searched alone; those of native values must not vanish from the share that is on the grid."""
+    values = torch.randn(256, 1024, generator=torch.Generator().manual_seed(0))
+    values[:128] = own.integers(values[:128], F32, 4, 32, symmetric=True)
+    values[:2] = 0  # zeros are on every grid
+    whole, half = grid(values[:128].bfloat16(), 2048), grid(values.bfloat16(), 2048)
+    assert whole is not None and whole.proven and whole.exceptions == 0
+    assert half is not None and not half.proven and half.exceptions == 128 * 32
+
+
+def test_a_ramp_is_on_no_grid() -> None:
+    """Its steps are equal, but its values are not independent, so that chance says nothing."""
+    for shape in ((4, 8), (10, 8), (16, 16), (64, 128)):
+        found = grid(torch.linspace(-1, 31, shape[0] * shape[1] + 1)[:-1].view(shape))
+        assert found is None or not found.proven, shape

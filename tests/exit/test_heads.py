@@ -1,0 +1,191 @@
+"""``head(h)``: the logits of the plain head, exact gradients for its parameters, and a backward pass for any loss."""
+
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from analyzers.exit.heads import HEADS, HeadSettings
+from analyzers.exit.signals import RANDOM
+from tests.exit.plain_head import CASES, IGNORED, LOSSES, SETTINGS, Case, D, V, distance, gradients, through
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_the_plain_head_bit_for_bit(method: str, name: str) -> None:
+    case = CASES[name]
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        typed = case.to(dtype)
+        head = typed.head(method)
+        for h in (typed.h, typed.h.view(3, 11, D), typed.h[0], typed.h.mT.contiguous().mT):
+            assert torch.equal(head(h), case.logits(h, typed.weight, typed.bias))
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("name", ["bias", "all"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_of_weights_and_bias_are_exact(method: str, name: str, loss: str) -> None:
+    case = CASES[name]
+    _, weight, bias = case.exact(LOSSES[loss])
+    head = case.head(method)
+    through(head, case.h, lambda logits: LOSSES[loss](logits, case.targets))
+    found = dict(gradients(head))
+    assert distance(found["weight"], weight) < 1e-6
+    assert bias is None or distance(found["bias"], bias) < 1e-6
+
+
+@pytest.mark.parametrize("method", ["exact", "svd", "true_rows"])
+@pytest.mark.parametrize("name", ["plain", "all"])
+def test_gradcheck_where_the_signal_is_the_gradient(method: str, name: str) -> None:
+    few = _few(CASES[name])
+    head = few.head(method, HeadSettings(rank=4, k=9))
+    leaves = [few.h.clone().requires_grad_(), *head.parameters()]
+    assert torch.autograd.gradcheck(lambda h, *_: head(h), leaves)
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_gradcheck_of_the_parameters(method: str) -> None:
+    few = _few(CASES["all"])
+    head = few.head(method, HeadSettings(rank=2, k=3, anchors=2))
+    assert torch.autograd.gradcheck(lambda *_: head(few.h), list(head.parameters()))
+
+
+def _few(case: Case) -> Case:
+    """In float64, 4 tokens of width 4 and 9 of the vocabulary."""
+    bias = None if case.bias is None else case.bias[:9].double()
+    return Case(case.h[:4, :4].double(), case.weight[:9, :4].double(), bias, case.targets[:4], case.scale, case.cap)
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("name", ["plain", "all"])
+def test_the_signal_alone_is_what_the_way_back_gives(method: str, name: str) -> None:
+    case = CASES[name]
+    head = case.head(method)
+    expected = through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
+    logits = head(case.h).detach().requires_grad_()
+    (g,) = torch.autograd.grad(cross_entropy(logits, case.targets), logits)
+    assert torch.equal(head.signal(case.h, g), expected)
+    # a cross-entropy's gold token is where its gradient is largest, so that to be told changes nothing
+    assert torch.equal(head.signal(case.h, g, case.targets.clamp(min=0)), expected)
+    for name_, parameter in head.named_parameters():
+        assert parameter.grad is not None, name_  # of the way back above; signal adds none
+    if method in RANDOM and method != "hybrid":  # whose tokens are the largest by value
+        assert torch.equal(head.signal(case.h, -g), -expected), "a loss that is maximised: the gold token stays the same"
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_ignored_tokens_get_exactly_zero_whatever_stands_in_them(method: str) -> None:
+    case = CASES["all"]
+    kept = case.targets != IGNORED
+    h = case.h.clone()
+    h[~kept] = torch.tensor([torch.nan, torch.inf, -torch.inf]).repeat(D // 3)
+    expected = case.head(method)
+    if method == "span":  # the anchors are drawn from the tokens that have a gradient: the same, among others
+        signal = through(expected, case.h, lambda logits: cross_entropy(logits, case.targets))[kept]
+    else:
+        signal = through(expected, case.h[kept], lambda logits: cross_entropy(logits, case.targets[kept]))
+    head = case.head(method)
+    found = through(head, h, lambda logits: cross_entropy(logits[kept], case.targets[kept]))
+    assert torch.equal(found[~kept], torch.zeros_like(found[~kept]))
+    torch.testing.assert_close(found[kept], signal, rtol=1e-5, atol=1e-6)
+    by_name = dict(gradients(expected))
+    for name, gradient in gradients(head):
+        torch.testing.assert_close(gradient, by_name[name], rtol=1e-5, atol=1e-7)
+    leaf = h.clone().requires_grad_()
+    head.loss(leaf, case.targets, chunk=7).backward()  # type: ignore[no-untyped-call]
+    assert leaf.grad is not None and torch.equal(leaf.grad[~kept], torch.zeros_like(found[~kept]))
+    for name, gradient in gradients(head):
+        torch.testing.assert_close(gradient, by_name[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_zero_hidden_states_and_zero_weights_give_numbers(method: str) -> None:
+    case = CASES["bias"]
+    h = case.h.clone()
+    h[1:20] = 0
+    head = case.head(method)
+    found = through(head, h, lambda logits: cross_entropy(logits, case.targets))
+    assert found.isfinite().all()
+    if method.startswith("parallel"):
+        assert not found[1:20].any()
+    with torch.no_grad():
+        head.weight.zero_()
+    assert through(head, h, lambda logits: cross_entropy(logits, case.targets)).isfinite().all()
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_changes_nothing(method: str, reentrant: bool) -> None:
+    case = CASES["all"]
+    head = case.anchored_head(method)
+    expected = through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
+    by_name = dict(gradients(head))
+    for way in (
+        lambda h: cross_entropy(head(h), case.targets),
+        lambda h: head.loss(h, case.targets, chunk=9),
+    ):
+        leaf = case.h.clone().requires_grad_()
+        checkpoint(way, leaf, use_reentrant=reentrant).backward()
+        assert distance(leaf.grad, expected) < 1e-5
+        for name, gradient in gradients(head):
+            assert distance(gradient, by_name[name]) < 1e-5
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_a_head_takes_the_place_of_a_linear_layer(method: str) -> None:
+    embedding = nn.Embedding(V, D)
+    head = HEADS[method](embedding.weight, None, SETTINGS)
+    assert head.weight is embedding.weight
+    assert set(head.state_dict()) == {"weight"}
+    head.load_state_dict(nn.Linear(D, V, bias=False).state_dict())
+    case = CASES["plain"]
+    twins = [copy.deepcopy(head), pickle.loads(pickle.dumps(head))]
+    for twin in twins:
+        assert torch.equal(
+            through(twin, case.h, lambda logits: cross_entropy(logits, case.targets)),
+            through(head, case.h, lambda logits: cross_entropy(logits, case.targets)),
+        )
+
+
+def test_parameters_or_hidden_states_may_be_frozen() -> None:
+    case = CASES["all"]
+    for method in HEADS:
+        head = case.head(method)
+        expected = through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
+        by_name = dict(gradients(head))
+        torch.autograd.backward(cross_entropy(head(case.h), case.targets))
+        torch.autograd.backward(head.loss(case.h, case.targets, chunk=10))
+        for name, gradient in gradients(head):
+            assert distance(gradient, 2 * by_name[name]) < 1e-5
+        head.requires_grad_(False)
+        assert torch.equal(through(head, case.h, lambda logits: cross_entropy(logits, case.targets)), expected)
+        assert not head.loss(case.h, case.targets).requires_grad
+        with torch.inference_mode():
+            assert not head(case.h).requires_grad and head.loss(case.h, case.targets).isfinite()
+
+
+@pytest.mark.exhaustive
+def test_heads_need_torch_and_nothing_else_that_is_large() -> None:
+    """They train other models: what the analysis reads checkpoints and draws with is not loaded for them, and exports are there."""
+    program = """
+import sys
+import torch
+before = set(sys.modules)
+from analyzers.exit.heads import HEADS
+HEADS["hybrid"](torch.randn(600, 200)).loss(torch.randn(3, 200, requires_grad=True), torch.tensor([1, 2, 3])).backward()
+large = {"accelerate", "huggingface_hub", "numba", "pandas", "safetensors", "scipy", "tokenizers", "transformers"}
+assert not large & {name.split(".")[0] for name in set(sys.modules) - before}, large & set(sys.modules)
+import analyzers.exit.job
+from analyzers.exit import ExitRequest, analyze
+from analyzers import exit
+assert callable(analyze) and all(getattr(exit, name) is not None for name in exit.__all__)
+assert not hasattr(exit, "nothing")
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True, timeout=120)

@@ -35,17 +35,18 @@ _LONGEST, _ENTRIES, _SECONDS = 500, 10_000, 2.0  # of an entry; of those that ar
 def ignore_list(facts: EngineFacts) -> Iterator[Finding]:
     """Find entries that match no tensor, and plain weights of linear layers that no entry excludes.
 
-    Patterns are those of the repository: they have a time limit, and a note says if they reach it.
+    Entries are those of the repository: number, length and time are limited, and a note says how many are beyond.
     """
     entries = list(dict.fromkeys(entry for settings in facts.settings for entry in _entries(settings)))
     modules = list(dict.fromkeys(name.rpartition(".")[0].removesuffix(".weight") or name for name in facts.tensors))
     methods = {str(settings.get("quant_method", "")).lower() for settings in facts.settings}
     plain = _plain_linears(facts, methods)
-    try:
-        unmatched, left = _compare(entries[:_ENTRIES], modules, list(plain), bool(methods & _BY_PARTS))
-    except TimeoutError:
-        facts.notes.append(WORDS.note("entries-not-tried", entries=len(entries), seconds=_SECONDS))
-        return
+    tried = [entry for entry in entries[:_ENTRIES] if len(entry) <= _LONGEST]
+    unmatched, left, number = _compare(tried, modules, list(plain), bool(methods & _BY_PARTS))
+    if number < len(entries):
+        bounds = {"longest": _LONGEST, "most": _ENTRIES, "seconds": _SECONDS}
+        facts.notes.append(WORDS.note("entries-not-tried", entries=len(entries) - number, all=len(entries), **bounds))
+        left = []  # which the others may exclude
     if unmatched:
         number, every = len(unmatched), len(entries)
         yield finding("ignore-list", "warning", "ignored-without-tensor", unmatched, entries=number, all=every, name=unmatched[0])
@@ -54,14 +55,16 @@ def ignore_list(facts: EngineFacts) -> Iterator[Finding]:
         yield finding("ignore-list", "warning", "plain-but-not-ignored", names, tensors=len(names), name=names[0])
 
 
-def _compare(entries: Sequence[str], modules: Sequence[str], plain: Sequence[str], by_parts: bool) -> tuple[list[str], list[str]]:
-    """Return the entries that match no module, and the modules of ``plain`` that none matches. Raises TimeoutError."""
+def _compare(entries: Sequence[str], modules: Sequence[str], plain: Sequence[str], by_parts: bool) -> tuple[list[str], list[str], int]:
+    """Return the entries that match no module, the modules of ``plain`` that none matches, and how many entries were tried in time."""
     deadline = monotonic() + _SECONDS
     known = {_canonical(module) for module in modules}
     text = f".{'..'.join(known)}."
     left = {module: f".{_canonical(module)}." for module in plain}
-    unmatched = []
-    for entry in entries:
+    unmatched = list[str]()
+    for number, entry in enumerate(entries):
+        if monotonic() > deadline:
+            return unmatched, list(left), number
         pattern = _pattern(entry)
         if pattern is None:
             name = _canonical(entry) if by_parts else f".{_canonical(entry)}."
@@ -69,13 +72,14 @@ def _compare(entries: Sequence[str], modules: Sequence[str], plain: Sequence[str
             wanted = not _HEAD.search(entry) and not (entry[:1].isupper() and "." not in entry)  # "Linear" names a class
             if wanted and name.strip(".") not in known and name not in text:
                 unmatched.append(entry)
-        else:
+            continue
+        try:
             left = {module: own for module, own in left.items() if not _matches(pattern, module, deadline)}
             if not any(_matches(pattern, module, deadline) for module in modules) and not _OPTIONAL.search(entry):
                 unmatched.append(entry)
-        if monotonic() > deadline:
-            raise TimeoutError
-    return unmatched, list(left)
+        except TimeoutError:
+            return unmatched, list(left), number
+    return unmatched, list(left), len(entries)
 
 
 def _entries(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -84,7 +88,7 @@ def _entries(settings: Mapping[str, Any]) -> Iterator[str]:
         named.append([key for key, value in settings.items() if key not in _OF_MLX and isinstance(value, dict | bool)])
     for entries in named:
         for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, str) and 0 < len(entry) <= _LONGEST and entry != "_default":
+            if isinstance(entry, str) and entry and entry != "_default":
                 yield entry
 
 

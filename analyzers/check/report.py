@@ -36,7 +36,7 @@ RULES = {
     "fp16-overflow": "Weights that become infinite in fp16: a warning if config.json asks for it.",
     "fossil-rows": "Rows exact in a narrower format while the rest of their tensor is not: never trained.",
     "grid": "Tensors whose values all lie on the scaled grid of a quantizer, and need fewer bits.",
-    "scales": "Codes without a scale, unusable scales, fused parts with different global scales.",
+    "scales": "Codes with scales, parts or settings missing, unfit or unusable; halves scaled apart.",
     "unscaled": "Floats that are all codes of fp8, fp4 or integers: the scale was never applied.",
     "ignore-list": "Entries of quantization settings without a tensor, and plain linear layers without an entry.",
     "promises": "Parts and shards that config.json or file names promise and nobody stored.",

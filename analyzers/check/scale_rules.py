@@ -9,6 +9,7 @@ import numpy as np
 from analyzers.check.coded_tensors import Coded, coded_tensors, is_fp8
 from analyzers.check.engine_facts import EngineFacts, Floats
 from analyzers.check.report import Finding
+from analyzers.check.scale_shapes import parts_and_shapes
 from analyzers.check.words import finding
 from analyzers.checkpoints import Tensor
 from analyzers.checkpoints.quantization.layouts import BYTES
@@ -27,12 +28,14 @@ _FUSED = {"gate_proj": "gate, up", "up_proj": "gate, up", "w1": "w1, w3", "w3": 
 
 
 def scales(facts: EngineFacts) -> Iterator[Finding]:
-    """Find codes without their scale, scales that make no weights, and fused halves with different global scales."""
+    """Find codes without their scale, scales that do not fit or make no weights, and fused halves with different global scales."""
     coded = list(coded_tensors(facts.tensors))
-    yield from _missing(facts, coded)
-    note = next((note for note in facts.checkpoint.notes if note.code == "misfit-scales"), None)
-    if note is not None:
-        yield finding("scales", "error", "scales-of-another-shape", (str(note.values["name"]),), **note.values)
+    lost = _lost(facts, coded)
+    if lost:
+        name, part_name = next(iter(lost.items()))
+        yield finding("scales", "error", "codes-without-scale", list(lost), tensors=len(lost), name=name, part=part_name)
+        yield from _codes_of_base(facts, list(lost))
+    yield from parts_and_shapes(facts, coded, lost)
     of_codes = {each.scale.name: each for each in coded if each.scale is not None}
     factors = [t for name, t in facts.tensors.items() if _ACTIVATIONS.fullmatch(_leaf(name)) or _GLOBAL.fullmatch(name)]
     read = facts.values.samples(facts.checkpoint, [*(facts.tensors[name] for name in of_codes), *factors], _SCALES)
@@ -50,8 +53,8 @@ def scales(facts: EngineFacts) -> Iterator[Finding]:
         yield finding("scales", "warning", "halves-scaled-apart", names, modules=len(apart), parts=parts, low=low, high=high)
 
 
-def _missing(facts: EngineFacts, coded: Sequence[Coded]) -> Iterator[Finding]:
-    """Find codes that lack a part: their scale, or one that all others of their layout have."""
+def _lost(facts: EngineFacts, coded: Sequence[Coded]) -> dict[str, str]:
+    """Return the names of codes that lack a part, each with its name: their scale, or one that all others of their layout have."""
     tensors, lost = facts.tensors, dict[str, str]()
     usual = Counter(
         (_leaf(each.tensor.name), each.scale.name.removeprefix(each.tensor.name.rpartition(".")[0] + "."))
@@ -78,10 +81,7 @@ def _missing(facts: EngineFacts, coded: Sequence[Coded]) -> Iterator[Finding]:
             field = max(global_parts, key=lambda part: (having[part], part))  # NVFP4 is nothing without its global scale
         if field:
             lost[each.tensor.name] = each.stem + each.layout.parts[field][0]
-    if lost:
-        name, part_name = next(iter(lost.items()))
-        yield finding("scales", "error", "codes-without-scale", list(lost), tensors=len(lost), name=name, part=part_name)
-        yield from _codes_of_base(facts, list(lost))
+    return lost
 
 
 def _codes_of_base(facts: EngineFacts, names: Sequence[str]) -> Iterator[Finding]:
@@ -111,8 +111,8 @@ def _are_codes(facts: EngineFacts, each: Coded, scaled: bool) -> bool:
 
 
 def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[str, Coded]) -> Iterator[Finding]:
-    """Find scales that are not finite or subnormal, and zero ones over codes that are not."""
-    bad: dict[str, list[tuple[str, int]]] = {"zero": [], "subnormal": [], "not-finite": []}
+    """Find scales that are not finite, subnormal, or negative though magnitudes, and zero ones over codes that are not."""
+    bad: dict[str, list[tuple[str, int]]] = {"zero": [], "negative": [], "subnormal": [], "not-finite": []}
     codes = 0
     for name, values in read.items():
         dtype, each = facts.tensors[name].dtype, of_codes.get(name)
@@ -124,6 +124,10 @@ def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[
         if zero and (each is None or under or (under is None and 2 * zero >= values.size and values.size > 1)):
             bad["zero"].append((name, zero))
             codes += under or 0
+        magnitudes = _is_of_floats(each, dtype) if each is not None else _GLOBAL.fullmatch(name)
+        with np.errstate(invalid="ignore"):
+            negative = int((values < 0).sum()) if magnitudes and dtype not in BYTES else 0
+        bad["negative"] += [(name, negative)] * bool(negative)
         bad["subnormal"] += [(name, subnormal)] * bool(subnormal)
         bad["not-finite"] += [(name, broken)] * bool(broken)
     names = list(dict.fromkeys(name for found in bad.values() for name, _ in found))
@@ -131,6 +135,11 @@ def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[
         numbers: dict[str, Value] = {kind.replace("-", "_"): sum(number for _, number in found) for kind, found in bad.items()}
         looked = sum(values.size for values in read.values())
         yield finding("scales", "error", "scales-unusable", names, tensors=len(names), read=looked, codes=codes, **numbers)
+
+
+def _is_of_floats(each: Coded, scale: str) -> bool:
+    """Return whether codes are fp8 or fp4, whose scales come from the largest magnitude; those of integers may be negative."""
+    return is_fp8(each.tensor.dtype) or each.tensor.dtype == "F4" or scale == "F8_E4M3"
 
 
 def _nonzero_codes(facts: EngineFacts, each: Coded, values: Floats) -> int | None:

@@ -76,10 +76,21 @@ FINDINGS = {
         "the scales with the codes, or quantize again."
     ),
     "codes-of-the-base": "{tensors:#tensor} with the codes of {base}, {bytes:count} bytes compared: copy their scales from there.",
-    "scales-of-another-shape": "{tensors:#tensor}, such as {name:name}, with scales whose shape or dtype does not fit: quantize again.",
+    "scales-that-do-not-fit": (
+        "{tensors:#tensor} of quantized codes with scales or other parts of a wrong shape or dtype, such as {name:name} with {wrong:list}: "
+        "engines refuse them or compute other weights. Quantize again."
+    ),
+    "settings-against-shapes": (
+        "The quantization settings state {stated:list}, and the shapes of {tensors:#tensor}, such as {name:name}, say {made}: engines read "
+        "the codes by the settings. Correct them, or quantize again."
+    ),
+    "stated-shapes-that-do-not-fit": (
+        "{tensors:#tensor} of stated shapes other than those of the codes, such as {name:name} with {stated:shape} instead of "
+        "{shape:shape}: engines refuse them or unpack other weights. Quantize again."
+    ),
     "scales-unusable": (
         "{tensors:#tensor} of scales with unusable values, of {read:count} values read: {zero:count} zero (over {codes:count} codes that "
-        "are not), {subnormal:count} subnormal, {not_finite:count} not finite. Calibrate or quantize again."
+        "are not), {negative:count} negative, {subnormal:count} subnormal, {not_finite:count} not finite. Calibrate or quantize again."
     ),
     "halves-scaled-apart": (
         "{modules:#module} whose fused parts ({parts}) have different global scales, such as {low:magnitude} and {high:magnitude}: engines "
@@ -90,21 +101,21 @@ FINDINGS = {
         "again, with the scales."
     ),
     "ignored-without-tensor": (
-        "{entries:#entry|entries} of {all:count} in the quantization settings, such as {name:name}, match no tensor: engines then "
-        "expect quantized weights where plain ones are stored. Name the modules as the files do."
+        "{entries:#entry|entries} without a tensor, of {all:count} in the quantization settings, such as {name:name}: engines then expect "
+        "quantized weights where plain ones are stored. Name the modules as the files do."
     ),
     "plain-but-not-ignored": (
         "{tensors:#matrix|matrices} of linear layers in plain floats, such as {name:name}, that no entry of the quantization settings "
         "excludes: engines expect codes. Add them to the list."
     ),
     "next-token-heads-missing": (
-        "config.json promises {promised:#layer} that predict further tokens ({key}), and none is stored: speculative decoding fails. Save "
-        "them, or set {key} to 0."
+        "config.json promises {promised:#layer that predicts|layers that predict} further tokens ({key}), and none is stored: speculative "
+        "decoding fails. Save them, or set {key} to 0."
     ),
     "layers-missing": "config.json promises {promised:#layer}, and {found:count} are stored; layer {first} is not. Save all of them.",
     "experts-missing": (
-        "config.json promises {promised:#expert} ({key}), and {layers:#layer} have fewer, such as {name:name} with {found:count}. Save all "
-        "of them, or correct {key}."
+        "config.json promises {promised:#expert} ({key}), and {layers:#layer has|layers have} fewer, such as {name:name} with "
+        "{found:count}. Save all of them, or correct {key}."
     ),
     "no-experts": "config.json promises {promised:#expert} ({key}), and none is stored. Save them, or correct {key}.",
     "tower-missing": "config.json describes a tower for {part} ({key}), and no tensor of one is stored. Save it, or remove {key}.",
@@ -134,8 +145,8 @@ FINDINGS = {
     "companions-lost": "{base} has {lost:list}, and the model does not: save the tokenizer and the settings of generation with it.",
     "companions-differ": "Other than in {base}: {differ:list}. Correct them unless that was intended.",
     "tokens-never-trained": (
-        "{tokens:#token} that end or structure a text, such as {token:name}, with a row that is zero or one of {rows:#equal row}: never "
-        "trained. Train them, or name a token that was."
+        "{tokens:#token that ends or structures|tokens that end or structure} a text, such as {token:name}, with a row that is zero or one "
+        "of {rows:#equal row}: never trained. Train them, or name a token that was."
     ),
     # against the base
     "layers-dropped": "{tensors:#tensor} of {base} in layers that the model, numbered without a gap, does not have.",
@@ -149,7 +160,7 @@ FINDINGS = {
         "{tensors:#tensor} with other values at the places of {base}, where {kept:share} of the matrices' weights stayed close: moved, "
         "initialised anew, or another model's. {name:name} changed by {change:magnitude} times its norm."
     ),
-    "another-layout": "{tensors:#tensor} have the names of {base} and its values in another layout ({form}): check the conversion.",
+    "another-layout": "{tensors:#tensor} with the names of {base} and its values in another layout ({form}): check the conversion.",
     "extra-tensors": "{tensors:#tensor} with {values:#value} that {base} does not have.",
     "card-names-another-base": "The card names {stated:names}, and the weights come from {parents:names}. Correct one of the two.",
     "card-names-an-unrelated-base": "The card names {stated:names}, and the weights show no relation to it. Correct one of the two.",
@@ -224,7 +235,10 @@ WORDS = Words(
         "not-compared": "Not compared with {base}: none of the weights could be decoded.",
         "shrinking-not-judged": "Whether it could be stored in fewer bytes was not judged: {why}",
         "card-not-compared": "The card's base_model was not compared: {why}",
-        "entries-not-tried": "{entries:#entry|entries} of the quantization settings take more than {seconds:number} seconds: not judged.",
+        "entries-not-tried": (
+            "{entries:#entry|entries} of {all:count} in the quantization settings not judged: longer than {longest:count} characters, "
+            "beyond the first {most:count}, or beyond {seconds:number} seconds of matching."
+        ),
         "training-state": "Not read, as files without weights by their names: {files:names} ({bytes:size}).",
         **FINDINGS,
     }

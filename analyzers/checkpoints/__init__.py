@@ -15,7 +15,7 @@ from analyzers.checkpoints.reading.spans import Span, row_length, whole_rows, wh
 from analyzers.checkpoints.reading.stream import Chunk, Step, stream
 from analyzers.checkpoints.reference import Summand, joined, parse_reference, quoted, quoted_names, summands, with_commits
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
-from analyzers.checkpoints.sides import canonical_name, canonical_names, check_side, open_sides
+from analyzers.checkpoints.sides import canonical_name, canonical_names, check_side, not_decoded, open_sides
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.adapters import adapter_rank
 from analyzers.checkpoints.tensor_names.filters import select
@@ -24,10 +24,10 @@ from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 
 __all__ = [
     "DTYPE_BITS", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "LocalRepository", "Matching", "MemoryRepository",
-    "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile", "Repository", "Span", "Step", "Summand", "Tensor",
-    "Unmatched", "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side",
-    "is_copy", "is_index", "is_weights", "joined", "layout_notes", "moved_layers", "open_checkpoint", "open_sides", "open_whole",
-    "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated", "replaced_pairs",
-    "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "whole_rows", "whole_spans",
-    "with_commits",
+    "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile", "Repository", "Span", "Step", "Summand", "Tensor", "Unmatched",
+    "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy",
+    "is_index", "is_weights", "joined", "layout_notes", "moved_layers", "not_decoded", "open_checkpoint", "open_sides",
+    "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated",
+    "replaced_pairs", "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "whole_rows",
+    "whole_spans", "with_commits",
 ]  # fmt: skip

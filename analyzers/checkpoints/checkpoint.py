@@ -48,7 +48,8 @@ class Checkpoint:
     memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read;
     omitted: tensors of ``files`` that are not read;
     replaced: tensors that a later shard holds under the same name -> the one there, which transformers loads; refused:
-    path of a file that transformers does not load -> why (`Header`); pickled: paths of the files that are pickles by their content.
+    path of a file that transformers does not load -> why (`Header`); pickled: paths of the files that are pickles by their content;
+    misfits: names of quantized codes that are not decoded, because their scales or other parts do not fit.
     """
 
     ref: str
@@ -67,6 +68,7 @@ class Checkpoint:
     replaced: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     pickled: tuple[str, ...] = ()
+    misfits: tuple[str, ...] = ()
 
     @property
     def parts(self) -> "tuple[tuple[Checkpoint, float], ...]":
@@ -150,6 +152,8 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     if is_adapter(weights.paths, stored):
         notes.append(WORDS.note("adapter"))
     tensors, misfits = decode_on_reading(stored, files, config, repository.parallel_reads)
+    if misfits:
+        notes.append(WORDS.note("misfit-scales", tensors=len(misfits), name=misfits[0]))
     return Checkpoint(
         ref=repository.ref,
         commit=repository.commit,
@@ -158,7 +162,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
         tensors=tuple(by_name(tensors)),
         config=config,
         quantization=quantization(stored, config),
-        notes=(*notes, *misfits),
+        notes=tuple(notes),
         parallel_reads=repository.parallel_reads,
         repository=repository,
         aliases=aliases,
@@ -167,6 +171,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
         replaced=replaced,
         refused={file.path: header.refused for file, header in zip(files, headers, strict=True) if header.refused},
         pickled=tuple(file.path for file, header in zip(files, headers, strict=True) if header.pickled),
+        misfits=misfits,
     )
 
 

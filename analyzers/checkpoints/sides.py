@@ -14,12 +14,13 @@ from analyzers.checkpoints.reading.read_once import read_once
 from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, Repository
+from analyzers.checkpoints.tensor import Tensor
 from analyzers.core.errors import MantissaError, NoWeights, UnsupportedWeights
 
 if TYPE_CHECKING:
     from analyzers.core.request import Progress
 
-# A checkpoint with a smaller share of integer parameters than this is not quantized.
+# A checkpoint with a smaller share of integer parameters than this is not quantized; with a smaller share of decoded codes, not decoded.
 _FEW = 0.01
 
 # Checkpoints opened at once: each may use the maximum number of connections to the Hub.
@@ -123,18 +124,25 @@ def canonical_name(text: str, checkpoint: Checkpoint) -> str:
 
 
 def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
-    """Raise UnsupportedWeights for integer weights, unless names are ``filtered``.
+    """Raise UnsupportedWeights for quantized weights that are not decoded, unless names are ``filtered`` or others are decoded.
 
     Raises NoWeights if there are no parameters.
     """
     if all(tensor.buffer for tensor in checkpoint.tensors):
         raise NoWeights(f"{name}: {checkpoint.ref} holds no parameters, only buffers ({quoted(checkpoint.tensors[0].name)}).")
-    unread = sum(t.elements for t in checkpoint.tensors if not (t.has_values or t.holds_scales or t.buffer))
+    unread = not_decoded(checkpoint.tensors)
     # A few integers without any other sign of quantization are not quantized weights; the report lists them.
-    few = checkpoint.quantization == "integer" and unread < _FEW * checkpoint.parameters
+    few = checkpoint.quantization == "integer" and sum(tensor.elements for tensor in unread) < _FEW * checkpoint.parameters
     if checkpoint.quantization is not None and unread and not (filtered or few):
         raise UnsupportedWeights(
-            f"{name}: {checkpoint.ref} holds {checkpoint.quantization} weights, which cannot be "
-            "compared weight by weight: compare the original models, or choose the tensors that are still floats with an include filter "
-            "(for example: embed|norm)."
+            f"{name}: {checkpoint.ref} holds {checkpoint.quantization} weights that are not decoded, such as {quoted(unread[0].name)}, and "
+            "cannot be compared weight by weight: compare the original models, or choose the tensors that are still floats with an include "
+            "filter (for example: embed|norm)."
         )
+
+
+def not_decoded(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parameters without values if hardly any codes next to them were decoded, else none: a report then names them."""
+    unread = [each for each in tensors if not (each.has_values or each.holds_scales or each.buffer)]
+    decoded = sum(each.on_disk.nbytes for each in tensors if each.stored is not None)
+    return unread if decoded < _FEW * sum(each.nbytes for each in unread) else []

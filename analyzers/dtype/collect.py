@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from analyzers.checkpoints import Checkpoint, Plan, Span, Tensor, select
+from analyzers.checkpoints import Checkpoint, Plan, Span, Tensor, not_decoded, quoted, select
 from analyzers.checkpoints.quantization.description import storage_note
 from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
@@ -53,11 +53,12 @@ class Chosen:
         beside = not request.include and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors)
         floats = [t for t in parameters if t.has_values and not (beside and is_adapter_parameter(t.name))]
         method = checkpoint.quantization
-        if method is not None and not request.include and _of_integers(method, parameters):
+        integers = _integers(method, parameters) if method is not None and not request.include else []
+        if integers:
             still = ", or with dtype only the tensors that are still floats (an include filter, for example: embed|norm)" if floats else ""
             raise UnsupportedWeights(
-                f"{checkpoint.ref} holds {method} weights. The bits of integers say nothing about "
-                f"training: inspect the original model{still}."
+                f"{checkpoint.ref} holds {method} weights that are not decoded, such as {quoted(integers[0].name)}. The bits of "
+                f"integers say nothing about training: inspect the original model{still}."
             )
         if not parameters:
             raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))
@@ -71,15 +72,16 @@ class Chosen:
         return cls(parameters, floats, [t for t in tensors if t.holds_scales], [t for t in tensors if t.buffer])
 
 
-def _of_integers(method: str, parameters: Sequence[Tensor]) -> bool:
-    """Return whether a method of quantization left integers without values.
+def _integers(method: str, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return the integers without values that a method of quantization left, if hardly any others were decoded.
 
     If only a dtype suggests quantization (``method`` is "integer"), most elements must be such integers.
     """
     if method in ("fp8", "mxfp4"):
-        return False
-    integers = sum(t.elements for t in parameters if not t.has_values and t.dtype in INTEGER_DTYPES)
-    return integers > (sum(t.elements for t in parameters) // 2 if method == "integer" else 0)
+        return []
+    found = [tensor for tensor in not_decoded(parameters) if tensor.dtype in INTEGER_DTYPES]
+    most = method != "integer" or 2 * sum(each.elements for each in found) > sum(each.elements for each in parameters)
+    return found if most else []
 
 
 def storage_rows(chosen: Chosen, computed: Container[str]) -> tuple[Storage, ...]:

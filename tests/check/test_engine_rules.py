@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -145,7 +145,71 @@ def test_plain_fp8_weights_need_no_scales(tmp_path: Path) -> None:
 def test_scales_of_a_wrong_shape_or_dtype(scale: torch.Tensor, tmp_path: Path) -> None:
     values, config = quantized(*source("llama"), "fp8")
     values[some(values, "down_proj.weight_scale_inv")] = scale
-    assert [found.code for found in judged(write(tmp_path, values, config), scales)] == ["scales-of-another-shape"]
+    assert [found.code for found in judged(write(tmp_path, values, config), scales)] == ["scales-that-do-not-fit"]
+
+
+PARTS: dict[str, dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "gptq": {"qzeros": lambda x: x[:1], "scales": torch.flatten, "g_idx": torch.Tensor.float, "qweight": torch.flatten},
+    "awq": {"qweight": torch.flatten, "qzeros": lambda x: x[:, :1], "scales": lambda x: x[:, :7]},
+    "mlx": {"biases": lambda x: x[:3], "scales": torch.flatten, "weight": lambda x: x[:, :3]},
+    "pack": {"weight_scale": lambda x: x[:, :2], "weight_packed": lambda x: x[:0]},
+    "int8": {"weight_scale": lambda x: x[:3]},
+}
+
+
+@pytest.mark.parametrize(("layout", "part"), [(layout, part) for layout, parts in PARTS.items() for part in parts])
+def test_a_part_that_does_not_fit(layout: str, part: str, tmp_path: Path) -> None:
+    """One tensor cannot be decoded: it is named, with the part and what the others have."""
+    values, config = quantized(*source("llama"), layout)
+    name = some(values, f"layers.1.mlp.down_proj.{part}")
+    usual = values[name].shape
+    values[name] = PARTS[layout][part](values[name])
+    (found,) = judged(write(tmp_path, values, config), scales)
+    assert (found.code, found.level) == ("scales-that-do-not-fit", "error")
+    assert [each.rpartition(".")[0] for each in found.tensors] == [name.removesuffix(f".{part}")]
+    (wrong,) = cast("tuple[str, ...]", found.values["wrong"])
+    assert wrong.endswith(" x ".join(map(str, usual))) and (wrong.startswith("codes ") or part.endswith(wrong.partition(" ")[0]))
+
+
+SETTINGS = [("gptq", {"bits": 8}), ("gptq", {"group_size": 64}), ("gptq", {"bits": 10**30}), ("awq", {"group_size": 8}),
+    ("awq", {"bits": 8}), ("mlx", {"bits": 8}), ("mlx", {"group_size": 8}),
+    ("pack", {"config_groups": {"a": {"weights": {"num_bits": 8, "group_size": 16}}}})]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layout", "lie"), SETTINGS)
+def test_settings_that_the_shapes_contradict(layout: str, lie: dict[str, Any], tmp_path: Path) -> None:
+    values, config = quantized(*source("llama"), layout)
+    settings = _settings(config)
+    settings |= lie
+    (found,) = judged(write(tmp_path / "lie", values, config), scales)
+    made = "64 bits for each scale" if layout in ("mlx", "pack") else "4 bits in groups of 16"
+    assert (found.code, found.level, found.values["made"]) == ("settings-against-shapes", "error", made)
+    settings["dynamic"] = {r"+:.*": {"bits": 4, "group_size": 16}}  # those of single modules count as well
+    assert "settings-against-shapes" not in {each.code for each in judged(write(tmp_path / "own", values, config), scales)}
+
+
+@pytest.mark.parametrize("stated", [[-64, -32], [32], [32, 64, 1], [1 << 62, 0], [64, 64]])
+def test_shapes_that_are_stated_wrongly(stated: list[int], tmp_path: Path) -> None:
+    values, config = quantized(*source("llama"), "pack")
+    name = some(values, "down_proj.weight_shape")
+    rows, columns = values[name].tolist()
+    values[name] = torch.tensor([rows, columns - 3])  # words at the end of a row may be filled up
+    assert judged(write(tmp_path / "padded", values, config), scales) == []
+    values[name] = torch.tensor(stated)
+    (found,) = judged(write(tmp_path / "wrong", values, config), scales)
+    assert (found.code, found.tensors, found.values["stated"]) == ("stated-shapes-that-do-not-fit", (name,), tuple(map(str, stated)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_negative_scales_of_magnitudes(layout: str, tmp_path: Path) -> None:
+    """fp8 and fp4 divide by the largest magnitude; what fits integers may find a negative scale."""
+    values, config = quantized(*source("llama"), layout)
+    name = some(values, f"down_proj.{_OF_LAYOUT[layout]}")
+    values[name] = (-values[name].float()).to(values[name].dtype)
+    found = judged(write(tmp_path, values, config), scales)
+    assert [each.values["negative"] for each in found] == (
+        [values[name].numel()] if layout in ("fp8", "fp8-channel", "modelopt", "nvfp4", "torchao") else []
+    )
 
 
 # --- unscaled ------------------------------------------------------------------------------------------------------
@@ -315,6 +379,17 @@ def test_hostile_lists_are_bounded(entries: Any, tmp_path: Path) -> None:
     findings = judged(folder, scales, ignore_list, promises, load_dtype, companions)
     assert process_time() - start < 10
     assert all(len(found.detail) < 1000 and "\n" not in found.detail for found in findings)
+
+
+@pytest.mark.parametrize("beyond", [["x" * 501], [f"model.layers.{number}.zorg" for number in range(10_001)]])
+def test_entries_beyond_the_limits_are_counted(beyond: list[str], tmp_path: Path) -> None:
+    values, config = quantized(*source("llama"), "pack")
+    _settings(config)["ignore"] += beyond
+    with open_checkpoint(str(write(tmp_path, values, config)), LOCAL) as checkpoint:
+        facts = EngineFacts(checkpoint)
+        found = [each.code for each in ignore_list(facts)]
+    (note,) = facts.notes
+    assert (note.code, note.values["all"]) == ("entries-not-tried", 1 + len(beyond)) and note.values["entries"] == (2 if found else 1)
 
 
 # --- promises ------------------------------------------------------------------------------------------------------

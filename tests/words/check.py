@@ -27,6 +27,7 @@ VALUES: dict[str, Any] = {
     "dtype": "BF16", "entries": 12, "first": 2, "high": 3e-5, "largest": 448.0, "loaded": "float32", "low": 2.5e-5, "not_finite": 1,
     "number": 505, "older": "float32", "part": "vision", "parts": 4, "promised": 4, "read": 46_128, "seconds": 2.0,
     "subnormal": 1, "token": "eos_token_id 505", "tokens": 2, "zero": 1_408,
+    "longest": 500, "most": 10_000, "negative": 2, "wrong": ("qzeros I32 1 x 64 instead of I32 2 x 64",), "made": "4 bits",
 }  # fmt: skip
 # Fields that are something else in these templates.
 OTHERS: dict[str, dict[str, Any]] = {
@@ -49,7 +50,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "next-token-heads-missing": {"key": "num_nextn_predict_layers"},
     "two-dtypes-stated": {"stated": "bfloat16"},
     "companions-lost": {"lost": ("chat_template",)},
-    "entries-not-tried": {"seconds": 2.0},
+    "settings-against-shapes": {"stated": ("8 bits in groups of 64",), "made": "4 bits in groups of 64"},
+    "stated-shapes-that-do-not-fit": {"stated": ("16", "-32")},
     "no-dtype-stated": {"stored": "bfloat16"},
     "loaded-in-another-dtype": {"stored": "bfloat16"},
     "training-state": {"files": ("optimizer.pt", "scheduler.pt")},

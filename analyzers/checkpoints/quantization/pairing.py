@@ -1,7 +1,7 @@
 """Finds the quantized tensors of a checkpoint, and describes their values as tensors of a file that decodes them on reading."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from analyzers.checkpoints.quantization.bitsandbytes import read_states
 from analyzers.checkpoints.quantization.candidate import FLOATS, Candidate, Fit
@@ -12,8 +12,6 @@ from analyzers.checkpoints.quantization.settings import Settings
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
-from analyzers.checkpoints.words import WORDS
-from analyzers.core.notes import Note
 
 # Leaves of integers that hold weights, and of the floats that restore them.
 _PACKED = frozenset({"qweight", "weight_packed", "W_q", "weight", "codes"})
@@ -28,20 +26,29 @@ _OF_ACTIVATIONS = frozenset({
 })  # fmt: skip
 
 
+class _Misfit(NamedTuple):
+    """Codes that no layout fits. certain: whether they are nothing else; kinds: endings and dtypes of the layouts; parts: names of all."""
+
+    certain: bool
+    kinds: set[tuple[str, str]]
+    parts: set[str]
+
+
 def decode_on_reading(
     tensors: Sequence[Tensor], files: Sequence[RangeFile], config: Mapping[str, Any] | None, parallel_reads: int = 1
-) -> tuple[tuple[Tensor, ...], tuple[Note, ...]]:
-    """Return (tensors, notes): quantized tensors as fp32 tensors of a file that decodes them, with ``stored`` set.
+) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+    """Return (tensors, misfits): quantized tensors as fp32 tensors of a file that decodes them, with ``stored`` set.
 
     They have the name and the shape of the weight, and stand in the position of the codes. Their scales and other parts have
-    ``holds_scales`` set, whether or not they fit, because they are never parameters. All other tensors that do not fit are unchanged, with
-    a note. config: config.json. Reads what bitsandbytes states of each weight of 4 bits, and nothing else.
+    ``holds_scales`` set, whether or not they fit, because they are never parameters. All other tensors that do not fit are unchanged;
+    misfits: names of those that are codes all the same. config: config.json. Reads what bitsandbytes states of each weight of 4 bits, and
+    nothing else.
     """
     states = read_states(tensors, files, parallel_reads)
     pairing = _Pairing({tensor.name: tensor for tensor in tensors}, Settings.of(config), states, DecodedFile(files))
     weights = [pairing.weight(tensor) for tensor in tensors]
-    notes = (WORDS.note("misfit-scales", tensors=len(pairing.misfits), name=pairing.misfits[0]),) if pairing.misfits else ()
-    return tuple(_without_parts(weights, pairing.taken)), notes
+    misfits = tuple(pairing.misfits())
+    return tuple(_without_parts(weights, pairing.taken)), misfits
 
 
 def _without_parts(tensors: Sequence[Tensor], taken: set[str]) -> Iterator[Tensor]:
@@ -61,7 +68,7 @@ def _without_parts(tensors: Sequence[Tensor], taken: set[str]) -> Iterator[Tenso
 
 
 class _Pairing:
-    """Pairs codes with their parts, by name. taken: names of parts; misfits: names of codes whose parts do not fit.
+    """Pairs codes with their parts, by name. taken: names of parts.
 
     states: by the name of a weight; decoded: the file to which those that fit are added.
     """
@@ -71,7 +78,8 @@ class _Pairing:
     ) -> None:
         self._tensors, self._settings, self._states, self._file = tensors, settings, states, decoded
         self.taken: set[str] = set()
-        self.misfits: list[str] = []
+        self._fitted: set[tuple[str, str]] = set()  # endings and dtypes of codes that were decoded
+        self._misfits: dict[str, _Misfit] = {}
 
     def weight(self, tensor: Tensor) -> Tensor:
         """Return a tensor with its values, if it is the codes of a weight; any other as it is."""
@@ -80,7 +88,7 @@ class _Pairing:
         if tensor.dtype not in DTYPE_BITS and (fit := gguf_blocks(tensor, self._file)) is not None and fit.quantized.consistent:
             return self._decoded(tensor, tensor.name, fit)
         layouts = layouts_of(tensor.dtype)
-        misfits: set[str] = set()
+        unfit = _Misfit(False, set(), set())
         for layout in layouts:
             if not tensor.name.endswith(layout.codes) or tensor.name == layout.codes:
                 continue
@@ -90,13 +98,25 @@ class _Pairing:
                 fit = layout.fit(Candidate(tensor, parts, module, self._settings, state, self._file))
                 if fit is not None and fit.quantized.consistent and (name == tensor.name or name not in self._tensors):
                     self.taken.update(part.name for part in parts.values())
+                    self._fitted.add((layout.codes, tensor.dtype))
                     return self._decoded(tensor, name, fit)
-                if not (layout.ambiguous and tensor.dtype in INTEGER_DTYPES):
-                    misfits.add(parts["scale"].name)
-        if misfits:
-            self.misfits.append(tensor.name)
-            self.taken |= misfits
+                unfit.kinds.add((layout.codes, tensor.dtype))
+                unfit.parts.update(part.name for part in parts.values())
+                unfit = unfit._replace(certain=unfit.certain or not (layout.ambiguous and tensor.dtype in INTEGER_DTYPES))
+        if unfit.kinds:
+            self._misfits[tensor.name] = unfit
         return tensor
+
+    def misfits(self) -> Iterator[str]:
+        """Yield the names of codes whose parts do not fit, and take these parts.
+
+        Integers that may be something else are codes where others with such names were decoded.
+        """
+        known = {(ending, dtype) for ending, dtype in self._fitted if ending}
+        for name, unfit in self._misfits.items():
+            if unfit.certain or unfit.kinds & known:
+                self.taken |= unfit.parts
+                yield name
 
     def _decoded(self, codes: Tensor, name: str, fit: Fit) -> Tensor:
         quantized = fit.quantized

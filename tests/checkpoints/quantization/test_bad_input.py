@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from analyzers.checkpoints import Checkpoint
+from analyzers.checkpoints import Checkpoint, check_side
 from analyzers.checkpoints.adapters.merged_file import read_values
-from analyzers.core.errors import InvalidCheckpoint
+from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
+from analyzers.dtype_detection import DtypeRequest
+from analyzers.dtype_detection.collect import Chosen
 from tests.checkpoints.quantization.test_layouts import LIBRARIES, Tensors, awq, fixture, gptq
 from tests.checkpoints.test_scales import opened, positive
 
@@ -65,6 +67,26 @@ def test_configurations_that_lie(settings: object, tmp_path: Path) -> None:
     for source, (tensors, _) in sources().items():
         with opened(tmp_path / source, tensors, {"quantization_config": settings}) as checkpoint:
             read_all(checkpoint)
+
+
+@pytest.mark.parametrize("part", ["qzeros", "scales", "g_idx"])
+def test_one_that_does_not_fit_among_others(part: str, tmp_path: Path) -> None:
+    """It is named, its parts are no parameters, and the others are compared; where there are none, nothing is."""
+    tensors, config = gptq(4, True, False)[0], {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    bad = {name.replace("m.", "n.", 1): tensor.clone() for name, tensor in tensors.items()}
+    bad[f"n.{part}"] = bad[f"n.{part}"][:1]
+    with opened(tmp_path / "both", tensors | bad, config) as checkpoint:
+        assert read_all(checkpoint) == 1 and checkpoint.misfits == ("n.qweight",)
+        assert [note.values for note in checkpoint.notes] == [{"tensors": 1, "name": "n.qweight"}]
+        assert {t.name for t in checkpoint.tensors if not t.holds_scales} == {"m.weight", "n.qweight"}
+        check_side(checkpoint, "Model", False)
+        assert [t.name for t in Chosen.of(checkpoint, DtypeRequest(model="x")).floats] == ["m.weight"]
+    with opened(tmp_path / "bad", bad, config) as checkpoint:
+        assert checkpoint.misfits == ()  # they may be something else
+        with pytest.raises(UnsupportedWeights, match=r'such as "n.qweight", and cannot be compared'):
+            check_side(checkpoint, "Model", False)
+        with pytest.raises(UnsupportedWeights, match=r'such as "n.qweight". The bits'):
+            Chosen.of(checkpoint, DtypeRequest(model="x"))
 
 
 @pytest.mark.parametrize("index", [-1, 4, 1 << 30])

@@ -12,8 +12,8 @@ import torch
 from analyzers.checkpoints import Checkpoint, check_side
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
-from analyzers.dtype_detection import DtypeRequest
-from analyzers.dtype_detection.collect import Chosen
+from analyzers.dtype import DtypeRequest
+from analyzers.dtype.collect import Chosen
 from tests.checkpoints.quantization.test_layouts import LIBRARIES, Tensors, awq, fixture, gptq
 from tests.checkpoints.test_scales import opened, positive
 

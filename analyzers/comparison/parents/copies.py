@@ -2,6 +2,7 @@
 
 A tensor that was rounded to nearest is within half a step of its source but where its scale was rounded too. Calibrated methods move values
 farther on purpose: their tensors are held against each other, and only an error far beyond the usual one tells that one is not its source.
+Whether a file was calibrated is measured: programs write values rounded to nearest in the same layouts.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from analyzers.comparison.table import Sums, Table
 from analyzers.core.report import first_rows
 from analyzers.numerics.copy_kernels import COARSE, ERROR, LOST, NEAREST, RUN, RUNS, SQUARE, UNEXPLAINED, VALUES, WITHIN
 
-# Layouts whose files are mostly made by calibrated methods, and those that scale the channels between a norm and a matrix.
-CALIBRATED, _SCALES_CHANNELS = ("GPTQ", "AWQ", "compressed-tensors"), ("AWQ", "compressed-tensors")
+# Layouts of calibrated methods, and those of methods that scale the channels between a norm and a matrix.
+_CALIBRATED, _SCALES_CHANNELS = ("GPTQ", "AWQ", "compressed-tensors"), ("AWQ", "compressed-tensors")
 # Of values rounded to nearest: the largest error, in units of that of rounding, and share that rounding does not explain.
 _NEAR, _UNEXPLAINED = 1.1, 0.003
 # Of calibrated ones: the largest usual error, in units of that of rounding; the largest of a tensor, in units of the usual one; and the
@@ -79,7 +80,7 @@ class Copy:
     @property
     def scales_channels(self) -> bool:
         """Whether channels are scaled between norms and matrices."""
-        return any(stored.layout in _SCALES_CHANNELS for stored in map(self._stored, self.numbers))
+        return any(self._scales(number) for number in self.numbers)
 
     def described(self, relations: Relations, conversion: Sequence[Conversion]) -> QuantizedCopy:
         """Describe the copy, with a row for each tensor. relations, conversion: of all tensors of the model to the source."""
@@ -91,7 +92,7 @@ class Copy:
         return QuantizedCopy(
             **self._over(self.numbers, self._table.weights),
             bits_per_weight=float(np.average([self._bits(number) for number in self.numbers], weights=sizes)),
-            calibrated=any(self._stored(number).layout in CALIBRATED for number in self.numbers),
+            calibrated=any(self._is_calibrated(number) for number in self.numbers),
             not_source=tuple(row.name for row in conversion if row.relation != "unmatched" and not holds_source(row)),
             tensors=tuple(sorted(rows, key=lambda row: row.relation in FAITHFUL)),
         )
@@ -131,7 +132,7 @@ class Copy:
         """Return the relation of a quantized tensor that is neither equal to its source nor a constant."""
         figures, row, stored = self._figures[number], self._row(number), self._stored(number)
         runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
-        calibrated, scales = stored.layout in CALIBRATED, stored.layout in _SCALES_CHANNELS
+        calibrated, scales = self._is_calibrated(number), self._scales(number)
         if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0.0) and self._is_near(number, calibrated):
             return Judged("rounded", to=_method(stored))
         factor, pp = figures.factor, float(row["square_p"])
@@ -149,6 +150,13 @@ class Copy:
             return Judged("affine", note=TENSORS.note("by-channel"))
         return Judged("changed")
 
+    def _is_calibrated(self, number: int) -> bool:
+        """Return whether the tensors quantized like this one are mostly farther from the source than rounding explains."""
+        return self._stored(number).layout in _CALIBRATED and (self._usual(number, "unexplained") or 0.0) > _UNEXPLAINED
+
+    def _scales(self, number: int) -> bool:
+        return self._is_calibrated(number) and self._stored(number).layout in _SCALES_CHANNELS
+
     def _is_near(self, number: int, calibrated: bool) -> bool:
         """Return whether the error of a tensor is that of rounding, or not much beyond the usual one."""
         figures, usual = self._figures[number], self._usual(number, "ratio")
@@ -156,7 +164,7 @@ class Copy:
             error, usual = figures.error or 0.0, self._usual(number, "error") or 0.0
             return figures.nearest is None and error <= min(_OF_BITS * 2.0 ** -self._bits(number), _OF_USUAL * usual)
         if calibrated:
-            if self._stored(number).layout in _SCALES_CHANNELS:
+            if self._scales(number):
                 return figures.ratio <= _FARTHER
             scaled = abs(figures.factor - (self._usual(number, "factor") or 1.0)) > _SCALED
             return not scaled and usual <= _USUAL and figures.ratio <= _FARTHER * max(1.0, usual)

@@ -75,8 +75,8 @@ WORDS = Words(
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
         "calibrated": "Calibrated methods are farther from the source than rounding on purpose: tensors are held against each other.",
         "scaled-channels": (
-            "Taken for the source's with scaled channels, as AWQ scales them between norms and matrices: {tensors:#tensor}; their errors "
-            "are not those of rounding."
+            "Channels of {tensors:#tensor} are scaled, as AWQ scales them between norms and matrices: errors are those that are left once "
+            "the factors are undone."
         ),
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
@@ -94,7 +94,10 @@ TENSORS = Words(
         "first-rows": "only the first {rows:count} of {all:#row} are the source's",
         "by-block": "a factor of its own for each block, from {low:magnitude} to {high:magnitude}",
         "lost-runs": "{values:#value}, {share:share}, in runs that are not the source's",
-        "by-channel": "its channels are scaled, and the norms before them by the inverse",
+        "by-channel": "its channels are scaled, and a norm by the inverse",
+        "by-own-channel": "its channels are scaled, and what is left is rounding",
+        "unknown-channels": "its channels may be scaled: too few values were read to tell",
+        "lost-channels": "{channels:count} of {all:#channel} are not the source's",
         "steps": "a step function of the source, as rounding to a coarser grid makes",
         "some-zeros": "{values:#value} became zero",
     }

@@ -76,8 +76,8 @@ class Counted:
     """The counts of one span.
 
     pairs: of each of `Task.pairs`; constant: (sides,) number of values in parts of one value throughout, and the lowest and highest of
-    these; copies: (of each of `Task.copies`, SUMS), and channels: (.., FITTED), see `copy_kernels`; columns: of copies whose channels may be
-    scaled, (COLUMN_SUMS, length of a row); grams: (GROUPS, sides, sides); kept: (sides, n) values, NaN of a
+    these; copies: (of each of `Task.copies`, SUMS), and channels: (.., FITTED), see `copy_kernels`; columns: of copies whose channels may
+    be scaled, (COLUMN_SUMS, length of a row); grams: (GROUPS, sides, sides); kept: (sides, n) values, NaN of a
     side that lacks them; places, overlap: see `Task`; the latter (3, k, k), the elements compared in both i and j, those of them that i
     changed, and those that both changed.
     """
@@ -246,9 +246,9 @@ class _Counting:
         rows = (x.size - first) // self._width
         if rows >= LEAST_ROWS:
             whole = slice(first, first + rows * self._width)
-            parts = [each[whole].reshape(rows, self._width) for each in (x, p, scale)]
-            if all(np.isfinite(part).all() for part in parts):
-                fit_channels(*parts, sums)
+            values, others, steps = (each[whole].reshape(rows, self._width) for each in (x, p, scale))
+            if np.isfinite(values).all() and np.isfinite(others).all() and np.isfinite(steps).all():
+                fit_channels(values, others, steps, sums)
 
     def _add_constant(self, side: int, codes: Codes, parts: NDArray[np.bool_]) -> None:
         """Add the parts of a side that hold one value throughout."""

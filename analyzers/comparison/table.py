@@ -78,8 +78,8 @@ class Table:
     groups: the tensors side by side; weights: (t,) elements that an element read of a tensor stands for; pairs: the sides of each pair;
     matrix: (t,) whether a tensor counts in comparisons. constant, constants: (t, sides), see `counting.Counted`. kept: number of the group
     -> (sides, n) values; places: -> changed rows and columns of the side placed. blocks: number of blocks of a sample, None if everything
-    was read. copies: (t, SUMS) of each of `Task.copies`, and channels: (t, FITTED), see `copy_kernels`; columns_of: by number of the group, sums
-    of columns, see `counting.Counted`.
+    was read. copies: (t, SUMS) of each of `Task.copies`, and channels: (t, FITTED), see `copy_kernels`; columns_of: sums of columns by
+    number of the group, see `counting.Counted`.
     """
 
     def __init__(self, groups: Sequence[Group], plan: Plan, counter: Counter) -> None:

@@ -88,9 +88,7 @@ def count_copy(
 
 
 @njit(nogil=True, cache=True)
-def add_columns(
-    x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[np.float32], start: int, sums: NDArray[np.float64]
-) -> None:
+def add_columns(x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[np.float32], start: int, sums: NDArray[np.float64]) -> None:
     """Add the values (n,) from element ``start`` of a matrix on to the ``sums`` (COLUMN_SUMS, width) of its columns. scale: its steps."""
     width = sums.shape[1]
     for i in range(x.size):

@@ -15,7 +15,7 @@ from analyzers.comparison.counting import Floats
 from analyzers.comparison.table import Table
 from analyzers.numerics.copy_kernels import FITTED_SQUARE, SCALED_ERROR, SCALED_NEAREST, UNDONE_ERROR, UNDONE_NEAREST
 
-# Largest error of a tensor, in units of that of rounding, if factors of channels are all that changed; and of the usual one of such tensors.
+# Largest error of a tensor, in units of that of rounding, if factors of channels are all that changed; and of the usual one of tensors.
 _ORDINARY, _MOST = 2.0, 4.0
 # Least distance from 1 of a factor of the whole tensor; and least share of the source that a norm's factors must reach.
 _FACTOR, _REACHED = 0.1, 0.5
@@ -51,7 +51,7 @@ class Channels:
         self._fitted = {number: _fitted(table.channels[x, p][number]) for number in numbers}
         self._norms: dict[int | None, list[tuple[int | None, Floats]]] = {}
         for number, sums in self._columns.items():
-            if len(table.groups[number].base.shape) == 1 and (factors := list(_factors(sums))):
+            if len(table.groups[number].base.shape) == 1 and (factors := list(_factors(sums.astype(np.float64)))):
                 self._norms.setdefault(table.groups[number].base.layer, []).extend((number, each) for each in factors)
         plain = {number: list(self._by_norms(number)) for number in numbers}
         best = [min([self._fitted[number].ratio, *(each.ratio for each in found)]) for number, found in plain.items()]
@@ -62,8 +62,18 @@ class Channels:
         for number, found in self._explained.items():
             behind.setdefault(self._kind(number), []).append(found is not None and found.kind == "norm")
         self._behind = {kind for kind, each in behind.items() if 2 * sum(each) > len(each)}
+        self._failing: dict[int | None, list[int]] = {}
+        for number in numbers:
+            if self._explained[number] is None and self._kind(number) in self._behind:
+                self._failing.setdefault(table.groups[number].base.layer, []).append(number)
         self._found = {number: self._judge(number) for number in numbers}
-        self.norms = {found.norm for found in self._found.values() if found.kind == "norm"}
+        self.norms = {found.norm for found in self._explained.values() if found is not None and found.norm is not None}
+        # A norm whose only matrix is damaged is as those of other layers.
+        of_others = {self._kind(norm) for norm in self.norms}
+        failing = {layer for layer, found in self._failing.items() if not self._is_of_the_norm(layer)}
+        self.norms |= {
+            number for number in self._columns if self._kind(number) in of_others and table.groups[number].base.layer in failing
+        }
 
     def of(self, number: int) -> Scaling:
         """Return how a tensor comes from its source."""
@@ -73,11 +83,17 @@ class Channels:
         explained, fitted, lost = self._explained[number], self._fitted[number], self._lost(number)
         if explained is not None:
             return explained._replace(kind="not", lost=lost) if lost else explained
-        if self._kind(number) in self._behind or lost:
+        layer = self._table.groups[number].base.layer
+        if lost or (number in self._failing.get(layer, ()) and not self._is_of_the_norm(layer)):
             return Scaling("not", lost=lost)
         if not np.isfinite(fitted.ratio):
             return Scaling("unknown")
         return fitted if fitted.ratio <= self._limit else Scaling("not")
+
+    def _is_of_the_norm(self, layer: int | None) -> bool:
+        """Return whether a norm, and not the matrices behind it, is damaged: several have factors, but not its."""
+        failing = self._failing[layer]
+        return len(failing) > 1 and all(self._fitted[number].ratio <= self._limit for number in failing)
 
     def _kind(self, number: int) -> str:
         """Return what tensors of all layers have in common: their name without numbers."""
@@ -127,17 +143,16 @@ def _fitted(sums: Floats) -> Scaling:
     """Return what factors of rows and columns leave."""
     nearest = float(sums[SCALED_NEAREST])
     ratio = float(np.sqrt(sums[SCALED_ERROR] / nearest)) if nearest > 0 else np.inf
-    return Scaling("own", ratio, *(float(sums[at]) for at in (UNDONE_ERROR, UNDONE_NEAREST, FITTED_SQUARE)))
+    return Scaling("own", ratio, float(sums[UNDONE_ERROR]), float(sums[UNDONE_NEAREST]), float(sums[FITTED_SQUARE]))
 
 
 def _factors(norm: Floats) -> Iterator[Floats]:
     """Yield the factors that a norm has lost, if it has changed: its weights, or these plus 1, are the source's by them."""
-    xx, xp, pp, _ = norm.astype(np.float64)
+    xx, xp, pp, _ = norm
     if np.array_equal(xx, pp) and np.array_equal(xp, pp):
         return
-    x, p = np.sqrt(xx) * np.where(xp < 0, -1, 1), np.sqrt(pp)
-    sign = np.where(pp > 0, 1.0, np.nan)
-    for x, p in ((x, p), (1 + x, 1 + p)):
+    weights = np.sqrt(xx) * np.where(xp < 0, -1, 1), np.where(pp > 0, np.sqrt(pp), np.nan)
+    for x, p in (weights, (1 + weights[0], 1 + weights[1])):
         with np.errstate(all="ignore"):
-            c = np.where(np.abs(x) > _TINY * np.abs(p), p / x, np.nan)
-        yield np.where(np.abs(c) > _TINY, c, np.nan) * sign
+            factors = np.where(np.abs(x) > _TINY * np.abs(p), p / x, np.nan)
+        yield np.where(np.abs(factors) > _TINY, factors, np.nan)

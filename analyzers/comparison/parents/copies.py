@@ -34,6 +34,8 @@ _OF_BITS, _OF_USUAL = 2.5, 1.5
 # Least distance of a factor from 1, and of that of a calibrated tensor from the usual one.
 _FACTOR, _SCALED = 0.02, 0.15
 _PLAIN = Scaling("none")
+# Programs whose layouts only the configuration tells.
+_PROGRAMS = ("compressed-tensors", "modelopt", "quanto", "torchao")
 
 
 class _Figures(NamedTuple):
@@ -64,26 +66,31 @@ class _Figures(NamedTuple):
 
 
 class Copy:
-    """How the quantized tensors of side ``x`` come from side ``p``. numbers: of their groups."""
+    """How the quantized tensors of side ``x`` come from side ``p``.
 
-    def __init__(self, table: Table, x: int, p: int) -> None:
-        self._table, self._x, self._p = table, x, p
+    program: that wrote them, as the configuration says; numbers: of their groups.
+    """
+
+    def __init__(self, table: Table, x: int, p: int, program: str = "") -> None:
+        self._table, self._x, self._p, self._program = table, x, p, program
         self._counts, self._sums = table.copies[x, p], table.tensors(x, p)
         self.numbers: list[int] = np.flatnonzero(self._counts[:, RUNS] > 0).tolist()
         self._figures = {number: _Figures.of(self._counts[number], self._row(number)) for number in self.numbers}
         self._medians: dict[tuple[str, str], float | None] = {}
         self._labels = {number: self._stored(number).label for number in self.numbers}
-        rounded = [number for number in self.numbers if table.tensor(number, p).stored is not None]
-        self.of_rounded = 2 * sum(map(self._elements, rounded)) > sum(map(self._elements, self.numbers))
-        self._rounded = set(rounded)
+        # Held against values that were rounded themselves, only rounding to nearest tells a copy: two copies of one model are as near as
+        # calibrated ones.
+        self._rounded = {number for number in self.numbers if table.tensor(number, p).stored is not None}
         scaled = [number for number in self.numbers if self._scales(number)]
         self._channels = Channels(table, x, p, scaled) if scaled else None
 
     @property
     def share(self) -> float:
-        """Share of the quantized values that are in tensors which hold the source's."""
+        """Share of the quantized values that are in tensors which hold the source's; those with more bits than the source are no copies."""
         held = [number for number in self.numbers if not self._row(number)["differ"] or holds_source(self.judge(number))]
-        return sum(map(self._elements, held)) / max(1, sum(map(self._elements, self.numbers)))
+        read = np.flatnonzero(self._table.holders(self._x, self._p) & (self._sums["values"] > 0)).tolist()
+        quantized = [number for number in read if self._table.tensor(number, self._x).stored is not None]
+        return sum(map(self._elements, held)) / max(1, sum(map(self._elements, quantized)))
 
     def is_scaled(self, number: int) -> bool:
         """Return whether a vector was scaled with the channels of matrices: a norm before them, or a bias of one."""
@@ -112,7 +119,7 @@ class Copy:
                 error += weights[number] * (undone.error / undone.square * row["square_p"] - row["update_square"])
         return float(np.sqrt(max(0.0, error) / square)) if square else None
 
-    def described(self, relations: Relations, conversion: Sequence[Conversion]) -> QuantizedCopy:
+    def described(self, relations: Relations, conversion: Sequence[Conversion], lacks: tuple[str, ...] = ()) -> QuantizedCopy:
         """Describe the copy, with a row for each tensor. relations, conversion: of all tensors of the model to the source."""
         by_stored: dict[str, list[int]] = {}
         for number in self.numbers:
@@ -126,6 +133,7 @@ class Copy:
             tensors_read=len(by_stored),
             tensors_stored=max(len(by_stored), self._all_stored(relations)),
             not_source=tuple(row.name for row in conversion if row.relation != "unmatched" and not holds_source(row)),
+            lacks=lacks,
             tensors=tuple(sorted(rows, key=lambda row: row.relation in FAITHFUL)),
         )
 
@@ -168,7 +176,7 @@ class Copy:
             "error": error,
             "error_of_nearest": nearest,
             "ratio": ratio,
-            "method": _method(stored),
+            "method": self._method(stored),
             "bits": _code_bits(stored),
             "group": stored.group,
             "scales": _shared(stored),
@@ -189,7 +197,7 @@ class Copy:
             return self._judge_channels(number)
         calibrated = self._is_calibrated(number)
         if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0.0) and self._is_near(number, calibrated):
-            return Judged("rounded", to=_method(stored))
+            return Judged("rounded", to=self._method(stored))
         factor, pp = figures.factor, float(row["square_p"])
         rest = np.sqrt(max(0.0, float(row["square_x"]) / pp - factor**2)) if pp else np.inf
         least = 2.0 ** -self._bits(number) if figures.nearest is None else figures.nearest
@@ -204,7 +212,7 @@ class Copy:
         found, stored = self._scaling(number), self._stored(number)
         runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
         if found.kind == "none" or (found.kind == "unknown" and lost <= _FEW_LOST * runs and self._is_near(number, True)):
-            return Judged("rounded", to=_method(stored))
+            return Judged("rounded", to=self._method(stored))
         if found.kind in ("norm", "own"):
             return Judged("affine", note=TENSORS.note("by-channel" if found.kind == "norm" else "by-own-channel"))
         if found.kind == "factor":
@@ -263,6 +271,16 @@ class Copy:
         assert stored is not None
         return stored
 
+    def _method(self, stored: Quantized) -> str:
+        """Name the program or format, and the codes."""
+        if stored.layout == stored.dtype:
+            return stored.layout
+        if stored.layout not in ("fp8", "int8"):
+            return f"{stored.layout} {stored.dtype}"
+        program = "torchao" if stored.codes.name.endswith("_qdata") else self._program if self._program in _PROGRAMS else ""
+        code = {"I8": "INT8", "U8": "UINT8"}.get(stored.dtype, stored.dtype.removeprefix("F8_"))
+        return f"{program or stored.layout.upper()} {code}" if program or stored.layout == "fp8" else code
+
     def _bits(self, number: int) -> float:
         """Return the bits per weight, with scales and zero points."""
         stored = self._stored(number)
@@ -271,7 +289,13 @@ class Copy:
 
 def first_tensors(copy: QuantizedCopy) -> QuantizedCopy:
     """Return the copy with as many tensors as a report holds."""
-    return copy.model_copy(update={"tensors": tuple(first_rows(copy.tensors)), "not_source": tuple(first_rows(copy.not_source))})
+    return copy.model_copy(
+        update={
+            "tensors": tuple(first_rows(copy.tensors)),
+            "not_source": tuple(first_rows(copy.not_source)),
+            "lacks": tuple(first_rows(copy.lacks)),
+        }
+    )
 
 
 def holds_source(judged: Judged | Conversion) -> bool:
@@ -298,7 +322,3 @@ def _code_bits(stored: Quantized) -> int:
         return stored.bits
     levels = len(levels_of(stored))
     return (levels - 1).bit_length() if levels > 2 else 8 * stored.codes.nbytes // stored.elements
-
-
-def _method(stored: Quantized) -> str:
-    return stored.layout if stored.layout == stored.dtype else f"{stored.layout} {stored.dtype}"

@@ -43,6 +43,8 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
         yield WORDS.note("calibrated")
         if scaled := sum(row.note is not None and row.note.code in SCALED for row in facts.conversion):
             yield WORDS.note("scaled-channels", tensors=scaled)
+    if verdict == "quantized-copy" and facts.quantized is not None and (lacks := facts.quantized.lacks):
+        yield WORDS.note("lacks", model=model, source=source, tensors=len(lacks), names=lacks[:3])
     if verdict == "merge" and fit is not None:
         yield from _of_merge(fit)
     if empty := tuple(row.ref for row in facts.candidates if not row.compared):

@@ -285,8 +285,9 @@ class Quantized(Record):
 
     method, bits, group, scales: of most codes; group: number of values that share a scale; scales: which ones do. values: compared.
     within_half_step: share of values at most half a step of X's grid from P's, of tensors whose channels are not scaled. channels_scaled:
-    whether factors of channels were undone before error, error_of_nearest and ratio were computed, as AWQ scales them. error: |X - P| / |P|; error_of_nearest: the same for P rounded to the nearest values of the grid, with the
-    scales and zero points that are stored; ratio: between both.
+    whether factors of channels were undone before error, error_of_nearest and ratio were computed, as AWQ scales them.
+    error: |X - P| / |P|; error_of_nearest: the same for P rounded to the nearest values of the grid, with the scales and zero points that
+    are stored; ratio: between both.
     """
 
     within_half_step: Annotated[float | None, Shown("Within half a step", "share", "Share of values within half a step of the source.")]
@@ -314,7 +315,7 @@ class QuantizedCopy(Quantized):
 
     bits_per_weight: with scales and zero points. calibrated: whether values are farther than rounding explains, as calibration
     moves them. tensors_read, tensors_stored: quantized tensors of which values were read, and all that both have. not_source:
-    names of the tensors, or parts, that do not hold the candidate's values.
+    names of the tensors, or parts, that do not hold the candidate's values; lacks: of the candidate's that the model has no tensor for.
     """
 
     bits_per_weight: float
@@ -322,6 +323,7 @@ class QuantizedCopy(Quantized):
     tensors_read: int
     tensors_stored: int
     not_source: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
     tensors: Annotated[tuple[QuantizedTensor, ...], Rows("Quantized tensors", key="quantized")]
 
 

@@ -80,6 +80,7 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
     outputs = [result, *busy, *offer.outputs()]
 
     async def start(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> AsyncIterator[Mapping[Any, Any]]:
+        yield {stop: gr.update(interactive=True)}  # from here on, Gradio knows what to cancel
         async for step in _steps(form, values, request, login):
             yield {result: step.shown} | ({} if step.running else _buttons(busy, running=False) | offer.show(step.found))
 
@@ -106,7 +107,8 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
         if not query:  # an example may have been chosen already
             return {result: gr.skip()}
         typed, said = filled(request_model, query)
-        return form.values(typed) | {result: _status(said, failed=True) if said else _stored(form, typed) or gr.skip()}
+        shown = _status(said, failed=True) if said else _stored(form, typed) or (_unasked(question.button) if typed else gr.skip())
+        return form.values(typed) | {result: shown}
 
     page.load(opened, None, [result, *inputs], **quick)
 
@@ -150,6 +152,11 @@ def _stored(form: Form, typed: Mapping[str, Any]) -> str:
     return "" if found is None else _result(Finished(*found), links.page_of_request(request))
 
 
+def _unasked(button: str) -> str:
+    """Say, in place of the example, that nothing was asked yet about what an address fills in. The address stays as it is."""
+    return f'<div class="status" role="status">Nothing was asked yet: press {escape(button)}.</div>'
+
+
 def _example(analyzer: Analyzer) -> str:
     """Render the finished example that a page opens with."""
     report: Report | None = store.example(analyzer.name)
@@ -175,7 +182,7 @@ def _status(said: str, failed: bool = False, link: str = "") -> str:
 
 def _buttons(busy: list[gr.Button], running: bool) -> dict[Any, Any]:
     go, stop, *chips = busy
-    shown = {go: gr.update(visible=not running), stop: gr.update(visible=running, interactive=True)}
+    shown = {go: gr.update(visible=not running), stop: gr.update(visible=running, interactive=False)}
     return shown | {chip: gr.update(interactive=not running) for chip in chips}
 
 

@@ -12,7 +12,10 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from tests.hub import LocalHub
+from analyzers.language_models.samples import sample_folder
+from tests.hub import Fault, LocalHub
+from tests.hub.architectures import llama
+from tests.serving import Served, serving
 
 # Tensors in tests are small, so torch's threads would cost more time than they save, above all on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -50,46 +53,24 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# Files that take longest run first: at the end, they would keep one process busy while the others are idle.
-_LONGEST = (
-    "browser/",
-    "attacks/",
-    "check/",
-    "mantissa/",
-    "scan/",
-    "library/",
-    "test_command_line.py",
-    "dtype_detection/test_ancestors.py",
-    "language_models/",
-)
+# The files that share an app and a browser. One process runs them, and first.
+_WITH_THE_APP = ("tests/browser/", "tests/components/test_server.py")
+# Further files that take longest: at the end, they would keep one process busy while the others are idle.
+_LONGEST = tuple(f"tests/{name}/" for name in ("promises", "check", "mantissa", "scan", "pairs", "words", "language_models"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first, in the same order in every process."""
-    first = tuple(f"tests/{each}" for each in _LONGEST)
-    items.sort(key=lambda item: (not item.nodeid.startswith(first), item.path))
-
-
-# Files of tests/browser that need a Hub in make test, and one with an app of its own, so that both halves take equally long: starting an
-# app takes ten seconds of a core.
-_ONLINE = ("embed", "hostile_names", "login", "registry", "running")
-
-
-# Folders whose files share an app, or a process that has loaded transformers.
-_TOGETHER = ("tests/attacks", "tests/check")
+    items.sort(key=lambda item: (not item.nodeid.startswith(_WITH_THE_APP), not item.nodeid.startswith(_LONGEST), item.path))
 
 
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """A schedule that gives whole files to each process, or whole folders of ``_TOGETHER``. Two processes share the files with a browser,
-    so that each starts one Chromium, one of them the app without a Hub and the other the app with one.
-    """
+    """A schedule that gives whole files to each process, or those that share an app, or all whose process has loaded transformers."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = str(super()._split_scope(nodeid))
-        folder, _, name = file.rpartition("/")
-        if folder in _TOGETHER:
-            return folder
-        return f"{folder} {name.startswith(_ONLINE, len('test_'))}" if folder == "tests/browser" else file
+        if nodeid.startswith(_WITH_THE_APP):
+            return "with the app"
+        return "tests/check" if nodeid.startswith("tests/check/") else str(super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -110,6 +91,22 @@ def _idle() -> None:
     from analyzers.language_models import bounded_process
 
     bounded_process.IDLE_SECONDS = 3600
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Start the app, once for all tests that visit it.
+
+    Its Hub has ``org/name``, a sample, and ``org/large`` of 141 GB, whose weights arrive so slowly that no analysis of them ends before a
+    test has stopped it.
+    """
+    with LocalHub(delay=0.02, rate=50e6) as hub:
+        hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16-as-fp32").iterdir()})
+        hub.add("org/large", llama(lineage="bf16"))
+        hub.fault(Fault("^/org/large/resolve/.*safetensors$", times=None, ranged=True, rate=500_000))
+        folder = tmp_path_factory.mktemp("app")
+        with serving(folder, hub.url) as (process, url):
+            yield Served(process, url, hub, folder)
 
 
 @contextmanager

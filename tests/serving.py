@@ -10,13 +10,26 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import URLError
 
 import pytest
-from gradio_client import Client
 
+from tests.hub import LocalHub
 from tests.ports import free_port
+
+
+class Served(NamedTuple):
+    """An app that tests visit. folder: of its files and its log."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+    hub: LocalHub
+    folder: Path
+
+
+if TYPE_CHECKING:
+    from gradio_client import Client
 
 ROOT = Path(__file__).parents[1]
 NOWHERE = "http://127.0.0.1:9"
@@ -75,6 +88,8 @@ def serving(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more
             process.wait()
 
 
-def program(url: str, **options: Any) -> Client:
+def program(url: str, **options: Any) -> "Client":
     """Connect Gradio's client to the app at ``url``, with the timeout of the browser. options: of the client."""
+    from gradio_client import Client  # which takes a second to import
+
     return Client(url, verbose=False, httpx_kwargs={"timeout": 120}, **options)

@@ -43,6 +43,7 @@ def test_names_are_unique_and_a_wrong_one_is_refused() -> None:
         main(["no-such-row"])
 
 
+@pytest.mark.exhaustive
 def test_a_row_runs(tmp_path: Path) -> None:
     """Both commands run; of what they print, what differs is named; and targets are judged, also without the start."""
     row = Row(

@@ -14,8 +14,7 @@ from analyzers.core.report import Report
 from analyzers.core.rows import tables
 from analyzers.core.tables import write_csv
 from components.result.render import fragment
-from tests.components.conflict_reports import conflict_report
-from tests.components.exit_reports import exit_report
+from tests.components.reports import NAMES, example
 from tests.toy import ENTRY, ToyReport, ToyRequest, analyze
 
 
@@ -76,7 +75,7 @@ def test_a_key_may_have_a_point() -> None:
 
 
 def test_no_two_columns_of_a_table_have_the_same_title() -> None:
-    for report in (conflict_report(), exit_report()):
+    for report in map(example, NAMES):
         for table in report.declared_tables():
             titles = [column.title for column in table.shown(report, "page")]
             assert len(titles) == len(set(titles)), table.key

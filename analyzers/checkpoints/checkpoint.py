@@ -31,9 +31,10 @@ from analyzers.core.terminal import some_files
 from analyzers.core.untrusted_json import InvalidJson
 
 _DIGITS = re.compile("[0-9]+")
+_NUMBERS = 16  # of a name that are compared numerically; real names have at most 4
 
-# Number of storages in pickled files whose positions are verified when the checkpoint is read over a network.
-_PLACES_CHECKED = 16
+# Storages in pickled files whose positions are verified, in all files together: over a network each is a request.
+_PLACES_CHECKED, _CHECKED_LOCALLY = 16, 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,7 @@ class Checkpoint:
         )
 
     def close(self) -> None:
-        """Close every file and the repository. Idempotent; no read may be in progress."""
-        for file in self.files:
-            file.close()
+        """Close the repository. Idempotent; no read may be in progress."""
         self.repository.close()
 
     def __enter__(self) -> Self:
@@ -189,8 +188,8 @@ def _weight_files(repository: Repository, subfolder: str | None, needed: bool, a
 
 
 def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple[RangeFile, ...], tuple[Header, ...]]:
-    # Over a network every check of a pickled storage is a request, so all files share a small budget.
-    checks = None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // max(1, len(paths)))
+    places = _CHECKED_LOCALLY if isinstance(repository, LocalRepository) else _PLACES_CHECKED
+    checks = max(2, places // max(1, len(paths)))
 
     def read(path: str) -> tuple[RangeFile, Header]:
         file = repository.open(path)
@@ -220,7 +219,7 @@ def by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
         digits = match[0].lstrip("0")
         return chr(ord("0") + len(digits)) + digits
 
-    return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
+    return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name, count=_NUMBERS) + "\0" + tensor.name)
 
 
 def _read_config(repository: Repository, folder: str, notes: list[Note]) -> dict[str, Any] | None:

@@ -74,9 +74,6 @@ class MemoryFile:
         first = (offset - (self._ends[number] - length)) // held.element_size()
         return held[first : first + count]
 
-    def close(self) -> None:
-        """Do nothing: the memory is the caller's."""
-
 
 class MemoryRepository:
     """Tensors and small files in memory as a `Repository`.

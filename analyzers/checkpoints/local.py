@@ -56,9 +56,6 @@ class LocalFile:
         finally:
             os.close(descriptor)
 
-    def close(self) -> None:
-        """Do nothing: no file stays open between reads."""
-
     def _open(self) -> int:
         try:
             descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO in its place

@@ -50,9 +50,6 @@ class RangeFile(Protocol):
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` (writable, format "B") with the bytes from ``offset`` on, or raise. Never a partial read."""
 
-    def close(self) -> None:
-        """Free the file's resources. Idempotent."""
-
 
 class Repository(Protocol):
     """A checkpoint's files at one commit.

@@ -1,10 +1,9 @@
 """Opens the sides of a comparison, several checkpoints at once, and checks that their weights can be compared at all."""
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING
 
 from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, is_adapter_alone, merge, open_checkpoint, open_whole
@@ -12,7 +11,7 @@ from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.in_memory import MemoryRepository
 from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.reading.read_once import read_once
-from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
+from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, Repository
 from analyzers.core.errors import MantissaError, NoWeights, UnsupportedWeights
@@ -51,43 +50,38 @@ def open_sides(
     for text, name in zip(texts, names, strict=True):  # invalid references fail before any request to the Hub
         with errors_about(name):
             parse_reference(text, access.local)
-    held, opened, closed = list[Checkpoint | Repository](), list[Checkpoint](), Event()
-    opening = [Future[Checkpoint]() for _ in texts]
-    waiting = iter(list(zip(texts, opening, strict=True)))
+    held, opened, stop = list[Checkpoint | Repository](), list[Checkpoint](), Event()
+    found = dict[int, Checkpoint | MantissaError]()
 
     def hold(one: Checkpoint | Repository) -> None:
         held.append(one)
-        if closed.is_set():  # tested after appending, so that it is closed either here or below
+        if stop.is_set():  # tested after appending, so that it is closed either here or below
             one.close()
 
-    def open_one(text: str) -> Checkpoint:
-        alone = into_first and text is not texts[0]
-        checkpoint = (open_checkpoint if alone else open_whole)(text, access, subfolder, hold)
+    def open_one(number: int) -> Checkpoint | MantissaError:
+        opening = open_checkpoint if into_first and number else open_whole
+        try:
+            checkpoint = opening(texts[number], access, subfolder, hold)
+        except MantissaError as error:  # raised when it is its turn
+            return error.about(names[number])
         hold(checkpoint)
         return checkpoint
 
-    def open_in_turn() -> None:
-        for text, future in waiting:
-            try:
-                future.set_result(open_one(text))
-            except BaseException as error:  # raised in the consumer
-                future.set_exception(error)
-            if closed.is_set():
-                return
-
-    # Not a pool: the program would wait at its end for a thread that still waits for the Hub.
-    for _ in texts[:OPENED_AT_ONCE]:
-        Thread(target=open_in_turn, name="open", daemon=True).start()
     try:
-        for one, name in zip(opening, names, strict=True):
-            while not wait([one], HEARTBEAT).done:
+        # Does not wait for threads that still wait for the Hub.
+        with closing(work_through(range(len(texts)), min(len(texts), OPENED_AT_ONCE), lambda: open_one, stop, patience=0)) as results:
+            for result in results:
+                if result is not None:
+                    found[result[0]] = result[1]
+                while isinstance(side := found.get(len(opened)), Checkpoint):
+                    with errors_about(names[len(opened)]):
+                        opened.append(_sharing(opened[0], side, into_first) if opened else _readable_twice(side))
+                if side is not None:
+                    raise side
                 yield Progress(done=0, total=0, unit="bytes", note=f"reading headers, {len(opened)} of {len(texts)} checkpoints")
-            with errors_about(name):
-                side = one.result()
-                opened.append(_sharing(opened[0], side, into_first) if opened else _readable_twice(side))
         return opened
     except BaseException:
-        closed.set()
+        stop.set()
         for each in list(held):
             each.close()
         raise

@@ -22,7 +22,7 @@ WORDS = Words(
         "hidden": "Not read: {storages:#storage} with {bytes:size} inside attributes or values of classes that were not loaded.",
         # how values are decoded
         "misfit-scales": "Scales not applied, because their shape or dtype does not fit: of {tensors:#tensor}, such as {name:name}.",
-        "decoded": "Decoded, each code times its scale: {tensors:#tensor} ({dtypes:list}).",
+        "decoded": "Decoded from codes and scales: {tensors:#tensor} ({dtypes:list}).",
         "converted": "Converted to fp32 on reading, rounded to nearest even: {tensors:#tensor} ({dtypes:list}).",
         "unscaled": "Described by their codes, because no scales match: {tensors:#tensor} ({dtypes:list}).",
         # adapters

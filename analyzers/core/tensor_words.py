@@ -22,8 +22,3 @@ def role_plural(role: str) -> str:
 def layer_name(layer: int | None) -> str:
     """Return the name of a layer; None stands for tensors outside the layers."""
     return "not in a layer" if layer is None else f"layer {layer}"
-
-
-def layer_range(first: int | None, last: int | None) -> str:
-    """Return the name of consecutive layers, the last one included."""
-    return f"layer {first}" if first == last else f"layers {first} to {last}"

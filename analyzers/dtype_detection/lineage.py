@@ -76,7 +76,7 @@ def judge(values: BitHistogram, on_grids: OnGrids, exact: ExactRows, row: int = 
         verdict, ancestors = _of_grid(grid, verdict, ancestors)
     elif verdict == "native" and (on_grids.unproven or _repeats_few(values)):
         verdict = "undecided"  # no value looks native, but not enough tell what left them
-    elif verdict == "native":
+    elif verdict == "native" and grid is None:  # codes times scales of few bits are exact in some rows by accident
         if "fp16" in rows and not _is_wider(values, sum(rows.values()) * row):
             del rows["fp16"]
         if rows:

@@ -83,6 +83,7 @@ FP16 = {
     "unknown": "cannot tell",
 }
 """Levels of risk in words."""
+FRONT = "quantization_roles"
 _SHOWN = 3
 
 

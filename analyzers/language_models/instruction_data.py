@@ -120,8 +120,8 @@ def _read(repository: Repository, limit: int, choice: RowSelection, seed: int) -
 
 def _every_pair(repository: Repository) -> Iterator[Pair]:
     for path in _files(repository.files):
-        with closing(repository.open(path)) as file:
-            yield from (pair_of(row, where) for where, row in read_rows(file, _COLUMNS))
+        file = repository.open(path)
+        yield from (pair_of(row, where) for where, row in read_rows(file, _COLUMNS))
 
 
 def _files(files: Mapping[str, int]) -> list[str]:

@@ -6,7 +6,6 @@ The random choice is ``random.Random(seed).sample(range(rows), samples)`` from P
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
@@ -61,9 +60,9 @@ def _of_json(repository: Repository, paths: Sequence[str], samples: int, seed: i
         if read and size + repository.files[path] > limits.DATASET_BYTES:
             whole = False
             break
-        with closing(repository.open(path)) as file:
-            read.append(JsonRows(file))
-            size, whole = size + file.size, whole and read[-1].whole
+        file = repository.open(path)
+        read.append(JsonRows(file))
+        size, whole = size + file.size, whole and read[-1].whole
     ends = list(accumulate(each.rows for each in read))
     rows = chosen_rows(ends[-1], samples, "random", seed)
     values = [value for each, end in zip(read, ends, strict=True) for value in each.read(_inside(rows, end - each.rows, end))]
@@ -75,10 +74,10 @@ def _of_parquet(repository: Repository, paths: Sequence[str], columns: Collectio
     start = 0
     for path in paths[:_PARQUET_FILES]:
         first[path] = start
-        with closing(repository.open(path)) as file:
-            for rows, size in ParquetRows(file, columns).groups():
-                spans.append(_Span(start, rows, size))
-                start += rows
+        file = repository.open(path)
+        for rows, size in ParquetRows(file, columns).groups():
+            spans.append(_Span(start, rows, size))
+            start += rows
     among, chosen = spans, _rows_in(spans, samples, seed)
     if sum(span.bytes for span in spans if span.has_any(chosen)) > limits.DATASET_BYTES:
         among = _within_budget(spans, seed)
@@ -86,8 +85,8 @@ def _of_parquet(repository: Repository, paths: Sequence[str], columns: Collectio
     values: list[tuple[str, Any]] = []
     for path, end in zip(first, [*list(first.values())[1:], start], strict=True):
         if inside := _inside(chosen, first[path], end):
-            with closing(repository.open(path)) as file:
-                values += ParquetRows(file, columns).read(inside)
+            file = repository.open(path)
+            values += ParquetRows(file, columns).read(inside)
     if len(values) != len(chosen):
         raise InvalidData(f"{quoted(repository.ref)} has Parquet files with fewer rows than their footers say.")
     total = sum(span.rows for span in among)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,8 +144,8 @@ def _read(repository: Repository, path: str) -> bytes:
     size = repository.files[path]
     if size > TOKENIZER_BYTES:
         raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {TOKENIZER_BYTES:,}.")
-    with closing(repository.open(path)) as file:
-        return read_range(file, 0, size)
+    file = repository.open(path)
+    return read_range(file, 0, size)
 
 
 def _cleaned(content: bytes) -> bytes:

@@ -1,15 +1,21 @@
-"""Converts bit patterns of any float dtype to float64 values, to fp32, and to ranks among the values of bf16."""
+"""Converts bit patterns of any float dtype: to float64 values, to fp32 and to narrower formats."""
 
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW
 from analyzers.numerics.formats import FNUZ
 
-_NAN = 0x7FC00000
+Narrow = Literal["BF16", "F16"]
+NARROW_DTYPES: tuple[Narrow, ...] = ("BF16", "F16")
+
+# numpy's types that values are rounded to.
+FLOATS = {"F32": np.float32, "BF16": ml_dtypes.bfloat16, "F16": np.float16}
+_NAN, _NEGATIVE_ZERO = 0x7FC0, 0x8000
 
 
 def values_of(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:
@@ -37,18 +43,30 @@ def fp32_table(dtype: str) -> NDArray[np.uint32]:
     return (NARROW | FNUZ)[dtype].decode().astype(np.float32).view(np.uint32)
 
 
-def bf16_places(codes: NDArray[Any], dtype: str) -> NDArray[np.int64]:
-    """Return (n,) ranks of values, rounded once to nearest even, among the values of bf16.
+def rounded(codes: NDArray[Any], dtype: str, to: Narrow | Literal["F32"]) -> NDArray[Any]:
+    """Return the (n,) patterns in ``to`` of values of any float dtype, rounded to nearest even, as torch converts them."""
+    values = fp32_of(codes, dtype).view(np.float32)
+    with np.errstate(all="ignore"):
+        found = values.astype(FLOATS[to]).view(np.uint32 if to == "F32" else np.uint16)
+    return np.where(np.isnan(values), np.uint16(_NAN), found) if to == "BF16" else found
 
-    Zeros are at 0, negative values below, NaN beyond all.
+
+def narrowed_exactly(codes: NDArray[np.uint32], to: Narrow) -> NDArray[np.uint16] | None:
+    """Return the (n,) patterns in ``to`` of fp32 patterns, if every one can be restored bit for bit, else None.
+
+    Bits include signs of zeros, infinities and NaNs.
     """
-    patterns = fp32_of(codes, dtype)
-    magnitude = (patterns & np.uint32(0x7FFFFFFF)).astype(np.int64)
-    place = np.where(patterns >> np.uint32(31), -1, 1) * ((magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16)
-    return np.where(magnitude > 0x7F800000, _NAN >> 16, place)
+    if to == "BF16":
+        return None if np.bitwise_or.reduce(codes) & 0xFFFF else (codes >> np.uint32(16)).astype(np.uint16)
+    found = rounded(codes, "F32", to)
+    with np.errstate(all="ignore"):
+        restored = found.view(np.float16).astype(np.float32).view(np.uint32)
+    return found if np.array_equal(restored, codes) else None
 
 
 def changed(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.bool_]:
-    """Return (n,) whether the bf16 values of pairs differ."""
-    mask: NDArray[np.bool_] = bf16_places(base, dtypes[0]) != bf16_places(tuned, dtypes[1])
-    return mask
+    """Return (n,) whether the bf16 values of pairs, rounded once to nearest even, differ. NaN equals NaN, and 0 equals -0."""
+    sides = [rounded(codes, dtype, "BF16") for codes, dtype in zip((base, tuned), dtypes, strict=True)]
+    for codes in sides:
+        codes[codes == _NEGATIVE_ZERO] = 0
+    return np.asarray(sides[0] != sides[1])

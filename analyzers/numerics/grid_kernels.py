@@ -15,8 +15,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from analyzers.numerics.pattern_kernels import exponent_of, power_in, power_of_two, value_of
-
 # Numbers of tiles that were tested (all but zeros), that no scale explains, and whose scale may be a power of two
 TESTED, FAILED, POWERS = range(3)
 MOST_BITS = 8
@@ -113,6 +111,36 @@ def fit_tiles(
                 counts.tiles[FAILED] += 1
 
 
+# Patterns as numbers: `frexp` and `ldexp` would be calls of C.
+@njit(nogil=True, cache=True, error_model="numpy")
+def _exponent_of(value: float) -> int:
+    """Return the exponent that `frexp` does, of a number of normal size."""
+    return int((np.float64(value).view(np.int64) >> 52) & 0x7FF) - 1022
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _power_of_two(exponent: int) -> float:
+    """Return 2 to the power of a number."""
+    power: float = np.int64((exponent + 1023) << 52).view(np.float64)
+    return power
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _power_in(low: float, high: float) -> float:
+    """Return the power of two between two positive numbers; 0 if there is none."""
+    power = _power_of_two(_exponent_of(low))
+    power = power / 2 if power / 2 == low else power
+    return power if power <= high else 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _value_of(magnitude: int, mantissa: int, exponent: int) -> float:
+    """Return the value of a pattern without sign."""
+    stored = magnitude >> mantissa
+    whole = (magnitude & ((1 << mantissa) - 1)) + ((1 << mantissa) if stored > 0 else 0)
+    return whole * _power_of_two(max(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa)
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def _hash(pattern: int) -> int:
     """Return 32 bits to which all bits of a pattern contribute, also those of a bf16 value in fp32."""
@@ -161,7 +189,7 @@ def _fit(
     anchor = _coarsest(values, levels, found)
     if anchor < 0:
         return False
-    power = power_in(found[0], found[1]) > 0
+    power = _power_in(found[0], found[1]) > 0
     proof = _decades(values, levels, anchor, (found[0] + found[1]) / 2)
     if levels.integers:
         positive, negative, repeats = 0, 0, 0
@@ -169,10 +197,10 @@ def _fit(
             step: Any = np.int64(ceil(values.low[j] / found[1] - 1e-9))
             positive, negative = max(positive, step * (1 - values.negative[j])), max(negative, step * values.negative[j])
             repeats += min(values.number[j] - 1, _REPEATS)
-        span = exponent_of(positive + negative + 0.5)
+        span = _exponent_of(positive + negative + 0.5)
         if span > MOST_BITS:
             return False
-        signed = 1 + max(exponent_of(max(positive, negative) - 0.5), exponent_of(min(positive, negative) + 0.5))
+        signed = 1 + max(_exponent_of(max(positive, negative) - 0.5), _exponent_of(min(positive, negative) + 0.5))
         ternary = max(positive, negative) == 1
         counts.spans[1 if ternary else span] += 1
         counts.signed[1 if ternary else signed] += 1
@@ -213,20 +241,20 @@ def _values(patterns: Ints, numbers: Ints, field: tuple[int, int], levels: Level
     bits, step = 0, np.inf
     for j in range(n):
         magnitude = patterns[j] & every_bit
-        low[j], number[j], negative[j] = value_of(magnitude, mantissa, field[1]), numbers[j], patterns[j] > every_bit
+        low[j], number[j], negative[j] = _value_of(magnitude, mantissa, field[1]), numbers[j], patterns[j] > every_bit
         whole: Any = magnitude & ((1 << mantissa) - 1) | (1 << mantissa if magnitude >> mantissa > 0 else 0)
         odd = whole // (whole & -whole)
-        bits, step = max(bits, exponent_of(odd + 0.5)), min(step, low[j] / odd)
+        bits, step = max(bits, _exponent_of(odd + 0.5)), min(step, low[j] / odd)
     rounded = 8 if bits <= 8 else 11 if bits <= 11 else 24
     for j in range(n):
-        value, exponent = low[j], exponent_of(low[j])
-        half = power_of_two(exponent - 24) if rounded == 24 else power_of_two(exponent - rounded - 1) + value * 2.0**-23
+        value, exponent = low[j], _exponent_of(low[j])
+        half = _power_of_two(exponent - 24) if rounded == 24 else _power_of_two(exponent - rounded - 1) + value * 2.0**-23
         if step >= _FP16_STEP:
             half += _FP16_STEP / 2 if half < _FP16_STEP / 2 else 0.0
         half += value * levels.tolerance
         low[j], high[j], width[j] = value - half, value + half, 2 * half
         if levels.reach == 0:
-            width[j] = max(width[j], step, power_of_two(exponent - bits))
+            width[j] = max(width[j], step, _power_of_two(exponent - bits))
     return _Values(low, high, width, negative, number)
 
 
@@ -348,7 +376,7 @@ def _reaching(part: NDArray[Any], field: tuple[int, int], levels: Levels) -> int
             for code in row[start : start + _NEIGHBOURS]:
                 magnitude: Any = np.int64(code) & every_bit
                 if magnitude >= _EXACT_STEPS:
-                    value = value_of(magnitude, mantissa, field[1])
+                    value = _value_of(magnitude, mantissa, field[1])
                     least, most = min(least, value), max(most, value)
                     bits = magnitude >> (mantissa - 7) & 127
                     significands += (magnitude >> mantissa > 0) & (seen[bits] < block)

@@ -36,13 +36,9 @@ class BitHistogram:
             self.low, self.high = min(self.low or low, low), max(self.high or high, high)
             self.squares += squares
 
-    def merge(self, other: "BitHistogram") -> "BitHistogram":
-        """Merge two histograms into a new one. Associative but for the rounding of ``squares``; an empty histogram is the identity."""
-        return BitHistogram.together((self, other))
-
     @classmethod
     def together(cls, parts: Sequence["BitHistogram"]) -> "BitHistogram":
-        """Merge one or more histograms of one dtype."""
+        """Merge one or more histograms of one dtype into a new one; an empty histogram is the identity."""
         whole = parts[0]
         if len(parts) == 1:
             return whole

@@ -39,9 +39,6 @@ FIRST_EXPONENT = -149
 PER_BINADE = 128
 BINS = (130 - FIRST_EXPONENT) * PER_BINADE
 
-# Formats to which values are rounded.
-F32, F16, BF16 = range(3)
-
 BEYOND = 1e6  # no weight is this large: a few broken values must not dominate a norm
 _BEYOND = 0x49742400  # its pattern
 _MAGNITUDE = 0x7FFFFFFF
@@ -383,34 +380,3 @@ def count_pairs(
         some = slice(0, found)
         count_values(w_values[some], v_values[some], steps[some], once[some], eta, weight, counts, sums, absolute, relative, step_counts)
     return first
-
-
-@njit(nogil=True, cache=True)
-def _rounded(pattern: Any, kind: Any) -> Any:
-    """Return the fp32 pattern of a finite fp32 value rounded to a format; +0 for -0."""
-    magnitude = np.uint32(pattern & np.uint32(_MAGNITUDE))
-    sign = np.uint32(pattern ^ magnitude)
-    if kind == BF16:
-        odd = np.uint32(magnitude >> np.uint32(16)) & np.uint32(1)
-        magnitude = np.uint32(np.uint32(magnitude + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000))
-    elif kind == F16:
-        if magnitude >= 0x477FF000:  # 65520, beyond which fp16 has no number
-            magnitude = np.uint32(_INFINITY)
-        elif magnitude >= 0x38800000:  # 2^-14, its smallest normal number
-            odd = np.uint32(magnitude >> np.uint32(13)) & np.uint32(1)
-            magnitude = np.uint32(np.uint32(magnitude + np.uint32(0xFFF) + odd) & np.uint32(0xFFFFE000))
-        else:  # a multiple of 2^-24, as are the numbers near 1/2
-            magnitude = np.float32((magnitude.view(np.float32) + np.float32(0.5)) - np.float32(0.5)).view(np.uint32)
-    return np.uint32(magnitude | sign) if magnitude else np.uint32(0)
-
-
-@njit(nogil=True, cache=True)
-def count_casts(to: NDArray[np.uint32], source: NDArray[np.uint32], kind: Any, through: Any) -> Any:
-    """Count the fp32 values that equal ``source`` rounded to the format ``through``, then to their own, ``kind``; a NaN equals any NaN."""
-    found = np.int64(0)
-    for i in range(to.size):
-        if (to[i] & np.uint32(_MAGNITUDE)) > _INFINITY or (source[i] & np.uint32(_MAGNITUDE)) > _INFINITY:
-            found += (to[i] & np.uint32(_MAGNITUDE)) > _INFINITY and (source[i] & np.uint32(_MAGNITUDE)) > _INFINITY
-        elif through == F32 or to[i] & 0x1FFF == 0:  # more digits than fp16 and bf16 have
-            found += _rounded(_rounded(source[i], through), kind) == _rounded(to[i], F32)
-    return found

@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.conversions import fp32_of, values_of
+from analyzers.numerics.conversions import FLOATS, fp32_of, values_of
 from analyzers.numerics.pair_kernels import (
-    BF16,
     COUNTS,
     DIFFER,
-    F16,
-    F32,
     JOINT_STEPS,
     MOMENTS,
     PART,
@@ -20,7 +17,6 @@ from analyzers.numerics.pair_kernels import (
     SQUARE_BASE,
     SUMS,
     constant_parts,
-    count_casts,
     count_pairs,
     count_values,
 )
@@ -31,7 +27,6 @@ Floats = NDArray[np.float64]
 
 # Formats through which a cast may lead: none, fp16, bf16.
 THROUGH = ("", "F16", "BF16")
-_KINDS = {"F32": F32, "F16": F16, "BF16": BF16}
 # Fewer bf16 pairs than this are counted one at a time: scanning the joint histogram would take longer.
 _FEW = 1 << 16
 # Pairs of a chunk on which a cast is tried first, and the share of them that it must explain to be counted.
@@ -149,21 +144,30 @@ class PairCounter:
         found = 0
         for part in (slice(first, first + _TRIED), slice(None)):
             w, v = (Codes(side.patterns[part], "BF16").values().view(np.uint32) for side in (base, tuned))
-            found = max(count_casts(w, v, BF16, F16), count_casts(v, w, BF16, F16))
+            found = max(_count_casts(w, v, "F16", "BF16"), _count_casts(v, w, "F16", "BF16"))
             if found < w.size:
                 return 0
         return found
 
     def _count_casts(self, base: Codes, tuned: Codes, sums: PairSums) -> None:
         """Count the values of one side, of fp32 patterns, that are the other's rounded to its dtype."""
-        kinds, w, v = [_KINDS.get(side.dtype) for side in (base, tuned)], base.patterns, tuned.patterns
-        if None in kinds:
+        both = ((base, tuned), (tuned, base))
+        if base.dtype not in FLOATS or tuned.dtype not in FLOATS:
             return
-        for way, through in enumerate((F32, F16, BF16)):
-            both = [(w, v, kinds[0]), (v, w, kinds[1])]
-            tried = [count_casts(to[:_TRIED], source[:_TRIED], kind, through) for to, source, kind in both]
-            if max(tried) >= _EXPLAINED * w[:_TRIED].size:
-                sums.casts[way] += max(count_casts(to, source, kind, through) for to, source, kind in both)
+        for way, through in enumerate(THROUGH):
+            tried = [_count_casts(to.patterns[:_TRIED], source.patterns[:_TRIED], through, to.dtype) for to, source in both]
+            if max(tried) >= _EXPLAINED * base.patterns[:_TRIED].size:
+                likely = [sides for sides, count in zip(both, tried, strict=True) if count == max(tried)]
+                sums.casts[way] += max(_count_casts(to.patterns, source.patterns, through, to.dtype) for to, source in likely)
+
+
+def _count_casts(to: NDArray[np.uint32], source: NDArray[np.uint32], *formats: str) -> int:
+    """Count the fp32 values (n,) that equal ``source`` rounded to one of `FLOATS` after the other, "" for none; a NaN equals any NaN."""
+    values, copies = source.view(np.float32), to.view(np.float32)
+    with np.errstate(all="ignore"):
+        for name in formats:
+            values = values.astype(FLOATS[name]).astype(np.float32) if name else values
+    return int(np.count_nonzero((values == copies) | (np.isnan(values) & np.isnan(copies))))
 
 
 def count_on_device(device: Any, sums: PairSums, tables: PairTables | None) -> None:

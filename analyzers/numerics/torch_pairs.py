@@ -138,7 +138,7 @@ def _width(binades: range) -> int:
 
 
 def _places(torch: Any, patterns: Any) -> Any:
-    """Return the ranks (n,) among the values of bf16, as `conversions.bf16_places` does."""
+    """Return the ranks (n,) of fp32 patterns, rounded to nearest even, among the values of bf16: zeros at 0, NaN beyond."""
     magnitude = patterns.to(torch.int64) & 0x7FFFFFFF
     place = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16
     return torch.where(magnitude > 0x7F800000, 0x7FC0, torch.where(patterns < 0, -place, place))

@@ -124,8 +124,6 @@ def read_text(path: str) -> str:
         return read_range(file, 0, size).decode()
     except UnicodeDecodeError:
         raise InvalidData(f"{quoted(path)} is not text in UTF-8.") from None
-    finally:
-        file.close()
 
 
 def _stream(request: PrecisionRequest, access: Access, tokenizer: Tokenizer) -> tuple[Iterator[int], str, str | None]:

@@ -169,17 +169,17 @@ class Headroom(Record):
         float | None, Shown("Forward, bits", "magnitude", help="log2(65,504 / largest value): 0 bits are an overflow in fp16.")
     ]
     forward_max: Annotated[float | None, Shown("Largest value", "magnitude")]
-    forward_at: Annotated[str | None, Shown("in", help="The module that has the largest value.")]
+    forward_at: Annotated[str | None, Shown("Value in", help="The module that has the largest value.")]
     backward: Annotated[
         float | None, Shown("Backward, bits", "magnitude", help="log2(65,504 / largest gradient): 0 bits are an overflow in fp16.")
     ]
     backward_max: Annotated[float | None, Shown("Largest gradient", "magnitude")]
-    backward_at: Annotated[str | None, Shown("in", help="The module that has the largest gradient.")]
+    backward_at: Annotated[str | None, Shown("Gradient in", help="The module that has the largest gradient.")]
     weights: Annotated[
         float | None, Shown("Weights, bits", "magnitude", help="log2(65,504 / largest weight): 0 bits are an overflow in fp16.")
     ]
     weights_max: Annotated[float | None, Shown("Largest weight", "magnitude")]
-    weights_at: Annotated[str | None, Shown("in", help="The parameter that has the largest weight.")]
+    weights_at: Annotated[str | None, Shown("Weight in", help="The parameter that has the largest weight.")]
     nonfinite: int
     nonfinite_bw: int
 

@@ -183,7 +183,7 @@ def _place(extreme: Extreme) -> str:
     """Write a value, its module, and the token where it has one."""
     at = ""
     if extreme.position is not None and extreme.text is not None:
-        at = f", token {extreme.position + 1} of sequence {extreme.text + 1}"
+        at = f", token {extreme.position} of sequence {extreme.text}"
     return f"{magnitude(extreme.value)} in {extreme.module}{at}"
 
 

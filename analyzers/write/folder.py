@@ -149,15 +149,16 @@ class Folder:
             (folder / path).write_bytes(text)
         for path, nbytes in self._copied.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            with closing(self._checkpoint.repository.open(path)) as file, (folder / path).open("wb") as out:
+            file = self._checkpoint.repository.open(path)
+            with (folder / path).open("wb") as out:
                 for _ in copy_range(file, 0, nbytes, out):
                     pass
 
     def _compare(self, folder: Path, pieces: Sequence[_Piece]) -> Generator[Progress, None, None]:
         """Read the headers of the new files as those of any checkpoint, and every byte of their tensors."""
         for file in self._files:
-            with closing(LocalFile(folder / file.path, file.path, file.nbytes)) as written:
-                found = {each.name: (each.dtype, each.shape, each.start) for each in read_header(written).tensors}
+            written = LocalFile(folder / file.path, file.path, file.nbytes)
+            found = {each.name: (each.dtype, each.shape, each.start) for each in read_header(written).tensors}
             if found != {each.name: (each.to, each.tensor.shape, file.starts[each.name]) for each in file.tensors}:
                 raise InvalidCheckpoint("The written files do not hold the tensors of the checkpoint. Nothing was kept.")
 

@@ -14,8 +14,7 @@ from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, Unsupported
 from analyzers.core.notes import Note
 from analyzers.core.report import check_size
 from analyzers.core.request import Progress
-from analyzers.numerics.conversions import values_of
-from analyzers.numerics.narrowing import Narrow, rounded
+from analyzers.numerics.conversions import Narrow, rounded, values_of
 from analyzers.write.folder import Folder, check_outside, new_folder
 from analyzers.write.plan import Planned, plan_merge
 from analyzers.write.report import MergeReport, MergeTo

@@ -8,7 +8,7 @@ from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Chunk, MergedCheckpoin
 from analyzers.core.errors import UnsupportedWeights
 from analyzers.core.notes import Note
 from analyzers.core.request import Progress
-from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed_exactly
+from analyzers.numerics.conversions import NARROW_DTYPES, Narrow, narrowed_exactly
 from analyzers.write.report import ShrinkTo
 from analyzers.write.words import WORDS
 

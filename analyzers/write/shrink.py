@@ -12,7 +12,7 @@ from analyzers.core.formatting import size
 from analyzers.core.notes import Note
 from analyzers.core.report import check_size
 from analyzers.core.request import Progress
-from analyzers.numerics.narrowing import Narrow, narrowed_exactly
+from analyzers.numerics.conversions import Narrow, narrowed_exactly
 from analyzers.write.folder import Folder, check_outside, new_folder
 from analyzers.write.plan import NothingToShrink, Planned, plan_shrink
 from analyzers.write.report import ShrinkReport, ShrinkTo, ShrunkTensor

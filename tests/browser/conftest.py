@@ -6,16 +6,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
-from analyzers.language_models.samples import sample_folder
-from tests.hub import Fault, LocalHub
-from tests.hub.architectures import llama
-from tests.serving import serve
+from tests.serving import Served
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 OpenPage = Callable[..., Page]
-# The timeout is generous because a browser, an app and a Hub share the cores with other tests.
-expect.set_options(timeout=30_000)
+# Generous, because a browser, an app and a Hub share the cores with other tests.
+TIMEOUT = 100_000  # milliseconds
+expect.set_options(timeout=TIMEOUT)
 
 
 @pytest.fixture(scope="package")
@@ -33,22 +31,9 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContex
 
 
 @pytest.fixture(scope="package")
-def online_hub() -> Iterator[LocalHub]:
-    """Start the Hub of the app: ``org/name`` is a sample, ``org/large`` has 141 GB, whose weights arrive so slowly that no analysis of them
-    ends before a test has stopped it.
-    """
-    with LocalHub(delay=0.02, rate=50e6) as hub:
-        hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16-as-fp32").iterdir()})
-        hub.add("org/large", llama(lineage="bf16"))
-        hub.fault(Fault("^/org/large/resolve/.*safetensors$", times=None, ranged=True, rate=500_000))
-        yield hub
-
-
-@pytest.fixture(scope="package")
-def app(online_hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start the app; yields its address."""
-    with serve(tmp_path_factory.mktemp("app"), online_hub.url) as url:
-        yield url
+def app(served: Served) -> str:
+    """Return the address of the app."""
+    return served.url
 
 
 @pytest.fixture
@@ -64,7 +49,7 @@ def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
         page = chromium.new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(TIMEOUT)
         page.on("console", lambda message: complaints.append(_said(message)) if _is_error(message, expected) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from analyzers import with_pages
 from tests.browser.conftest import OpenPage
 
+STOPPED = "Stopped. No results were saved."
 _PAGES = [analyzer.address for analyzer in with_pages()]
 
 # The layout shift of a page so far.
@@ -119,6 +120,13 @@ def test_a_page_keeps_its_address_when_a_result_is_shown(open_page: OpenPage, ap
     expect(page).to_have_url(f"{app}/check?model=sample%3Atiny-tuned")
 
 
+def test_an_address_that_was_not_asked_shows_no_result_of_another_model(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/?model=org%2Fname")
+    expect(page.locator("#result .status")).to_have_text("Nothing was asked yet: press Inspect.")
+    expect(page.locator(".reference input")).to_have_value("org/name")
+    expect(page).to_have_url(f"{app}/?model=org%2Fname")
+
+
 def test_the_library_is_searched_as_one_types(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/library")
     expect(page.locator("#models")).to_contain_text("OLMo")
@@ -134,10 +142,10 @@ def test_stop_ends_a_run_and_nothing_replaces_what_it_says(open_page: OpenPage, 
     expect(page.locator("#result progress")).to_be_visible()
     expect(page.locator("#result .status small")).to_contain_text(" s")
     page.locator("#stop").click()
-    expect(page.locator("#result")).to_have_text("Stopped. No results were saved.")
+    expect(page.locator("#result .status")).to_have_text(STOPPED)
     expect(page.locator("#run")).to_be_visible()
     page.wait_for_timeout(2_500)  # what arrives later would arrive now
-    expect(page.locator("#result")).to_have_text("Stopped. No results were saved.")
+    expect(page.locator("#result .status")).to_have_text(STOPPED)
     ask(page, "sample:tiny-fp32")
     expect(page.locator(".result h2")).to_have_text("sample:tiny-fp32")
 
@@ -173,9 +181,9 @@ def test_everything_is_reached_by_keyboard(open_page: OpenPage, app: str) -> Non
     page.keyboard.press("Control+A")
     page.keyboard.type("org/large")
     page.keyboard.press("Enter")
-    expect(page.locator("#result progress")).to_be_visible()
+    expect(page.locator("#stop")).to_be_enabled()
     page.keyboard.press("Escape")
-    expect(page.locator("#result")).to_have_text("Stopped. No results were saved.")
+    expect(page.locator("#result .status")).to_have_text(STOPPED)
 
 
 @pytest.mark.parametrize(

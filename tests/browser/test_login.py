@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from analyzers.language_models.samples import sample_folder
+from tests.browser.conftest import TIMEOUT
 from tests.hub import LocalHub
 from tests.serving import ROOT, program, serve
 
@@ -61,7 +62,7 @@ def _no_trace(folder: Path) -> None:
 def page(chromium: BrowserContext, site: Site) -> Iterator[Page]:
     """Open a page of a new visitor. Not `open_page`: a login goes to the public address of the Space."""
     page = chromium.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(TIMEOUT)
     # what the proxy in front of a Space does with its public address
     page.route(
         f"https://{HOST}/**",
@@ -86,10 +87,10 @@ def _log_in(page: Page, link: str) -> None:
 def test_gated_weights_are_read_after_a_login_and_not_stored(site: Site, page: Page) -> None:
     page.goto(f"{site.url}/?model=org/gated&include=mlp")
     _run(page, "org/gated")
-    expect(page.locator("#result .status.error")).to_contain_text("org/gated is gated: accept its licence at", timeout=120_000)
+    expect(page.locator("#result .status.error")).to_contain_text("org/gated is gated: accept its licence at")
     _log_in(page, "Log in with Hugging Face")
     _run(page, "org/gated")
-    expect(page.locator("#result .result h2")).to_contain_text("org/gated", timeout=120_000)
+    expect(page.locator("#result .result h2")).to_contain_text("org/gated")
     expect(page.locator("#result .about").first).to_contain_text("Not stored: org/gated is not public.")
     page.locator("button.share").click()
     address = page.locator("[data-url]").input_value()

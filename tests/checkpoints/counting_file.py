@@ -21,6 +21,3 @@ class MemoryFile:
         assert 0 <= offset <= offset + len(buffer) <= len(self._data)
         self.reads.append((offset, len(buffer)))
         buffer[:] = self._data[offset : offset + len(buffer)]
-
-    def close(self) -> None:
-        pass

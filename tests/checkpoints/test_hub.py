@@ -19,7 +19,6 @@ from analyzers.core.errors import (
     HubMisbehaved,
     HubUnreachable,
     InvalidCheckpoint,
-    InvalidReference,
     LimitExceeded,
     MantissaError,
 )
@@ -65,15 +64,6 @@ def test_revisions(hub: LocalHub) -> None:
     for revision in ("nowhere", "..", "", "a/../b", "\n"):
         with pytest.raises(CheckpointNotFound, match="revision"):
             open_hub("org/model", revision, ANYBODY)
-
-
-@pytest.mark.parametrize(
-    "name", ["", "a b", "../etc/passwd", "org/..", "a/b/c", "https://huggingface.co/org/model", "org/\u00e9", "🤗", "o" * 10_000]
-)
-def test_what_is_no_id_is_refused_without_asking(hub: LocalHub, name: str) -> None:
-    with pytest.raises(InvalidReference):
-        open_hub(name, None, ANYBODY)
-    assert hub.requests == []
 
 
 def test_unknown_private_and_gated(hub: LocalHub) -> None:

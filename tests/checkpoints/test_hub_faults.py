@@ -144,13 +144,6 @@ def test_cuts_without_progress_end(hub: LocalHub, file: HubFile) -> None:
         read_range(file, 0, 100_000)
 
 
-@pytest.mark.parametrize("fault", [Fault("", status=500), Fault("", garbage=b""), Fault("", hang=True), Fault("", garbage=b"?\r\n\r\n")])
-def test_one_failure_is_mended(hub: LocalHub, file: HubFile, fault: Fault) -> None:
-    for method in ("GET",) if fault.hang else ("HEAD", "GET"):
-        hub.fault(Fault(FILE, 1, method=method, status=fault.status, garbage=fault.garbage, hang=fault.hang))
-    assert read_range(file, 5, 1000) == DATA[5:1005]
-
-
 def test_an_ignored_range_is_not_read(hub: LocalHub, file: HubFile) -> None:
     hub.fault(Fault(FILE, times=None, ranged=True, ignore_range=True))
     with pytest.raises(HubMisbehaved, match="something else than bytes"):
@@ -236,9 +229,3 @@ def test_asked_to_wait_for_long(hub: LocalHub, file: HubFile, value: str) -> Non
     hub.fault(Fault(FILE, times=None, ranged=True, status=429, headers={"Retry-After": value}))
     with within(100), pytest.raises(HubThrottled, match=r"wait for [0-9,]+ seconds"):
         read_range(file, 0, 100)
-
-
-@pytest.mark.parametrize("value", ["-5", "nan", "soon", "١", "Fri, 31 Dec 2100 23:59:59 GMT"])
-def test_a_time_to_wait_that_is_none(hub: LocalHub, file: HubFile, value: str) -> None:
-    hub.fault(Fault(FILE, times=1, ranged=True, status=429, headers={"Retry-After": value}))
-    assert read_range(file, 0, 100) == DATA[:100]

@@ -1,5 +1,7 @@
 """Roles, layers and buffers by the names that model families use."""
 
+from time import process_time
+
 import pytest
 
 from analyzers.checkpoints.tensor_names.roles import ROLES, is_buffer, layer, role
@@ -137,3 +139,16 @@ def test_buffers(name: str, shape: tuple[int, ...], dtype: str) -> None:
 )
 def test_parameters(name: str, shape: tuple[int, ...], dtype: str) -> None:
     assert not is_buffer(name, shape, dtype)
+
+
+@pytest.mark.parametrize("text", ["rope" * 1024, "a_attn_" * 580, "1." * 2048, "h." * 2048, "_layers_" * 510])
+def test_a_long_name_costs_no_more_than_a_short_one(text: str) -> None:
+    """A header holds 250,000 names of 300 characters: what is looked for in one must not grow with it."""
+    short = text[-100:]
+    seconds = []
+    for name in (short, text):
+        start = process_time()
+        for _ in range(500):
+            role(name), layer(name), is_buffer(name, (2, 2), "F32")
+        seconds.append(process_time() - start)
+    assert seconds[1] < 4 * seconds[0] + 0.005, seconds

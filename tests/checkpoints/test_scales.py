@@ -183,14 +183,6 @@ def test_fbgemm_experts_as_transformers_reads_them(tmp_path: Path) -> None:
         same(values_of(checkpoint, "e.down_proj"), down.float() * down_scale.transpose(1, 2))
 
 
-def test_torchao_names(tmp_path: Path) -> None:
-    weight, scales = codes(96, 130), positive(96, 1)
-    name = "model.layers.0.self_attn.q_proj._weight"
-    with opened(tmp_path, {f"{name}_qdata": weight, f"{name}_scale": scales}) as checkpoint:
-        assert [(t.holds_scales, t.role) for t in checkpoint.tensors] == [(True, "attention"), (False, "attention")]
-        same(values_of(checkpoint, "model.layers.0.self_attn.q_proj.weight"), weight.float() * scales)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("group", [16, 32])
 def test_fp4_with_scales_that_are_floats(group: int, dtype: torch.dtype, tmp_path: Path) -> None:

@@ -294,8 +294,3 @@ def test_very_many_files_are_sorted_in_bounded_time(many: int) -> None:
     with pytest.raises(LimitExceeded, match="more than"):
         select_weights({"modules.json": 1, **folders}, _reader({"modules.json": modules}))
     assert time.process_time() - start < 90
-
-
-def test_names_with_line_breaks_are_printable() -> None:
-    found = select_weights({"model.safetensors": 1, "a\nb\x1b[31m.safetensors": 1, "x\n.h5": 1}, _reader({}))
-    assert [each.path for each in found.not_read] == ["a<U+000A>b<U+001B>[31m.safetensors", "x<U+000A>.h5"]

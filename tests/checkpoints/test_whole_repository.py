@@ -17,7 +17,6 @@ from analyzers.__main__ import main
 from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, read_range
 from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
 from tests.checkpoints.test_gguf_header import written
-from tests.hub import LocalHub
 
 _PAIR = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 _INDEX = "model.safetensors.index.json"
@@ -103,21 +102,6 @@ def test_the_modules_of_a_sentence_encoder_are_read_together(
 # Files that no index names.
 
 
-def test_a_file_outside_the_index_is_not_read_and_listed(tmp_path: Path, hub: LocalHub) -> None:
-    _sharded(tmp_path)
-    _save(tmp_path / "model-mtp.safetensors", "mtp.weight")
-    _save(tmp_path / "model.fp16-00001-of-00001.safetensors", "layers.0.weight")
-    _save(tmp_path / "adapter_model.safetensors", "lora")
-    (tmp_path / "cut.safetensors").write_bytes(b"\x80")
-    hub.add("org/model", {path.name: path.read_bytes() for path in tmp_path.iterdir()})
-    for ref in (tmp_path, "org/model"):
-        with _open(ref) as checkpoint:
-            assert len(checkpoint.tensors) == 2 and not checkpoint.notes
-            assert {each.path: each.code for each in checkpoint.not_read} == {
-                "adapter_model.safetensors": "outside", "cut.safetensors": "outside", "model-mtp.safetensors": "outside",
-                "model.fp16-00001-of-00001.safetensors": "repeats"}  # fmt: skip
-
-
 # GGUF.
 
 
@@ -174,21 +158,6 @@ def test_tensor_wise_fp8_with_activation_scales_and_a_marker(tmp_path: Path) -> 
         assert found[f"{prefix}weight"].stored is not None
         assert found[f"{prefix}scale_input"].holds_scales and found[f"{prefix}scale_weight"].holds_scales
         assert found["scaled_fp8"].buffer
-
-
-def test_modules_without_weights_are_named(tmp_path: Path) -> None:
-    _save(tmp_path / "model" / "model.safetensors", "a")
-    _save(tmp_path / "elsewhere" / "model.safetensors", "b")
-    for name in ("1_Pooling", "2_Dense", "inside"):
-        (tmp_path / "model" / name).mkdir()
-    (tmp_path / "model" / "3_Dense").symlink_to(tmp_path / "elsewhere")
-    _save(tmp_path / "model" / "4_Dense" / "model.safetensors", "c")
-    types = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Dense": "Dense", "4_Dense": "Dense"}
-    entries = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in types.items()]
-    (tmp_path / "model" / "modules.json").write_text(json.dumps(entries))
-    with _open(tmp_path / "model") as checkpoint:
-        assert [file.path for file in checkpoint.files] == ["model.safetensors", "4_Dense/model.safetensors"]
-        assert {each.path for each in checkpoint.not_read} == {"2_Dense", "3_Dense"}
 
 
 def test_an_importance_matrix_is_refused_by_its_content(tmp_path: Path) -> None:

@@ -118,21 +118,25 @@ def test_a_run_ends_after_its_time(slow: DtypeRequest, monkeypatch: pytest.Monke
 def test_one_visitor_does_not_hold_up_another() -> None:
     turns, order = Turns(total=2, each=1), list[str]()
 
-    async def one(visitor: str, name: str) -> None:
+    async def one(visitor: str, name: str, over: asyncio.Event) -> None:
         async with aclosing(turns.turn(visitor)) as turn:
             async for progress in turn:
                 if progress.unit != "turns":
                     break
             order.append(name)
-            await asyncio.sleep(0.05)
+            await over.wait()
 
     async def several() -> None:
-        runs = [asyncio.ensure_future(one("a", f"a{number}")) for number in range(4)]
-        await asyncio.sleep(0.01)
-        await asyncio.gather(*runs, one("b", "b"))
+        over = asyncio.Event()
+        runs = [asyncio.ensure_future(one(name[0], name, over)) for name in ("a0", "a1", "a2", "a3", "b")]
+        while len(order) < 2:
+            await asyncio.sleep(0)
+        assert sorted(order) == ["a0", "b"]
+        over.set()
+        await asyncio.gather(*runs)
 
     asyncio.run(several())
-    assert order.index("b") <= 1 and sorted(order) == ["a0", "a1", "a2", "a3", "b"]
+    assert sorted(order) == ["a0", "a1", "a2", "a3", "b"]
 
 
 def test_the_fifth_that_waits_is_refused_and_one_that_leaves_frees_its_place() -> None:
@@ -143,13 +147,14 @@ def test_the_fifth_that_waits_is_refused_and_one_that_leaves_frees_its_place() -
             async for progress in turn:
                 started.set()
                 if progress.unit != "turns":
-                    await asyncio.sleep(60)
+                    await asyncio.Event().wait()
 
     async def crowd() -> None:
-        runs = [asyncio.ensure_future(waits(asyncio.Event()))]  # has its turn
-        await asyncio.sleep(0.1)
-        runs += [asyncio.ensure_future(waits(asyncio.Event())) for _ in range(4)]
-        await asyncio.sleep(1)
+        started = [asyncio.Event() for _ in range(5)]
+        runs = []
+        for waiting in started:  # the first has its turn
+            runs.append(asyncio.ensure_future(waits(waiting)))
+            await waiting.wait()
         with pytest.raises(LimitExceeded, match="waiting already"):
             await anext(turns.turn("a"))
         for each in runs:

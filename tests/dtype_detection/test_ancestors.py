@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from analyzers.dtype_detection.report import TensorRow
 from tests.cases import few
 from tests.dtype_detection.checkpoints import through, write
-from tests.dtype_detection.quantized import FP4, NF4, Values, coded, e2m1, fp8, integers, mxfp4, nvfp4, weights
+from tests.dtype_detection.quantized import FP4, NF4, Values, coded, fp8, integers, mxfp4, nvfp4, weights
 from tests.dtype_detection.reports import exact, inspect
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -75,13 +75,6 @@ def test_fp4_of_every_spread(stored: str, scheme: str, tmp_path: Path) -> None:
             assert (row.lineage.verdict, row.lineage.passed_through) == ("fp4-ancestor", (scheme,)), name
 
 
-def test_4_bit_floats_with_longer_groups_are_named_by_their_grid(tmp_path: Path) -> None:
-    values = weights(128, 1280)
-    scales = np.repeat(np.abs(values.reshape(-1, 128)).max(axis=1) / 6, 128).reshape(values.shape)
-    report = exact(write(tmp_path, {"weight": (e2m1(values / scales).to(torch.float64) * torch.from_numpy(scales)).to(BF16)}))
-    assert (report.lineage.verdict, report.lineage.passed_through) == ("fp4-ancestor", ("fp4_e2m1",))
-
-
 def lookalikes(shape: str) -> Iterator[tuple[str, Values]]:
     """What has few significands, few values or a regular grid, and was neither fp8 nor fp4."""
     values = weights(24, 1280, shape=shape)
@@ -136,32 +129,6 @@ def test_lookalikes_are_never_proven(shape: int, stored: int, one_in: int, tmp_p
         tensors[f"sinusoids {dtype}"] = torch.sin(torch.arange(1280)[None] * 0.3 + torch.arange(20)[:, None]).to(dtype)
     for name, row in rows(tmp_path, tensors).items():
         assert row.lineage.verdict not in ("fp8-ancestor", "fp4-ancestor"), name
-
-
-def test_integers_with_scales_are_not_taken_for_fp8(tmp_path: Path) -> None:
-    """4-bit integers with power-of-two scales have the significands of E5M2, and no more reach than integers have."""
-    values = integers(weights(300, 1280), 4, 32, asymmetric=True, scale=None)
-    values *= np.repeat(np.exp2(np.random.default_rng(0).integers(-4, 4, values.size // 32)), 32).reshape(values.shape)
-    report = exact(write(tmp_path, {"weight": torch.from_numpy(values).to(BF16)}))
-    assert report.lineage.verdict == "undecided" and not report.lineage.passed_through  # they are on the grid of mxfp6_e2m3 as well
-    ternary = np.sign(weights(300, 1280)) * 0.37
-    report = exact(write(tmp_path / "ternary", {"weight": torch.from_numpy(ternary).to(F32)}))
-    assert report.lineage.verdict == "undecided"
-
-
-@pytest.mark.parametrize("seed", few(range(3), {0}))
-def test_native_tensors_of_many_shapes(seed: int, tmp_path: Path) -> None:
-    rng = np.random.default_rng(seed)
-    tensors = {}
-    for i in range(500):
-        columns = int(rng.choice([32, 40, 64, 100, 128, 200, 256, 320]))
-        shape = ("normal", "laplace", "uniform", "student", "outliers")[i % 5]
-        values = weights(int(rng.integers(1, 12)), columns, seed=500 * seed + i, shape=shape) * 10.0 ** rng.uniform(-2, 2)
-        tensors[f"{i}.weight"] = torch.from_numpy(values).to((BF16, F16, F32)[i % 3])
-    report = exact(write(tmp_path, tensors))
-    assert len(report.tensors) == 500
-    assert [row.name for row in report.tensors if row.lineage.passed_through] == []
-    assert {part.verdict for part in report.lineage.parts} <= {"native", "undecided"}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

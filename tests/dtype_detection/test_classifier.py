@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-from analyzers.dtype_detection.classifier import CONFIDENT, FLOOR, Classifier, Feature, fitted, magnitudes_of
+from analyzers.dtype_detection.classifier import CONFIDENT, Classifier, Feature, fitted, magnitudes_of
 from analyzers.dtype_detection.labelled_models import Example
 
 SHIPPED = fitted()
@@ -91,11 +91,6 @@ def test_near_labelled_models_it_resembles_them() -> None:
     assert own.nearest.model == "facebook/opt-1.3b" and own.distance == pytest.approx(0, abs=1e-9)
 
 
-def test_larger_is_never_more_like_fp16() -> None:
-    steps = [SHIPPED.probabilities(of(a, n))["bf16"] for a, n in zip(np.logspace(0, 4, 30), np.logspace(2, 5, 30), strict=True)]
-    assert steps == sorted(steps)
-
-
 @pytest.mark.parametrize("point", [of(1e9, 1e12), of(1e-6, 1e-3), of(1.0, 1e6), of(5e4, 100.0), of(0.0, 0.0), of(1e300, 1e300)])
 def test_far_from_every_labelled_model_it_abstains(point: dict[str, float]) -> None:
     found = SHIPPED.estimate(point)
@@ -103,24 +98,6 @@ def test_far_from_every_labelled_model_it_abstains(point: dict[str, float]) -> N
     assert found.probabilities == SHIPPED.rates and found.distance > 1
     everywhere = SHIPPED.model_copy(update={"reach": None})
     assert everywhere.estimate(point).reason != "unsupported"
-
-
-def test_what_magnitudes_do_not_tell_is_no_verdict() -> None:
-    mostly = by_hand(("fp16", "bf16")).model_copy(update={"rates": {"fp16": 0.2, "bf16": 0.2, "fp32": 0.6}})
-    found = mostly.estimate(of(1.0, 1.0))
-    assert (found.verdict, found.reason, found.probabilities["fp32"]) == ("undecided", "unlearned", 0.6)
-
-
-def test_the_nearest_model_is_the_nearest() -> None:
-    classifier = by_hand()
-    found, distance = classifier.nearest(of(1.0, 10.0))
-    # in units of the two scales: one decade is 1/2 along the first axis and 2 along the second
-    assert found.model == "bf16" and distance == pytest.approx(0.5)
-
-
-def test_zero_has_a_logarithm() -> None:
-    assert SHIPPED.point(of(0.0, 1.0)) == SHIPPED.point(of(FLOOR, 1.0)) != SHIPPED.point(of(2 * FLOOR, 1.0))
-    assert min(x for e in SHIPPED.examples for x in (e.abs_min, e.abs_max, e.norm_min, e.norm_max) if x) > FLOOR
 
 
 def test_magnitudes_must_be_known() -> None:

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
-from analyzers.grids.formats import FORMATS, ROW, Tile
+from analyzers.grids.formats import FORMATS, Tile
 from analyzers.grids.search import GridSearch
 from analyzers.numerics.grid_kernels import FAILED, SLOTS, TESTED, Counts, fit_tiles
 from tests.cases import few
 from tests.dtype_detection.checkpoints import through, write
-from tests.dtype_detection.quantized import coded, fp8, integers, mxfp4, weights
-from tests.dtype_detection.reports import exact, inspect, parsed
+from tests.dtype_detection.quantized import coded, integers, weights
+from tests.dtype_detection.reports import exact, parsed
 from tests.grids import definitions as own
 from tests.grids.formats import FORMATS as QUANTIZERS
 from tests.grids.formats import dequantized
@@ -97,42 +97,12 @@ def test_stacked_experts_and_blocks_of_bitsandbytes() -> None:
     assert found is not None and (found.format, found.group, found.proven) == ("nf4", "64", True)
 
 
-def test_values_rounded_to_bf16_before_they_were_stored_in_fp32(tmp_path: Path) -> None:
-    values = stored(integers(weights(128, 512), 4, 32, False, F32)).to(F32)
-    report = exact(write(tmp_path, {"a.weight": values}))
-    assert report.lineage.verdict == "upcast-from-bf16" and report.lineage.passed_through == ("int4", "bf16")
-
-
-def test_groups_that_a_fine_tune_left_are_counted() -> None:
-    values = integers(weights(256, 512), 4, 32, False, F32)
-    values[64:160] += np.random.default_rng(0).standard_normal((96, 512)) * 1e-3
-    found = grid(stored(values))
-    assert found is not None and (found.format, found.group) == ("int4", "32") and not found.proven
-    assert found.exceptions / found.groups == pytest.approx(96 / 256, abs=0.01)
-
-
 def test_fixed_point_and_values_of_few_bits_are_no_grid() -> None:
     rng = np.random.default_rng(0)
     few_bits = np.ldexp(np.rint(np.ldexp(np.frexp(weights(128, 512))[0], 4)), np.frexp(weights(128, 512))[1] - 4)
     for values in (rng.integers(-100, 100, (128, 512)) / 64, few_bits, np.exp2(rng.integers(-9, 0, (128, 512)))):
         found = grid(stored(values))
         assert found is None or not found.proven or found.format == "fp8_e4m3"  # values of 4 bits are
-
-
-def test_the_scales_of_mxfp4_leave_levels_out() -> None:
-    elements, scales = mxfp4(weights(128, 512))
-    found = grid(stored((elements * scales).numpy().reshape(128, 512)))
-    assert found is not None and (found.format, found.group, found.proven) == ("mxfp4", "32", True)
-
-
-@pytest.mark.parametrize("columns", few([1280, 1000, 40], {1}))
-def test_integers_with_powers_of_two_as_scales_are_no_floats_wherever_their_groups_begin(columns: int) -> None:
-    for bits, group, asymmetric in ((3, 16, True), (4, 40, False), (4, 32, True), (5, 128, False)):
-        values = integers(weights(128, 1280, shape="student"), bits, group, asymmetric, None).reshape(-1)[8:]
-        rows = stored(values[: values.size // columns * columns].reshape(-1, columns))
-        for tensor in (rows, rows.T):
-            found = grid(tensor)
-            assert found is None or "fp" not in found.format, (bits, group)
 
 
 @pytest.mark.parametrize(("size", "most"), few(product((8, 12), (0.1, 0.01)), {0, 3}))
@@ -166,13 +136,6 @@ def test_a_scale_is_found_where_trying_all_of_them_finds_one(name: str) -> None:
     assert (scales[:, 1] > 0)[np.arange(60) % 3 > 0].all() and len(counts.decades) == SLOTS
 
 
-def test_tiles_know_what_they_hold() -> None:
-    assert ROW.holds(Tile(1, 32)) and not Tile(1, 32).holds(ROW) and not ROW.holds(Tile(32, 1))
-    assert all(np.all(np.diff(side[np.isfinite(side)]) > 0) for form in FORMATS for side in form.levels.sides)
-    for form in FORMATS:
-        assert not any(before.holds(tile) for i, tile in enumerate(form.tiles) for before in form.tiles[:i] if before != tile)
-
-
 def checkpoint() -> dict[str, torch.Tensor]:
     tensors = {f"model.layers.{i}.mlp.up_proj.weight": stored(integers(weights(256, 512, i), 4, 32, False, F32)) for i in range(3)}
     return tensors | {"model.embed_tokens.weight": stored(weights(256, 512, 9)), "model.norm.weight": torch.ones(512).to(BF16)}
@@ -186,12 +149,6 @@ def test_the_report_names_roles_bits_and_bytes(tmp_path: Path) -> None:
     assert "int4" in report.lineage.passed_through
     assert report.entropy is not None
     parsed(report)
-
-
-def test_a_sample_finds_them(tmp_path: Path) -> None:
-    report = inspect(write(tmp_path, checkpoint()), budget=200_000)
-    (row,) = report.grids
-    assert (row.format, row.tensors) == ("int4", 3) and report.bytes_read <= 200_000
 
 
 def test_spans_that_are_off_the_grid_count_as_exceptions() -> None:
@@ -209,9 +166,3 @@ def test_a_ramp_is_on_no_grid() -> None:
     for shape in ((4, 8), (10, 8), (16, 16), (64, 128)):
         found = grid(torch.linspace(-1, 31, shape[0] * shape[1] + 1)[:-1].view(shape))
         assert found is None or not found.proven, shape
-
-
-def test_spans_of_one_row_are_not_taken_for_blocks() -> None:
-    values = fp8(weights(64, 1280), E4M3, 1, 0).to(BF16)
-    found = grid(values, 1280)
-    assert found is not None and (found.format, found.group) == ("fp8_e4m3", "row")

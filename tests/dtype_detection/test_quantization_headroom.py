@@ -203,3 +203,8 @@ def test_a_report_without_it_is_the_same_report(tmp_path: Path) -> None:
     assert DtypeReport.model_validate_json(asked.model_dump_json()) == asked
     with pytest.raises(ValueError, match="fp8"):
         DtypeRequest(model="org/a", quantize=("fp7",))  # type: ignore[arg-type]
+
+
+def test_a_short_answer_shows_what_was_asked_for(tmp_path: Path) -> None:
+    report = exact(write(tmp_path, model()), quantize=("int8",))
+    assert "Quantization by role:" in report.lines()

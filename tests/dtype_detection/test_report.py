@@ -12,7 +12,7 @@ from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import InvalidFilter, InvalidRequest, LimitExceeded, MantissaError, NoWeights, UnsupportedWeights
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
-from tests.dtype_detection.checkpoints import NAMES, normal, through, write, write_sharded
+from tests.dtype_detection.checkpoints import NAMES, normal, through, write
 from tests.dtype_detection.reports import exact, inspect, parsed, steady
 
 F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
@@ -191,21 +191,6 @@ def test_filters_leave_only_what_is_asked_for(tmp_path: Path) -> None:
             exact(folder, **options)
 
 
-def test_shards_and_subfolders(tmp_path: Path) -> None:
-    tensors = varied()
-    whole = exact(write(tmp_path / "whole", tensors))
-    sharded = exact(write_sharded(tmp_path / "sharded", tensors, 3))
-    assert sharded.checkpoint.files == 3
-    assert {row.name: row for row in sharded.tensors} == {row.name: row for row in whole.tensors}
-    assert (sharded.counts, sharded.extremes, sharded.exponents) == (whole.counts, whole.extremes, whole.exponents)
-    write(tmp_path / "nested" / "unet", {"w": normal(64, 64)})
-    write(tmp_path / "nested" / "text", {"w": normal(64, 64, seed=1).to(BF16)})
-    assert [row.dtype for row in exact(tmp_path / "nested", subfolder="text").tensors] == ["BF16"]
-    for folder in ("", "no such", "../nested", "text\\x"):
-        with pytest.raises(MantissaError):
-            exact(tmp_path / "nested", subfolder=folder)
-
-
 @pytest.mark.parametrize(
     ("tensors", "error"),
     [
@@ -342,9 +327,3 @@ def test_of_many_tensors_the_report_has_the_first_and_files_have_all(tmp_path: P
     assert sorted(full["name"]) == sorted(tensors) and len(report.tables()["tensors"]) == 400
     row = full[full["name"] == "model.norm.weight"].iloc[0]
     assert (row["norm"], row["parameters"], row["lineage_verdict"]) == (pytest.approx(8**0.5), 8, "undecided")
-
-
-def test_an_overflow_is_the_first_sentence_with_its_tensor(tmp_path: Path) -> None:
-    report = exact(write(tmp_path, {"a.weight": normal(30, 10), "b.weight": torch.full((8,), 1e5)}))
-    assert report.answer.code == "overflow" and report.answer.values["name"] == "b.weight"
-    assert report.headline.startswith("Do not run it in fp16: ") and report.advice.code == "not-fp16"

@@ -55,15 +55,6 @@ def test_every_pattern_is_moved_by_the_steps_that_move_it(dtype: torch.dtype, st
     assert found.expected_flips == pytest.approx([flips(weights, stored, step) for step in STEPS], rel=1e-12)
 
 
-def test_fp32_that_holds_bf16_values_moves_as_they_do(tmp_path: Path) -> None:
-    patterns = every_pattern(BF16)
-    names = "model.layers.0.mlp.up_proj.weight", "model.norm.weight"
-    narrow, wide = (
-        exact(write(tmp_path / str(dtype), {names[0]: patterns.to(dtype), names[1]: torch.ones(8, dtype=dtype)})) for dtype in (BF16, F32)
-    )
-    assert narrow.movable == wide.movable and wide.movable_fp16 is None
-
-
 @pytest.mark.parametrize("dtype", few([F32, F16], {0}))
 def test_other_values_move_as_rounded_to_bf16(dtype: torch.dtype, tmp_path: Path) -> None:
     values = normal(512, 512, seed=3).to(dtype)

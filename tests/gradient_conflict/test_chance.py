@@ -7,7 +7,7 @@ from analyzers.core.records import Interval
 from analyzers.gradient_conflict.rates import share_interval
 from analyzers.gradient_conflict.rows import Undecided
 from analyzers.gradient_conflict.verdict import against_chance, beyond_chance
-from tests.components.conflict_reports import conflict_report
+from tests.gradient_conflict.reports import conflict_report
 
 RUNS = 200
 

@@ -15,7 +15,7 @@ from analyzers.gradient_conflict.grams import UnitGroup
 from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.rows import NeuronRow
 from analyzers.gradient_conflict.sample_pairs import Pairs, packed
-from tests.components.conflict_reports import PAIRS, conflict_report
+from tests.gradient_conflict.reports import PAIRS, conflict_report
 
 from .captures import FloatArray
 from .test_analyze import explicit

@@ -6,13 +6,12 @@ import pytest
 
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 from analyzers.gradient_conflict.published import MIRRORS, SETTING, published
-from tests.components.conflict_reports import conflict_report
-from tests.components.dtype_reports import of_model
+from tests.gradient_conflict.reports import conflict_report
 
 
 def as_published(ref: str = "meta-llama/Llama-2-7b-hf", **changes: Any) -> ConflictReport:
     """A report of the tiny sample with the facts of the published run in place of its own, but for ``changes`` of the request."""
-    found = of_model(ref, conflict_report(ffn="topk"))
+    found = conflict_report(ffn="topk")
     request = ConflictRequest(**{**SETTING, **changes})
     topk = None
     if request.ffn == "topk" and found.ffn.topk is not None:
@@ -22,6 +21,7 @@ def as_published(ref: str = "meta-llama/Llama-2-7b-hf", **changes: Any) -> Confl
     return found.model_copy(
         update={
             "request": request,
+            "checkpoint": found.checkpoint.model_copy(update={"ref": ref}),
             "data": found.data.model_copy(update=data),
             "ffn": found.ffn.model_copy(update={"variant": request.ffn, "unit": request.unit, "topk": topk}),
             "dtype": request.dtype,

@@ -1,11 +1,8 @@
 """Formats against torch's casts over every pattern, numpy's spacing, and exact rational arithmetic."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from analyzers.numerics.formats import (
     BF16,
@@ -20,7 +17,7 @@ from analyzers.numerics.formats import (
     TF32,
     FloatFormat,
 )
-from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hostile64, survives
+from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, survives
 
 NARROW = {"F16": FP16, "BF16": BF16, "F8_E4M3": FP8_E4M3, "F8_E5M2": FP8_E5M2} | FNUZ
 ASKED = {f.name: f for f in (FP32, TF32, FP16, BF16, FP8_E4M3, FP8_E5M2)}
@@ -77,33 +74,6 @@ def test_exact_means_one_of_the_formats_values(dtype: str) -> None:
     for other in ("F16", "BF16"):
         values = decoded(all_patterns(other), other)
         np.testing.assert_array_equal(NARROW[dtype].is_exact(values), np.isin(values, grid))
-
-
-def _exact(x: Fraction, bits: int, lowest: int, largest: Fraction) -> bool:
-    """Whether x = m 2^e with integers |m| < 2^(bits + 1) and e >= lowest, by rational arithmetic."""
-    if x == 0:
-        return True
-    m, e = abs(x), 0
-    if m.denominator > 1:
-        e = -(m.denominator.bit_length() - 1)
-        if m.denominator != 1 << -e:
-            return False
-        m *= 1 << -e
-    whole = m.numerator
-    zeros = (whole & -whole).bit_length() - 1
-    whole, e = whole >> zeros, e + zeros
-    return whole < 1 << (bits + 1) and e >= lowest and abs(x) <= largest
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_exactness_by_rational_arithmetic(name: str) -> None:
-    asked = ASKED[name]
-    values: NDArray[np.float64] = hostile64()[::3].view(np.float64)
-    values = values[np.isfinite(values)]
-    lowest = 1 - asked.bias - asked.mantissa_bits
-    expected = [_exact(Fraction(x), asked.mantissa_bits, lowest, Fraction(asked.largest)) for x in values.tolist()]
-    assert any(expected) and not all(expected)
-    np.testing.assert_array_equal(asked.is_exact(values), expected)
 
 
 def test_thresholds_are_where_fp16_rounds_away() -> None:

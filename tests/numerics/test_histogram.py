@@ -130,15 +130,6 @@ def close(a: BitHistogram, b: BitHistogram) -> None:
     assert a.squares == pytest.approx(b.squares, rel=1e-12, abs=0)
 
 
-@given(any_dtype, st.tuples(*[st.tuples(st.integers(0, 99), st.integers(0, 300))] * 3))
-def test_merge_is_associative_and_commutative_with_identity(dtype: str, parts: tuple[tuple[int, int], ...]) -> None:
-    a, b, c = (counted(drawn(dtype, seed, size), dtype) for seed, size in parts)
-    close(a.merge(b), b.merge(a))
-    close(a.merge(b).merge(c), a.merge(b.merge(c)))
-    close(a.merge(BitHistogram(dtype)), a)
-    close(BitHistogram(dtype).merge(a), a)
-
-
 @given(any_dtype, st.integers(0, 99), st.integers(0, 2000), st.lists(st.integers(0, 2000), max_size=5), st.booleans())
 def test_any_split_merges_to_the_whole(dtype: str, seed: int, size: int, cuts: list[int], one_accumulator: bool) -> None:
     codes = drawn(dtype, seed, size)
@@ -151,16 +142,8 @@ def test_any_split_merges_to_the_whole(dtype: str, seed: int, size: int, cuts: l
     else:
         merged = BitHistogram(dtype)
         for part in parts:
-            merged = merged.merge(counted(part, dtype))
+            merged = BitHistogram.together((merged, counted(part, dtype)))
     close(merged, counted(codes, dtype))
-
-
-def test_histograms_of_different_dtypes_do_not_merge() -> None:
-    for count in (1, 9):
-        with pytest.raises(ValueError, match="BF16"):
-            BitHistogram.together([BitHistogram("F16")] * count + [BitHistogram("BF16")])
-    with pytest.raises(ValueError, match="F16 and BF16"):
-        BitHistogram("F16").merge(BitHistogram("BF16"))
 
 
 # --- the accumulator ----------------------------------------------------------------------------------------------

@@ -110,26 +110,10 @@ def test_every_pattern_of_bf16_beside_selected_ones(eta: float) -> None:
     check(np.tile(every, 2), np.concatenate(both).astype(np.uint16), BF16, eta)
 
 
-@pytest.mark.parametrize("code", SPECIAL16)
-def test_every_pattern_of_bf16_beside_one(code: int) -> None:
-    every, one = all_patterns("BF16"), np.full(65536, code, dtype=np.uint16)
-    truth = expected(every, one, BF16, ETA)
-    counts, tables = counted(every, one, BF16)
-    assert whole(counts) == whole(truth.counts)
-    check_steps(tables, truth)
-    assert tables.relative.below(-7, changed_only=True) == int((truth.relative[truth.moved] < 2.0**-7).sum())
-
-
 @pytest.mark.parametrize("share", [0.0, 0.0005, 0.01, 0.12, 0.3, 1.0])
 def test_updates_of_bf16_of_every_density(share: float) -> None:
     base = bf16(weights(70_001))
     check(base, stepped(base, share, [-1, 1, 1, 2, -3, 7, -8, 60]), BF16)
-
-
-def test_replaced_bf16_weights_with_a_few_that_are_no_numbers() -> None:
-    base, tuned = bf16(weights(90_000)), bf16(weights(90_000, 5))
-    base[::9000], tuned[::7001] = 0x7FC0, 0xFF80
-    check(base, tuned, BF16, 0.5)
 
 
 @pytest.mark.parametrize("eta", [1e-3, 1e-6, 1e-12, 0.5])
@@ -154,14 +138,6 @@ def test_fp32_around_every_boundary_of_rounding_to_bf16() -> None:
     for shift in (1, 2, codes.size // 6, codes.size // 3, codes.size // 2):
         check(codes, np.roll(codes, shift), ("F32", "F32"))
     check(codes, bf16(codes.view(np.float32)), ("F32", "BF16"))
-
-
-def test_rounding_to_bf16_is_that_of_torch() -> None:
-    codes = np.concatenate([boundaries(), hostile32()])
-    with np.errstate(invalid="ignore"):
-        values = codes.view(np.float32)
-    numbers = ~np.isnan(values)
-    assert counted(codes[numbers], bf16(values[numbers]), ("F32", "BF16"))[0].changed == 0
 
 
 @pytest.mark.parametrize("share", [0.001, 0.2, 0.9])
@@ -239,15 +215,6 @@ def test_nothing_to_count() -> None:
     assert counts == PairCounts() and tables.ulp_bins() == []
     assert tables.absolute.summary(changed_only=False).mean is None and tables.absolute.energy((0.01, 0.5)) == [None, None]
     assert tables.relative.histogram() == [] and tables.relative.below(-8, changed_only=False) == 0
-
-
-def test_bins_of_steps_cover_all_of_them() -> None:
-    base = np.full(5, 0x3F80, dtype=np.uint16)
-    _, tables = counted(base, np.array([0x3F80, 0x3F81, 0x3F7D, 0x3F85, 0xBF80], dtype=np.uint16), BF16)
-    assert [found for found in tables.ulp_bins() if found[2]] == [
-        (0, 0, 1), (1, 1, 1), (3, 3, 1), (4, 7, 1), (16384, 32767, 1)
-    ]  # fmt: skip
-    assert [low for low, *_ in tables.ulp_bins()] == [0, 1, 2, 3, *(1 << bits for bits in range(2, 15))]
 
 
 def test_products_digests_and_the_first_difference() -> None:

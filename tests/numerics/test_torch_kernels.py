@@ -1,7 +1,5 @@
 """The torch path counts exactly what the compiled path counts, on a GPU if there is one, else on the CPU: its code is the same."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from analyzers.numerics import Accumulator, torch_kernels
 from analyzers.numerics.count_kernels import count_fp32
 from analyzers.numerics.torch_kernels import DeviceCounts, checksums, on_device
 from tests.numerics.readbacks import readbacks
-from tests.numerics.test_histogram import CASES, DTYPES, close, common, counted, drawn, patterns
+from tests.numerics.test_histogram import CASES, close, common, counted, drawn, patterns
 
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -25,17 +23,6 @@ def _at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_same_histogram(dtype: str, name: str) -> None:
     codes = (patterns(dtype) | common(dtype))[name]
     close(counted(on_device(codes, WHERE), dtype), counted(codes, dtype))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_same_histogram_over_several_updates(dtype: str) -> None:
-    one, other = Accumulator(dtype), Accumulator(dtype)
-    for _ in range(2):
-        for seed in range(3):
-            codes = drawn(dtype, seed, 700)
-            one.update(on_device(codes, WHERE))
-            other.update(codes)
-        close(one.take(), other.take())
 
 
 @pytest.mark.parametrize("name", patterns("F32"))
@@ -60,19 +47,6 @@ def test_a_tensor_is_read_back_once(dtype: str, monkeypatch: pytest.MonkeyPatch)
             accumulator.update(on_device(drawn(dtype, seed, 1000), WHERE))
         taken = accumulator.take()
     assert taken.values == 2000 and found == {"cpu": 1}
-
-
-def test_the_device_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def to(codes: object, device: str) -> Any:
-        asked.append(device)
-        return on_device(codes, WHERE)
-
-    monkeypatch.setattr(torch_kernels, "on_device", to)
-    for dtype in ("F32", "BF16", "F8_E4M3"):
-        counted(drawn(dtype, 0, 10), dtype, "cuda")
-    assert asked == ["cuda"] * 3
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.int64])

@@ -44,11 +44,6 @@ def test_hostile_values_of_every_dtype(dtype: str) -> None:
     same(np.tile(codes, 2), np.concatenate([rng.permutation(codes), codes + codes.dtype.type(1)]), (dtype, dtype), 0.01)
 
 
-def test_equal_sides() -> None:
-    codes = weights(1000).view(np.uint32)
-    same(codes, codes, ("F32", "F32"), 1e-3)
-
-
 @pytest.mark.parametrize("dtypes", [("F32", "F32"), ("BF16", "BF16"), ("F16", "BF16"), ("BF16", "F32")])
 def test_a_tensor_is_read_back_once(dtypes: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_pairs, "_AT_ONCE", 100)

@@ -7,12 +7,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 _EVERY_WAY_OF_COUNTING = """
-import sys
+import json, os, sys, tempfile
 from itertools import product
 import numpy as np
 from numba.core.dispatcher import Dispatcher
-from analyzers.checkpoints import Tensor
-from analyzers.checkpoints.quantization import decode
+from safetensors.torch import save_file
+from analyzers.checkpoints import Access, Tensor, open_checkpoint
+from analyzers.checkpoints.adapters.merged_file import read_values
+from analyzers.checkpoints.quantization.grid import grid
 from analyzers.dtype_detection import count
 from analyzers.grids import GridSearch
 from analyzers.numerics import Accumulator, PairCounter, PairTables, pairs, quantize_kernels
@@ -20,6 +22,7 @@ from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.quantize_kernels import FORMATS
 from analyzers.numerics.warm_up import warm_up
 from analyzers.comparison.sparsity.adapters import GRIDS
+from tests.checkpoints.quantization.test_layouts import LIBRARIES, awq, fixture, gptq
 
 loops = {
     f"{name}.{attribute}": loop
@@ -56,9 +59,18 @@ for form in FORMATS.values():
     quantize_kernels.rounding_error(integers, *form, 1.0, False)
 for form in GRIDS.values():
     quantize_kernels.update_lost(integers[0], integers[0], *form)
-grid = decode.Grid(512, 256, 128, 128, 4, 2)
-for dtype in ("F8_E4M3", "F4"):
-    decode.decode(codes["F8_E4M3"][5:], 5, tuple(grid), np.ones(8, np.float32), 0, decode._table(dtype), np.zeros(1000, np.float32))
+with tempfile.TemporaryDirectory() as folder:
+    stored = [fixture(library)[0] for library in LIBRARIES] + [each[0] for each in (awq(), gptq(3, False, False), gptq(4, True, True))]
+    for number, tensors in enumerate(stored):
+        place = os.path.join(folder, str(number))
+        os.mkdir(place)
+        save_file(tensors, os.path.join(place, "model.safetensors"))
+        with open(os.path.join(place, "config.json"), "w") as file:
+            json.dump(fixture(LIBRARIES[number])[1] if number < 3 else {}, file)
+        with open_checkpoint(place, Access(local=True)) as checkpoint:
+            for tensor in (each for each in checkpoint.tensors if each.stored is not None):
+                assert read_values(checkpoint.files, tensor, 3, tensor.elements - 5).size
+                assert grid(tensor, 3, 100).values.size
 for dtype, values in product(("F32", "BF16", "F16"), (integers, floats)):
     search = GridSearch(Tensor("a.mlp.up_proj.weight", dtype, (64, 512), 0, 0, 0, "mlp", 0, False))
     search.add(patterns(values, dtype).reshape(-1), 0)

@@ -80,16 +80,3 @@ def hostile32() -> NDArray[np.uint32]:
     special = np.array([0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F800001, 0x7FC00000, 0xFFFFFFFF, 0x7F810000, 0x7FBFFFFF], dtype=np.uint32)
     edges = around(EDGES + SMALL_EDGES).view(np.uint32)
     return np.concatenate([*planes, subnormal, special, edges, np.array([0x7F7FFFFF, 0xFF7FFFFF, 1, 0x80000001], dtype=np.uint32)])
-
-
-def hostile64() -> NDArray[np.uint64]:
-    """Make float64 patterns: those of fp32 widened and moved by an ulp, beyond both ends of fp32's range, subnormals, NaN payloads."""
-    rng = np.random.default_rng(6)
-    with np.errstate(invalid="ignore"):
-        wide = hostile32().view(np.float32).astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    random = rng.integers(0, 1 << 64, 500, dtype=np.uint64).view(np.float64)
-    beyond = np.array([1e300, -1e300, 3.5e38, 1e-300, -5e-324, 2.2e-308, 1.7e308, 7e-46, 0.0, -0.0, np.inf, -np.inf, np.nan])
-    payloads = np.array([0x7FF0000000000001, 0xFFF8000000000001, 0x7FF0000020000000], dtype=np.uint64).view(np.float64)
-    moved = [np.nextafter(finite, np.inf), np.nextafter(finite, -np.inf)]
-    return np.concatenate([wide, *moved, random, beyond, payloads]).view(np.uint64)

@@ -6,9 +6,7 @@ the loop, and what the reports say they read.
 
 import json
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,8 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Access, Chunk, Plan, Span, open_checkpoint, stream
 from analyzers.comparison import compare, sparsity
+from tests.promises.work import last, processor_seconds
 
-RUNS = 2
 CHUNK = 4 << 20  # bytes
 
 Pair = tuple[NDArray[np.uint16], NDArray[np.uint16]]
@@ -31,39 +29,24 @@ def main(mode: Any, *models: str) -> None:
     access = Access(local=True)
 
     def compared() -> Any:
-        return _last(compare.analyze(compare.CompareRequest(models=models, mode=mode), access))
+        return last(compare.analyze(compare.CompareRequest(models=models, mode=mode), access))
 
     def changed() -> Any:
         request = sparsity.SparsityRequest(base=models[0], tuned=models[1:], mode=mode)
-        return _last(sparsity.analyze(request, access))
+        return last(sparsity.analyze(request, access))
 
     report = compared()  # loads compiled loops, and opens connections
-    found = {"compare": _processor_seconds(compared), "bytes": report.bytes_read, "verdict": report.relation.kind}
+    found = {"compare": processor_seconds(compared), "bytes": report.bytes_read, "verdict": report.relation.kind}
     if mode == "quick":
         blocks = _sampled(models, access)
-        found |= {"plain": _processor_seconds(lambda: [_count_with_numpy(*pair) for pair in blocks]), "blocks": len(blocks)}
+        found |= {"plain": processor_seconds(lambda: [_count_with_numpy(*pair) for pair in blocks]), "blocks": len(blocks)}
         found["sampled"] = sum(side.nbytes for pair in blocks for side in pair)
     else:
         number = changed().num_changed
         _differing(np.zeros(1, np.uint16), np.zeros(1, np.uint16))  # compiles it
-        found |= {"sparsity": _processor_seconds(changed), "plain": _processor_seconds(lambda: _count_files(models)), "changed": number}
+        found |= {"sparsity": processor_seconds(changed), "plain": processor_seconds(lambda: _count_files(models)), "changed": number}
         found["differing"] = _count_files(models)
     print(json.dumps(found))
-
-
-def _last(steps: Iterator[Any]) -> Any:
-    (report,) = deque(steps, maxlen=1)
-    return report
-
-
-def _processor_seconds(call: Callable[[], object]) -> float:
-    """Return the least processor time of several calls."""
-    times = []
-    for _ in range(RUNS):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def _sampled(models: tuple[str, ...], access: Access) -> list[Pair]:

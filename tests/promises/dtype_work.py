@@ -5,9 +5,6 @@ Prints a JSON object: processor seconds of all threads for the report and for th
 
 import json
 import sys
-import time
-from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,42 +13,26 @@ from numba import njit
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Access, Plan, open_checkpoint, stream
-from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
+from analyzers.dtype_detection import DtypeRequest, analyze
+from tests.promises.work import last, processor_seconds
 
-RUNS = 2
 CHUNK = 4 << 20  # bytes
 
 
 def main(model: str, mode: Any) -> None:
     """Measure one mode on one model of bf16 values: quick beside NumPy's histogram of each sampled block, exact beside a compiled loop."""
     request, access = DtypeRequest.model_validate({"model": model, "mode": mode}), Access(local=True)
-    report = _report(request, access)  # loads compiled loops, and opens connections
-    seconds = _processor_seconds(lambda: _report(request, access))
+    report = last(analyze(request, access))  # loads compiled loops, and opens connections
+    seconds = processor_seconds(lambda: last(analyze(request, access)))
     if mode == "quick":
         blocks = _sampled(request, access)
         assert sum(block.nbytes for block in blocks) == report.bytes_read
-        plain = _processor_seconds(lambda: [np.bincount(block, minlength=1 << 16) for block in blocks])
+        plain = processor_seconds(lambda: [np.bincount(block, minlength=1 << 16) for block in blocks])
     else:
         counts = np.zeros(1 << 16, np.int64)
         _count(np.zeros(1, np.uint16), counts)  # compiles it
-        plain = _processor_seconds(lambda: _count_file(Path(model) / "model.safetensors", counts))
+        plain = processor_seconds(lambda: _count_file(Path(model) / "model.safetensors", counts))
     print(json.dumps({"seconds": seconds, "plain": plain, "bytes": report.bytes_read, "verdict": report.lineage.verdict}))
-
-
-def _report(request: DtypeRequest, access: Access) -> DtypeReport:
-    (report,) = deque(analyze(request, access), maxlen=1)
-    assert isinstance(report, DtypeReport)
-    return report
-
-
-def _processor_seconds(call: Callable[[], object]) -> float:
-    """Return the least processor time of several calls."""
-    times = []
-    for _ in range(RUNS):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def _sampled(request: DtypeRequest, access: Access) -> list[NDArray[Any]]:

@@ -3,37 +3,23 @@
 Times of one process on one machine are compared with each other, since seconds depend on the machine and on what else it does.
 """
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 from tests.hub import HubProcess
-from tests.hub.architectures import llama
+from tests.promises.work import printed, write_llama
 
 # About twice what was measured: 23 to 33 and 8 times the plain loop, and 1.3 times `sparsity` for more bytes of the same pair
 QUICK, EXACT, OF_SPARSITY = 60.0, 20.0, 2.6
 # A tenth more than what was counted of a quick comparison of two, and of a merge and two parents, of 141 GB each
 REQUESTS, BYTES = 2_800, 121e6
 MERGE_REQUESTS, MERGE_BYTES = 2_960, 175e6
-RUNS = 3  # of quick mode, as the Hub sees them, and the plain way once
-
-
-def measured(mode: str, *models: str, variables: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run `comparison_work` in a process of its own, in which nothing else takes time."""
-    command = [sys.executable, "-m", "tests.promises.comparison_work", mode, *models]
-    run = subprocess.run(command, env={**os.environ, **(variables or {})}, capture_output=True, text=True, timeout=280)
-    assert run.returncode == 0, run.stderr[-2000:]
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found
+RUNS = 2  # of quick mode, as the Hub sees them, and the plain way once
 
 
 def test_a_quick_comparison_costs_little_more_than_counting_its_sample_and_reads_it_once(tmp_path: Path) -> None:
     with HubProcess("--llama", "org/base=bf16", "--llama", "org/tuned=bf16+small-steps") as hub:
         before = hub.totals()
-        work = measured("quick", "org/base", "org/tuned", variables=hub.environ(tmp_path))
+        work = printed("tests.promises.comparison_work", "quick", "org/base", "org/tuned", variables=hub.environ(tmp_path))
         asked = {name: (number - before[name]) / (RUNS + 1) for name, number in hub.totals().items()}
     assert work["verdict"] == "derived"
     assert work["compare"] < QUICK * work["plain"], work
@@ -45,11 +31,9 @@ def test_a_merge_and_its_parents_are_read_once_from_one_sample(tmp_path: Path) -
     """Other layouts are tried only where values ask for it: a merge resembles a parent by less than a fine-tune does."""
     with HubProcess("--llama", "org/first=bf16", "--llama", "org/second=bf16+independent", "--llama", "org/merged=bf16+merged-0.35") as hub:
         before = hub.totals()
-        command = [sys.executable, "-m", "analyzers", "parents", "org/merged", "org/first", "org/second", "--json"]
-        run = subprocess.run(command, env={**os.environ, **hub.environ(tmp_path)}, capture_output=True, text=True, timeout=280)
-        assert run.returncode == 0, run.stderr[-2000:]
+        models = ("org/merged", "org/first", "org/second")
+        report = printed("analyzers", "parents", *models, "--json", variables=hub.environ(tmp_path))
         asked = {name: number - before[name] for name, number in hub.totals().items()}
-    report = json.loads(run.stdout)
     assert report["verdict"] == "merge" and [round(row["weight"], 2) for row in report["fit"]["parents"]] == [0.35, 0.65]
     assert asked["requests"] <= MERGE_REQUESTS and asked["bytes"] <= MERGE_BYTES, asked
 
@@ -57,16 +41,12 @@ def test_a_merge_and_its_parents_are_read_once_from_one_sample(tmp_path: Path) -
 def test_an_exact_comparison_reads_once_and_costs_little_more_than_what_changed(tmp_path: Path) -> None:
     """More bytes cost a comparison little more than `sparsity` of the same pair: of two sizes, the difference of processor times counts."""
     works = []
-    for layers in (1, 3):
-        folders = [tmp_path / f"{name}-{layers}" for name in ("base", "tuned")]
-        for folder, update in zip(folders, ("none", "scattered-0.01"), strict=True):
-            folder.mkdir()
-            files = llama(layers=layers, hidden=2048, width=5632, vocabulary=8192, shards=1, update=update)
-            for name, contents in files.items():
-                (folder / name).write_bytes(contents if isinstance(contents, bytes) else contents.read(0, contents.size))
-        work = measured("exact", *map(str, folders))
+    for layers in (1, 4):
+        updates = {"base": "none", "tuned": "scattered-0.01"}
+        folders = [write_llama(tmp_path / f"{name}-{layers}", layers, update) for name, update in updates.items()]
+        work = printed("tests.promises.comparison_work", "exact", *folders)
         assert work["verdict"] == "derived" and work["changed"] == work["differing"] > 0
-        assert 200e6 < work["bytes"] < 1.05 * sum((folder / "model.safetensors").stat().st_size for folder in folders)
+        assert 60e6 < work["bytes"] < 1.05 * sum(Path(folder, "model.safetensors").stat().st_size for folder in folders)
         works.append(work)
     small, large = works
     assert large["sparsity"] < EXACT * large["plain"], works

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -13,21 +12,17 @@ import mantissa
 from analyzers.checkpoints import Access
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
-from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.language_models.words import WORDS as REMARKS
+from tests.gradient_conflict.reports import PAIRS
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
-from tests.tokenizer_processes import open_kept
 from tests.words.hostile import HOSTILE
-
-PAIRS = tuple(TextPair(instruction=each.instruction, input=each.input, output=each.output) for each in builtin_pairs()[:48:6])
 
 
 def reports() -> dict[str, Report | MantissaError]:
     """Make the reports; the names say what is special about each."""
-    with torch.random.fork_rng([]), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("analyzers.language_models.tokenizer.Bounded", open_kept)
+    with torch.random.fork_rng([]):
         full = _analysed()
         return {
             "eight samples": full,

@@ -45,6 +45,7 @@ def _written(folder: Path) -> dict[str, Report | MantissaError]:
         "upcast and native weights": ({WEIGHT: upcast, "model.embed_tokens.weight": other}, {}),
         "rows that were never updated": ({WEIGHT: of_rows}, {}),
         "weights that were fp8": ({WEIGHT: from_fp8(normal(256, 512), F8, BF16)}, {"quantize": ("fp8", "int4")}),
+        "codes of fp8 whose scale was lost": ({WEIGHT: (normal(256, 512) * 5000).clamp(-448, 448).to(F8).to(BF16)}, {}),
         "weights on int4": ({WEIGHT: on_grid}, {}),
         "weights on int4, partly trained since": ({WEIGHT: moved}, {}),
         "stored as fp8": ({WEIGHT: normal(64, 64).to(F8)}, {}),

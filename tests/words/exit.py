@@ -5,12 +5,10 @@ from typing import Any
 
 from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
-from analyzers.exit_feedback import ExitReport
+from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
 from analyzers.exit_feedback.answer import advice, answer
 from analyzers.exit_feedback.report import closest
 from analyzers.exit_feedback.words import WORDS
-from tests.components.dtype_reports import of_model
-from tests.components.exit_reports import exit_report
 from tests.words.hostile import HOSTILE
 
 # Seconds vary from run to run: the reports have these, and the answers that follow from them.
@@ -38,7 +36,8 @@ def _timed(found: ExitReport, factor: float = 2.0, **changes: Any) -> ExitReport
 
 def reports() -> dict[str, Report | MantissaError]:
     """Return a full report, one of few signals, one without a gradient, one in bf16 with every note, and one with hostile names."""
-    found = exit_report()
+    *_, found = analyze(ExitRequest(model="sample:tiny-bf16", samples=3, tokens=40, seeds=2, layers="0"))
+    assert isinstance(found, ExitReport)
     name = closest(found.methods)
     assert name is not None
     best = found.methods[name]
@@ -63,5 +62,8 @@ def reports() -> dict[str, Report | MantissaError]:
         "random codes alone": timed(methods=weak),
         "a ceiling alone": timed(methods={"svd": found.methods["svd"]}),
         "no gradient": timed(methods=none),
-        "hostile names": of_model(HOSTILE, timed(inputs=found.inputs.model_copy(update={"source": HOSTILE, "preview": HOSTILE}))),
+        "hostile names": timed(
+            checkpoint=found.checkpoint.model_copy(update={"ref": HOSTILE}),
+            inputs=found.inputs.model_copy(update={"source": HOSTILE, "preview": HOSTILE}),
+        ),
     }

@@ -11,6 +11,7 @@ import pytest
 from analyzers import ANALYZERS
 from analyzers.core.report import Report
 from analyzers.core.tables import write_csv
+from tests.tokenizer_processes import kept_processes as kept_processes
 from tests.words import SNAPSHOTS, converted, reports, snapshot
 from tests.words.hostile import PARTS
 
@@ -50,7 +51,12 @@ def test_a_report_is_plain_json_and_comes_back_equal(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_is_in_files_and_in_the_full_text(name: str, tmp_path: Path) -> None:
+    seen: set[str] = set()
     for number, report in enumerate(made(name)):
+        filled = {table.key for table in report.declared_tables() if list(table.rows(report))}
+        if filled <= seen:
+            continue
+        seen |= filled
         folder = tmp_path / str(number)
         write_csv([report], folder)
         full = "\n".join(report.lines(full=True))

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from analyzers.checkpoints.reference import parse_reference, quoted
-from analyzers.checkpoints.repository import Repository, read_file
+from analyzers.checkpoints.repository import Repository, read_json
 from analyzers.checkpoints.tensor_names.filters import compile_filter
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, InvalidFilter, InvalidReference, UnsupportedWeights
-from analyzers.core.untrusted_json import InvalidJson, parse_json
+from analyzers.core.untrusted_json import InvalidJson
 
 Kind = Literal["LoRA", "rsLoRA", "DoRA", "rsDoRA"]
 
@@ -83,10 +83,8 @@ def read_configuration(repository: Repository, folder: str) -> AdapterConfigurat
     path = f"{folder}/{FILE}".lstrip("/")
     if path not in repository.files:
         return None
-    if repository.files[path] > limits.CONFIG_BYTES:
-        raise InvalidCheckpoint(f"{quoted(path, 200)} has more than {limits.CONFIG_BYTES:,} bytes, which no configuration needs.")
     try:
-        content = parse_json(read_file(repository, path), lenient=True)
+        content = read_json(repository, path, limits.CONFIG_BYTES)
     except InvalidJson as error:
         raise InvalidCheckpoint(f"{quoted(path, 200)} {error}.") from None
     if not isinstance(content, dict):

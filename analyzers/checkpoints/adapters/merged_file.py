@@ -64,12 +64,6 @@ class MergedFile:
             buffer[:count] = values[within - first * row : within - first * row + count].data
             offset, buffer = offset + count, buffer[count:]
 
-    def close(self) -> None:
-        """Close the adapters' files; the base's are the checkpoint's own."""
-        for files in self._adapters:
-            for file in files:
-                file.close()
-
     def _rows(self, tensor: MergedTensor, first: int, last: int) -> Floats:
         """Return rows ``first`` to ``last`` of a tensor, (rows, width)."""
         width = tensor.source.elements // tensor.source.shape[0]
@@ -104,6 +98,8 @@ class MergedFile:
 def read_values(files: Sequence[RangeFile], tensor: Tensor, start: int, stop: int) -> Floats:
     """Return elements ``start`` to ``stop`` of a tensor in fp32."""
     buffer = np.empty((stop - start) * tensor.itemsize, np.uint8)
-    codes = read_elements(file_of(files, tensor).read_into, tensor, start, stop - start, buffer)
+    decoded = None if tensor.stored is None else tensor.stored.file
+    read_box = None if decoded is None else decoded.read_box
+    codes = read_elements(file_of(files, tensor).read_into, tensor, start, stop - start, buffer, read_box)
     with _COMPUTING:
         return fp32_of(codes, tensor.dtype).view(np.float32)

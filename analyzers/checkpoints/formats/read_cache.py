@@ -8,9 +8,9 @@ from analyzers.checkpoints.repository import RangeFile, read_range
 
 
 class ReadCache(io.RawIOBase):
-    """A file object over a `RangeFile`, to be buffered. Reads within kept ranges are served from memory.
+    """A file object over a `RangeFile`. Reads within kept ranges are served from memory.
 
-    most: bytes that may be read as a file object.
+    most: bytes that may be read as a file object; no more are allocated, whatever a file says about itself.
     """
 
     def __init__(self, file: RangeFile, most: int) -> None:
@@ -28,12 +28,15 @@ class ReadCache(io.RawIOBase):
         held = self._held(start)
         return bytes(held[:length]) if len(held) >= length else read_range(self._file, start, length)
 
+    def read(self, size: int = -1) -> bytes:
+        left = self.size - self._at
+        data = self.bytes_at(self._at, self._spend(left if size < 0 else min(size, left)))
+        self._at += len(data)
+        return data
+
     def readinto(self, buffer: Any) -> int:
         held = self._held(self._at)
-        length = min(len(buffer), len(held) or self.size - self._at)
-        self.most -= length
-        if self.most < 0:
-            raise Excess("has a header, a pickle or a zip directory that is too long to be read.")
+        length = self._spend(min(len(buffer), len(held) or self.size - self._at))
         if held:
             buffer[:length] = held[:length]
         elif length:
@@ -50,6 +53,12 @@ class ReadCache(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         self._at = min(max(0, offset + (0, self._at, self.size)[whence]), self.size)
         return self._at
+
+    def _spend(self, length: int) -> int:
+        self.most -= length
+        if self.most < 0:
+            raise Excess("has a header, a pickle or a zip directory that is too long to be read.")
+        return length
 
     def _held(self, start: int) -> memoryview:
         """Return the kept bytes from ``start`` on, none if that byte is not kept."""

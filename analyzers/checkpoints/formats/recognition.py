@@ -7,7 +7,7 @@ from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.weight_files.file_names import GGUF, SAFETENSORS
 
 
-def read_any_header(file: RangeFile, checked: int | None) -> Header:
+def read_any_header(file: RangeFile, checked: int) -> Header:
     """Read the header of a weight file. checked: see `read_pickled`. Raises InvalidCheckpoint, UnsupportedWeights, LimitExceeded."""
     if file.path.endswith(SAFETENSORS):
         return read_header(file)

@@ -31,9 +31,6 @@ class HubFile:
         self._location = ""  # the current address of the file's bytes: signed addresses expire
         self._etags: dict[str, str] = {}  # of the Hub under "", of each storage address under the address
 
-    def close(self) -> None:
-        """Do nothing: connections belong to huggingface_hub's session."""
-
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on.
 

@@ -4,11 +4,11 @@ Only public files are downloaded: the cache serves a file to every program, with
 """
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from functools import partial
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from analyzers.checkpoints.hub.replies import meaning
 from analyzers.core.errors import LimitExceeded
-from analyzers.core.thread_calls import call_in_thread
 
 _LOOK_SECONDS = 0.2
 _STOP_SECONDS = 5
@@ -48,28 +47,44 @@ def download(ref: str, commit: str, sizes: Mapping[str, int], token: str | bool 
         yield done
 
 
-class _Bar(tqdm):  # type: ignore[misc]
-    """A progress bar for huggingface_hub that reports counts and draws nothing; it ends an abandoned download."""
-
-    def __init__(self, tell: Callable[[int], None], **settings: Any) -> None:
-        super().__init__(**{**settings, "disable": True})
-        self._tell = tell
-
-    def update(self, n: float | None = 1) -> None:
-        """Count ``n`` more bytes."""
-        self.n += n or 0
-        self._tell(int(self.n))
+class _Abandoned(BaseException):
+    """Nobody waits for the download. Not an Exception, after which the library would try again."""
 
 
 def _download(ref: str, commit: str, path: str, token: str | bool) -> Iterator[int]:
-    def work(tell: Callable[[int], None]) -> None:
-        tell(0)
-        hf_hub_download(ref, path, revision=commit, token=token, tqdm_class=cast(type[Any], partial(_Bar, tell)))
+    """Download one file in a thread, as the library cannot be interrupted; yield the number of bytes several times a second."""
+    abandoned, finished, count = threading.Event(), Future[str](), 0
 
+    class Bar(tqdm):  # type: ignore[misc]
+        """A progress bar that draws nothing, counts bytes, and ends an abandoned download."""
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**{**settings, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            nonlocal count
+            if abandoned.is_set():
+                raise _Abandoned
+            self.n += n or 0
+            count = int(self.n)
+
+    def work() -> None:
+        try:
+            finished.set_result(hf_hub_download(ref, path, revision=commit, token=token, tqdm_class=Bar))
+        except BaseException as error:  # raised in the consumer
+            finished.set_exception(error)
+
+    thread = threading.Thread(target=work, name="download", daemon=True)
+    thread.start()
     try:
-        with closing(call_in_thread(work, silence=_LOOK_SECONDS, patience=_STOP_SECONDS)) as counts:
-            yield from counts
+        yield 0
+        while not wait([finished], _LOOK_SECONDS).done:
+            yield count
+        finished.result()
     except (httpx2.HTTPError, OSError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise LimitExceeded(f"The disk is full: {ref} does not fit into the cache of huggingface_hub.") from None
         raise meaning(error, ref) from None
+    finally:
+        abandoned.set()
+        thread.join(_STOP_SECONDS)

@@ -10,6 +10,7 @@ import numpy as np
 
 from analyzers.checkpoints.quantization.candidate import FLOATS, Candidate, Fit
 from analyzers.checkpoints.quantization.quantized import Floats, Packing, Quantized, Source
+from analyzers.checkpoints.quantization.settings import length
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
@@ -17,7 +18,7 @@ from analyzers.core.untrusted_json import InvalidJson, parse_json
 
 _STATE = ".quant_state.bitsandbytes__"
 _STATE_BYTES = 4 << 10  # Of one weight; real ones have under 300.
-_STATES = 10_000
+_STATES = 5_000
 
 _BYTES = frozenset({"U8", "I8"})
 _NF4 = (
@@ -41,8 +42,11 @@ def read_states(tensors: Sequence[Tensor], files: Sequence[RangeFile], parallel:
 
     if not stated:
         return {}
-    with ThreadPoolExecutor(max(1, min(parallel, len(stated)))) as pool:
+    pool = ThreadPoolExecutor(max(1, min(parallel, len(stated))))
+    try:
         return {name: content for name, content in pool.map(read, stated) if isinstance(content, dict)}
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def four_bits(found: Candidate) -> Fit | None:
@@ -52,7 +56,7 @@ def four_bits(found: Candidate) -> Fit | None:
     """
     codes, state, scale = found.codes, found.state, found.part("scale", FLOATS | _BYTES)
     table, shape = _table(str(state.get("quant_type"))), _shape(state.get("shape"))
-    block, inner = (_length(state.get(name)) for name in ("blocksize", "nested_blocksize"))
+    block, inner = (length(state.get(name)) for name in ("blocksize", "nested_blocksize"))
     if scale is None or table is None or not block or codes.strides is not None or prod(shape) != 2 * codes.nbytes:
         return None
     source: Source = scale
@@ -78,7 +82,3 @@ def _table(name: str) -> Floats | None:
 def _shape(stated: Any) -> tuple[int, ...]:
     fits = isinstance(stated, list) and len(stated) <= limits.TENSOR_DIMENSIONS and all(type(n) is int and 0 < n < 1 << 62 for n in stated)
     return tuple(stated) if fits else ()
-
-
-def _length(value: Any) -> int:
-    return value if type(value) is int and 0 < value < 1 << 31 else 0

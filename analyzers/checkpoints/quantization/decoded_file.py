@@ -51,6 +51,10 @@ class DecodedFile:
         """Fill ``buffer`` with the bytes from ``offset`` on."""
         self.decode_into(read_stored, offset, buffer)
 
+    def read_box(self, offset: int, strides: tuple[int, ...], out: NDArray[Any]) -> bool:
+        """Fill ``out`` like `decode_box`."""
+        return self.decode_box(read_stored, offset, strides, out)
+
     def decode_into(self, read_stored: ReadStored, offset: int, buffer: memoryview, field: Field = "value") -> None:
         """Fill ``buffer`` like `read_into`, or with another field. read_stored: reads the stored files."""
         while len(buffer):

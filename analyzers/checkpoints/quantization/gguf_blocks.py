@@ -121,7 +121,7 @@ def _decoded(blocks: Floats, dtype: str) -> Floats:
     from gguf.quants import dequantize
 
     with np.errstate(all="ignore"):
-        values: Floats = dequantize(blocks, GGMLQuantizationType[dtype])
+        values: Floats = dequantize(blocks.reshape(1, -1), GGMLQuantizationType[dtype])  # rows would be decoded few at a time
     return values.reshape(-1)
 
 

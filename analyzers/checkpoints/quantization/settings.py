@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+_SCHEMES = 16  # Tried on each tensor; real configurations have a few.
+
 
 class Scheme(NamedTuple):
     """One stated way to quantize. bits: of a code, 0 if unknown; group: number of values that share a scale, 0 if unknown."""
@@ -35,12 +37,12 @@ class Settings:
         whole = config or {}
         found = next((each for name in ("quantization_config", "quantization") if isinstance(each := whole.get(name), dict)), {})
         block = found.get("weight_block_size")
-        lengths = block if isinstance(block, list) and all(map(_length, block)) else []
+        lengths = block if isinstance(block, list) and all(map(length, block)) else []
         return cls(
             (lengths[0], lengths[1]) if len(lengths) == 2 else None,
             whole.get("expert_dtype") == "fp4",
-            tuple(dict.fromkeys(_schemes(found))),
-            {name: _scheme(each) for name, each in found.items() if isinstance(each, dict) and _length(each.get("bits"))},
+            tuple(dict.fromkeys(_schemes(found)))[:_SCHEMES],
+            {name: _scheme(each) for name, each in found.items() if isinstance(each, dict) and length(each.get("bits"))},
             found.get("checkpoint_format") == "gptq_v2",
             found.get("desc_act") is True,
         )
@@ -57,15 +59,15 @@ def _schemes(found: Mapping[str, Any]) -> Iterator[Scheme]:
         weights = group.get("weights") if isinstance(group, dict) else None
         if isinstance(weights, dict):
             yield _scheme(weights)
-    if _length(found.get("bits")):
+    if length(found.get("bits")):
         yield _scheme(found)
 
 
 def _scheme(stated: Mapping[str, Any]) -> Scheme:
-    bits, group = (_length(stated.get(name)) for name in ("bits" if "bits" in stated else "num_bits", "group_size"))
+    bits, group = (length(stated.get(name)) for name in ("bits" if "bits" in stated else "num_bits", "group_size"))
     return Scheme(bits, group, str(stated.get("mode", "")))
 
 
-def _length(value: Any) -> int:
-    """Return a stated length, 0 for anything else."""
+def length(value: Any) -> int:
+    """Return a stated number from 1 on, 0 for anything else."""
     return value if type(value) is int and 0 < value < 1 << 31 else 0

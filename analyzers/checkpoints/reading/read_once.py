@@ -22,10 +22,6 @@ class ReadOnce:
         else:
             buffer[:] = self._last.content
 
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        self._file.close()
-
 
 def read_once(files: Sequence[RangeFile]) -> tuple[RangeFile, ...]:
     """Return the files of one checkpoint such that each thread repeats its last read from memory."""

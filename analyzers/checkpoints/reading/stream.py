@@ -28,7 +28,7 @@ from analyzers.core import limits
 from analyzers.core.errors import MantissaError
 from analyzers.numerics.blas_threads import one_blas_thread
 from analyzers.numerics.conversions import fp32_of
-from analyzers.numerics.stream_buffer import stream_buffer
+from analyzers.numerics.device import stream_buffer
 
 # Below this average span size in local files, threads would mostly wait for each other: the interpreter's share of the work, which is
 # serialized, takes longer than counting.

@@ -9,6 +9,8 @@ import re
 
 ROLES = ("embedding", "attention", "mlp", "expert", "router", "norm", "head", "other")
 
+# Names are judged by so many characters at their end: real ones are shorter, and hostile ones are long and many.
+_JUDGED = 128
 # Leaves that only distinguish the tensors of one module.
 _LEAF = re.compile(
     r"(weights?|bias|scales?|gamma|beta|running_(mean|var)|num_batches_tracked|weight_(packed|scale(_inv|_2)?|global_scale)"
@@ -16,22 +18,31 @@ _LEAF = re.compile(
 )
 # Modules with which programs wrap others.
 _WRAPPERS = frozenset({"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer"})
-_NORM = re.compile(r"norm(?!al)|lay_?rnorm|(^|_)ln(_|\d|$)|^bn\d*$")
-_ROUTER = re.compile(r"(^|_)router(_|$)|^(shared_expert_gate|e_score_correction_bias|expert_bias|ffn_gate_inp(_shexp)?|exp_probs_b)$")
-_EXPERT = re.compile(r"(^|_)experts?(_\d+)?$|^(block_sparse_)?moe$|^switch_mlp$|^ffn_\w+exps$")
-_SHARED_EXPERT = re.compile(r"^shared_(experts?|mlp)$")
+# What modules are, in a path that begins and ends with a dot.
+_NORM = re.compile(r"norm(?!al)|lay_?rnorm|[._]ln[_\d.]|\.bn\d*\.")
+_ROUTER = re.compile(r"[._]router[._]|\.(shared_expert_gate|e_score_correction_bias|expert_bias|ffn_gate_inp(_shexp)?|exp_probs_b)\.")
+_EXPERT = re.compile(r"[._]experts?(_\d+)?\.|\.((block_sparse_)?moe|switch_mlp|ffn_\w+exps)\.")
+_SHARED_EXPERT = re.compile(r"\.shared_(experts?|mlp)\.")
 _HEAD = re.compile(
-    r"(^|_)heads?$|^(lm_head_.*|embed_out|output_layer|score|classifier|qa_outputs|cls|final_logits_bias|output_projection|pre_classifier)$"
+    r"[._]heads?\.|\.(lm_head_[^.]*|embed_out|output_layer|score|classifier|qa_outputs|cls|final_logits_bias|output_projection"
+    r"|pre_classifier)\."
 )
-_ATTENTION = re.compile(r"attn|attention|^mha$")
 _MLP = re.compile(r"mlp|ffn|feed_?forward|densereludense")
-_EMBEDDING = re.compile(r"embed|embd$|^(wte|wpe|emb|tok_emb|pos_emb|cls_token|mask_token|token_types)$")
-_ATTENTION_LEAF = re.compile(r"^([qkvo]|qkv|[qkv]_[ab])_(proj|lin)$|^(wqkv|w[qkvo]|query|key|value|query_key_value|c_attn|qkv)$")
-_MLP_LEAF = re.compile(
-    r"^(fc\d|fc_(in|out)|c_fc|(gate|up|down|gate_up)_proj|dense_h_to_4h|dense_4h_to_h|intermediate|w[123]|wi(_\d)?|lin(ear)?[12])$"
-)
-_BLOCKS = re.compile(r"^(h|blk|(\w*_)?(layers?|blocks?)|resblocks)$")
-_LAYER = re.compile(r"(?:^|\.)(?:h|blk|(?:\w*_)?(?:layers?|blocks?)|resblocks)\.([0-9]{1,6})(?=\.|$)", re.IGNORECASE)
+# Role -> what a module of it is named.
+_PARTS = {
+    "attention": re.compile(r"attn|attention|^mha$"),
+    "mlp": _MLP,
+    "embedding": re.compile(r"^(?!.*rotary)(.*embed|.*embd$|(wte|wpe|emb|tok_emb|pos_emb|cls_token|mask_token|token_types)$)"),
+}
+_PROJECTIONS = {
+    "attention": re.compile(r"^([qkvo]|qkv|[qkv]_[ab])_(proj|lin)$|^(wqkv|w[qkvo]|query|key|value|query_key_value|c_attn|qkv)$"),
+    "mlp": re.compile(
+        r"^(fc\d|fc_(in|out)|c_fc|(gate|up|down|gate_up)_proj|dense_h_to_4h|dense_4h_to_h|intermediate|w[123]|wi(_\d)?|lin(ear)?[12])$"
+    ),
+}
+_BLOCKS = r"\.(?:h|blk|(?:\w*_)?(?:layers?|blocks?)|resblocks)\."
+_BLOCK = re.compile(_BLOCKS)
+_LAYER = re.compile(_BLOCKS + r"([0-9]{1,6})\.", re.IGNORECASE)
 
 _BUFFERS = re.compile(
     r"masked_bias|(original_)?inv_freq|running_(mean|var)|num_batches_tracked|position_ids|token_type_ids|final_logits_bias"
@@ -54,46 +65,36 @@ def role(name: str) -> str:
     experts have a role of their own, since only the tokens routed to an expert train it, while a shared expert, which processes every
     token, counts as mlp; every tensor of an output head is head.
     """
-    modules = [module for module in name.lower().split(".") if module not in _WRAPPERS] or [name.lower()]
-    inner = modules[:-1] if len(modules) > 1 and _LEAF.fullmatch(modules[-1]) else modules
-    if _NORM.search(inner[-1]):
+    name = name[-_JUDGED:].lower()
+    modules = [module for module in name.split(".") if module not in _WRAPPERS] or [name]
+    if len(modules) > 1 and _LEAF.fullmatch(modules[-1]):
+        modules.pop()
+    path = f".{'.'.join(modules)}."
+    if _NORM.search(f".{modules[-1]}."):
         return "norm"
-    in_mlp = any(_MLP.search(module) or _EXPERT.search(module) for module in inner)
-    if any(_ROUTER.search(module) for module in inner) or ("gate" in inner and in_mlp):
+    if _ROUTER.search(path) or ("gate" in modules and (_MLP.search(path) or _EXPERT.search(path))):
         return "router"
-    if any(_SHARED_EXPERT.search(module) for module in inner):
+    if _SHARED_EXPERT.search(path):
         return "mlp"
-    if any(_EXPERT.search(module) for module in inner):
+    if _EXPERT.search(path):
         return "expert"
-    if any(_HEAD.search(module) for module in inner) or inner == ["output"]:
+    if _HEAD.search(path) or modules == ["output"]:
         return "head"
-    return _block_role(inner)
-
-
-def _block_role(modules: list[str]) -> str:
-    for module in reversed(modules):
-        if _ATTENTION.search(module):
-            return "attention"
-        if _MLP.search(module):
-            return "mlp"
-        if _EMBEDDING.search(module) and "rotary" not in module:
-            return "embedding"
-    for module in reversed(modules):
-        if _ATTENTION_LEAF.search(module):
-            return "attention"
-        if _MLP_LEAF.search(module):
-            return "mlp"
-    if modules[-1:] == ["shared"] and len(modules) < 3:  # T5 and BART share one embedding, at the top level
+    if found := _innermost(modules, _PARTS) or _innermost(modules, _PROJECTIONS):
+        return found
+    if modules[-1] == "shared" and len(modules) < 3:  # T5 and BART share one embedding, at the top level
         return "embedding"
     # BERT and ViT call the second half of an MLP layer.N.output.
-    if len(modules) > 2 and "output" in modules and any(_BLOCKS.match(module) for module in modules):
-        return "mlp"
-    return "other"
+    return "mlp" if len(modules) > 2 and "output" in modules and _BLOCK.search(path) else "other"
+
+
+def _innermost(modules: list[str], roles: dict[str, re.Pattern[str]]) -> str | None:
+    return next((found for module in reversed(modules) for found, pattern in roles.items() if pattern.search(module)), None)
 
 
 def layer(name: str) -> int | None:
     """Return the number of the outermost block a tensor belongs to; None outside blocks. Encoder and decoder both count from 0."""
-    found = _LAYER.search(name)
+    found = _LAYER.search(f".{name[-_JUDGED:]}.")
     return int(found[1]) if found else None
 
 
@@ -103,13 +104,13 @@ def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:
     Decided by name; by shape for the causal masks that GPT-2, GPT-J and GPT-NeoX store as attention ``bias`` of shape (1, 1, n, n); and by
     dtype, since integers and booleans are not trained, unless they hold a quantized weight, by name or as a matrix of int8.
     """
-    lower = name.lower()
+    lower = name[-_JUDGED:].lower()
     modules = lower.split(".")
     leaf = modules[-1]
     if _BUFFERS.fullmatch(leaf) or _ROTARY_BUFFERS.fullmatch(lower) or _GGUF_BUFFERS.fullmatch(lower.removesuffix(".weight")):
         return True
     if leaf == "bias" and len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3] and len(modules) > 1:
-        return bool(_ATTENTION.search(modules[-2]))
+        return bool(_PARTS["attention"].search(modules[-2]))
     if leaf == "weights" and len(modules) > 1 and modules[-2] == "embed_positions":
         return True  # the sinusoids of M2M100 and similar models; learned positions are called weight
     matrix_of_int8 = dtype == "I8" and len(shape) > 1 and min(shape[-2:]) > 1

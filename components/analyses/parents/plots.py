@@ -62,11 +62,11 @@ def ancestry(report: ParentsReport) -> go.Figure | None:
             figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
             amount = "" if weight is None else f"{numbers.share(weight)} of the layers, " if report.verdict == "stack" else f"{weight:.3f} "
             how = ("proven" if is_proven else "inferred") if len(report.parents) == 1 or weight is not None else "not told apart"
-            # beside the line, on the side that it leads away from, and left of the model's name; above that where nothing else is
-            place: dict[str, Any] = {"x": 0.37, "xanchor": "left", "y": y + 0.36 * (middle - y)}
-            if len(drawn) == 1:
-                place = {"x": 0.94, "xanchor": "right", "y": y}
-            label(figure, f"{amount}{how}", **place, yshift=12 if y <= middle else -12)
+            # beside the line, on the side that it leads away from, and left of the model's name; below a level line, above which is a name
+            place: dict[str, Any] = {"x": 0.37, "xanchor": "left", "y": y + 0.36 * (middle - y), "yshift": 12 if y < middle else -12}
+            if y == middle:
+                place = {"x": 0.06, "xanchor": "left", "y": y, "yshift": -10}
+            label(figure, f"{amount}{how}", **place)
         marker = {"size": 13, "color": color, "symbol": "circle" if named else "circle-open"}
         hover = f"{text(row.ref)}<br>{similarity}<extra></extra>"
         figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
@@ -74,7 +74,7 @@ def ancestry(report: ParentsReport) -> go.Figure | None:
         side, shift = ("bottom", 7) if y <= middle else ("top", -7)  # away from the line, which leads towards the middle
         label(figure, name, x=0, y=y, xanchor="left", yanchor=side, yshift=shift, align="left")
     figure.add_scatter(x=[0.96], y=[middle], mode="markers", marker={"size": 17, "color": COLOURS[0], "symbol": "square"}, hoverinfo="skip")
-    label(figure, text(shortened(report.checkpoint.ref, _NAME)), x=1, y=middle, xanchor="right", yanchor="top", yshift=-12)
+    label(figure, text(shortened(report.checkpoint.ref, _NAME)), x=1, y=middle, xanchor="right", yanchor="top", yshift=-18)
     figure.update_xaxes(visible=False, range=[-0.02, 1.02])
     figure.update_yaxes(visible=False, range=[len(drawn) - 0.3, -0.7])
     return figure.update_layout(margin={"l": 8, "r": 8, "t": 20, "b": 20})

@@ -79,12 +79,12 @@ def steps(report: SparsityReport) -> go.Figure | None:
     curves.append(("from the one before", [row.step.sparsity for row in rows]))
     curves += [(role, [row.roles.get(role) for row in rows]) for role in dict.fromkeys(role for row in rows for role in row.roles)]
     figure = go.Figure(layout=layout(330))
-    numbered = list(range(1, len(rows) + 1))
+    numbered = list(range(len(rows)))
     for style, (name, shares) in enumerate(curves):
         details = [[text(row.ref), exactly(share)] for row, share in zip(rows, shares, strict=True)]
         hidden = {"visible": "legendonly"} if style >= 2 else {}
         hover = "%{customdata[0]}: %{customdata[1]}"
         figure.add_trace(line(name, numbered, list(map(percent, shares)), style, hover, details, **hidden))
-    figure.update_xaxes(title="checkpoint", tickvals=numbered[:: math.ceil(len(rows) / 12)], range=[0.7, len(rows) + 0.3])
+    figure.update_xaxes(title="checkpoint", tickvals=numbered[:: math.ceil(len(rows) / 12)], range=[-0.3, len(rows) - 0.7])
     figure.update_yaxes(title="sparsity, %", nticks=6)
     return legend(figure)

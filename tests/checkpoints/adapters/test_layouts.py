@@ -69,14 +69,6 @@ def test_a_base_that_stores_the_modules_in_another_form_is_not_merged(tmp_path: 
         merged_here(tmp_path)
 
 
-def test_pickled_adapter(tmp_path: Path) -> None:
-    merged = _written(tmp_path, ["q_proj"])
-    path = tmp_path / "adapter" / "adapter_model.safetensors"
-    torch.save(load_file(path), tmp_path / "adapter" / "adapter_model.bin")
-    path.unlink()
-    assert_same(merged_here(tmp_path), merged)
-
-
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_model.bin"])
 def test_adapter_named_by_its_file(name: str, tmp_path: Path) -> None:
     """The configuration next to it is read; without it, nothing states the scale."""

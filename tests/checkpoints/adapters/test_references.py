@@ -13,7 +13,6 @@ from analyzers.checkpoints.reference import with_commits
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity import analyze as sparsity
 from analyzers.core.errors import InvalidReference, MantissaError
-from analyzers.core.pasted_text import plain, split
 from analyzers.core.request import Progress
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.dtype_detection import analyze as dtype
@@ -77,12 +76,6 @@ def test_names_of_files_that_contain_a_plus(tmp_path: Path, monkeypatch: pytest.
     assert parts("./plain+./a+b/c") == ["./plain", "./a+b/c"]
     assert parts("./plain+0.5*./x+y") == ["./plain", "./x+y"]
     assert parts(f"{tmp_path}/plain+{tmp_path}/x+y") == [f"{tmp_path}/plain", f"{tmp_path}/x+y"]
-
-
-def test_what_people_paste() -> None:
-    assert plain("https://huggingface.co/org/base+https://hf.co/org/ad/tree/v2") == "org/base+org/ad@v2"
-    assert plain("org/base+0.5*https://hf.co/org/ad") == "org/base+0.5*org/ad"
-    assert split("org/base+org/ad, org/other") == ["org/base+org/ad", "org/other"]
 
 
 def test_on_the_hub(hub: LocalHub) -> None:

@@ -1,6 +1,8 @@
 """What is read of a file of torch.save is what torch.load reads: names, shapes, dtypes and every byte."""
 
 import io
+import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.checkpoints.local import LocalRepository
-from analyzers.core.errors import InvalidCheckpoint, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.pickles.pickled_files import DTYPES, UNTYPED, contents, expected, loaded, saved
 
@@ -109,11 +111,8 @@ def test_a_file_beyond_4_gib(tmp_path: Path) -> None:
         torch.save(state, tmp_path / "pytorch_model.bin")
     repository = LocalRepository(tmp_path)
     file = repository.open("pytorch_model.bin")
-    try:
-        header = read_pickled(file)
-        few = read_pickled(file, 2)
-    finally:
-        file.close()
+    header = read_pickled(file)
+    few = read_pickled(file, 2)
     assert header == few and file.size > 5 << 30
     assert [tensor.name for tensor in header.tensors] == ["a", "b", "c"]
     with (tmp_path / "pytorch_model.bin").open("r+b") as writable:
@@ -156,7 +155,6 @@ def test_long_pickles_of_the_old_layout_are_read_in_growing_pieces() -> None:
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from analyzers.core.errors import LimitExceeded
 
     zipped, old = saved({f"t{i}": torch.zeros(1) for i in range(900)}), saved({f"t{i}": torch.zeros(1) for i in range(900)}, zipped=False)
     for name, value, said, files in (
@@ -180,3 +178,16 @@ def test_torch_reads_the_attackers_own_sound_files() -> None:
 
     for data in (zipped(SOUND), SOUND_LEGACY):
         assert torch.load(io.BytesIO(data), weights_only=True)["weight"].tolist() == [0.0] * 4
+
+
+def test_a_zip_directory_that_states_gigabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    nbytes, stated = 3 << 30, 2 << 30
+    with (tmp_path / "pytorch_model.bin").open("wb") as file:
+        file.write(b"PK\3\4")
+        file.seek(nbytes - 22)
+        file.write(struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, stated, nbytes - 22 - stated, 0))
+    tracemalloc.start()
+    with pytest.raises(LimitExceeded, match="zip directory that is too long"):
+        read_pickled(LocalRepository(tmp_path).open("pytorch_model.bin"))
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()

@@ -19,7 +19,7 @@ from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.core.errors import UnsupportedWeights
 from tests.cases import few
 from tests.checkpoints.counting_file import MemoryFile
-from tests.checkpoints.pickles.kinds import BESIDE, KINDS, WEIGHTS, Numbers, Range, Settings, noted, programs, trained
+from tests.checkpoints.pickles.kinds import BESIDE, KINDS, WEIGHTS, Numbers, Range, Settings, noted, programs
 from tests.checkpoints.pickles.pickled_files import contents, expected, loaded, saved
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -78,14 +78,6 @@ def test_strides_and_ties() -> None:
 )
 def test_weights_next_to_anything(beside: str, protocol: int, zipped: bool) -> None:
     _assert_weights(saved({"state_dict": WEIGHTS, "thing": BESIDE[beside], "epoch": 3}, zipped=zipped, protocol=protocol), WEIGHTS)
-
-
-@pytest.mark.parametrize("protocol", [1, 2, 4, 5])
-def test_weights_next_to_everything_at_once(protocol: int) -> None:
-    names = BESIDE if protocol > 1 else ("namespace", "dataclass", "array", "scalars", "date")
-    things = {name: BESIDE[name] for name in names}
-    _assert_weights(saved({**things, "state_dict": WEIGHTS, "optimizer": trained()[1]}, protocol=protocol), WEIGHTS)
-    _assert_weights(saved({**WEIGHTS, **things}, protocol=protocol), WEIGHTS)
 
 
 def test_what_stayed_opaque_is_named() -> None:

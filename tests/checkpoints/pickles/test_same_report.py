@@ -104,10 +104,3 @@ def test_tensors_come_in_natural_order_whatever_the_file(tmp_path: Path) -> None
             assert [tensor.name for tensor in checkpoint.tensors] == [
                 "a.weight", "b", "layers.1.w", "layers.09.w", "layers.9.w", "layers.10.w", "layers.100000000000000000000000.w", "layers.x",
             ]  # fmt: skip
-
-
-def test_files_of_the_same_names_are_told_apart(tmp_path: Path) -> None:
-    for name in ("consolidated.00.pth", "consolidated.01.pth"):
-        (tmp_path / name).write_bytes(saved({"w": torch.ones(3)}))
-    with open_checkpoint(str(tmp_path), LOCAL) as checkpoint:
-        assert [tensor.name for tensor in checkpoint.tensors] == ["consolidated.00/w", "consolidated.01/w"]

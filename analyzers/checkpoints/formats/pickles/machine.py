@@ -99,12 +99,12 @@ class Machine:
             try:
                 for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
                     spend()
+                    name = opcode.name
+                    if name not in _STEPS:
+                        raise Damaged(f"its pickle has an opcode that no state dict needs, {name}")
                     if opcode.proto > self.protocol:
                         self.protocol = opcode.proto
-                    step = _STEPS.get(opcode.name)
-                    if step is None:
-                        raise Damaged(f"its pickle has an opcode that no state dict needs, {opcode.name}")
-                    step(self, argument)
+                    _STEPS[name](self, argument)
                 return self._stack.pop()
             except _Skipped:
                 self.push(Opaque("?"))

@@ -85,7 +85,7 @@ def _zipped(cache: ReadCache, checked: int | None) -> tuple[Any, Machine, dict[s
     cache.most = ZIP_DIRECTORY_BYTES
     cache.keep(max(0, cache.size - _FIRST_READ), cache.size)
     try:
-        archive = zipfile.ZipFile(io.BufferedReader(cache))
+        archive = zipfile.ZipFile(cache)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, OverflowError) as error:
         raise Damaged(f"its zip directory is invalid ({str(error)[:60] or type(error).__name__})") from None
     entries = {entry.filename: entry for entry in archive.infolist()}

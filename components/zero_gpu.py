@@ -93,11 +93,11 @@ def borrowed(request: Request, seconds: int, access: Access, folder: str) -> Ite
 
 def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access, str], Iterator[Any]]) -> Generator[Any, None, None]:
     """Run `borrowed` after everything that needs no GPU: estimate, checks, downloads. Raises GpuRefused."""
-    from analyzers.language_models.load import open_model
+    from analyzers.language_models.load import OpenModel
 
     analyzer = analyzer_of(request)
     question = analyzer.component("layout").QUESTION
-    with open_model(request.model, access, device="cpu") as opened:
+    with OpenModel(request.model, access, device="cpu") as opened:
         facts = opened.facts
     seconds = gpu_seconds(facts.parameters, facts.bytes, question.tokens(request))
     seconds += 0 if facts.public else math.ceil(facts.bytes / _DOWNLOADED_PER_SECOND)

@@ -87,10 +87,10 @@ def _root() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _idle() -> None:
-    """Let the process that has loaded transformers for ``check`` wait for the next test that needs it: starting one takes five seconds."""
-    from analyzers.language_models import bounded_process
+    """Let processes that have loaded transformers wait for the next test that needs them: starting one takes up to five seconds."""
+    from analyzers.language_models import limited_process
 
-    bounded_process.IDLE_SECONDS = 3600
+    limited_process.IDLE_SECONDS = 3600
 
 
 @pytest.fixture(scope="session")

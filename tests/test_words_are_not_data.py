@@ -20,7 +20,7 @@ METHODS = {
 PATTERNS = {"match", "search", "fullmatch", "sub", "split", "findall", "finditer"}
 # Files in which these names are other texts: SQL, stored JSON, a pull request's title, an error of a library.
 OTHERS = {
-    "analyzers/language_models/bounded_process/loading_program.py",
+    "analyzers/language_models/loading.py",
     "components/pull_request.py",
 }
 

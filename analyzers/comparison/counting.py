@@ -221,14 +221,18 @@ class _Counting:
         self._add_copies(codes, start)
 
     def _add_copies(self, codes: dict[int, Codes], start: int) -> None:
-        """Hold the quantized tensors against those that are stored in as many bits or more."""
+        """Hold the quantized tensors against those that are not quantized, or in more bits."""
         sides = self._span.sides
         for sums, channels, (i, j) in zip(self.counted.copies, self.counted.channels, self._task.copies, strict=True):
             x, p = sides[i], sides[j]
-            if i in codes and j in codes and x is not None and x.stored is None and (i, j) in self.counted.columns:
-                values = codes[i].values()
-                add_columns(values, codes[j].values(), np.zeros_like(values), start, self.counted.columns[i, j])
-            if i not in codes or j not in codes or x is None or p is None or x.stored is None or x.stored_bits > p.stored_bits:
+            if i not in codes or j not in codes or x is None or p is None:
+                continue
+            if x.stored is None:
+                if (i, j) in self.counted.columns:
+                    values = codes[i].values()
+                    add_columns(values, codes[j].values(), np.zeros_like(values), start, self.counted.columns[i, j])
+                continue
+            if p.stored is not None and x.stored_bits >= p.stored_bits:
                 continue
             count, levels = codes[i].patterns.size, levels_of(x.stored)
             scale, zero, bias = (grid_field(x, name, start, count) for name in _FIELDS)

@@ -8,11 +8,9 @@ from analyzers.exit_feedback.measurements import CostRow, Exact, Head, Inputs, M
 from analyzers.exit_feedback.report import closest
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
 from analyzers.exit_feedback.words import SAME, WORDS
-from analyzers.language_models.model_request import sample_notes
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.request import ExitRequest
-    from analyzers.language_models.load import OpenModel
 
 # Mean cosines below this are weak.
 _SMALL = 0.1
@@ -56,12 +54,8 @@ def fastest(rows: Sequence[CostRow], method: str) -> CostRow:
     return min((row for row in rows if row.method == method), key=lambda row: row.seconds)
 
 
-def notes(
-    request: "ExitRequest", head: Head, inputs: Inputs, exact: Exact, methods: dict[str, Method], opened: "OpenModel"
-) -> Iterator[Note]:
+def notes(request: "ExitRequest", head: Head, inputs: Inputs, exact: Exact, methods: dict[str, Method], dtype: str) -> Iterator[Note]:
     """Yield what limits the answer."""
-    longest = min(request.sequence_length, opened.context or request.sequence_length)
-    yield from sample_notes(inputs.source, inputs.samples, inputs.truncated, request.samples, longest)
     if inputs.measured < inputs.answer_tokens:
         yield WORDS.note("measured-part", measured=inputs.measured, answers=inputs.answer_tokens)
     if head.padded:
@@ -71,8 +65,7 @@ def notes(
     anchors = methods["span"].settings["anchors"] if "span" in methods else None
     if isinstance(anchors, int) and anchors >= head.width:
         yield WORDS.note("wide-span", anchors=anchors, width=head.width)
-    if opened.dtype != "float32":
-        yield WORDS.note("narrow", dtype=opened.dtype)
+    if dtype != "float32":
+        yield WORDS.note("narrow", dtype=dtype)
     if any(method in RANDOM for method in request.methods) and request.seeds < 2:
         yield WORDS.note("one-seed")
-    yield from opened.notes()

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.terminal import plural
+from analyzers.language_models.batch import IGNORED, Batch
 from analyzers.language_models.model_failures import not_finite
-from analyzers.language_models.prompts import IGNORED, Batch
 from analyzers.language_models.stages import Stages, micro_batches
 
 _AUTO_LAYERS = 6

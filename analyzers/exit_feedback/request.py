@@ -4,7 +4,7 @@ import json
 import re
 from typing import Annotated, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from analyzers.core import limits
 from analyzers.core.options import Option
@@ -13,16 +13,6 @@ from analyzers.language_models.model_request import DataName, Device, Dtype, Mod
 
 # Incremented whenever the same request would give another result.
 ANALYSIS_VERSION = 8
-
-# Smallest and largest values of the integer fields.
-_LIMITS = {
-    **dict.fromkeys(("rank", "rank_exact", "rank_tail", "k"), (1, 65_536)),
-    "anchors": (1, limits.EXIT_TOKENS),
-    "seeds": (1, limits.EXIT_SEEDS),
-    "samples": (1, limits.EXIT_SAMPLES),
-    "sequence_length": (8, 8_192),
-    "tokens": (2, limits.EXIT_TOKENS),
-}
 
 
 class ExitRequest(ModelRequest):
@@ -43,23 +33,33 @@ class ExitRequest(ModelRequest):
     rank: int | None = Field(
         default=None,
         strict=True,
+        ge=1,
+        le=65_536,
         description=f"Rank of random codes and svd (default {RANK}, of parallel_gold and parallel_topmass {GOLD_RANK}; at most half the "
         "width).",
     )
     k: Annotated[int | None, Option("k")] = Field(
-        default=None, strict=True, description=f"Vocabulary rows of hybrid and true_rows for each token (default {K})."
+        default=None, strict=True, ge=1, le=65_536, description=f"Vocabulary rows of hybrid and true_rows for each token (default {K})."
     )
     anchors: int | None = Field(
-        default=None, strict=True, description=f"Anchor hidden states of span (default {ANCHORS}; at most half the width)."
+        default=None,
+        strict=True,
+        ge=1,
+        le=limits.EXIT_TOKENS,
+        description=f"Anchor hidden states of span (default {ANCHORS}; at most half the width).",
     )
     rank_exact: Annotated[int | None, Option("Exact rank")] = Field(
         default=None,
         strict=True,
+        ge=1,
+        le=65_536,
         description=f"Columns of hybrid's rank that hold exact codes (default {RANK_EXACT}; at most a quarter of the rank).",
     )
     rank_tail: Annotated[
         int | None, Option("Tail rank", "Columns of hybrid's tail sketch; needs the exact rank.", "the rest of the rank")
-    ] = Field(default=None, strict=True, description="With rank_exact: columns of hybrid's tail sketch; their sum is its rank.")
+    ] = Field(
+        default=None, strict=True, ge=1, le=65_536, description="With rank_exact: columns of hybrid's tail sketch; the sum is its rank."
+    )
     topk_by: Annotated[TopkBy, Option("Top-k by")] = Field(
         default="value", description="How hybrid ranks logit gradients: by value, positive ones first, or by magnitude."
     )
@@ -74,7 +74,13 @@ class ExitRequest(ModelRequest):
     mass_threshold: float = Field(
         default=0.95, ge=0, le=1, strict=True, description="Probability mass of the tokens that parallel_topmass codes."
     )
-    seeds: int = Field(default=8, strict=True, description=f"Draws of random codes for the spread over seeds, up to {limits.EXIT_SEEDS}.")
+    seeds: int = Field(
+        default=8,
+        strict=True,
+        ge=1,
+        le=limits.EXIT_SEEDS,
+        description=f"Draws of random codes for the spread over seeds, up to {limits.EXIT_SEEDS}.",
+    )
     sweep: Annotated[bool, Option("Sweep other ranks, ks and anchors", off="skip other ranks, ks and anchors: faster")] = Field(
         default=True, description="Also measure other ranks, ks and anchors, which takes longer (default true)."
     )
@@ -83,13 +89,17 @@ class ExitRequest(ModelRequest):
         description="Layers that the logit lens reads: auto (up to six, evenly spread), all, final, or numbers from 0 and ranges: 0,4-6.",
     )
     samples: int = Field(
-        default=32, strict=True, description=f"Number of samples, from 1 to {limits.EXIT_SAMPLES}, taken from the start of the data."
+        default=32,
+        strict=True,
+        ge=1,
+        le=limits.EXIT_SAMPLES,
+        description=f"Number of samples, from 1 to {limits.EXIT_SAMPLES}, taken from the start of the data.",
     )
     sequence_length: Annotated[int, Option("Maximum length")] = Field(
-        default=256, strict=True, description="Truncate samples to this many tokens."
+        default=256, strict=True, ge=8, le=8_192, description="Truncate samples to this many tokens."
     )
     tokens: Annotated[int, Option("Measured tokens")] = Field(
-        default=512, strict=True, description="Maximum number of answer tokens to measure, chosen at random."
+        default=512, strict=True, ge=2, le=limits.EXIT_TOKENS, description="Maximum number of answer tokens to measure, chosen at random."
     )
     dtype: Dtype = "auto"
     device: Device = "auto"
@@ -110,15 +120,6 @@ class ExitRequest(ModelRequest):
         if twice is not None:
             raise ValueError(f"methods: {twice} is named twice")
         return methods
-
-    @field_validator(*_LIMITS)
-    @classmethod
-    def _in_range(cls, value: int | None, info: ValidationInfo) -> int | None:
-        least, most = _LIMITS[str(info.field_name)]
-        if value is not None and not least <= value <= most:
-            instead = f", not {value:,}" if value.bit_length() <= 64 else ""
-            raise ValueError(f"{info.field_name} must be from {least} to {most:,}{instead}")
-        return value
 
     @field_validator("layers")
     @classmethod

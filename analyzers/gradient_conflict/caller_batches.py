@@ -17,16 +17,16 @@ from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData, InvalidRequest, ModelTooLarge, UnsupportedWeights
 from analyzers.core.formatting import size
-from analyzers.core.report import Timing, content_id, environment
+from analyzers.core.report import CheckpointFacts
 from analyzers.core.request import Progress
-from analyzers.gradient_conflict.collect import Collector
 from analyzers.gradient_conflict.grams import held_group
-from analyzers.gradient_conflict.measure import measurement, settings_of, units_of
+from analyzers.gradient_conflict.measure import Collector, conflict_fields, settings_of
 from analyzers.gradient_conflict.report import BATCHES, ConflictReport, DataFacts, Sample
-from analyzers.gradient_conflict.request import ANALYSIS_VERSION, ConflictRequest
+from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.gradient_conflict.rows import TAU
-from analyzers.gradient_conflict.verdict import advice, answer, notes
+from analyzers.gradient_conflict.verdict import without_attention
 from analyzers.gradient_conflict.words import WORDS
+from analyzers.language_models.driver import header, timing
 from analyzers.language_models.memory_needs import available_bytes
 from analyzers.language_models.model_failures import explaining_failures
 from analyzers.language_models.unit_weights import UnitWeights, unit_weights
@@ -60,8 +60,6 @@ def analyze_batches(
     device = parameters[0].device
     dtype = _widest_error(parameters)
     _check_memory(parameters, len(given))
-    with open_checkpoint(request.model, access) as checkpoint:
-        facts = checkpoint.facts()
     reading = perf_counter()
     gradients = [_zeros(unit, len(given)) for unit in units]
     losses = []
@@ -80,37 +78,37 @@ def analyze_batches(
             if len(collected.layers) > before:
                 yield Progress(done=before, total=layers, unit="layers", note=f"gradients: layer {unit.layer}")
     yield Progress(done=layers, total=layers, unit="layers", note="gradients: done")
-    found = measurement({"original": collected}, settings)
+    facts = _facts(request.model, access)
     data = DataFacts(source=BATCHES, samples=len(given))
-    canonical = request.model_copy(update={"model": facts.ref, "data": BATCHES, "samples": len(given)})
-    measured = units_of(request, collected, max((1 + unit.expert for unit in units if unit.expert is not None), default=None), None)
+    experts = max((1 + unit.expert for unit in units if unit.expert is not None), default=None)
+    fields = conflict_fields(request, {"original": collected}, settings, data, dtype, facts.ref, experts)
     # Neither the batches nor the loss has a name that an id could contain: the losses and cosines stand for them.
-    content = canonical.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True)
-    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": found.model_dump(mode="json")["cosines"]["model"]}
-    now = perf_counter()
+    content = request.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True)
+    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": fields["cosines"].model_dump(mode="json")["model"]}
+    canonical = request.model_copy(update={"model": facts.ref, "data": BATCHES, "samples": len(given)})
+    weights = sum(map(Tensor.numel, parameters))
+    missing = 1 + units[0].layer - len(collected.layers)
     report = ConflictReport(
-        id=content_id("conflict", ANALYSIS_VERSION, content),
-        analysis_version=ANALYSIS_VERSION,
-        request=canonical,
+        **header(canonical, content, device.type, timing(start, reading)),
         checkpoint=facts,
-        data=data,
-        ffn=measured,
-        dtype=dtype,
-        attention=getattr(getattr(model, "config", None), "_attn_implementation", None),
-        tau=settings.thresholds.tau,
-        samples=tuple(Sample(loss=value, row=row) for row, value in enumerate(losses)),
-        **dict(found),
-        answer=answer(request, found, data, dtype),
-        advice=advice(found, data, facts.ref),
-        notes=(
-            WORDS.note("batches", weights=sum(map(Tensor.numel, parameters)), parameters=facts.parameters, dtype=dtype),
-            *notes(request, found, dtype, 1 + units[0].layer),
-        ),
-        timing=Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None),
-        environment=environment(device.type, ("numpy", "torch", "transformers", "pydantic")),
+        **fields
+        | {
+            "attention": getattr(getattr(model, "config", None), "_attn_implementation", None),
+            "samples": tuple(Sample(loss=value, row=row) for row, value in enumerate(losses)),
+            "notes": (
+                WORDS.note("batches", weights=weights, parameters=facts.parameters, dtype=dtype),
+                *fields["notes"],
+                *without_attention(missing),
+            ),
+        },
     )
     report.keep_rows("neurons", collected.neurons.rows)
     yield report
+
+
+def _facts(model: str, access: Access) -> CheckpointFacts:
+    with open_checkpoint(model, access) as checkpoint:
+        return checkpoint.facts()
 
 
 def _widest_error(parameters: Sequence[nn.Parameter]) -> str:

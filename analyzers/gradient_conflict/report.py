@@ -1,8 +1,8 @@
 """The report of gradient conflict. Field names are the JSON contract.
 
 A *unit* is one neuron of an FFN (its gate row, up row and down column; without a gate its fc-in row, here ``up``, and fc-out column, here
-``down``; in a mixture of experts one neuron of one expert) or one row of an attention projection (``q``, ``k``, ``v``, ``o``;
-``g``, ``q_a``, ``q_b``, ``kv_a``, ``kv_b`` as of `ffn.Attention`). Its gradient in sample s is g_s; its Gram matrix is (g_s . g_r).
+``down``; in a mixture of experts one neuron of one expert) or one row of an attention projection (``q``, ``k``, ``v``, or all as ``qkv``;
+``o``; ``q_a``, ``q_b``, ``kv_a``, ``kv_b`` as of `ffn.Attention`). Its gradient in sample s is g_s; its Gram matrix is (g_s . g_r).
 A *pair* is two distinct samples whose gradients are not zero. Shares are numbers in [0, 1]; a missing number is
 null. Samples and layers are counted from 0.
 """
@@ -18,7 +18,7 @@ from analyzers.core.rows import Shown, columns
 from analyzers.gradient_conflict.published import MIRRORS, SETTING, PublishedRow, published
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 from analyzers.gradient_conflict.rows import Measurement, ModelRow, Rates, SampleDominance, UnitRates, Variant, WeightRates, layer_name
-from analyzers.language_models.prompt_templates import Template, common_prefix
+from analyzers.language_models.prompts import Template, common_prefix
 
 BATCHES = "batches"
 """Name of the data source for batches of the caller."""

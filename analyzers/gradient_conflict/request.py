@@ -10,19 +10,17 @@ from analyzers.core import limits
 from analyzers.core.options import Option
 from analyzers.core.records import Record
 from analyzers.gradient_conflict.pasted_pairs import parse_pairs, write_pairs
+from analyzers.language_models.data_rows import RowSelection
 from analyzers.language_models.model_request import Attention, DataName, Device, Dtype, ModelRequest
-from analyzers.language_models.prompt_templates import Template
-from analyzers.language_models.row_selection import RowSelection
+from analyzers.language_models.prompts import Template
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 6
+ANALYSIS_VERSION = 7
 
-FFN_BLOCKS = ("gate", "up", "down")
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
 """Fields of the request that only a top-k FFN uses."""
-ATTENTION_BLOCKS = ("q", "q_a", "q_b", "g", "k", "v", "kv_a", "kv_b", "o")
 
 
 class TextPair(Record):

@@ -86,12 +86,16 @@ def advice(found: Measurement, data: DataFacts, model: str) -> Advice:
     return WORDS.advice("measure-more", "precision", model, many=many, samples=data.samples)
 
 
-def notes(request: ConflictRequest, found: Measurement, dtype: str, layers: int) -> Iterator[Note]:
-    """Yield what changes how the numbers are to be read. layers: number in the model."""
+def notes(request: ConflictRequest, found: Measurement, dtype: str) -> Iterator[Note]:
+    """Yield what changes how the numbers are to be read."""
     low, high = found.model.undecided.low, found.model.undecided.high
     if low is not None and high is not None and high - low > TRUSTED:
         yield WORDS.note("rounding", low=low, high=high, gamma=request.gamma, dtype=dtype)
     if dtype == "float16":
         yield WORDS.note("float16")
-    if left_out := layers - len({row.layer for row in found.layers}):
-        yield WORDS.note("without-attention", layers=left_out)
+
+
+def without_attention(layers: int) -> Iterator[Note]:
+    """Yield a note if some layers have no attention to measure."""
+    if layers:
+        yield WORDS.note("without-attention", layers=layers)

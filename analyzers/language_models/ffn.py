@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
 from analyzers.core.errors import UnknownArchitecture
-from analyzers.language_models.module_names import FAMILIES, AttentionNames, Family, FFNNames, Rows
+from analyzers.language_models.module_names import FAMILIES, Family, FFNNames
 
 UnitKind = Literal["ffn", "attention"]
 
@@ -20,7 +20,7 @@ class Linear:
 
     module: nn.Module
     width: int
-    rows: Rows | None = None
+    rows: slice | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,7 +46,7 @@ class FFN:
 class Attention:
     """The attention projections of one layer, located in ``module``. A unit is one row of a projection.
 
-    maps: "q", "k", "v" and "o"; "g" if the heads' output is gated; for low-rank queries or keys and values, the down-projections "q_a" and
+    maps: "q", "k", "v" and "o", or "qkv" and "o"; for low-rank queries or keys and values, the down-projections "q_a" and
     "kv_a" and the up-projections "q_b" and "kv_b".
     """
 
@@ -78,7 +78,10 @@ def layer_attention(model: nn.Module, layer: int, block: nn.Module) -> Attention
     """Return the attention projections within ``block``, layer number ``layer`` of a model or a copy of it; None without any."""
     names = family_of(model).attention
     module = _find(block, names.where)
-    return None if module is None else Attention(layer, _projections(module, names, text_config(model)), module)
+    if module is None:
+        return None
+    found = {key: _find(module, name) for key, name in names.projections.items()}
+    return Attention(layer, {key: Linear(each, _shape(each)[1]) for key, each in found.items() if each is not None}, module)
 
 
 def layer_units(model: nn.Module, layer: int, block: nn.Module, kind: UnitKind) -> list[FFN | Attention]:
@@ -155,17 +158,6 @@ def expert_activation(experts: nn.Module) -> Callable[[Tensor], Tensor]:
         return gate * torch.sigmoid(alpha * gate)
 
     return clamped
-
-
-def _projections(within: nn.Module, names: AttentionNames, config: Any) -> dict[str, Linear]:
-    rows = {} if names.fused is None else names.fused(config)
-    modules = {key: _find(within, name) for key, name in names.projections.items()}
-    return {key: _part(module, rows.get(key)) for key, module in modules.items() if module is not None}
-
-
-def _part(module: nn.Module, rows: Rows | None) -> Linear:
-    width = _shape(module)[1]
-    return Linear(module, width if rows is None else torch.arange(width)[rows].numel(), rows)
 
 
 def _shape(module: nn.Module) -> tuple[int, int]:

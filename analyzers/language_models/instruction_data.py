@@ -7,10 +7,9 @@ its answer are used, with the system message before the question.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from analyzers.checkpoints import Access, LocalRepository, Repository, parse_reference, quoted
@@ -19,8 +18,7 @@ from analyzers.core import limits
 from analyzers.core.errors import CheckpointError, HubError, InvalidData, InvalidReference, LimitExceeded
 from analyzers.core.pasted_text import is_address
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
-from analyzers.language_models.data_rows import ENDINGS, read_rows
-from analyzers.language_models.row_selection import RowSelection, chosen_rows, read_chosen
+from analyzers.language_models.data_rows import ENDINGS, RowSelection, chosen_rows, read_rows
 
 _COLUMNS = ("instruction", "input", "output", "prompt", "completion", "messages")
 _NEEDED = "needed are instruction and output (and optionally input), prompt and completion, or messages"
@@ -57,7 +55,7 @@ def instruction_pairs(
     source: "builtin"; a file (.jsonl, .json, .parquet), if local files may be read; or org/dataset or org/dataset@revision on the Hub,
     whose training split is read as far as needed.
 
-    choice: the first pairs, or a random choice by ``seed`` (`row_selection`), in row order. choices: the alternatives to a dataset that the
+    choice: the first pairs, or a random choice by ``seed`` (`data_rows`), in row order. choices: the alternatives to a dataset that the
     error for an invalid ``source`` suggests.
     Raises InvalidData for an invalid source, for a source without rows, and, naming the line, for a row that is not a pair; LimitExceeded;
     the HubError family, CheckpointNotFound, AccessDenied.
@@ -106,22 +104,11 @@ def _dataset(source: str, access: Access, choices: str) -> Repository:
 
 def _read(repository: Repository, limit: int, choice: RowSelection, seed: int) -> Instructions:
     """Read the pairs of a repository."""
-    if choice == "first":
-        pairs = tuple(islice(_every_pair(repository), limit))
-        found = Instructions(pairs, repository.ref, repository.commit, tuple(range(len(pairs))))
-    else:
-        chosen = read_chosen(repository, _files(repository.files), _COLUMNS, limit, seed)
-        pairs = tuple(pair_of(value, where) for where, value in chosen.values)
-        found = Instructions(pairs, repository.ref, repository.commit, chosen.rows, chosen.total, chosen.limited)
+    found = read_rows(repository, _files(repository.files), _COLUMNS, limit, choice, seed)
+    pairs = tuple(pair_of(value, where) for where, value in found.values)
     if not pairs:
         raise InvalidData(f"There are no rows in {quoted(repository.ref)}; {_NEEDED}.")
-    return found
-
-
-def _every_pair(repository: Repository) -> Iterator[Pair]:
-    for path in _files(repository.files):
-        file = repository.open(path)
-        yield from (pair_of(row, where) for where, row in read_rows(file, _COLUMNS))
+    return Instructions(pairs, repository.ref, repository.commit, found.rows, found.total, found.limited)
 
 
 def _files(files: Mapping[str, int]) -> list[str]:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from analyzers.language_models.batch import IGNORED
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.model_failures import running
-from analyzers.language_models.prompts import IGNORED
 from analyzers.language_models.stages import Stages
 
 # Size of a chunk of logits: all logits at once would be the largest tensor of the run; smaller chunks would read the head's weights often.

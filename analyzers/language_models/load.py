@@ -35,13 +35,13 @@ from analyzers.core.notes import Note
 from analyzers.core.request import Progress
 from analyzers.core.terminal import plural
 from analyzers.language_models.adapter_beside import adapter_bytes, attach, check_beside
+from analyzers.language_models.batch import Batch
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.loaded_dtypes import compute_buffers, loaded_dtypes
 from analyzers.language_models.memory_needs import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
 from analyzers.language_models.model_failures import explaining_failures, is_out_of_memory
 from analyzers.language_models.model_outline import outline
 from analyzers.language_models.offload import StoredTensors, read_layer_by_layer, stored_tensors
-from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
@@ -55,65 +55,74 @@ _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 
 
 class OpenModel(ExitStack):
-    """A language model that can be loaded; created by `open_model`. A context manager: closing it deletes its temporary files.
+    """A language model that can be loaded: its configuration and the headers of its weights. Closing it deletes its temporary files.
 
     name: canonical, with the requested revision; ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu"
     or "cuda". lent: memory in bytes of a GPU on which another process will run the model, against which all checks are made; 0 if it runs
     in this process. runs_on: the device that it runs on. dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family
     without sdpa gets eager. context: the maximum sequence length, None if config.json does not set one. unused: stored tensors that are not
-    part of the model, set after loading. offload: whether layers that do not fit into memory may be read from disk for each pass.
-    offloaded: set by `check`, whether decoder layers are read one at a time (`read_layer_by_layer`).
+    part of the model, set after loading. offloaded: set by `check`, whether decoder layers are read one at a time (`read_layer_by_layer`).
     """
 
     def __init__(
         self,
-        name: str,
-        checkpoint: Checkpoint,
-        folder: Path,
-        weights: WeightFolder | None,
-        device: Device,
-        dtype: str,
-        attention: str,
-        offload: bool,
+        text: str,
+        access: Access,
+        *,
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        attention: Literal["sdpa", "eager"] = "sdpa",
+        offload: Literal["auto", "never"] = "auto",
+        weights: bool = True,
         lent: int = 0,
-        beside: bool = False,
+        adapter: Literal["merged", "beside"] = "merged",
     ) -> None:
+        """Open the language model named by ``text``.
+
+        dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on
+        ZeroGPU, which lends GPUs, only on explicit request). offload: "auto" reads layers one at a time if memory is too small for the
+        model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded, which needs only
+        config.json. adapter: "beside" leaves adapters unmerged, see `adapter_beside`, with its errors. Raises InvalidReference;
+        InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is not a causal language
+        model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
+        """
         super().__init__()
-        self.name = name
-        self.ref = checkpoint.ref
-        self.commit = checkpoint.commit
-        self.facts = checkpoint.facts()
-        self.outline = outline(checkpoint, attention, weights is not None)
-        self.attention: str = self.outline.config._attn_implementation
-        settings = text_config(self.outline)
-        ends = [getattr(settings, name, None) for name in ("max_position_embeddings", "max_seq_len")]  # MPT calls it max_seq_len
-        self.context: int | None = min((end for end in ends if isinstance(end, int)), default=None)
-        if self.context is not None and self.context < 2:
-            raise InvalidCheckpoint(
-                f"config.json states a sequence length of at most {plural(self.context, 'token')} (max_position_embeddings): "
-                "none can be predicted."
-            )
-        self.device = device
-        self.lent = lent
-        self.runs_on: Device = "cuda" if lent else device
-        self.dtype = dtype
-        self._torch_dtype: torch.dtype = getattr(torch, dtype)
-        self.unused = 0
-        self.offloaded = False
-        self.offload = offload
-        self._repository = checkpoint.repository
-        self._packed = checkpoint.quantization == "mxfp4"
-        self._folder = folder
-        self._beside = check_beside(checkpoint, self.outline) if beside else None
-        self._weights = weights
-        self._needs = 0
+        with ExitStack() as opening:
+            opening.callback(self.close)
+            self.device = _device(device)
+            self.runs_on: Device = "cuda" if lent else self.device
+            self.lent = lent
+            checkpoint = self.enter_context(open_whole(text, access) if weights else open_checkpoint(text, access, weights=False))
+            merged = checkpoint.merge if isinstance(checkpoint, MergedCheckpoint) else None
+            if merged is not None and merged.base.quantization is not None:
+                raise UnsupportedWeights(
+                    f"The base is quantized ({merged.base.quantization}): run the adapter with the model from which it was quantized."
+                )
+            self._folder = Path(self.enter_context(TemporaryDirectory(prefix="mantissa-")))
+            self.enter_context(_quiet)
+            self.name, self.ref, self.commit = canonical_name(text, checkpoint), checkpoint.ref, checkpoint.commit
+            self.facts = checkpoint.facts()
+            self.outline = outline(checkpoint, attention, weights)
+            self.attention: str = self.outline.config._attn_implementation
+            self.context = _context(self.outline)
+            self.dtype = _dtype(dtype, self.runs_on, checkpoint)
+            self.unused, self.offloaded, self._needs = 0, False, 0
+            # The time estimate for a lent GPU does not include reading layers again.
+            self._may_offload = offload == "auto" and not lent
+            self._torch_dtype: torch.dtype = getattr(torch, self.dtype)
+            self._repository = checkpoint.repository
+            self._packed = checkpoint.quantization == "mxfp4"
+            self._beside = check_beside(checkpoint, self.outline) if adapter == "beside" else None
+            self._weights: WeightFolder | None = None
+            if weights:
+                stored = self._beside.unmerged() if self._beside is not None else checkpoint
+                self._weights = WeightFolder(stored, self._folder, _local(text, checkpoint, access), access.token)
+            opening.pop_all()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, loaded on first access since random tokens do not need it. Raises the CheckpointError and HubError families."""
-        tokenizer = load_tokenizer(self._repository, self.outline.config, self._folder)
-        self.callback(tokenizer.close)
-        return tokenizer
+        return load_tokenizer(self._repository, self.outline.config, self._folder)
 
     def check(self, batch: Batch, *, runs: int = 1, extra: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on disk. Reads no weights.
@@ -128,19 +137,13 @@ class OpenModel(ExitStack):
             raise InvalidRequest(
                 f"Sequences of this model have at most {self.context:,} tokens, and a sample has {length:,}: truncate the samples."
             )
-        turn, lengths = _longrope(self.outline), [each - 1 for each in batch.lengths]
-        if turn is not None and min(lengths) <= turn < max(lengths):
-            raise InvalidRequest(
-                f"Beyond {turn:,} tokens this model scales its rotary embeddings differently (longrope), for all samples of a batch: "
-                f"truncate samples to {turn + 1:,} tokens, or use longer ones only."
-            )
-        activations = activation_bytes(self.outline, dtype, lengths, runs)
+        activations = activation_bytes(self.outline, dtype, [each - 1 for each in batch.lengths], runs)
         self._needs = self.loaded_bytes + activations + extra
         self.offloaded = False
         try:
             self._places()
         except ModelTooLarge:
-            if not (self.offload and self._stored):
+            if not (self._may_offload and self._stored):
                 raise
             self.offloaded = True
             self._needs = offloaded_bytes(self.outline, dtype) + activations + extra
@@ -301,57 +304,6 @@ class OpenModel(ExitStack):
         return {"": "cpu"}
 
 
-def open_model(
-    text: str,
-    access: Access,
-    *,
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    attention: Literal["sdpa", "eager"] = "sdpa",
-    offload: Literal["auto", "never"] = "auto",
-    weights: bool = True,
-    lent: int = 0,
-    adapter: Literal["merged", "beside"] = "merged",
-) -> OpenModel:
-    """Open the language model named by ``text``: its configuration and the headers of its weights.
-
-    dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
-    which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers one at a time if memory is too
-    small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded, which needs only
-    config.json. lent: see `OpenModel`. adapter: "beside" leaves adapters unmerged, see `adapter_beside`, with its errors. Raises
-    InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is not a
-    causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
-    """
-    with ExitStack() as stack:
-        chosen = _device(device)
-        checkpoint = stack.enter_context(open_whole(text, access) if weights else open_checkpoint(text, access, weights=False))
-        if isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.base.quantization is not None:
-            raise UnsupportedWeights(
-                f"The base is quantized ({checkpoint.merge.base.quantization}): run the adapter with the model from which it was quantized."
-            )
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="mantissa-")))
-        beside = adapter == "beside"
-        held = checkpoint.unmerged() if beside and isinstance(checkpoint, MergedCheckpoint) else checkpoint
-        stored = WeightFolder(held, folder, _local(text, checkpoint, access), access.token) if weights else None
-        stack.enter_context(_quiet)
-        runs_on: Device = "cuda" if lent else chosen
-        spills = offload == "auto" and not lent  # the time estimate for a lent GPU does not include reading layers again
-        opened = OpenModel(
-            canonical_name(text, checkpoint),
-            checkpoint,
-            folder,
-            stored,
-            chosen,
-            _dtype(dtype, runs_on, checkpoint),
-            attention,
-            spills,
-            lent,
-            beside,
-        )
-        opened.enter_context(stack.pop_all())
-        return opened
-
-
 def _local(text: str, checkpoint: Checkpoint, access: Access) -> Path | None:
     """Return the folder of a sample or local checkpoint, or of a base, None for a Hub repository and a model in memory."""
     reference, *others = parse_reference(text, access.local).all
@@ -401,14 +353,15 @@ def check_work(opened: OpenModel, tokens: int, largest: int | None, less: str) -
         )
 
 
-def _longrope(outline: nn.Module) -> int | None:
-    """Return the sequence length beyond which transformers switches the whole batch to other rotary scaling factors, if any."""
-    rope = getattr(text_config(outline), "rope_parameters", None)
-    kinds = [rope, *rope.values()] if isinstance(rope, dict) else []
-    found = [
-        kind.get("original_max_position_embeddings") for kind in kinds if isinstance(kind, dict) and kind.get("rope_type") == "longrope"
-    ]
-    return min((each for each in found if isinstance(each, int)), default=None)
+def _context(outline: nn.Module) -> int | None:
+    """Return the maximum sequence length. Raises InvalidCheckpoint if no token can be predicted."""
+    settings = text_config(outline)
+    ends = [getattr(settings, name, None) for name in ("max_position_embeddings", "max_seq_len")]  # MPT calls it max_seq_len
+    context = min((end for end in ends if isinstance(end, int)), default=None)
+    if context is not None and context < 2:
+        most = f"at most {plural(context, 'token')} (max_position_embeddings)"
+        raise InvalidCheckpoint(f"config.json states a sequence length of {most}: none can be predicted.")
+    return context
 
 
 @contextmanager

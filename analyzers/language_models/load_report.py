@@ -1,20 +1,19 @@
 """Determines what transformers loads from a checkpoint, by its configuration and the names and shapes of its tensors alone.
 
-The model is built without weights in a bounded process (`bounded_process.loading_program`), and "loads" tensors without values under
+The model is built without weights in a limited process (`loading`), and "loads" tensors without values under
 transformers' own renaming and conversion. Nothing is read but headers, and no code of the repository runs.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from analyzers.checkpoints import Checkpoint, Tensor, quoted
-from analyzers.core import limits
-from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
-from analyzers.language_models.bounded_process import Bounded, ProgramFailed, hand_back, open_loading
+from analyzers.checkpoints import Checkpoint, Tensor
+from analyzers.core.errors import InvalidCheckpoint, MissingExtra
+from analyzers.language_models.limited_process import LimitedProcess, limited_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +41,15 @@ class LoadReport:
 _REPORT = TypeAdapter(LoadReport)
 
 
-class LoadingOracle:
+class LoadingOracle(ExitStack):
     """Asks transformers about a checkpoint. A context manager: opening it starts the process, so that libraries load in the meantime."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__()
         self._checkpoint = checkpoint
-        self._process: Bounded | None = None
-        try:
-            if find_spec("transformers") is None or find_spec("torch") is None:
-                raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
-            self._impossible: MantissaError | None = None
-            self._process = open_loading()
-        except MantissaError as error:
-            self._impossible = error
+        self._process: LimitedProcess | None = None
+        if find_spec("transformers") is not None and find_spec("torch") is not None:
+            self._process = self.enter_context(limited_process("loading"))
 
     def ask(self, generation: Any = None) -> LoadReport:
         """Return what transformers would report. generation: the contents of generation_config.json.
@@ -62,46 +57,16 @@ class LoadingOracle:
         Raises MissingExtra without transformers or a library that it needs, UnknownArchitecture for a class that it does not have,
         UnsupportedWeights for quantized weights, LimitExceeded, InvalidCheckpoint.
         """
-        if self._impossible is not None:
-            raise self._impossible
-        assert self._process is not None
-        if self._process.has_ended():  # it was idle for too long
-            self._process = Bounded("loading")
+        if self._process is None:
+            raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
         tensors = [(tensor.name, tensor.shape) for tensor in loaded_tensors(self._checkpoint)]
         try:
-            answer = self._process.ask("load", config=self._checkpoint.config, tensors=tensors, generation=generation)
-        except ProgramFailed as failed:
-            raise _error(failed) from None
+            answer = self._process.ask("Building its model", "load", config=self._checkpoint.config, tensors=tensors, generation=generation)
         except RecursionError:
             raise InvalidCheckpoint("config.json is nested too deeply.") from None
         return _REPORT.validate_python(answer)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._process is not None:
-            if kind is None:
-                hand_back(self._process)
-            else:  # it may still be computing
-                self._process.close()
 
 
 def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
     """List the tensors except those of other components, whose names begin with a folder."""
     return [tensor for tensor in (*checkpoint.tensors, *checkpoint.aliases) if "/" not in tensor.name]
-
-
-def _error(failed: ProgramFailed) -> MantissaError:
-    errors: dict[str, tuple[type[MantissaError], str]] = {
-        "seconds": (LimitExceeded, f"To build its model takes more than {limits.LOADING_SECONDS:,} seconds."),
-        "bytes": (LimitExceeded, f"To build its model takes more than {limits.LOADING_MEMORY:,} bytes of memory."),
-        "limit": (LimitExceeded, failed.why),
-        "library": (MissingExtra, f"To build its model takes a library that is not installed: {quoted(failed.why, 200)}."),
-        "code": (UnknownArchitecture, "Its model is code of the repository (auto_map in config.json), which is never run."),
-        "class": (UnknownArchitecture, f"transformers has no {quoted(failed.why, 100)}."),
-        "quantized": (UnsupportedWeights, f"config.json says that the weights are quantized ({quoted(failed.why, 60)})."),
-        "broke off": (InvalidCheckpoint, "The process that builds its model ended unexpectedly."),
-    }
-    kind, sentence = errors.get(failed.failed, (InvalidCheckpoint, f"Building its model failed: {quoted(failed.why, 200)}."))
-    return kind(sentence)

@@ -1,4 +1,4 @@
-"""Computes the limits of a run: memory required and available, placement of layers on GPUs. All sizes in bytes."""
+"""Estimates, with slack, the memory that a run needs, and finds what there is. All sizes in bytes."""
 
 import resource
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch import nn
 
 from analyzers.core.errors import ModelTooLarge
 from analyzers.core.formatting import size
-from analyzers.language_models.ffn import FFN, decoder_layers, ffn_layers, text_config
+from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.lm_head import logits_bytes
 from analyzers.language_models.stages import micro_batches, padded_tokens
 
@@ -20,14 +20,9 @@ _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
-
-# Values that a layer saves per token, as multiples of the hidden width, of the FFN width and of heads times length.
-_HIDDEN, _FFN, _SCORES = 10, 4, 2
-# Linear attention and state-space models compute in float32 on chunks: values saved per head and token, as multiples of the chunk length,
-# of the key and value widths, and of the state size (linear attention has one state per chunk).
-_CHUNK, _LINEAR_CHUNK = 5, 64
-_WIDE = torch.float32.itemsize
-_HEAD, _STATES = 8, 4
+# A layer that is recomputed saves the inputs and outputs of its maps, and about as much between them; then come its gradients.
+_SLACK = 4
+_SCORES = 4  # values per head and attended token that eager attention saves
 
 
 def weight_bytes(model: nn.Module, dtype: torch.dtype) -> int:
@@ -43,51 +38,22 @@ def offloaded_bytes(model: nn.Module, dtype: torch.dtype) -> int:
 
 
 def activation_bytes(model: nn.Module, dtype: torch.dtype, lengths: Sequence[int], runs: int = 1) -> int:
-    """Bound the peak memory of passes over samples of these lengths, weights excluded, from per-token counts.
+    """Estimate the peak memory of passes over samples of these lengths, weights excluded.
 
-    Each of ``runs`` passes side by side keeps the hidden states between layers; one layer at a time is recomputed, with its gradients, for
-    one micro-batch: per token 10 hidden widths, 4 FFN widths (8 for each selected expert) and, with eager attention, 2 scores per head and
-    attended token, more in 16 bits, twice; and the replacements for attention that some layers have.
+    Each of ``runs`` passes side by side keeps the hidden states between layers. One layer at a time is recomputed for one micro-batch: per
+    token it takes `_SLACK` times the inputs and outputs of its linear maps, in float32, and the scores of eager attention.
     """
-    config, ffns = text_config(model), ffn_layers(model)
-    layers, hidden = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden
+    config, layers = text_config(model), decoder_layers(model)
     chosen = cast(int, getattr(config, "num_experts_per_tok", 1) or 1)
-    narrow = 2 if dtype.itemsize < _WIDE else 1  # norms, and the softmax of eager attention, are computed in float32
-    width = max(sum(ffn.width * (2 * chosen if ffn.expert == 0 else 1) for ffn in group) for group in _by_layer(ffns))
-    mixed = any(isinstance(module, nn.Conv1d) for block in decoder_layers(model) for module in block.modules())
+    shapes = [[parameter.shape for parameter in layer.parameters() if parameter.dim() > 1] for layer in layers]
+    values = max(sum(sum(shape[-2:]) * (chosen if len(shape) > 2 else 1) for shape in of_layer) for of_layer in shapes)
     most = 0
     for part in micro_batches(lengths):
-        samples, length = len(part), lengths[part[0]]
-        layer = narrow * _HIDDEN * hidden + _FFN * width
-        if config._attn_implementation == "eager":
-            layer += narrow * config.num_attention_heads * length * _SCORES
-        most = max(most, 2 * samples * length * layer * dtype.itemsize + (2 * _mixing_bytes(config, samples, length) if mixed else 0))
-    saved = runs * padded_tokens(lengths) * (layers + 3) * hidden * dtype.itemsize
-    return saved + most + logits_bytes(model, dtype)
-
-
-def _by_layer(ffns: Sequence[FFN]) -> list[list[FFN]]:
-    """Group FFNs by layer, with one of the experts for all."""
-    layers: dict[int, list[FFN]] = {}
-    for ffn in ffns:
-        if not ffn.expert:
-            layers.setdefault(ffn.layer, []).append(ffn)
-    return list(layers.values())
-
-
-def _mixing_bytes(config: Any, samples: int, length: int) -> int:
-    """Return the memory of a linear-attention or state-space layer, tokens padded to whole chunks, with its temporary memory."""
-    if hasattr(config, "linear_num_value_heads"):
-        heads, keys, values = config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
-        chunk = _LINEAR_CHUNK
-        saved = heads * (_CHUNK * chunk + _HEAD * (keys + values) + _STATES * keys * values // chunk)
-    elif hasattr(config, "mamba_n_heads"):
-        heads, width, state = config.mamba_n_heads, config.mamba_d_head, config.mamba_d_state
-        chunk = config.mamba_chunk_size
-        saved = heads * (_CHUNK * chunk + _HEAD * (width + state) + 2 * width * state + 2 * chunk * max(width, state))
-    else:
-        return 0
-    return int(samples * -(-length // chunk) * chunk * saved * _WIDE)
+        length = lengths[part[0]]
+        scores = _SCORES * config.num_attention_heads * length if config._attn_implementation == "eager" else 0
+        most = max(most, len(part) * length * torch.float32.itemsize * (_SLACK * values + scores))
+    hidden = runs * padded_tokens(lengths) * (len(layers) + 3) * ffn_layers(model)[0].hidden * dtype.itemsize
+    return hidden + most + logits_bytes(model, dtype)
 
 
 def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
@@ -97,14 +63,9 @@ def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
     """
     if device == "cuda":
         return [torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count())]
-    host = psutil.virtual_memory().available
-    return [min(host, _address_space(), *(_left(Path(most), Path(taken)) for most, taken in _CGROUPS))]
-
-
-def _address_space() -> int:
-    """Return the bytes that this process may still allocate under its limit (`ulimit -v`); a very large number without a limit."""
+    left = [psutil.virtual_memory().available, *(_left(Path(most), Path(taken)) for most, taken in _CGROUPS)]
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return 1 << 62 if most == resource.RLIM_INFINITY else max(0, most - psutil.Process().memory_info().vms)
+    return [min(left) if most == resource.RLIM_INFINITY else min(*left, max(0, most - psutil.Process().memory_info().vms))]
 
 
 def _left(most: Path, taken: Path) -> int:

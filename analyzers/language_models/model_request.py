@@ -1,17 +1,15 @@
 """Defines what all requests to run a model share: the model, and samples given as token ids, which need no tokenizer."""
 
 import hashlib
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData
-from analyzers.core.notes import Note
 from analyzers.core.options import Option
 from analyzers.core.request import PASTED, PASTED_DATASET, REFERENCE, Request
-from analyzers.language_models.words import WORDS
 
 if TYPE_CHECKING:  # a request must import neither torch nor the readers of weights
     from analyzers.language_models.instruction_data import Instructions
@@ -116,11 +114,3 @@ class ModelRequest(Request):
         digest = hashlib.sha256(repr((self.token_ids, self.answer_starts)).encode()).hexdigest()
         count = len(self.token_ids)
         return Instructions((), SOURCE, digest, tuple(range(count)), count)
-
-
-def sample_notes(source: str, samples: int, truncated: int, requested: int, longest: int) -> Iterator[Note]:
-    """Yield notes on data with fewer samples than requested, and on samples truncated to ``longest`` tokens."""
-    if samples < requested:
-        yield WORDS.note("few-samples", source=source, samples=samples, requested=requested)
-    if truncated:
-        yield WORDS.note("truncated", longest=longest, truncated=truncated, samples=samples)

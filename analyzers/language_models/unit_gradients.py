@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from analyzers.language_models.batch import Batch
 from analyzers.language_models.ffn import FFN, Attention, UnitKind, expert_activation, layer_units
 from analyzers.language_models.lm_head import losses_and_gradient
 from analyzers.language_models.model_failures import not_finite, running
-from analyzers.language_models.prompts import Batch
 from analyzers.language_models.stages import Stages, micro_batches
 
 Loss = Literal["mean", "sum"]

@@ -189,7 +189,7 @@ def engine_notes(engine: Engine, inputs: Inputs) -> Iterator[Note]:
     if forbidden:
         yield WORDS.note("forbidden", tokens=forbidden)
     if engine.not_tried:
-        yield WORDS.note("not_tried", causes=tuple(CAUSES.text(each.cause, {"value": each.value}) for each in engine.not_tried))
+        yield WORDS.note("not_tried", causes=(CAUSES.text("quantized", {"value": ", ".join(engine.not_tried)}),))
 
 
 def _settings_notes(variants: Mapping[str, Variant], device: str, routed: bool) -> Iterator[Note]:

@@ -6,13 +6,11 @@ attention scores and the products within fused experts. A run in fp16 among the 
 """
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from analyzers.core.records import Record
 from analyzers.core.rows import Shown
-from analyzers.numerics.formats import FP16, FP16_OVERFLOW
-from analyzers.precision_variants.measurements import Reference, Variant
+from analyzers.numerics.formats import FP16
 
 Verdict = Literal["safe", "at_risk", "overflows"]
 AT_RISK_BITS = 2.0
@@ -32,18 +30,6 @@ class Extreme(Record):
     text: Annotated[int | None, Shown("Sequence, from 0", "count")] = None
     position: Annotated[int | None, Shown("Token, from 0", "count")] = None
     excerpt: Annotated[str | None, Shown("Text up to it")] = None
-
-
-class Gradients(Extreme):
-    """The largest gradient, without loss scale. loss_scale: the largest power of two, up to 2^40, by which all gradients can be multiplied.
-
-    underflow, underflow_scaled: the share of the nonzero gradients that become 0 in fp16 (up to 2^-25), without the loss scale and with
-    it; of those that are compared: at the boundaries of layers, of parameters, and on request inside layers.
-    """
-
-    loss_scale: float | None = None
-    underflow: float | None = None
-    underflow_scaled: float | None = None
 
 
 class Rescale(Record):
@@ -69,7 +55,7 @@ class Fp16Passport(Record):
     cut: bool
     weights: Extreme
     forward: Extreme
-    backward: Gradients
+    backward: Extreme
     first_overflow: Extreme | None
     rescale: Rescale | None
     not_called: tuple[str, ...]
@@ -80,36 +66,7 @@ def bits(value: float | None) -> float | None:
     return math.log2(FP16.largest / abs(value)) if value else None
 
 
-def answered(measured: Fp16Passport, reference: Reference, variants: Mapping[str, Variant]) -> Fp16Passport:
-    """Add the weights, the verdict and the rescale to what was measured."""
-    heaviest = max(reference.headroom, key=lambda row: row.weights_max or 0.0)
-    weights, first = Extreme(margin_bits=heaviest.weights, module=heaviest.weights_at, value=heaviest.weights_max), measured.first_overflow
-    rescale = None
-    if first is not None and first.module and first.value:
-        rescale = Rescale(module=first.module, factor=2.0 ** math.ceil(math.log2(2 * abs(first.value) / FP16.largest)))
-    known = measured.model_copy(update={"weights": weights, "rescale": rescale})
-    margin = least(known)
-    verdict: Verdict | None = "safe"
-    if _overflows(known, variants):
-        verdict = "overflows"
-    elif known.forward.value is None or margin is None:
-        verdict = None
-    elif margin < AT_RISK_BITS:
-        verdict = "at_risk"
-    return known.model_copy(update={"verdict": verdict})
-
-
 def least(passport: Fp16Passport) -> float | None:
     """Return the smallest margin, forward, backward or of a weight."""
     each = (passport.weights, passport.forward, passport.backward)
     return min((extreme.margin_bits for extreme in each if extreme.margin_bits is not None), default=None)
-
-
-def _overflows(passport: Fp16Passport, variants: Mapping[str, Variant]) -> bool:
-    """Return whether a value, a weight, or a plain fp16 run overflows."""
-    weight = passport.weights.value
-    if passport.first_overflow is not None or (weight is not None and weight >= FP16_OVERFLOW):
-        return True
-    runs = ((run, run.settings) for run in variants.values())
-    plain = (run for run, its in runs if its.dtype == "fp16" and not (its.fp32 or its.autocast or its.weights))
-    return any(run.overflow is not None or run.loss_scale is None for run in plain)

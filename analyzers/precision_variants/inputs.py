@@ -1,9 +1,7 @@
 """The tokens of the runs: equally long rows cut from a text, so that nothing is padded; and the other inputs of the loss."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 
@@ -11,24 +9,21 @@ from analyzers.checkpoints import Access, LocalRepository, quoted, read_range
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData, LimitExceeded
 from analyzers.core.terminal import plural
-from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.instruction_data import instruction_pairs
 from analyzers.language_models.load import OpenModel
-from analyzers.language_models.prompts import encode
 from analyzers.language_models.tokenizer import Tokenizer
 from analyzers.precision_variants.engine.runs import token_rows
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.request import CLIP, PrecisionRequest
 
-_PREVIEW_TOKENS, _PREVIEW_CHARACTERS = 60, 240
 _MANY_PAIRS = 1_024
 _CHOICES = "builtin, random, a FILE.jsonl or FILE.txt (command line)"
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """rows: (sequences, length) token ids. source, commit: as in `report.Inputs`. preview: the beginning of the first row.
+    """rows: (sequences, length) token ids. source, commit: as in `report.Inputs`. readable: whether they are a text's.
 
     cut: whether the text has more tokens.
     """
@@ -36,7 +31,7 @@ class Tokens:
     rows: tuple[tuple[int, ...], ...]
     source: str
     commit: str | None
-    preview: str
+    readable: bool = False
     cut: bool = False
 
 
@@ -50,30 +45,28 @@ def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Toke
         return _of_engine(request, opened)
     if request.token_ids:
         given = request.instructions()
-        return Tokens(tuple(sample.token_ids for sample in request.encoded(opened)), given.source, given.commit, "")
+        return Tokens(tuple(sample.token_ids for sample in request.encoded(opened)), given.source, given.commit)
     if request.data == "random" and request.text is None:
         generator = torch.Generator().manual_seed(request.seed)
         drawn = torch.randint(
             int(text_config(opened.outline).vocab_size), (request.sequences, request.sequence_length), generator=generator
         )
-        return Tokens(tuple(map(tuple, drawn.tolist())), "random", None, "")
-    tokenizer = opened.tokenizer
-    stream, source, commit = _stream(request, access, tokenizer)
-    token_ids = list(islice(stream, request.sequences * request.sequence_length))
+        return Tokens(tuple(map(tuple, drawn.tolist())), "random", None)
+    most = request.sequences * request.sequence_length
+    stream, source, commit = _stream(request, access, opened.tokenizer, most + 1)
+    token_ids = stream[:most]
     if len(token_ids) < 2:
         raise InvalidData(f"{quoted(source)} has {plural(len(token_ids), 'token')}: at least 2 are needed to predict one.")
     length = min(request.sequence_length, len(token_ids))
     rows = tuple(tuple(token_ids[first : first + length]) for first in range(0, len(token_ids) - length + 1, length))
-    preview = tokenizer.decode(rows[0][:_PREVIEW_TOKENS])[:_PREVIEW_CHARACTERS]
-    cut = len(rows) * length < len(token_ids) or next(stream, None) is not None
-    return Tokens(rows, source, commit, preview, cut)
+    return Tokens(rows, source, commit, readable=True, cut=len(rows) * length < len(stream))
 
 
 def _of_engine(request: PrecisionRequest, opened: OpenModel) -> Tokens:
     """The longest of the engine's sequences, cut to equal length: the passes by layer run on them."""
     rows = sorted(token_rows(request.logprobs, opened), key=lambda row: -len(row))[: request.sequences]
     length = min(len(rows[-1]), request.sequence_length)
-    return Tokens(tuple(row[:length] for row in rows), "logprobs", _digest(repr(rows)), "")
+    return Tokens(tuple(row[:length] for row in rows), "logprobs", _digest(repr(rows)))
 
 
 def advantages(request: PrecisionRequest, sequences: int) -> tuple[float, ...]:
@@ -126,28 +119,20 @@ def read_text(path: str) -> str:
         raise InvalidData(f"{quoted(path)} is not text in UTF-8.") from None
 
 
-def _stream(request: PrecisionRequest, access: Access, tokenizer: Tokenizer) -> tuple[Iterator[int], str, str | None]:
-    """The tokens one by one, their source, and its commit or hash."""
+def _stream(request: PrecisionRequest, access: Access, tokenizer: Tokenizer, most: int) -> tuple[list[int], str, str | None]:
+    """The first tokens of the text, its source, and its commit or hash."""
     if request.text is not None:
-        return _of_text(request.text, tokenizer), "text", _digest(request.text)
+        return tokenizer.encode([request.text], most)[0], "text", _digest(request.text)
     if request.data.endswith(".txt"):
         if not access.local:
             raise InvalidData(f"{quoted(request.data)} is a file, which works on the command line only: paste its text instead.")
         text = read_text(request.data)
         if not text.strip():
             raise InvalidData(f"{quoted(request.data)} is empty: give a file with text.")
-        return _of_text(text, tokenizer), request.data.rpartition("/")[2], _digest(text)
+        return tokenizer.encode([text], most)[0], request.data.rpartition("/")[2], _digest(text)
     data = instruction_pairs(request.data, access, _MANY_PAIRS, _CHOICES)
-    return _of_pairs(data.pairs, tokenizer), data.source, data.commit
-
-
-def _of_text(text: str, tokenizer: Tokenizer) -> Iterator[int]:
-    yield from tokenizer.encode(text).token_ids
-
-
-def _of_pairs(pairs: tuple[Pair, ...], tokenizer: Tokenizer) -> Iterator[int]:
-    for encoded in encode(tokenizer, pairs, limits.PAIR_CHARACTERS):
-        yield from encoded.token_ids
+    encoded = tokenizer.samples(data.pairs, limits.PAIR_CHARACTERS).samples
+    return [token for each in encoded for token in each.token_ids][:most], data.source, data.commit
 
 
 def _digest(text: str) -> str:

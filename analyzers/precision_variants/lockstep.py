@@ -14,7 +14,7 @@ from analyzers.numerics.formats import FP16
 from analyzers.precision_variants.casts import STORED, Rounding
 from analyzers.precision_variants.errors import Compared, sums, uncompared
 from analyzers.precision_variants.losses import LossTerms, Objective
-from analyzers.precision_variants.magnitudes import LARGEST_EXPONENT, Peaks, fp16_overflow, headroom
+from analyzers.precision_variants.magnitudes import LARGEST_EXPONENT, Peaks, headroom
 from analyzers.precision_variants.measurements import Reference, Variant
 from analyzers.precision_variants.run import Captured, Run
 from analyzers.precision_variants.summary import logprobs, routing, rows, summary
@@ -61,7 +61,7 @@ class LossScale:
         """Take in the gradients of an attempt at ``exponent``, and choose the next one: return whether there is one."""
         if peaks.finite:
             self.finite = self.exponent
-            self.exponent = min(self.exponent + fitting_exponent(peaks.largest_fp16), self.infinite - 1)
+            self.exponent = min(self.exponent + fitting_exponent(peaks.largest_fp16()), self.infinite - 1)
         else:
             self.infinite = self.exponent
             self.exponent -= 1
@@ -127,10 +127,10 @@ class Lockstep:
         reference = self.reference
         if not reference.backward_peaks.finite:
             raise InvalidCheckpoint(_not_finite(self._rounding))
-        peaks, binades = reference.backward_peaks, reference.binades
-        reference.located = False
+        peaks = reference.backward_peaks
+        reference.located, largest = False, peaks.largest()
         for each in searched:
-            each.search, each.scale = LossScale(fitting_exponent(peaks.largest)), None
+            each.search, each.scale = LossScale(fitting_exponent(largest.size if largest else 0.0)), None
         while searched:
             for each in searched:
                 assert each.search is not None
@@ -144,7 +144,7 @@ class Lockstep:
             yield from self._backward(hopeless)
             for each in hopeless:
                 each.scale = None
-        reference.backward_peaks, reference.binades = peaks, binades
+        reference.backward_peaks = peaks
 
     def report(self, random: bool) -> Reference:
         """Return the facts of the reference, after `run`. random: its weights are random."""
@@ -160,7 +160,6 @@ class Lockstep:
             sequence_losses=tuple(losses.reshape(len(run.log_p), -1).mean(-1).tolist()),
             clipped=self._terms.clipped,
             headroom=levels,
-            fp16_overflow=fp16_overflow(levels),
         )
 
     def _forward(self) -> Iterator[Progress]:

@@ -14,7 +14,7 @@ from analyzers.core.rows import Shown
 from analyzers.precision_variants.variants import Settings
 
 Kind = Literal["hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss", "inside", "inside_grad"]
-Direction = Literal["weights", "forward", "backward"]
+Direction = Literal["forward", "backward"]
 
 _KINDS: dict[Kind, str] = {
     "hidden": "hidden state",
@@ -187,8 +187,7 @@ class Headroom(Record):
 class Overflow(Record):
     """The first tensor with NaN or infinite elements, in the order computed: forward from the first layer, backward from the last.
 
-    name: the layer's output, or the module or parameter within it. nonfinite: the number of such elements. For the reference: the first
-    tensor that exceeds 65504; ``direction`` is "weights" for a stored weight.
+    name: the layer's output, or the module or parameter within it. nonfinite: the number of such elements.
     """
 
     layer: int
@@ -242,8 +241,8 @@ class Variant(Record):
 
 
 class Reference(Record):
-    """The run in fp32, TF32 off, with the stored (or random) weights. headroom: layers -1 to L. fp16_overflow: the first weight or forward
-    value that would overflow fp16; null if none. sequence_losses: the mean loss of each sequence. clipped: as in `Variant`.
+    """The run in fp32, TF32 off, with the stored (or random) weights. headroom: layers -1 to L. sequence_losses: the mean loss of each
+    sequence. clipped: as in `Variant`.
     """
 
     attention: str
@@ -254,7 +253,6 @@ class Reference(Record):
     sequence_losses: tuple[float, ...]
     clipped: float | None
     headroom: tuple[Headroom, ...]
-    fp16_overflow: Overflow | None
 
 
 class Inputs(Record):

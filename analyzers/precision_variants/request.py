@@ -64,7 +64,7 @@ def _clips(side: int) -> str:
 
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 12
+ANALYSIS_VERSION = 13
 
 
 class PrecisionRequest(ModelRequest):

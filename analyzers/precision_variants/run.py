@@ -18,7 +18,7 @@ from analyzers.language_models.model_failures import running
 from analyzers.language_models.stages import Stages, gradients
 from analyzers.precision_variants.casts import STORED, Casts, Rounding, RunnableModel, arithmetic, attention
 from analyzers.precision_variants.losses import log_probabilities, logits_gradient
-from analyzers.precision_variants.magnitudes import INPUT, Binades, Peaks
+from analyzers.precision_variants.magnitudes import INPUT, Peaks
 from analyzers.precision_variants.measurements import Kind
 from analyzers.precision_variants.variants import Settings
 
@@ -42,7 +42,7 @@ class Captured:
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How to run: settings, attention implementation, rounding of the weights beforehand; inside: also capture modules within layers;
-    located: also find where the largest values are, and how many gradients underflow.
+    located: also find where the largest values are.
     """
 
     settings: Settings
@@ -56,9 +56,8 @@ class Run:
     """A run over ``token_ids``: batches (S, L + 1), only one of which can go backward. Call `forward` for all layers, then `head`; then
     `begin_backward`, `backward` for all layers and `end_backward`, which can be repeated.
 
-    log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass); binades: of all
-    gradients that are captured. routing: (tokens, k) by layer, the experts that the router chose for each token. not_called: modules within
-    layers that were not called.
+    log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass). routing: (tokens, k)
+    by layer, the experts that the router chose for each token. not_called: modules within layers that were not called.
     """
 
     def __init__(self, model: RunnableModel, token_ids: Sequence[Tensor], options: RunOptions) -> None:
@@ -67,7 +66,7 @@ class Run:
         self.scale, self.located = 1.0, options.located
         self.routing: dict[int, Tensor] = {}
         self.not_called: list[str] = []
-        self.forward_peaks, self.weight_peaks, self.binades = Peaks(options.located), Peaks(), Binades()
+        self.forward_peaks, self.weight_peaks = Peaks(options.located), Peaks()
         self._device = token_ids[0].device.type
         self._token_ids, self._targets = token_ids, token_ids[0][:, 1:]
         casts = Casts(model, options.settings, options.rounding, self._device)
@@ -140,7 +139,7 @@ class Run:
             self._add_outside(name, weight, each)
         captured = [Captured("logits_grad", "logits", None, gradient), self._hidden_grad(self.layers)]
         self.backward_peaks.settle()
-        return self._counted(captured)
+        return captured
 
     def backward(self, i: int) -> list[Captured]:
         """Continue through layer ``i``: return the gradients of its modules' outputs, of its weights and of its input."""
@@ -167,7 +166,7 @@ class Run:
         captured += [Captured("parameter_grad", name, i, each) for name, each in named.items()]
         captured.append(self._hidden_grad(i))
         self.backward_peaks.settle()
-        return self._counted(captured)
+        return captured
 
     def end_backward(self) -> list[Captured]:
         """Return the gradients of the weights outside the layers."""
@@ -179,7 +178,7 @@ class Run:
         for name, each in self._of_outside.items():
             self.backward_peaks.add(self._place(name), name, each, by_token=False)
         self.backward_peaks.settle()
-        return self._counted([Captured("parameter_grad", name, None, each) for name, each in self._of_outside.items()])
+        return [Captured("parameter_grad", name, None, each) for name, each in self._of_outside.items()]
 
     def forward_only(self, asked: Sequence[Sequence[tuple[int, int]]]) -> Iterator[list[tuple[Tensor, Tensor]] | None]:
         """Run all batches forward: yield None after each layer; at last, for each batch, log p (S, L) and the logits of the predictions
@@ -210,7 +209,6 @@ class Run:
 
     def _begin(self) -> None:
         self.backward_peaks = Peaks(self.located)
-        self.binades = Binades()
         self._of_outside: dict[str, Tensor] = {}
 
     @contextmanager
@@ -239,12 +237,6 @@ class Run:
         name = f"layers.{layer}" if above else "embeddings"
         self.backward_peaks.add(layer, name, self._gradient)
         return Captured("hidden_grad", name, layer, self._gradient)
-
-    def _counted(self, captured: list[Captured]) -> list[Captured]:
-        if self.located:
-            for each in captured:
-                self.binades.add(each.tensor)
-        return captured
 
     def _place(self, name: str) -> int:
         """Return the number for a parameter outside the layers: -1 before them, as the embeddings; that after the last, as the norm."""

@@ -1,12 +1,12 @@
 """Variants: a name and settings, from the presets or written as ``name: key=value,...``."""
 
 import re
-from difflib import get_close_matches
 from typing import Any, Literal, Self, get_args
 
-from pydantic import model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from analyzers.core.records import Record
+from analyzers.core.request import request_error
 
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Part = Literal["residual", "lm_head", "norms", "router", "softmax"]
@@ -15,6 +15,7 @@ Quantization = Literal["int8", "fp8", "mxfp4", "int4", "fp8_tensor"]
 Rounded = Literal["loaded", "all"]
 Adapter = Literal["merged", "beside"]
 
+PARTS: tuple[Part, ...] = get_args(Part)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", re.ASCII)
 _KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights", "round", "adapter")
 
@@ -43,6 +44,11 @@ class Settings(Record):
     round: Rounded = "loaded"
     adapter: Adapter | None = None
 
+    @field_validator("fp32")
+    @classmethod
+    def _in_order(cls, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        return tuple(part for part in PARTS if part in parts)
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         narrow = self.dtype in ("bf16", "fp16")
@@ -60,8 +66,6 @@ class Settings(Record):
 def _preset(dtype: Dtype, *parts: Part, **others: Any) -> Settings:
     return Settings(dtype=dtype, fp32=parts, **others)
 
-
-PARTS: tuple[Part, ...] = get_args(Part)
 
 # max_precision is residual stream and head in fp32, the setting published under this name.
 _PRESETS: dict[str, tuple[str, Settings]] = {
@@ -110,37 +114,36 @@ def parse_variant(text: str) -> tuple[str, Settings]:
 
     Keys: dtype, fp32 (parts joined by +), autocast (true or false), attention, reductions (full or reduced), weights, round (loaded or
     all), adapter (merged or beside).
-    Raises ValueError, which lists the valid names and suggests the nearest.
+    Raises ValueError, which lists the valid names.
     """
     name, colon, definition = (part.strip() for part in text.partition(":"))
-    if not colon:
-        if name not in PRESETS:
-            raise ValueError(
-                f"there is no variant {_shown(name)}{_nearest(name, PRESETS)}; presets are {', '.join(PRESETS)}, and your own variants are "
-                "written as 'name: key=value, key=value'"
-            )
+    if not colon and name in PRESETS:
         return name, PRESETS[name]
-    if not _NAME.fullmatch(name):
+    if not colon:
         raise ValueError(
-            f"the name of a variant has 1 to 64 letters, digits and _ . + -, and begins with a letter or digit: {_shown(name)}"
+            f"there is no variant {name[:40]!r}; presets are {', '.join(PRESETS)}, and your own variants are written as "
+            "'name: key=value, key=value'"
         )
-    asked: dict[str, Any] = {}
-    for setting in filter(None, (part.strip() for part in definition.split(","))):
-        key, equals, value = (part.strip() for part in setting.partition("="))
-        if key not in _KEYS:
-            raise ValueError(f"variant {name} has no setting {_shown(key)}{_nearest(key, _KEYS)}; settings are {', '.join(_KEYS)}")
-        if not equals or not value:
-            raise ValueError(f"variant {name} needs a value for {key}: write {key}=...")
-        field, value_of = _field(name, key, value)
-        if field in asked:
-            raise ValueError(f"variant {name} sets {key} twice")
-        asked[field] = value_of
-    if not asked:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name of a variant has 1 to 64 letters, digits and _ . + -, and begins with a letter or digit: {name[:40]!r}")
+    given: dict[str, Any] = {}
+    for setting in filter(None, map(str.strip, definition.split(","))):
+        key, _, value = (part.strip() for part in setting.partition("="))
+        if key not in _KEYS or key in given or not value:
+            raise ValueError(f"variant {name}: {setting[:40]!r} is not a setting, or is one twice; settings are {', '.join(_KEYS)}")
+        given[key] = value
+    if not given:
         raise ValueError(f"variant {name} has no settings: write for example '{name}: dtype=bf16, fp32=residual'")
+    if "fp32" in given:
+        given["fp32"] = tuple(part.strip() for part in given["fp32"].split("+"))
+    if "reductions" in given:
+        given["reduced_reductions"] = {"full": False, "reduced": True}.get(given["reductions"], given["reductions"])
+        del given["reductions"]
     try:
-        return name, Settings(**asked)
-    except ValueError as error:
-        raise ValueError(f"variant {name}: {_reason(error)}") from None
+        return name, Settings(**given)
+    except ValidationError as error:
+        why = str(request_error(error)).removesuffix(".")
+        raise ValueError(f"variant {name}: {why[:1].lower()}{why[1:]}") from None
 
 
 def described(settings: Settings) -> str:
@@ -154,37 +157,3 @@ def described(settings: Settings) -> str:
     parts += ["round=all"] if settings.round == "all" else []
     parts += [f"adapter={settings.adapter}"] if settings.adapter else []
     return ", ".join(parts)
-
-
-def _field(name: str, key: str, value: str) -> tuple[str, Any]:
-    """The field that ``key=value`` sets, and its value."""
-    if key == "fp32":
-        chosen = [_one_of(name, key, part.strip(), PARTS) for part in value.split("+")]
-        return key, tuple(part for part in PARTS if part in chosen)
-    if key == "autocast":
-        return key, _one_of(name, key, value.lower(), ("true", "false")) == "true"
-    if key == "reductions":
-        return "reduced_reductions", _one_of(name, key, value, ("full", "reduced")) == "reduced"
-    kinds: dict[str, Any] = {"dtype": Dtype, "attention": Implementation, "weights": Quantization, "round": Rounded, "adapter": Adapter}
-    return key, _one_of(name, key, value, get_args(kinds[key]))
-
-
-def _one_of(name: str, key: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise ValueError(f"variant {name}: {key} cannot be {_shown(value)}{_nearest(value, allowed)}; it is one of {', '.join(allowed)}")
-    return value
-
-
-def _nearest(text: str, allowed: Any) -> str:
-    nearest = get_close_matches(text.lower()[:64], list(allowed), 1, 0.5)
-    return f" (did you mean {nearest[0]}?)" if nearest else ""
-
-
-def _shown(text: str) -> str:
-    return repr(text[:40])
-
-
-def _reason(error: ValueError) -> str:
-    """The message of the settings' own check, without what pydantic adds."""
-    errors: Any = getattr(error, "errors", None)
-    return str(errors(include_url=False)[0]["msg"]).removeprefix("Value error, ") if errors else str(error)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
@@ -31,23 +30,6 @@ def given_masters(masters: Mapping[str, Tensor] | Sequence[Tensor], model: nn.Mo
         if name not in parameters or master.shape != parameters[name].shape:
             raise InvalidRequest(f"The model has no parameter {quoted(name)} of the shape {tuple(master.shape)} of its master.")
     return named
-
-
-def recognised_masters(model: nn.Module, optimizers: Sequence[Any]) -> dict[str, Tensor]:
-    """Return the masters that optimizers step, by the name of their parameter; none if they cannot be matched with certainty.
-
-    They match if they are, in order, copies in a finer format of the trainable parameters that no optimizer steps.
-    """
-    stepped = {id(tensor): tensor for optimizer in optimizers for tensor in watched_values.stepped(optimizer)}
-    free = {name: each for name, each in watched_values.parameters(model) if each.requires_grad and id(each) not in stepped}
-    own = {id(each) for each in model.parameters()}
-    others = [tensor for key, tensor in stepped.items() if key not in own]
-    pairs = list(zip(free.values(), others, strict=False))
-    fits = len(free) == len(others) and all(
-        a.shape == b.shape and a.device == b.device and a.dtype.itemsize < b.dtype.itemsize and torch.equal(a, b.detach().to(a.dtype))
-        for a, b in pairs
-    )
-    return dict(zip(free, others, strict=True)) if fits else {}
 
 
 def in_state(parameter: Tensor, optimizers: Sequence[Any]) -> Tensor | None:

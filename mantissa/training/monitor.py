@@ -3,7 +3,6 @@
 import hashlib
 import math
 import os
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +19,11 @@ from torch.optim import Optimizer
 from analyzers.core.atomic_files import append_line
 from analyzers.core.errors import InvalidRequest
 from mantissa.training import update_counts, watched_values
-from mantissa.training.master_weights import given_masters, in_state, recognised_masters
+from mantissa.training.master_weights import given_masters, in_state
 from mantissa.training.measurement import Look, RoleLook
-from mantissa.training.sentences import Remarks, UnchangedPart, messages
+from mantissa.training.sentences import Part, Remarks, messages
 from mantissa.training.shadow import ELEMENTWISE, Followed, Shadow, unwrapped
 from mantissa.training.update_counts import CHANGED, COLUMNS, FINER, FINER_VALUES, FOLLOWED, MOVED, SIZE, SWALLOWED, VALUES
-from mantissa.training.watched_copies import WatchedCopies
 
 _NAMED = 100  # unmoved tensors that a look names
 _monitored: WeakSet[nn.Module] = WeakSet()
@@ -34,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class _Watched:
-    """A parameter as it was. role: see `names.role`. size: values held here. counted_here: by this process, of those that hold it.
+    """A parameter as it was. role: see `watched_values.role`. size: values held here. counted_here: by this process, of those that hold it.
     rows: the watched blocks, None for all of it. start, last: (n,) its watched values then.
     """
 
@@ -61,8 +59,7 @@ class UpdateMonitor:
     optimizer: the optimizer, or several. Where it is one of `ELEMENTWISE`, a shadow of the watched values measures what it intended and
     what the stored weights lost of that; torch's hooks step the shadow, on the same gradients. Otherwise those figures are null.
     masters: fp32 weights that the optimizer steps in place of the model's parameters, by name or in the order of the trainable parameters.
-    They are watched in place of the parameters. Those that the optimizer's groups hold in the same order, or its state by the name of
-    master, need not be passed.
+    They are watched in place of the parameters. Those that the optimizer's state has by the name of master need not be passed.
     every: steps between looks. mode: "quick", formerly "sampled", watches seeded blocks, ``share`` of each parameter of over 4,096 values,
     and all of the others, such as norms; "exact" watches everything. Memory: two copies of the watched values, on the parameters' device; a
     shadow takes 16 bytes for each, three copies more, and the optimizer's state in float64.
@@ -105,9 +102,7 @@ class UpdateMonitor:
         self._optimizers: list[Any] = [unwrapped(each) for each in optimizers]
         if not all(hasattr(each, "param_groups") for each in self._optimizers):
             raise InvalidRequest("optimizer= takes an optimizer, or a list of several.")
-        self._masters = given_masters(masters, model) if masters is not None else recognised_masters(model, self._optimizers)
-        self._kinds: list[tuple[Any, ...]] = []
-        self._copies: list[tuple[list[int], WatchedCopies]] = []
+        self._masters = given_masters(masters, model) if masters is not None else {}
         self._watched = self._attach()
         if not self._watched:
             raise InvalidRequest("This model has no floating-point parameters to watch.")
@@ -158,27 +153,29 @@ class UpdateMonitor:
             messages=(),
         )
         late = {tensor for shadow in self._shadows for tensor in shadow.late}
-
-        def intended(row: int) -> bool | None:
-            if followed[row] is None or held[known[row]].source in late:
-                return None
-            return None if np.isnan(table[row, MOVED]) else bool(table[row, MOVED] > 0)
-
+        parts = []
+        for row, name in enumerate(known):
+            is_known = followed[row] is not None and held[name].source not in late and not np.isnan(table[row, MOVED])
+            parts.append(
+                Part(
+                    name=name,
+                    norm=watched[row].role == "norm",
+                    dtype=values[row].dtype,
+                    start=watched[row].start,
+                    trainable=trainable[row],
+                    moved=moved[row],
+                    intended=bool(table[row, MOVED] > 0) if is_known else None,
+                    unfollowed=self._unfollowed(held[name]) if followed[row] is None else None,
+                )
+            )
         dtypes = dict.fromkeys(values[row].dtype for row in trained if followed[row] is not None or not self._optimizers)
         remarks = Remarks(
+            parts=parts,
             added=[name for name in held if name not in self._watched],
             lost=[name for name in self._watched if name not in known],
-            norms=sum(watched[row].role == "norm" for row in trained),
-            still=[
-                UnchangedPart(known[row], watched[row].role == "norm", values[row].dtype, watched[row].start, intended(row))
-                for row in trained
-                if unmoved[row]
-            ],
-            thawed=[known[row] for row in frozen if moved[row]],
             formats={dtype: figures([row for row in trained if values[row].dtype == dtype]) for dtype in dtypes},
             finer=int(table[trained, FINER_VALUES].sum()),
             late=len(late),
-            unfollowed=self._unfollowed({known[row]: held[known[row]] for row in trained if followed[row] is None}),
         )
         look = look.model_copy(update={"messages": tuple(messages(look, remarks))})
         self._last = self._step
@@ -188,7 +185,7 @@ class UpdateMonitor:
     def close(self) -> None:
         """Free the copies. The model may get another monitor. Idempotent."""
         _monitored.discard(self._model)
-        self._watched, self._copies = {}, []
+        self._watched = {}
         for shadow in self._shadows:
             shadow.close()
         self._shadows = []
@@ -210,25 +207,8 @@ class UpdateMonitor:
             start = watched_values.watched_values(held.local, rows)
             # What every process holds is counted by one of them.
             here = held.sharded or index % processes == rank
-            found[name] = _Watched(watched_values.role(name), held.local.numel(), here, rows, start, start)
-        self._pack(list(found.values()))
+            found[name] = _Watched(watched_values.role(name), held.local.numel(), here, rows, start.clone(), start.clone())
         return found
-
-    def _pack(self, watched: Sequence[_Watched]) -> None:
-        """Pack the copies, those of each dtype and device together, unless they are as of the last look."""
-        kinds = [(id(each), each.start.device, each.start.dtype) for each in watched]
-        if kinds == self._kinds:
-            return
-        self._kinds, self._copies = kinds, []
-        rows_of = defaultdict(list)
-        for row, (_, *kind) in enumerate(kinds):
-            rows_of[tuple(kind)].append(row)
-        for rows in rows_of.values():
-            chosen = [watched[row] for row in rows]
-            copies = WatchedCopies(*([getattr(each, side) for each in chosen] for side in ("rows", "start", "last")))
-            for each, start, last in zip(chosen, copies.start, copies.last, strict=True):
-                each.start, each.last = start, last
-            self._copies.append((rows, copies))
 
     def _held(self) -> dict[str, watched_values.WatchedPart]:
         """The part of each parameter, or of its master weights, that this process holds."""
@@ -257,28 +237,22 @@ class UpdateMonitor:
         shadows = (shadow.followed.get(held.source) for shadow in self._shadows)
         return next((each for each in shadows if each is not None and each.steps), None)
 
-    def _unfollowed(self, held: Mapping[str, watched_values.WatchedPart]) -> dict[str, list[str]]:
-        """Names of parameters without a shadow, by the reason."""
-        reasons = defaultdict(list)
-        holders = {id(tensor): optimizer for optimizer in self._optimizers for tensor in watched_values.stepped(optimizer)}
-        for name, each in held.items():
-            holder = holders.get(id(each.source))
-            if not self._optimizers:
-                reason = ""
-            elif holder is None:
-                reason = "the optimizer does not hold these parameters (name fp32 master weights with masters=)"
-            elif type(holder) not in ELEMENTWISE:
-                names = [kind.__name__ for kind in ELEMENTWISE]
-                only = f"only {', '.join(names[:-1])} and {names[-1]} are"
-                reason = f"{type(holder).__module__}.{type(holder).__name__} is not followed ({only})"
-            elif not _is_whole(each):
-                reason = "the values are distributed over processes"
-            elif any(each.source in shadow.sparse for shadow in self._shadows):
-                reason = "the gradients are sparse"
-            else:
-                reason = "since the last look the optimizer took no step, or weights or states were written after its last one"
-            reasons[reason].append(name)
-        return reasons
+    def _unfollowed(self, held: watched_values.WatchedPart) -> str:
+        """Return why a parameter has no shadow, "" without an optimizer."""
+        holders = [each for each in self._optimizers if any(tensor is held.source for tensor in watched_values.stepped(each))]
+        if not self._optimizers:
+            return ""
+        if not holders:
+            return "the optimizer does not hold these parameters (name fp32 master weights with masters=)"
+        kind = type(holders[0])
+        if kind not in ELEMENTWISE:
+            names = [each.__name__ for each in ELEMENTWISE]
+            return f"{kind.__module__}.{kind.__name__} is not followed (only {', '.join(names[:-1])} and {names[-1]} are)"
+        if not _is_whole(held):
+            return "the values are distributed over processes"
+        if any(held.source in shadow.sparse for shadow in self._shadows):
+            return "the gradients are sparse"
+        return "since the last look the optimizer took no step, or weights or states were written after its last one"
 
     def _table(self, watched: Sequence[_Watched], values: Sequence[Tensor], followed: Sequence[Followed | None]) -> Floats:
         """(tensors, `COLUMNS`) counts and sums over all processes."""
@@ -286,27 +260,16 @@ class UpdateMonitor:
         table[:, SIZE] = torch.tensor([each.size for each in watched], dtype=torch.float64)
         table[:, VALUES] = torch.tensor([each.start.numel() for each in watched], dtype=torch.float64)
         table[:, FINER_VALUES] = table[:, VALUES] * torch.tensor([each.start.dtype in FINER for each in watched])
-        # Before the copies: the last values, which these overwrite, are also those of the shadows.
+        now = [watched_values.watched_values(local, each.rows) for local, each in zip(values, watched, strict=True)]
+        start, last = ([getattr(each, side) for each in watched] for side in ("start", "last"))
+        table[:, CHANGED:FOLLOWED] = update_counts.changes(now, start, last)
         pairs = [(row, each) for row, each in enumerate(followed) if each is not None]
-        stored = [watched_values.watched_values(values[row], each.rows) for row, each in pairs]
         sides = [[getattr(each, side) for _, each in pairs] for side in ("stored", "weight", "last", "start")]
-        table[[row for row, _ in pairs], FOLLOWED:] = update_counts.losses(stored, *sides)
-        table[:, CHANGED:FOLLOWED] = self._changes(watched, values)
+        table[[row for row, _ in pairs], FOLLOWED:] = update_counts.losses([now[row] for row, _ in pairs], *sides)
+        if now:  # the last values are also those of the shadows
+            torch._foreach_copy_(last, now)
         table *= torch.tensor([each.counted_here for each in watched]).reshape(-1, 1)
         return _summed(table, next(iter(self._watched.values())).start.device).numpy()
-
-    def _changes(self, watched: Sequence[_Watched], values: Sequence[Tensor]) -> Tensor:
-        """(tensors, columns CHANGED to WEIGHT) on the CPU, read back once per device. values: all of each tensor's now."""
-        self._pack(watched)
-        tables: dict[torch.device, list[Tensor]] = defaultdict(list)
-        numbers: dict[torch.device, list[int]] = defaultdict(list)
-        for rows, copies in self._copies:
-            tables[copies.device].append(copies.look([values[row] for row in rows]))
-            numbers[copies.device] += rows
-        found = torch.zeros(len(watched), FOLLOWED - CHANGED, dtype=torch.float64)
-        for device, parts in tables.items():
-            found[numbers[device]] = torch.cat(parts, 1).cpu().T
-        return found
 
     def _check_path(self) -> None:
         """Raise InvalidRequest for a path that cannot be written, before training: at the first look it would end a long run."""

@@ -1,6 +1,5 @@
 """Writes the sentences of a look."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,42 +17,50 @@ _SWALLOWED = _LOST = 0.5
 _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}
 
 
-class UnchangedPart(NamedTuple):
-    """A trainable tensor that has not moved since the start.
+class Part(NamedTuple):
+    """A watched tensor at a look. start: its watched values then; moved: since then.
 
-    start: its watched values. intended: whether its shadow has moved; None: unknown.
+    intended: whether its shadow has moved, None if that is not known. unfollowed: why it has no shadow, None if it has one; "" without an
+    optimizer.
     """
 
     name: str
     norm: bool
     dtype: torch.dtype
     start: Tensor
+    trainable: bool
+    moved: bool
     intended: bool | None
+    unfollowed: str | None
 
 
 class Remarks(NamedTuple):
     """The facts for messages that are not figures of a look.
 
-    added, lost: parameters that the model has gained and lost since the start. norms: number of trainable norm parameters. thawed: frozen
-    parameters that changed. formats: figures of the trainable parameters in each dtype with followed parameters; without an optimizer, in
-    every dtype. finer: number of compared values of trainable parameters in a format finer than bf16. late: number of shadows that began
-    after the monitor. unfollowed: names of trainable parameters that were not measured, by reason; "" if there is no optimizer.
+    parts: the watched tensors. added, lost: parameters that the model has gained and lost since the start. formats: figures of the
+    trainable parameters in each dtype with followed parameters; without an optimizer, in every dtype. finer: number of compared values of
+    trainable parameters in a format finer than bf16. late: number of shadows that began after the monitor.
     """
 
+    parts: Sequence[Part]
     added: Sequence[str]
     lost: Sequence[str]
-    norms: int
-    still: Sequence[UnchangedPart]
-    thawed: Sequence[str]
     formats: Mapping[torch.dtype, RoleLook]
     finer: int
     late: int
-    unfollowed: Mapping[str, Sequence[str]]
 
 
 def messages(look: Look, remarks: Remarks) -> Iterator[str]:
     """Yield one sentence for each problem or fact worth knowing."""
     steps = look.step - look.start
+    trained = [part for part in remarks.parts if part.trainable]
+    if look.total.update_ratio is None and look.total.values:
+        yield "The weights or their last update are not finite, or all 0: figures that need their norms are null."
+    if (look.total.lost_norm or 0) > 1:
+        yield (
+            f"Rounding adds more than it takes: since step {look.last:,} the stored weights miss the update that the optimizer intended by "
+            f"{look.total.lost_norm:.3g} times its norm."
+        )
     for dtype, row in remarks.formats.items():
         if (row.lost_share or 0) >= _LOST:
             yield _loss(look, dtype, row)
@@ -67,28 +74,28 @@ def messages(look: Look, remarks: Remarks) -> Iterator[str]:
             f"{plural(len(remarks.lost), 'parameter')} changed size, dtype or device, or went away, {quoted(remarks.lost[0])} first: "
             "attach a new monitor."
         )
-    if remarks.thawed:
-        yield f"{plural(len(remarks.thawed), 'frozen tensor')} changed, {quoted(remarks.thawed[0])} first."
+    if thawed := [part.name for part in remarks.parts if part.moved and not part.trainable]:
+        yield f"{plural(len(thawed), 'frozen tensor')} changed, {quoted(thawed[0])} first."
     if remarks.late:
         yield (
             f"{plural(remarks.late, 'tensor')} joined the optimizer, or changed outside its step in weights or state, after the monitor "
             "was attached: what was intended is measured from then on."
         )
-    for reason, names in remarks.unfollowed.items():
+    for reason in dict.fromkeys(part.unfollowed for part in trained):
+        names = [part.name for part in trained if part.unfollowed == reason]
         if reason:
-            where = "" if len(names) == look.total.trainable else f" for {plural(len(names), 'tensor')}, {quoted(names[0])} first"
+            where = "" if len(names) == len(trained) else f" for {plural(len(names), 'tensor')}, {quoted(names[0])} first"
             yield f"What the optimizer intended is not measured{where}: {reason}."
-        elif not set(remarks.formats) & set(FINER):
+        elif reason is not None and not set(remarks.formats) & set(FINER):
             yield "What the optimizer intended cannot be read from the stored weights: pass optimizer= to measure what rounding loses."
-    if look.total.update_ratio is None and look.total.values:
-        yield "The weights or their last update are not finite, or all 0: figures that need their norms are null."
     if steps < _STEPS:
         return
-    for norm, kind, count in ((True, "norm", remarks.norms), (False, "other trainable tensor", look.total.trainable - remarks.norms)):
+    for norm, kind in ((True, "norm"), (False, "other trainable tensor")):
+        alike = [part for part in trained if part.norm == norm]
         for intended in (True, False, None):
-            still = [each for each in remarks.still if (each.norm, each.intended) == (norm, intended)]
+            still = [part for part in alike if not part.moved and part.intended == intended]
             if still:
-                unmoved = f"{len(still):,} of {plural(count, kind)} have not moved in {steps:,} steps"
+                unmoved = f"{len(still):,} of {plural(len(alike), kind)} have not moved in {steps:,} steps"
                 yield f"{unmoved}, {quoted(still[0].name)} first: {_why(intended, still)}."
     if (look.total.swallowed_share or 0) >= _SWALLOWED:
         of = _of(remarks.finer, look, "in a finer format")
@@ -109,16 +116,11 @@ def _of(values: int, look: Look, which: str) -> str:
     return f", of the {values:,} of {look.total.values:,} compared values {which}" if values < look.total.values else ""
 
 
-def _why(intended: bool | None, still: Sequence[UnchangedPart]) -> str:
+def _why(intended: bool | None, still: Sequence[Part]) -> str:
     if intended is None:
         return "no gradient reaches them, their learning rate is 0, or every step rounds away"
     if not intended:
         return "nothing was intended: no gradient reaches them, or their learning rate is 0"
     if any(each.dtype != torch.bfloat16 for each in still):
         return "every step rounds away"
-    firsts = {float(each.start[0]) for each in still if each.start.numel() and bool((each.start == each.start[0]).all())}
-    if len(firsts) == 1 and (value := abs(firsts.pop())) > 0 and math.isfinite(value):
-        # Values just below a power of two have half the spacing of those above it.
-        spacing = math.frexp(value)[1] - (9 if value == 2.0 ** (math.frexp(value)[1] - 1) else 8)
-        return f"bf16 cannot represent steps below 2^{spacing} at {value}"
     return "bf16 cannot represent steps that small at their values"

@@ -1,6 +1,6 @@
 """Counts and sums of one look, tensor by tensor."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -20,6 +20,11 @@ _AT_ONCE = {"cpu": 1 << 20, "cuda": 16 << 20}
 """Values compared at a time: bounds what a look needs beyond its copies."""
 
 
+def changes(now: Sequence[Tensor], start: Sequence[Tensor], last: Sequence[Tensor]) -> Tensor:
+    """(tensors, columns CHANGED to WEIGHT) float64, on the CPU. Each (n,) watched values: now, at the start and at the last look."""
+    return _table(_changes, FOLLOWED - CHANGED, now, start, last)
+
+
 def losses(
     now: Sequence[Tensor], last: Sequence[Tensor], shadow: Sequence[Tensor], before: Sequence[Tensor], start: Sequence[Tensor]
 ) -> Tensor:
@@ -29,30 +34,15 @@ def losses(
     at the last look.
     """
     table = _table(_losses, len(_LOSSES), now, last, shadow, before, start)
-    table[:, 0] = _sizes(now) - table[:, 0]
+    table[:, 0] = torch.tensor([values.numel() for values in now], dtype=torch.float64) - table[:, 0]
     return table
 
 
-def block_sums(columns: Iterable[Tensor | None], blocks: int) -> Tensor:
-    """(columns, blocks) float64: sums of columns, (n,) values of so many equal blocks; zeros for None."""
-    sums: list[Tensor] = []
-    for values in columns:
-        kind = torch.float32 if values is not None and values.dtype == torch.bool else torch.float64  # exact for so few
-        sums.append(torch.zeros_like(sums[0]) if values is None else values.view(blocks, -1).sum(1, dtype=kind))
-    return torch.stack([each.double() for each in sums])
-
-
-def at_once(device: torch.device) -> int:
-    """Return how many values to compare at a time."""
-    return _AT_ONCE.get(device.type, _AT_ONCE["cpu"])
-
-
-def _sizes(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.tensor([values.numel() for values in tensors], dtype=torch.float64)
-
-
 def _table(compare: Callable[..., Iterator[Tensor | None]], columns: int, *sides: Sequence[Tensor]) -> Tensor:
-    """Sums of the columns that ``compare`` gives. They are read back from a device once, at the end."""
+    """Sums of the columns that ``compare`` gives of flat vectors with the values of many tensors, and the index of these segments.
+
+    They are read back from a device once, at the end.
+    """
     now = sides[0]
     tables: dict[torch.device, Tensor] = {}
     for batch in _batches(now):
@@ -61,8 +51,11 @@ def _table(compare: Callable[..., Iterator[Tensor | None]], columns: int, *sides
         index = torch.tensor([index for index, _, _ in batch])
         if len(batch) > 1:
             index = index.repeat_interleave(torch.tensor([-(-(end - begin) // BLOCK) for _, begin, end in batch]))
-        sums = block_sums(compare(*(_joined(side, batch) for side in sides)), len(index))
-        table.index_add_(1, index.to(device, non_blocking=True), sums)
+        sums: list[Tensor] = []
+        for values in compare(*(_joined(side, batch) for side in sides)):
+            kind = torch.float32 if values is not None and values.dtype == torch.bool else torch.float64  # exact for so few
+            sums.append(torch.zeros_like(sums[0]) if values is None else values.view(len(index), -1).sum(1, dtype=kind))
+        table.index_add_(1, index.to(device, non_blocking=True), torch.stack([each.double() for each in sums]))
     return sum((table.cpu() for table in tables.values()), torch.zeros(columns, len(now), dtype=torch.float64)).T
 
 
@@ -71,7 +64,7 @@ def _batches(tensors: Sequence[Tensor]) -> Iterator[list[tuple[int, int, int]]]:
     batch: list[tuple[int, int, int]] = []
     size, kind = 0, None
     for index, values in enumerate(tensors):
-        most = at_once(values.device)
+        most = _AT_ONCE.get(values.device.type, _AT_ONCE["cpu"])
         count, own = values.numel(), (values.device, values.dtype)
         for begin in range(0, count, most):
             end = min(begin + most, count)
@@ -96,7 +89,7 @@ def _joined(tensors: Sequence[Tensor], batch: Sequence[tuple[int, int, int]]) ->
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def changes(now: Tensor, start: Tensor, last: Tensor) -> Iterator[Tensor | None]:
+def _changes(now: Tensor, start: Tensor, last: Tensor) -> Iterator[Tensor | None]:
     """Columns CHANGED to WEIGHT of values of one shape, None for zeros. Since the start, then the last look: where bf16 of a value has
     changed, and where the stored value differs and bf16 of it does not. A NaN equals any NaN.
     """

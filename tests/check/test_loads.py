@@ -13,7 +13,7 @@ from analyzers.check import CheckReport, CheckRequest, Finding, analyze
 from analyzers.check.words import UNJUDGED
 from analyzers.checkpoints import Access
 from analyzers.core import limits
-from analyzers.language_models import bounded_process, load_report
+from analyzers.language_models import limited_process, load_report
 from tests.cases import few
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
 from tests.check.unloadable import WRONG_INDEXES
@@ -274,10 +274,10 @@ def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_a_process_that_nobody_asks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_process, "IDLE_SECONDS", 1)
-    process = bounded_process.Bounded("loading")
+    monkeypatch.setattr(limited_process, "IDLE_SECONDS", 1)
+    process = limited_process.LimitedProcess("loading")
     try:
-        assert process.ask("load", config=LLAMA, tensors=[], generation=None)
+        assert process.ask("it", "load", config=LLAMA, tensors=[], generation=None)
         wait_until(process.has_ended)
     finally:
         process.close()

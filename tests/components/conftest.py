@@ -8,7 +8,6 @@ import pytest
 from components import store
 from components.library import Library, open_library
 from tests.hub import LocalHub
-from tests.tokenizer_processes import kept_processes as kept_processes
 
 
 @pytest.fixture

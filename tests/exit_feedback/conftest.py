@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.tokenizer_processes import kept_processes as kept_processes
-
 
 @pytest.fixture(autouse=True, scope="package")
 def _single_thread() -> Iterator[None]:

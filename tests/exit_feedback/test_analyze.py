@@ -1,10 +1,7 @@
 """The analysis from a reference to its report, on a built-in sample, against float64 and autograd."""
 
-import json
 import shutil
-import threading
-from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, cast
@@ -16,17 +13,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
-from analyzers.checkpoints import Access
-from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze
+from analyzers.exit_feedback import ExitReport
 from analyzers.exit_feedback.answer import advice
-from analyzers.exit_feedback.cost import measured
-from analyzers.exit_feedback.heads import HEADS, HeadSettings
-from analyzers.exit_feedback.measured_points import Point
+from analyzers.exit_feedback.heads import HEADS
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.signals import CEILINGS, METHODS, NULL
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.samples import sample_folder
-from tests.exit_feedback.sample_reports import MODEL, SMALL, report, standard
+from tests.exit_feedback.sample_reports import MODEL, report, standard
 from tests.language_models.architectures import ARCHITECTURES, build
 
 
@@ -177,71 +171,6 @@ def test_loss_bins_and_histograms_hold_every_token() -> None:
         assert sum(row.exact_energy or 0 for row in method.loss_bins) == pytest.approx(1)
 
 
-def test_the_same_request_gives_the_same_report() -> None:
-    timings: Any = {"timing": True, "environment": True, "cost": True, "advice": True, "methods": {"__all__": {"seconds", "peak_bytes"}}}
-    first, second = (report(methods=("dense", "span", "svd"), layers="0-1") for _ in range(2))
-    assert json.dumps(first.model_dump(mode="json", exclude=timings)) == json.dumps(second.model_dump(mode="json", exclude=timings))
-    assert ExitReport.model_validate_json(first.model_dump_json()) == first
-    json.loads(first.model_dump_json(), parse_constant=pytest.fail)
-
-
-def test_the_id_is_of_what_was_measured() -> None:
-    first = report(methods=("parallel",))
-    assert first.id == report(methods=("parallel",)).id
-    for change in ({"k": 5}, {"seed": 1}, {"methods": ("span",)}, {"dtype": "bfloat16"}, {"layers": "all"}, {"tokens": 40}):
-        assert report(**{"methods": ("parallel",), **change}).id != first.id
-
-
-def test_another_seed_draws_other_codes_and_nothing_else() -> None:
-    first, other = report(tokens=1000, samples=2), report(tokens=1000, samples=2, seed=1)
-    assert first.inputs == other.inputs
-    for name, method in first.methods.items():
-        assert (method.cosine == other.methods[name].cosine) == (name in ("parallel", "svd", "true_rows"))
-
-
-def test_the_tokens_are_told() -> None:
-    inputs = standard().inputs
-    assert inputs.measured == sum(map(len, inputs.positions)) == 48 < inputs.answer_tokens
-    for positions, start, token_ids in zip(inputs.positions, inputs.answer_starts, inputs.token_ids, strict=True):
-        assert all(start - 1 <= position < len(token_ids) - 1 for position in positions)
-    (measured,) = (note.values for note in standard().notes if note.code == "measured-part")
-    assert measured == {"measured": 48, "answers": inputs.answer_tokens}
-    cut = report(sequence_length=24, methods=("parallel",))
-    assert cut.inputs.truncated > 0
-    assert all(len(each) <= 24 for each in cut.inputs.token_ids)
-
-
-def test_progress_never_falls_and_ends_at_its_total() -> None:
-    items = list(analyze(ExitRequest(model=MODEL, **{**SMALL, "layers": "0", "methods": METHODS[:3]}), Access()))
-    steps = [item for item in items if isinstance(item, ExitProgress)]
-    assert [step.stage for step in steps] == sorted((step.stage for step in steps), key=_STAGES.index)
-    assert all(before.done <= after.done for before, after in pairwise(steps)) and steps[-1].done == steps[-1].total
-    assert set(steps[-1].cosines) == set(METHODS[:3])
-
-
-_STAGES = ["model", "methods", "layers", "sweep", "cost"]
-
-
-@pytest.mark.parametrize("stage", ["model", "methods", "cost"])
-def test_closing_it_ends_the_work(stage: str) -> None:
-    steps: Iterator[Any] = iter(analyze(ExitRequest(model=MODEL, **{**SMALL, "methods": ("dense",)})))
-    while not (isinstance(step := next(steps), ExitProgress) and step.stage == stage and step.note != "running the model"):
-        pass
-    assert step.note == "running the model: layer 0" or stage != "model"
-    steps.close()  # type: ignore[attr-defined]
-    with pytest.raises(StopIteration):
-        next(steps)
-    assert not any(thread.name == "watched" for thread in threading.enumerate())
-
-
-def test_other_work_on_the_machine_is_not_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    durations = iter([3.0, 0.5, 7.0, 0.25, 9.0])  # The first run measures memory.
-    clock = accumulate(step for seconds in durations for step in (0.0, seconds))
-    monkeypatch.setattr("analyzers.exit_feedback.cost.perf_counter", lambda: next(clock))
-    seconds, _ = measured(cast(Any, torch.nn.Linear(4, 8)), torch.ones(6, 4), torch.arange(6), "whole")
-    assert seconds == 0.25
-
-
 def test_costs_stand_beside_the_exact_gradient() -> None:
     found = standard()
     rows = {(row.method, row.form): row for row in found.cost.rows}
@@ -291,13 +220,3 @@ def test_the_analysis_has_the_defaults_and_the_constructions_of_the_heads() -> N
             assert h.grad is not None and method.cosine is not None
             cosine = torch.nn.functional.cosine_similarity(h.grad.double(), at_head)
             assert method.cosine.mean == pytest.approx(float(cosine.mean()), abs=1e-5)
-
-
-def test_a_sweep_of_the_rank_keeps_the_share_of_the_exact_codes() -> None:
-    point = Point("hybrid", HeadSettings(rank=32, rank_exact=24).resolved("hybrid", 512, 64))
-    ranks = {rank: point.settings.at_rank(rank) for rank in (2, 3, 5, 32, 64)}
-    assert {rank: (each.rank_exact, each.rank_tail) for rank, each in ranks.items()} == {
-        2: (1, 1), 3: (2, 1), 5: (4, 1), 32: (24, 8), 64: (48, 16),
-    }  # fmt: skip
-    swept = {(row.method, row.value) for row in standard().sweep if row.parameter == "rank"}
-    assert ("dense", 1) in swept and ("hybrid", 1) not in swept and ("hybrid", 2) in swept

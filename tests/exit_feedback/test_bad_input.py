@@ -16,16 +16,14 @@ from analyzers.core.errors import (
     InvalidRequest,
     LimitExceeded,
     MantissaError,
-    ModelTooLarge,
     UnknownArchitecture,
 )
 from analyzers.core.request import request_error
 from analyzers.exit_feedback import ExitRequest, analyze
 from analyzers.exit_feedback.cost import metered, needed_bytes
+from analyzers.exit_feedback.job import ExitJob
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.pipeline import Pipeline
-from analyzers.language_models.instruction_data import instruction_pairs
-from analyzers.language_models.load import open_model
+from analyzers.language_models.load import OpenModel
 from tests.exit_feedback.sample_reports import MODEL, SMALL, report
 from tests.language_models.repositories import WEIGHTS, Files, files, written
 
@@ -96,16 +94,6 @@ def test_models_that_cannot_be_measured(tmp_path: Path, contents: Files, error: 
     assert "\n" not in str(caught.value) and str(tmp_path) not in str(caught.value)
 
 
-def test_one_sample_of_one_token_is_enough_and_a_long_one_is_cut(tmp_path: Path) -> None:
-    file = tmp_path / "data.jsonl"
-    file.write_text(json.dumps({"instruction": "Say yes.", "output": "y"}))
-    few = report(data=str(file), methods=("parallel", "span", "dense"), anchors=1)
-    assert few.inputs.samples == 1 and few.inputs.measured <= 3 and few.inputs.commit is not None and few.inputs.source == "data.jsonl"
-    file.write_text(json.dumps({"instruction": "Count.", "output": "one two three " * 4000}))
-    long = report(data=str(file), methods=("parallel",), sequence_length=40)
-    assert long.inputs.truncated == 1 and len(long.inputs.token_ids[0]) == 40
-
-
 def test_a_padded_and_an_untied_head(tmp_path: Path) -> None:
     """Rows beyond the tokenizer's vocabulary are part of the head; a head of its own is taken instead of the embeddings."""
     rows = embedding()
@@ -142,13 +130,6 @@ def test_narrow_models_have_their_head_measured_in_float32(dtype: str) -> None:
     assert found.methods["parallel"].parallel_energy == pytest.approx(1, abs=1e-6)
 
 
-def test_a_model_too_large_says_what_it_needs_and_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [10**6])
-    monkeypatch.setattr("analyzers.language_models.load.OpenModel.load", lambda opened: pytest.fail("was loaded"))
-    with pytest.raises(ModelTooLarge, match=r"needs .* has"):
-        report()
-
-
 def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products with the head count too: a sweep is more than the same without."""
     monkeypatch.setattr("analyzers.language_models.load.OpenModel.load", lambda opened: pytest.fail("was loaded"))
@@ -168,15 +149,15 @@ def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_needed_is_estimated_from_the_outline() -> None:
     """Everything that measuring allocates beside the model and its run, against what was said before."""
     request = ExitRequest(model=MODEL, **{**SMALL, "tokens": 256, "samples": 12, "sweep": True, "layers": "all"})
-    with open_model(MODEL, Access(), dtype="float32") as opened:
-        work = Pipeline.of(request, opened, instruction_pairs("builtin", Access(), 12))
+    with OpenModel(MODEL, Access(), dtype="float32") as opened:
+        work = ExitJob(request, opened, Access())
         said = needed_bytes(work.head, work.points, work.swept, len(work.positions), 4, narrow=False)
         for _ in opened.fetch():
             pass
         opened.check(work.batch)
-        *_, (states, head) = _drained(work.run(opened.load()))
+        *_, (states, head) = _drained(work.run_model(opened.load()))
         with metered(torch.device("cpu")) as peak:
-            _drained(work.measure(head, states))
+            _drained(work.compare(head, states))
     assert isinstance(work.head, ModelHead)
     assert 0.2 * said < peak() <= said
 

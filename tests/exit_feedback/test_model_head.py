@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from analyzers.core.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.exit_feedback.hidden_states import Positions, hidden_states
 from analyzers.exit_feedback.model_head import ModelHead
+from analyzers.language_models.batch import IGNORED, Batch
 from analyzers.language_models.ffn import decoder_layers
-from analyzers.language_models.prompts import IGNORED, Batch
 from analyzers.language_models.stages import Stages
 from tests.language_models.architectures import ARCHITECTURES, LAYERS, VOCABULARY, Architecture, build, every_architecture
 
@@ -53,17 +53,6 @@ def test_head_and_tail_are_those_of_the_model(name: str) -> None:
     (found, twice) = head.before(rows, [signal, 2 * signal])
     torch.testing.assert_close(found, expected.flatten(0, 1), rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
     torch.testing.assert_close(twice, 2 * found)
-
-
-def test_what_is_known_of_a_head() -> None:
-    assert ModelHead.of(build(TIED)).tied and not ModelHead.of(build(ARCHITECTURES["llama"], tie_word_embeddings=False)).tied
-    assert ModelHead.of(build(ARCHITECTURES["phi"])).bias is not None
-    assert ModelHead.of(build(ARCHITECTURES["gemma2"])).cap == 3.0
-    assert ModelHead.of(build(ARCHITECTURES["cohere"])).scale == 0.25
-    assert ModelHead.of(build(ARCHITECTURES["granite"])).scale == pytest.approx(1 / 3)
-    assert (
-        len(ModelHead.of(build(ARCHITECTURES["opt"])).norms) == 2 and len(ModelHead.of(build(ARCHITECTURES["opt, norms after"])).norms) == 0
-    )
 
 
 def test_another_head_than_the_models_is_refused() -> None:
@@ -110,16 +99,6 @@ def test_hidden_states_are_taken_before_each_token_of_an_answer(monkeypatch: pyt
         torch.testing.assert_close(found[0], expected[1][measured.samples, measured.positions])
         torch.testing.assert_close(head.tail(found[LAYERS - 1]), expected[-1][measured.samples, measured.positions])
         assert behind == list(range(1, LAYERS + 1))
-
-
-def test_tokens_are_drawn_where_there_are_too_many() -> None:
-    batch = _batch()
-    first, again, other = (Positions.of(batch, 2, seed) for seed in (0, 0, 1))
-    every = {(0, 4), (0, 5), (0, 6), (1, 1)}
-    for measured in (first, other):
-        drawn = list(zip(measured.samples.tolist(), measured.positions.tolist(), strict=True))
-        assert len(drawn) == 2 and set(drawn) < every and drawn == sorted(drawn)
-    assert first.positions.tolist() == again.positions.tolist() and first.samples.tolist() == again.samples.tolist()
 
 
 def _batch() -> Batch:

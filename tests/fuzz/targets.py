@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
@@ -25,6 +25,7 @@ from analyzers.core.untrusted_json import InvalidJson, parse_json
 from tests.attacks.pickles import Entry, archive
 from tests.checkpoints.counting_file import MemoryFile
 from tests.fuzz.mutations import BINARY_TOKENS, JSON_TOKENS, PICKLE_TOKENS, mutated, mutated_json
+from tests.fuzz.one_file import OneFile
 
 CORPUS = Path(__file__).with_name("corpus")
 _ELEMENTS = 100_000  # larger tensors are not compared element by element
@@ -231,19 +232,23 @@ def _read_config(data: bytes) -> Any:
 
 
 def _read_rows(data: bytes) -> Any:
-    from analyzers.language_models.data_rows import JsonRows, read_rows
+    from analyzers.language_models.data_rows import read_rows
     from analyzers.language_models.instruction_data import pair_of
 
-    file = MemoryFile(data, "data.jsonl")
-    pairs = [repr(pair_of(row, where)) for where, row in read_rows(file, ("instruction", "output"))]
-    JsonRows(file)
-    return pairs
+    repository: Any = OneFile(MemoryFile(data, "data.jsonl"))
+    read_rows(repository, ["data.jsonl"], (), 3, "random")
+    return [repr(pair_of(row, where)) for where, row in read_rows(repository, ["data.jsonl"], (), 1 << 20).values]
+
+
+CHOICES: tuple[tuple[int, Literal["first", "random"]], ...] = ((1 << 20, "first"), (3, "random"))
 
 
 def _read_parquet(data: bytes) -> Any:
     from analyzers.language_models.data_rows import read_rows
 
-    return repr(list(read_rows(MemoryFile(data, "data.parquet"), ("instruction", "output"))))
+    repository: Any = OneFile(MemoryFile(data, "data.parquet"))
+    columns = ("instruction", "output")
+    return repr([read_rows(repository, ["data.parquet"], columns, count, choice) for count, choice in CHOICES])
 
 
 def _read_report(data: bytes) -> Any:

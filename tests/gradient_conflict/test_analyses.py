@@ -1,6 +1,5 @@
 """The whole gradient, dominance, weights, batches and deciles, against the same taken of written-out gradients."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,10 +8,9 @@ import torch
 
 from analyzers.core.errors import InvalidCheckpoint
 from analyzers.gradient_conflict.activity_deciles import Deciles
-from analyzers.gradient_conflict.collect import ALL, Collector, Settings
-from analyzers.gradient_conflict.measure import measurement
+from analyzers.gradient_conflict.measure import ALL, Collector, Settings, measurement
 from analyzers.gradient_conflict.random_batches import DRAWS, BatchSums, partitions
-from analyzers.gradient_conflict.rates import cosines, dominance, noise_bounds, noise_scale, whole
+from analyzers.gradient_conflict.rates import dominance, noise_bounds, noise_scale, whole
 from analyzers.gradient_conflict.rows import WeightRates
 from analyzers.gradient_conflict.sample_pairs import Pairs, Thresholds, packed
 from analyzers.gradient_conflict.weight_signs import WeightSums
@@ -80,15 +78,6 @@ def test_dominance_of_samples(vectors: FloatArray) -> None:
         assert row.neurons_led == pytest.approx(1 / SAMPLES)
 
 
-def test_a_sample_without_a_gradient_has_no_cosines(vectors: FloatArray) -> None:
-    vectors[2] = 0
-    values = cosines(vectors @ vectors.T)
-    assert np.isnan(values[2]).all() and np.isnan(values[:, 2]).all() and np.isfinite(np.delete(np.delete(values, 2, 0), 2, 1)).all()
-    assert dominance(vectors @ vectors.T, np.zeros(SAMPLES)).samples[2].cosine_to_rest is None
-    nothing = whole(np.zeros((3, 3)), Thresholds(0.0, 0.0))
-    assert (nothing.conflict_rate, nothing.effective_samples, nothing.noise_scale) == (None, None, None)
-
-
 def weigh(gradient: FloatArray, chunks: int = 1) -> WeightRates:
     sums = WeightSums()
     for exponent, part in enumerate(np.array_split(gradient, chunks, axis=1)):
@@ -115,13 +104,6 @@ def test_weight_by_weight(zeros: float) -> None:
         assert value == pytest.approx(np.percentile(ratio, share, method="inverted_cdf"), rel=0.03)
 
 
-def test_weights_that_agree_or_have_no_gradient() -> None:
-    same = weigh(np.ones((4, 2, 3)))
-    assert (same.conflict, same.agreement, same.snr) == (0, 1, None)
-    nothing = weigh(np.zeros((4, 2, 3)))
-    assert (nothing.weights, nothing.counted, nothing.conflict, nothing.agreement, nothing.snr_p50) == (6, 0, None, None, None)
-
-
 def test_batches_are_averages_over_disjoint_samples(vectors: FloatArray) -> None:
     draws = partitions(tuple(range(SAMPLES)), seed=1)
     assert {size: len(members) for size, members in draws.items()} == {2: DRAWS, 4: DRAWS}
@@ -143,28 +125,6 @@ def test_batches_are_averages_over_disjoint_samples(vectors: FloatArray) -> None
         assert row.mean_cosine == pytest.approx(np.mean(found))
         assert row.whole_conflict_rate == pytest.approx(np.mean(np.array(of_whole) < 0.1))
         assert row.whole_mean_cosine == pytest.approx(np.mean(of_whole))
-
-
-@pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5])
-@pytest.mark.parametrize("samples", [5, 19, 40])
-def test_batches_in_float32_are_those_of_float64(samples: int, gamma: float) -> None:
-    """Units without gradient, and one batch without, included."""
-    random = np.random.default_rng(samples)
-    draws = partitions(tuple(random.permutation(samples)), seed=2)
-    units = random.standard_normal((30, samples, 3))
-    units[3] = 0
-    units[4, draws[2][0, 0]] = 0
-    grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", units, units))
-    found: dict[int, FloatArray] = {}
-    expected: dict[int, FloatArray] = {}
-    for into, gram in ((found, grams.float()), (expected, grams)):
-        BatchSums(draws, gamma, into).add(gram)
-    assert found.keys() == expected.keys() == {size for size in (2, 4, 8, 16) if 2 * size <= samples}
-    for size, sums in found.items():
-        pairs = DRAWS * (samples // size) * (samples // size - 1) // 2
-        assert 0 < sums[0] == expected[size][0] <= 29 * pairs
-        assert 0 < sums[1] == expected[size][1] < sums[0]
-        assert sums[2] == pytest.approx(expected[size][2], abs=1e-3)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.3])
@@ -224,25 +184,6 @@ def test_layers_and_experts_add_up() -> None:
     concentration = found.neurons.concentration(1)
     np.testing.assert_allclose(concentration.leading, leading / 14)
     assert concentration.top_share == pytest.approx((squares.max(0) / squares.sum(0)).mean(), rel=1e-5)
-
-
-def test_chunks_do_not_matter() -> None:
-    whole = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), weights=False)
-    parts = Settings(whole.thresholds, whole.order, weights=False, chunk_bytes=1)
-    expected, found = (measurement({"original": collected(each)}, each) for each in (whole, parts))
-    assert found.model.conflict_rate == expected.model.conflict_rate
-    assert found.model.mean_cosine == pytest.approx(expected.model.mean_cosine, abs=1e-6)
-    assert found.batch_curve[0].mean_cosine == pytest.approx(expected.batch_curve[0].mean_cosine, abs=1e-6)
-
-
-def test_without_a_gate_there_are_two_blocks() -> None:
-    gated = capture()
-    settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3))
-    found = Collector(4, settings)
-    found.add(group(replace(gated, blocks=gated.blocks[1:]), 4))
-    assert found.layers[0].sums.keys() == {"up", "down", ALL}
-    row = measurement({"original": found}, settings).layers[0]
-    assert row.blocks.keys() == {"up", "down"}
 
 
 @pytest.mark.parametrize("power", [-90, -55, 60, 90])

@@ -127,14 +127,6 @@ def test_plain_modules_give_what_autograd_gives() -> None:
     assert report.notes[0].values == {"weights": measured, "parameters": of_all, "dtype": "float32"}
 
 
-@pytest.mark.parametrize("options", [{}, {"unit": "attention"}, {"gamma": 0.2, "weights": False}], ids=str)
-def test_one_sample_per_batch_gives_the_figures_of_the_tokens(options: dict[str, Any]) -> None:
-    by_tokens = mantissa.conflict(tiny_llama(), token_ids=rows(), **options)
-    by_batches = mantissa.conflict(tiny_llama(), batches=rows(), loss=tokens_loss, **options)
-    same_figures(by_batches, by_tokens)
-    assert [each.loss for each in by_batches.samples] == pytest.approx([each.loss for each in by_tokens.samples], rel=1e-5)
-
-
 @pytest.mark.parametrize("family", ["gpt2", "phi3", "mixtral", "gpt_oss", "qwen2_moe", "falcon"])
 def test_fused_transposed_and_routed_weights(family: str) -> None:
     """Units that are rows, columns or slices of one parameter."""
@@ -219,17 +211,6 @@ def test_nothing_of_the_model_or_its_surroundings_changes() -> None:
     assert same(state(), before)
 
 
-def test_a_report_of_batches_names_no_tokens(capsys: pytest.CaptureFixture[str]) -> None:
-    report = mantissa.conflict(tiny_llama(torch.bfloat16), batches=rows(), loss=tokens_loss, progress=True)
-    assert (report.data.source, report.data.samples, report.data.tokens, report.dtype) == ("batches", 6, None, "bfloat16")
-    assert report.request.samples == 6 and all(each.token_ids is None for each in report.samples)
-    read = mantissa.read_report(report.model_dump_json())
-    assert read.model_dump() == report.model_dump() and read.text() == report.text()
-    assert report.tables()["samples"]["tokens"].isna().all()
-    assert report.to_html() and report.deciles == ()
-    assert "conflict" in capsys.readouterr().err
-
-
 def endless() -> Iterator[Any]:
     for number in count():
         yield {"number": number}
@@ -255,14 +236,6 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], kind: type[Mantis
     asked: dict[str, Any] = {"model": Plain(), "batches": plain_data()} | options
     with pytest.raises(kind):
         mantissa.conflict(asked.pop("model"), **asked)
-
-
-def test_gradients_that_are_not_finite_are_refused() -> None:
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        return torch.sqrt(0 * plain_loss(model, batch))
-
-    with pytest.raises(MantissaError, match="gradients of layer 2 are not finite"):
-        mantissa.conflict(Plain(), batches=plain_data(), loss=loss)
 
 
 def test_weights_of_several_layers_are_refused() -> None:

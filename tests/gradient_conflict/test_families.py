@@ -6,7 +6,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from analyzers.gradient_conflict.grams import unit_groups
-from analyzers.language_models.prompts import Encoded, collate
+from analyzers.language_models.batch import collate
+from analyzers.language_models.prompts import Encoded
 from analyzers.language_models.unit_gradients import UnitPass
 from tests.language_models.architectures import ARCHITECTURES, Architecture, blocks_of, build, every_architecture
 

@@ -4,16 +4,12 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 import torch
 
-from analyzers.checkpoints import Access
 from analyzers.core import limits
-from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.gradient_conflict.grams import UnitGroup
 from analyzers.gradient_conflict.neurons import NeuronTable
-from analyzers.gradient_conflict.rows import NeuronRow
 from analyzers.gradient_conflict.sample_pairs import Pairs, packed
 from tests.gradient_conflict.reports import PAIRS, conflict_report
 
@@ -86,15 +82,6 @@ def test_the_report_lists_the_most_and_the_least_conflicted(chunks: int, monkeyp
     assert [row.rank for row in listed] == [*range(1, 13), *range(len(ranked) - 11, len(ranked) + 1)]
 
 
-def test_few_units_are_listed_once_and_units_with_few_pairs_not_at_all() -> None:
-    few = [row.neuron for row in table_of(gradients(7), 7).rows(listed=True)]
-    assert sorted(few) == sorted(set(few)) and 0 < len(few) <= 6
-    alone = np.zeros((3, SAMPLES, 4))
-    alone[:, 0] = 1
-    none = table_of(alone, 3)
-    assert none.rows(listed=True) == () and [row.rank for row in none.rows()] == [None] * 3
-
-
 def test_a_report_has_the_neurons_of_gradients_in_float64() -> None:
     found = conflict_report()
     blocks = explicit(found)
@@ -112,36 +99,3 @@ def test_a_report_has_the_neurons_of_gradients_in_float64() -> None:
         assert row.effective_samples == pytest.approx(1 / (shares**2).sum(), rel=1e-4)
     rates = [row.conflict_rate or 0 for row in found.neurons]
     assert rates == sorted(rates, reverse=True) and rates[0] > (found.model.conflict_rate or 0) > rates[-1]
-
-
-def test_mean_activation_is_that_of_all_tokens_but_the_last() -> None:
-    found = conflict_report()
-    deciles = sum((row.mean_activation or 0) * row.neurons for row in found.deciles) / sum(row.neurons for row in found.deciles)
-    table = full(found.request)
-    assert len(table) == 640
-    assert table["mean_activation"].mean() == pytest.approx(deciles, rel=0.2)  # of one half of the samples
-    for row in found.neurons[:5]:
-        same = table[(table["layer"] == row.layer) & (table["neuron"] == row.neuron)]
-        assert same["mean_activation"].item() == pytest.approx(row.mean_activation, rel=1e-6)
-
-
-def full(request: ConflictRequest) -> pandas.DataFrame:
-    """The table with every neuron, which only the command line's report holds."""
-    *_, last = analyze(request, Access(local=True))
-    assert isinstance(last, ConflictReport)
-    return last.full_tables()["neurons"]
-
-
-def test_the_whole_table_averages_to_the_model() -> None:
-    """Rates of neurons, weighed by their pairs, are the model's."""
-    found = conflict_report()
-    table = full(found.request)
-    weights = table["pairs"] / table["pairs"].sum()
-    assert (table["conflict_rate"] * weights).sum() == pytest.approx(found.model.conflict_rate, abs=1e-6)
-    assert (table["mean_cosine"] * weights).sum() == pytest.approx(found.model.mean_cosine, abs=1e-6)
-    assert (table["magnitude_similarity"] * weights).sum() == pytest.approx(found.model.magnitude_similarity, abs=1e-6)
-    assert table["top_share"].mean() == pytest.approx(found.model.neuron_top_share, abs=1e-6)
-    assert table["effective_samples"].mean() == pytest.approx(found.model.neuron_effective_samples, rel=1e-6)
-    assert list(table.columns) == list(NeuronRow.model_fields)
-    few = 2 * limits.REPORT_NEURONS
-    assert len(found.tables()["neurons"]) == few == len(found.full_tables()["neurons"])  # the page's has not kept it

@@ -52,8 +52,3 @@ def test_the_published_setting_is_comparable(ref: str) -> None:
 def test_another_setting_is_not(changes: dict[str, Any]) -> None:
     found = as_published(**changes)
     assert not found.is_published_setting and found.tables()["published"].empty
-
-
-def test_a_truncated_sample_makes_it_another_setting() -> None:
-    found = as_published()
-    assert not found.model_copy(update={"data": found.data.model_copy(update={"truncated": 1})}).is_published_setting

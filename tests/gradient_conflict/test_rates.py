@@ -131,21 +131,3 @@ def test_no_rate_exceeds_one_and_none_is_nan_in_float32(vectors: FloatArray, sca
     assert (found.conflict_rate is None) == (scale <= 1e-25)
     if found.conflict_rate is not None and found.undecided.low is not None and found.undecided.high is not None:
         assert found.undecided.low <= found.conflict_rate <= found.undecided.high
-
-
-@pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5])
-def test_sums_in_float32_are_those_in_float64(vectors: FloatArray, gamma: float) -> None:
-    grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
-    found, expected = (PairSums.of(Pairs(packed(gram), SAMPLES), Thresholds(gamma, 0.1)) for gram in (grams.float(), grams))
-    assert found.units == expected.units and found.zeros == expected.zeros > 0
-    for name in ("valid", "below", "below_low", "below_high", "negative"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
-    for name in ("gram", "cosine", "similarity"):
-        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-5, abs=1e-4)
-    assert len({getattr(found, name).tobytes() for name in ("valid", "below", "below_low", "below_high")}) == 4
-
-
-def test_two_samples_have_a_rate_and_no_interval(vectors: FloatArray) -> None:
-    gram = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors[:, :2], vectors[:, :2]))
-    found = rates(PairSums.of(Pairs(packed(gram), 2), Thresholds(0, 0)))
-    assert found.conflict_rate is not None and found.interval is None

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyzers.core.errors import InvalidRequest
 from analyzers.gradient_conflict import ConflictRequest
 from analyzers.gradient_conflict.request import Selection
 from analyzers.gradient_conflict.topk import TopKMask, converted
-from analyzers.language_models.prompts import Encoded, collate
+from analyzers.language_models.batch import collate
+from analyzers.language_models.prompts import Encoded
 from analyzers.language_models.unit_gradients import UnitPass
 from tests.language_models.architectures import ARCHITECTURES, build
 
@@ -37,15 +37,6 @@ def test_half_of_the_neurons_by_each_score(select: Selection, expected: list[int
     mask = TopKMask(select, 0.5, None)
     assert kept(mask) == expected
     assert mask.kept == 0.5
-
-
-@pytest.mark.parametrize(("share", "expected"), [(0.5, [0]), (0.7, [0]), (0.8, [0, 1]), (0.95, [0, 1, 2]), (1.0, [0, 1, 2])])
-def test_as_few_as_hold_a_share_of_the_sum(share: float, expected: list[int]) -> None:
-    assert kept(TopKMask("abs-product", 0.1, share)) == expected  # of 15, 4, 2, 0
-
-
-def test_without_a_gate_the_activation_decides() -> None:
-    assert kept(TopKMask("gate", 0.25, None), gate=None, product=torch.tensor([[0.5, 7.0, 1.0, 2.0]])) == [1]
 
 
 def test_at_least_one_and_ties_in_order() -> None:
@@ -85,9 +76,3 @@ def test_what_padding_keeps_is_not_counted(name: str) -> None:
 )
 def test_the_layers_that_are_converted(layers: str, expected: tuple[int, ...]) -> None:
     assert converted(ConflictRequest(model="m", ffn="topk", topk_layers=layers), 8) == expected
-
-
-@pytest.mark.parametrize("layers", ["8", "2-9"])
-def test_layers_that_are_not_there(layers: str) -> None:
-    with pytest.raises(InvalidRequest, match="the model has 8, counted from 0"):
-        converted(ConflictRequest(model="m", ffn="topk", topk_layers=layers), 8)

@@ -59,33 +59,6 @@ def part(index: int, of: int) -> Cut:
     return lambda weight: weight.chunk(of)[index]
 
 
-def column_part(index: int, of: int) -> Cut:
-    return lambda weight: weight.T.chunk(of)[index]
-
-
-def of_heads(index: int) -> Cut:
-    """Slice rows that are ordered by head: queries, keys and values of each head."""
-    return lambda weight: torch.cat([weight[3 * HEAD * head :][: 3 * HEAD][index * HEAD :][:HEAD] for head in range(HEADS)])
-
-
-def of_groups(name: str) -> Cut:
-    """Slice rows that are ordered by group: two heads of queries, one of keys, one of values."""
-    places = {"q": (0, 1), "k": (2,), "v": (3,)}[name]
-    return lambda weight: torch.cat([weight[(4 * group + place) * HEAD :][:HEAD] for group in range(KEY_HEADS) for place in places])
-
-
-def of_quarters(name: str) -> Cut:
-    """Slice rows that are ordered by quarter of the heads: queries, values and keys of each quarter."""
-    place = "qvk".index(name)
-    return lambda weight: torch.cat([quarter.chunk(3)[place] for quarter in weight.chunk(4)])
-
-
-def after_heads(name: str) -> Cut:
-    """Slice rows of all heads of queries, then one head of keys and one of values."""
-    first, last = {"q": (0, HEADS), "k": (HEADS, HEADS + 1), "v": (HEADS + 1, HEADS + 2)}[name]
-    return lambda weight: weight[first * HEAD : last * HEAD]
-
-
 def gated(where: str = "mlp.") -> dict[str, tuple[str, Cut]]:
     return {"gate": (f"{where}gate_proj", same), "up": (f"{where}up_proj", same), "down": (f"{where}down_proj", columns)}
 
@@ -98,16 +71,12 @@ def separate(where: str = "self_attn.", output: str = "o_proj") -> dict[str, tup
     return {**{name: (f"{where}{name}_proj", same) for name in "qkv"}, "o": (f"{where}{output}", same)}
 
 
-def fused(where: str, name: str, output: str, cut: Callable[[str], Cut]) -> dict[str, tuple[str, Cut]]:
-    return {**{block: (where + name, cut(block)) for block in "qkv"}, "o": (where + output, same)}
+def fused(where: str, name: str, output: str) -> dict[str, tuple[str, Cut]]:
+    return {"qkv": (where + name, same), "o": (where + output, same)}
 
 
 def llama(model_type: str, **settings: Any) -> Architecture:
     return Architecture(model_type, {**gated(), **separate()}, settings)
-
-
-def heads(block: str) -> Cut:
-    return of_heads("qkv".index(block))
 
 
 PLAIN = plain("mlp.up_proj", "mlp.down_proj")
@@ -147,13 +116,6 @@ LINEAR_SIZES = {
     "layer_types": ["linear_attention", "full_attention"],
 }
 STATE_SIZES = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 4}
-GATED_ATTENTION = {
-    **separate(),
-    "q": ("self_attn.q_proj", lambda weight: torch.cat([weight[2 * HEAD * head :][:HEAD] for head in range(HEADS)])),
-    "g": ("self_attn.q_proj", lambda weight: torch.cat([weight[2 * HEAD * head + HEAD :][:HEAD] for head in range(HEADS)])),
-}
-FUSED_QKV = {"q": slice(0, 32), "k": slice(32, 48), "v": slice(48, 64)}
-
 ARCHITECTURES = {
     "llama": llama("llama"),
     "mistral": llama("mistral", sliding_window=5),
@@ -200,7 +162,7 @@ ARCHITECTURES = {
         "phi3",
         {
             **halves("mlp."),
-            **fused("self_attn.", "qkv_proj", "o_proj", lambda block: lambda weight: weight[FUSED_QKV[block]]),
+            **fused("self_attn.", "qkv_proj", "o_proj"),
         },
     ),
     "phi": Architecture("phi", {**plain("mlp.fc1", "mlp.fc2"), **separate(output="dense")}),
@@ -210,24 +172,24 @@ ARCHITECTURES = {
         {
             "up": ("mlp.c_fc", columns),
             "down": ("mlp.c_proj", same),
-            **{block: ("attn.c_attn", column_part(i, 3)) for i, block in enumerate("qkv")},
+            "qkv": ("attn.c_attn", columns),
             "o": ("attn.c_proj", columns),
         },
         OLDER,
         "transformer.h",
     ),
     "gpt_bigcode": Architecture(
-        "gpt_bigcode", {**plain("mlp.c_fc", "mlp.c_proj"), **fused("attn.", "c_attn", "c_proj", after_heads)}, OLDER, "transformer.h"
+        "gpt_bigcode", {**plain("mlp.c_fc", "mlp.c_proj"), **fused("attn.", "c_attn", "c_proj")}, OLDER, "transformer.h"
     ),
     "gpt_bigcode, a key for each head": Architecture(
         "gpt_bigcode",
-        {**plain("mlp.c_fc", "mlp.c_proj"), **fused("attn.", "c_attn", "c_proj", heads)},
+        {**plain("mlp.c_fc", "mlp.c_proj"), **fused("attn.", "c_attn", "c_proj")},
         {**OLDER, "multi_query": False},
         "transformer.h",
     ),
     "mpt": Architecture(
         "mpt",
-        {**plain("ffn.up_proj", "ffn.down_proj"), **fused("attn.", "Wqkv", "out_proj", lambda block: part("qkv".index(block), 3))},
+        {**plain("ffn.up_proj", "ffn.down_proj"), **fused("attn.", "Wqkv", "out_proj")},
         {"d_model": HIDDEN, "n_heads": HEADS, "n_layers": LAYERS},
         "transformer.blocks",
     ),
@@ -241,7 +203,7 @@ ARCHITECTURES = {
         "gptj", {**plain("mlp.fc_in", "mlp.fc_out"), **separate("attn.", "out_proj")}, {**OLDER, "rotary_dim": 4}, "transformer.h"
     ),
     "gpt_neox": Architecture(
-        "gpt_neox", {**DENSE, **fused("attention.", "query_key_value", "dense", heads)}, {"rotary_pct": 0.5}, "gpt_neox.layers"
+        "gpt_neox", {**DENSE, **fused("attention.", "query_key_value", "dense")}, {"rotary_pct": 0.5}, "gpt_neox.layers"
     ),
     "opt": Architecture(
         "opt",
@@ -257,25 +219,25 @@ ARCHITECTURES = {
     ),
     "bloom": Architecture(
         "bloom",
-        {**DENSE, **fused("self_attention.", "query_key_value", "dense", heads)},
+        {**DENSE, **fused("self_attention.", "query_key_value", "dense")},
         {"n_layer": LAYERS, "n_head": HEADS},
         "transformer.h",
     ),
     "falcon": Architecture(
         "falcon",
-        {**DENSE, **fused("self_attention.", "query_key_value", "dense", of_groups)},
+        {**DENSE, **fused("self_attention.", "query_key_value", "dense")},
         {"num_kv_heads": KEY_HEADS, "new_decoder_architecture": True, "ffn_hidden_size": WIDTH},
         "transformer.h",
     ),
     "falcon, one key": Architecture(
         "falcon",
-        {**DENSE, **fused("self_attention.", "query_key_value", "dense", after_heads)},
+        {**DENSE, **fused("self_attention.", "query_key_value", "dense")},
         {"new_decoder_architecture": False, "multi_query": True, "ffn_hidden_size": WIDTH},
         "transformer.h",
     ),
     "falcon, alibi": Architecture(
         "falcon",
-        {**DENSE, **fused("self_attention.", "query_key_value", "dense", heads)},
+        {**DENSE, **fused("self_attention.", "query_key_value", "dense")},
         {"new_decoder_architecture": False, "multi_query": False, "alibi": True, "parallel_attn": False, "ffn_hidden_size": WIDTH},
         "transformer.h",
     ),
@@ -313,14 +275,14 @@ ARCHITECTURES = {
     ),
     "qwen3_next": Architecture(
         "qwen3_next",
-        {**gated("mlp.shared_expert."), **GATED_ATTENTION},
+        {**gated("mlp.shared_expert."), **separate()},
         {**EXPERTS, **LINEAR_SIZES, "shared_expert_intermediate_size": 40},
         experts=HALVES,
     ),
-    "qwen3_5_text": Architecture("qwen3_5_text", {**gated(), **GATED_ATTENTION}, LINEAR_SIZES),
+    "qwen3_5_text": Architecture("qwen3_5_text", {**gated(), **separate()}, LINEAR_SIZES),
     "qwen3_5_moe_text": Architecture(
         "qwen3_5_moe_text",
-        {**gated("mlp.shared_expert."), **GATED_ATTENTION},
+        {**gated("mlp.shared_expert."), **separate()},
         {**EXPERTS, **LINEAR_SIZES, "shared_expert_intermediate_size": 40},
         experts=HALVES,
     ),
@@ -381,11 +343,11 @@ ARCHITECTURES = {
     "nanochat": Architecture("nanochat", {**plain("mlp.fc1", "mlp.fc2"), **separate()}, {"final_logit_softcapping": 3.0}),
     "codegen": Architecture(
         "codegen",
-        {**plain("mlp.fc_in", "mlp.fc_out"), **fused("attn.", "qkv_proj", "out_proj", of_quarters)},
+        {**plain("mlp.fc_in", "mlp.fc_out"), **fused("attn.", "qkv_proj", "out_proj")},
         {**OLDER, "rotary_dim": 4},
         "transformer.h",
     ),
-    "persimmon": Architecture("persimmon", {**DENSE, **fused("self_attn.", "query_key_value", "dense", heads)}),
+    "persimmon": Architecture("persimmon", {**DENSE, **fused("self_attn.", "query_key_value", "dense")}),
     "biogpt": Architecture("biogpt", {**plain("fc1", "fc2"), **separate(output="out_proj")}, layers="biogpt.layers"),
     "gpt_oss": Architecture(
         "gpt_oss", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from analyzers.language_models.batch import Batch, collate
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.load import OpenModel
-from analyzers.language_models.prompts import Batch, collate, encode
 from analyzers.language_models.samples import sample_folder
 from tests.hub import LocalHub
 
@@ -33,7 +33,7 @@ def written(folder: Path, contents: Mapping[str, bytes]) -> str:
 
 
 def batch_of(opened: OpenModel) -> Batch:
-    return collate(encode(opened.tokenizer, builtin_pairs()[:4], 64), opened.device)
+    return collate(opened.tokenizer.samples(builtin_pairs()[:4], 64).samples, opened.device)
 
 
 def loaded(opened: OpenModel) -> nn.Module:

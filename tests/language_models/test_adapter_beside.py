@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from analyzers.core.errors import InvalidRequest, MissingExtra, UnsupportedWeights
-from analyzers.language_models.load import open_model
-from analyzers.language_models.prompts import Batch
+from analyzers.language_models.batch import Batch
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.samples import sample_folder
 from tests.checkpoints.adapters import LOCAL, llama, write
 from tests.checkpoints.adapters.test_peft import gpt2
@@ -48,7 +48,7 @@ _CASES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 
 def _beside(model: str, dtype: Any = "float32") -> torch.Tensor:
     """Return the logits of the model that is loaded."""
-    with open_model(model, LOCAL, dtype=dtype, device="cpu", adapter="beside") as opened:
+    with OpenModel(model, LOCAL, dtype=dtype, device="cpu", adapter="beside") as opened:
         opened.check(Batch(_TOKENS, _TOKENS, (_TOKENS.shape[1],)))
         list(opened.fetch())
         loaded: Any = opened.load()

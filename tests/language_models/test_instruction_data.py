@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +13,7 @@ from pyarrow import parquet
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, InvalidData, LimitExceeded, MantissaError
-from analyzers.language_models.builtin_text import Pair, builtin_pairs
+from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.instruction_data import digest, instruction_pairs
 from tests.hub import LocalHub
 
@@ -52,11 +51,6 @@ def put(folder: Path, name: str, content: bytes) -> str:
     return str(folder / name)
 
 
-def test_the_built_in_text() -> None:
-    found = instruction_pairs("builtin", Access(), 5)
-    assert (list(found.pairs), found.source, found.commit) == (builtin_pairs()[:5], "builtin", None)
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -73,12 +67,6 @@ def test_each_form_of_a_file(tmp_path: Path, name: str, content: bytes) -> None:
     assert (found.pairs, found.source, found.commit) == (PAIRS, name, digest(PAIRS))
     assert instruction_pairs(path, HERE, 3).pairs == PAIRS[:3]
     assert instruction_pairs(path, HERE, 3).commit == digest(PAIRS[:3]) != digest(PAIRS)
-
-
-def test_a_name_without_folder_is_a_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path, "mine.jsonl", lines(ROWS))
-    monkeypatch.chdir(tmp_path)
-    assert instruction_pairs("mine.jsonl", HERE, 1).pairs == PAIRS[:1]
 
 
 @pytest.mark.parametrize(
@@ -119,11 +107,6 @@ def test_a_pair_says_where_it_was_read(tmp_path: Path) -> None:
         ("a.jsonl", b"\n" * 1_000_001, r"Too few samples in the first 1,000,000 lines"),
         ("a.jsonl", (b" " * 999 + b"\n") * 3_001, r"Too few samples in the first 3,000,000 bytes .*MANTISSA_DATASET_BYTES"),
         ("a.json", b"[" + b" " * 3_000_000 + b"]", "one JSON list of 3,000,002 bytes, more than 3,000,000"),
-        (
-            "a.parquet",
-            table([{"instruction": "a", "output": "b" * 80_000 + str(i)} for i in range(50)], 50),
-            "A row group .* more than 3,000,000",
-        ),
     ],
 )
 def test_what_is_too_much_is_not_read(tmp_path: Path, name: str, content: bytes, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +122,6 @@ def test_what_is_too_much_is_not_read(tmp_path: Path, name: str, content: bytes,
 def test_what_is_no_parquet_file(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InvalidData, match="not a Parquet file"):
         instruction_pairs(put(tmp_path, "a.parquet", content), HERE, 10)
-
-
-def test_reading_never_forks(tmp_path: Path) -> None:
-    """A fork runs the destructors of what other threads own: with a process group of torch's, it waits for ever."""
-    forks: list[int] = []
-    os.register_at_fork(before=lambda: forks.append(1))
-    assert instruction_pairs(put(tmp_path, "a.parquet", table(ROWS)), HERE, 2) and forks == []
 
 
 def test_a_dataset_is_read_at_its_commit_and_no_further_than_needed(hub: LocalHub, tmp_path: Path) -> None:
@@ -201,11 +177,3 @@ def test_a_visitor_is_told_nothing_of_this_machine(hub: LocalHub, tmp_path: Path
         with pytest.raises(MantissaError) as caught:
             instruction_pairs("./pairs.csv", access, 9)
         assert ("this machine" in str(caught.value)) == said
-
-
-def test_a_dataset_without_rows(hub: LocalHub) -> None:
-    hub.add("org/empty", {"README.md": b"", "image.png": b""}, kind="dataset")
-    with pytest.raises(InvalidData, match="no file of JSON lines, JSON or Parquet"):
-        instruction_pairs("org/empty", Access(), 9)
-    with pytest.raises(CheckpointNotFound, match="org/none was not found on the Hub"):
-        instruction_pairs("org/none", Access(), 9)

@@ -8,35 +8,31 @@ from typing import Any, cast
 
 import pytest
 import torch
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save
 from transformers import AutoModelForCausalLM
 
 from analyzers.checkpoints import Access
 from analyzers.core.errors import (
     InvalidCheckpoint,
-    InvalidRequest,
     LimitExceeded,
     MantissaError,
-    NoWeights,
     UnknownArchitecture,
     UnsupportedWeights,
 )
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.ffn import ffn_layers
-from analyzers.language_models.load import open_model
-from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.stages import check_stages
 from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, COMMON, build
 from tests.language_models.repositories import WEIGHTS, Files, batch_of, files, loaded, written
-from tests.tokenizer_processes import kept_processes as kept_processes
 
 
 @pytest.mark.parametrize("name", few(["tiny-fp32", "tiny-sharded", "tiny-bf16-as-fp16"], {1}))
 def test_a_sample_is_loaded_as_it_is(name: str) -> None:
     expected: Any = AutoModelForCausalLM.from_pretrained(sample_folder(name), dtype=torch.float32)
-    with open_model(f"sample:{name}", Access()) as opened:
+    with OpenModel(f"sample:{name}", Access()) as opened:
         assert (opened.ref, opened.dtype, opened.device, opened.attention) == (f"sample:{name}", "float32", "cpu", "sdpa")
         assert opened.facts.parameters == sum(parameter.numel() for parameter in expected.parameters())
         batch = batch_of(opened)
@@ -48,21 +44,15 @@ def test_a_sample_is_loaded_as_it_is(name: str) -> None:
         assert len([*ffn_layers(model)]) == 4
 
 
-def test_dtype_and_attention_are_those_asked_for() -> None:
-    with open_model("sample:tiny-fp32", Access(), dtype="bfloat16", attention="eager") as opened:
-        model: Any = loaded(opened)
-    assert (model.dtype, model.config._attn_implementation, opened.dtype) == (torch.bfloat16, "eager", "bfloat16")
-
-
 def test_a_folder_of_the_users_works_on_the_command_line_only(tmp_path: Path) -> None:
     folder = written(
         tmp_path / "mine", {**files(), "adapter_config.json": b'{"base_model_name_or_path": "org/base"}', "modeling.py": b"1/0"}
     )
-    with open_model(folder, Access(local=True)) as opened:
+    with OpenModel(folder, Access(local=True)) as opened:
         assert opened.ref == folder
         assert loaded(opened) is not None
     with pytest.raises(MantissaError, match="command line only"):
-        open_model(folder, Access())
+        OpenModel(folder, Access())
 
 
 @pytest.mark.parametrize(
@@ -91,46 +81,9 @@ def test_a_folder_of_the_users_works_on_the_command_line_only(tmp_path: Path) ->
 )  # fmt: skip
 def test_what_cannot_be_opened(contents: Callable[[], Files], error: type[MantissaError], tmp_path: Path) -> None:
     folder = written(tmp_path / "model", contents())
-    with pytest.raises(error) as caught, open_model(folder, Access(local=True)) as opened:
-        _ = opened.tokenizer
+    with pytest.raises(error) as caught, OpenModel(folder, Access(local=True)) as opened:
+        batch_of(opened)
     assert str(tmp_path) not in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_names_of_classes_that_no_language_model_has_are_left_alone(tmp_path: Path) -> None:
-    """transformers makes two tables of them: 10^9 took all memory."""
-    folder = written(tmp_path / "model", files(num_labels=10**9, id2label={"0": "x"}, return_dict=False))
-    with open_model(folder, Access(local=True)) as opened:
-        config: Any = opened.outline.config
-        assert len(config.id2label) == 2 and config.return_dict
-
-
-def test_where_a_model_ends_is_known_whatever_it_calls_that(tmp_path: Path) -> None:
-    config: Any = build(ARCHITECTURES["mpt"], max_seq_len=20).config
-    folder = written(tmp_path / "model", {**files(without=(WEIGHTS,)), "config.json": json.dumps(config.to_dict()).encode()})
-    with open_model(folder, Access(local=True), weights=False) as opened:
-        assert opened.context == 20
-    with open_model(folder, Access(local=True), weights=False, lent=1 << 30) as opened:  # on a GPU the dtype is that of most weights
-        assert opened.dtype == "bfloat16"
-
-
-def test_samples_on_both_sides_of_where_positions_turn_are_not_run_together(tmp_path: Path) -> None:
-    rope = {
-        "rope_type": "longrope",
-        "rope_theta": 1e4,
-        "original_max_position_embeddings": 16,
-        "short_factor": [1.0] * 8,
-        "long_factor": [4.0] * 8,
-    }
-    folder = written(tmp_path / "model", files(rope_parameters=rope, original_max_position_embeddings=16))
-
-    def sample(tokens: int) -> Encoded:
-        return Encoded(tuple(range(4, 4 + tokens)), 2, "", False)
-
-    with open_model(folder, Access(local=True)) as opened:
-        for lengths in ((5, 17), (18, 30)):  # the last token predicts nothing, and is not run
-            opened.check(collate([sample(length) for length in lengths], opened.device))
-        with pytest.raises(InvalidRequest, match=r"Beyond 16 tokens .* \(longrope\).*: truncate samples to 17 tokens"):
-            opened.check(collate([sample(5), sample(18)], opened.device))
 
 
 def with_weights(tensors: dict[str, torch.Tensor], **config: Any) -> Files:
@@ -141,17 +94,7 @@ def test_pickles_alone_are_not_loaded(tmp_path: Path) -> None:
     folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
     torch.save({"model.norm.weight": torch.ones(64)}, tmp_path / "model" / "pytorch_model.bin")
     with pytest.raises(UnsupportedWeights, match=r'Only safetensors are loaded to run a model, and this one has "pytorch_model.bin"'):
-        open_model(folder, Access(local=True))
-
-
-def test_weights_of_several_folders_are_no_language_model(tmp_path: Path) -> None:
-    contents = files(without=(WEIGHTS,))
-    folder = Path(written(tmp_path / "model", contents))
-    for part in ("unet", "vae"):
-        (folder / part).mkdir()
-        save_file({"a": torch.ones(64)}, folder / part / WEIGHTS)
-    with pytest.raises(NoWeights, match="several folders"):
-        open_model(str(folder), Access(local=True))
+        OpenModel(folder, Access(local=True))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +109,7 @@ def test_weights_that_are_not_the_models(change: Callable[[dict[str, torch.Tenso
     tensors = load_file(sample_folder("tiny-fp32") / WEIGHTS)
     change(tensors)
     folder = written(tmp_path / "model", with_weights(tensors))
-    with open_model(folder, Access(local=True)) as opened:
+    with OpenModel(folder, Access(local=True)) as opened:
         opened.check(batch_of(opened))
         list(opened.fetch())
         with pytest.raises(InvalidCheckpoint) as caught:
@@ -177,7 +120,7 @@ def test_weights_that_are_not_the_models(change: Callable[[dict[str, torch.Tenso
 def test_a_vocabulary_smaller_than_the_tokenizers(tmp_path: Path) -> None:
     tensors = load_file(sample_folder("tiny-fp32") / WEIGHTS)
     small = {name: weight[:100] if len(weight) == 512 else weight for name, weight in tensors.items()}
-    with open_model(written(tmp_path / "model", with_weights(small, vocab_size=100)), Access(local=True)) as opened:
+    with OpenModel(written(tmp_path / "model", with_weights(small, vocab_size=100)), Access(local=True)) as opened:
         batch = batch_of(opened)
         with pytest.raises(InvalidCheckpoint, match=r"The tokenizer produces token \d{3}, but the model has only 100 embeddings"):
             opened.check(batch)
@@ -185,7 +128,7 @@ def test_a_vocabulary_smaller_than_the_tokenizers(tmp_path: Path) -> None:
 
 def test_weights_that_are_damaged_while_they_are_in_use(tmp_path: Path) -> None:
     folder = written(tmp_path / "model", files())
-    with open_model(folder, Access(local=True)) as opened:
+    with OpenModel(folder, Access(local=True)) as opened:
         opened.check(batch_of(opened))
         list(opened.fetch())
         (tmp_path / "model" / WEIGHTS).write_bytes(files()[WEIGHTS][:50_000])
@@ -195,7 +138,7 @@ def test_weights_that_are_damaged_while_they_are_in_use(tmp_path: Path) -> None:
 
 
 def test_tensors_that_the_model_does_not_use_are_counted(tmp_path: Path) -> None:
-    with open_model(written(tmp_path / "model", files(num_hidden_layers=2)), Access(local=True)) as opened:
+    with OpenModel(written(tmp_path / "model", files(num_hidden_layers=2)), Access(local=True)) as opened:
         assert list(opened.notes()) == []
         loaded(opened)
         stored = load_file(sample_folder("tiny-fp32") / WEIGHTS)
@@ -207,7 +150,7 @@ def test_tensors_that_the_model_does_not_use_are_counted(tmp_path: Path) -> None
 def test_a_tokenizer_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analyzers.language_models.tokenizer.TOKENIZER_BYTES", 1000)
     sentence = r'"tokenizer.json" has [\d,]+ bytes, more than 1,000'
-    with open_model("sample:tiny-fp32", Access()) as opened, pytest.raises(LimitExceeded, match=sentence):
+    with OpenModel("sample:tiny-fp32", Access()) as opened, pytest.raises(LimitExceeded, match=sentence):
         _ = opened.tokenizer
 
 
@@ -221,10 +164,10 @@ def test_nothing_in_a_repository_chooses_code_or_other_files(tmp_path: Path) -> 
     settings |= {"auto_map": {"AutoTokenizer": ["modeling.Evil", None]}, "tokenizer_file": "/etc/passwd", "name_or_path": "org/other"}
     contents |= {"tokenizer_config.json": json.dumps(settings).encode(), "modeling.py": b"raise SystemExit"}
     contents["model.safetensors.index.json"] = json.dumps({"weight_map": {"model.norm.weight": WEIGHTS}}).encode()
-    with open_model(written(tmp_path / "model", contents), Access(local=True)) as opened:
+    with OpenModel(written(tmp_path / "model", contents), Access(local=True)) as opened:
         model: Any = loaded(opened)
         assert (model.config._attn_implementation, type(model).__name__) == ("sdpa", "LlamaForCausalLM")
-        assert encode(opened.tokenizer, builtin_pairs()[:1], 64)[0].token_ids[0] == 0
+        assert opened.tokenizer.samples(builtin_pairs()[:1], 64).samples[0].token_ids[0] == 0
 
 
 @pytest.mark.parametrize("name", few(["gpt_neox", "mixtral", "gemma2", "cohere", "granitemoeshared", "mpt", "glm4_moe"], {1, 2, 5}))
@@ -233,7 +176,7 @@ def test_saved_models_of_other_families(name: str, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "model", max_shard_size="40KB")
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(sample_folder("tiny-fp32") / file, tmp_path / "model" / file)
-    with open_model(str(tmp_path / "model"), Access(local=True)) as opened:
+    with OpenModel(str(tmp_path / "model"), Access(local=True)) as opened:
         assert opened.attention == ("eager" if name in ("gemma2", "mpt") else "sdpa")
         found: Any = loaded(opened)
         batch = batch_of(opened)
@@ -248,7 +191,7 @@ def test_experts_of_odd_widths(name: str, dtype: Any, tmp_path: Path) -> None:
     model: Any = build(ARCHITECTURES[name], dtype=torch.float32, **odd)
     folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
     model.save_pretrained(folder)
-    with open_model(folder, Access(local=True), dtype=dtype) as opened:
+    with OpenModel(folder, Access(local=True), dtype=dtype) as opened:
         for found in (loaded(opened), opened.initialize(0)):
             batch = batch_of(opened)
             logits = cast(Any, found)(batch.token_ids).logits
@@ -288,7 +231,7 @@ def test_mxfp4_experts_are_unpacked(tmp_path: Path) -> None:
         tensors[f"{at}_blocks"], tensors[f"{at}_scales"], expected[name] = mxfp4(rows, width, rows + width)
     config = json.loads((tmp_path / "plain" / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
     contents = {**files(), "config.json": json.dumps(config).encode(), WEIGHTS: save(tensors)}
-    with open_model(written(tmp_path / "packed", contents), Access(local=True)) as opened:
+    with OpenModel(written(tmp_path / "packed", contents), Access(local=True)) as opened:
         found: Any = loaded(opened)
         for name, values in expected.items():
             assert torch.equal(getattr(found.model.layers[0].mlp.experts, name), values.transpose(1, 2))
@@ -305,7 +248,7 @@ def test_of_a_model_that_also_sees_the_part_that_reads_is_loaded(tmp_path: Path)
     whole = models.from_config(AutoConfig.for_model("qwen3_5", text_config=sizes, vision_config=sight)).eval()
     folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
     whole.save_pretrained(folder)
-    with open_model(folder, Access(local=True)) as opened:
+    with OpenModel(folder, Access(local=True)) as opened:
         model: Any = loaded(opened)
         batch = batch_of(opened)
         assert torch.equal(model(batch.token_ids).logits, whole(batch.token_ids).logits)
@@ -318,15 +261,7 @@ def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:
     folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
     model.save_pretrained(folder)
     assert "Infinity" in Path(folder, "config.json").read_text()
-    with open_model(folder, Access(local=True)) as opened:
+    with OpenModel(folder, Access(local=True)) as opened:
         found: Any = loaded(opened)
         batch = batch_of(opened)
     assert torch.equal(found(batch.token_ids).logits, model(batch.token_ids).logits)
-
-
-def test_samples_longer_than_the_model_takes_are_refused() -> None:
-    with open_model("sample:tiny-fp32", Access()) as opened:
-        assert opened.context == 512
-        long = Batch(torch.empty(1, 513, device="meta"), torch.empty(0), (513,))
-        with pytest.raises(InvalidRequest, match="at most 512 tokens, and a sample has 513"):
-            opened.check(long)

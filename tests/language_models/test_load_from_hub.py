@@ -16,18 +16,17 @@ from analyzers.core.errors import (
     ModelTooLarge,
 )
 from analyzers.language_models import weight_folder
-from analyzers.language_models.load import open_model
-from analyzers.language_models.prompts import Batch
+from analyzers.language_models.batch import Batch
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.samples import sample_folder
 from tests.hub import Fault, LocalHub
 from tests.language_models.repositories import TOKEN, WEIGHTS, batch_of, files, loaded, parts_of
-from tests.tokenizer_processes import kept_processes as kept_processes
 
 
 def test_a_public_repository_is_fetched_once_at_the_commit_and_kept(hub: LocalHub, tmp_path: Path) -> None:
     commit = hub.add("org/tiny", files())
     later = hub.commit("org/tiny", {WEIGHTS: files("tiny-bf16-as-fp32")[WEIGHTS]})
-    with open_model(f"org/tiny@{commit}", Access()) as opened:
+    with OpenModel(f"org/tiny@{commit}", Access()) as opened:
         assert opened.commit == commit != later
         opened.check(batch_of(opened))
         before = len(parts_of(hub, WEIGHTS))
@@ -40,7 +39,7 @@ def test_a_public_repository_is_fetched_once_at_the_commit_and_kept(hub: LocalHu
         assert torch.equal(model.model.norm.weight, expected)
         assert parts_of(hub, WEIGHTS)[before:] == [size]
     fetched = len(parts_of(hub, WEIGHTS))
-    with open_model(f"org/tiny@{commit}", Access()) as opened:
+    with OpenModel(f"org/tiny@{commit}", Access()) as opened:
         assert torch.equal(loaded(opened).get_parameter("model.norm.weight"), expected)
     assert size not in parts_of(hub, WEIGHTS)[fetched:]  # headers aside
     assert {request.path.split("/")[-1] for request in hub.requests} <= {
@@ -61,9 +60,9 @@ def test_what_not_everybody_may_read_leaves_no_trace(hub: LocalHub, tmp_path: Pa
     kept.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(kept))
     with pytest.raises((CheckpointNotFound, AccessDenied)):
-        open_model("org/secret", Access())
+        OpenModel("org/secret", Access())
     assert list(kept.iterdir()) == []
-    with open_model("org/secret", Access(token=TOKEN)) as opened:
+    with OpenModel("org/secret", Access(token=TOKEN)) as opened:
         assert not opened.facts.public
         opened.check(batch_of(opened))
         steps = list(opened.fetch())
@@ -81,7 +80,7 @@ def test_what_not_everybody_may_read_leaves_no_trace(hub: LocalHub, tmp_path: Pa
 
 def test_a_download_that_is_left_can_be_taken_up_again(hub: LocalHub) -> None:
     hub.add("org/tiny", files())
-    with open_model("org/tiny", Access()) as opened:
+    with OpenModel("org/tiny", Access()) as opened:
         hub.rate = 400_000
         steps = opened.fetch()
         assert next(steps).done == 0
@@ -94,7 +93,7 @@ def test_a_download_that_is_left_can_be_taken_up_again(hub: LocalHub) -> None:
 @pytest.mark.parametrize(("status", "error"), [(403, AccessDenied), (404, CheckpointNotFound), (500, HubError)])
 def test_a_hub_that_fails_while_it_sends(hub: LocalHub, status: int, error: type[MantissaError]) -> None:
     hub.add("org/tiny", files())
-    with open_model("org/tiny", Access()) as opened:
+    with OpenModel("org/tiny", Access()) as opened:
         hub.fault(Fault(rf"{WEIGHTS}$", times=None, method="GET", status=status))
         with pytest.raises(error, match=r"the Hub|The Hub"):
             list(opened.fetch())
@@ -103,10 +102,10 @@ def test_a_hub_that_fails_while_it_sends(hub: LocalHub, status: int, error: type
 def test_a_model_that_is_too_large_says_so_before_anything_is_fetched(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/large", files(vocab_size=20_000_000_000))
     sentence = r"The model needs 46\.\d TB of memory to run and this machine has [\d.,]+ GB"
-    with open_model("org/large", Access()) as opened, pytest.raises(ModelTooLarge, match=sentence):
+    with OpenModel("org/large", Access()) as opened, pytest.raises(ModelTooLarge, match=sentence):
         opened.check(batch_of(opened))
     assert max(parts_of(hub, WEIGHTS)) < len(files()[WEIGHTS])
-    with open_model("sample:tiny-fp32", Access()) as opened:
+    with OpenModel("sample:tiny-fp32", Access()) as opened:
         opened.check(batch_of(opened))
         with pytest.raises(ModelTooLarge, match="needs 1,000 TB"):
             opened.check(batch_of(opened), extra=10**15)
@@ -119,7 +118,7 @@ def test_a_model_that_is_too_large_says_so_before_anything_is_fetched(hub: Local
 def test_weights_that_do_not_fit_on_the_disk(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/tiny", files())
     monkeypatch.setattr(weight_folder, "_SPARE", 1 << 60)  # the disk has less
-    with open_model("org/tiny", Access()) as opened:
+    with OpenModel("org/tiny", Access()) as opened:
         with pytest.raises(ModelTooLarge, match=r"The weights need [\d.]+ [kM]B of disk and this machine has 0 B left"):
             opened.check(batch_of(opened))
         with pytest.raises(ModelTooLarge):
@@ -128,5 +127,5 @@ def test_weights_that_do_not_fit_on_the_disk(hub: LocalHub, monkeypatch: pytest.
         list(opened.fetch())
         monkeypatch.setattr(weight_folder, "_SPARE", 1 << 60)
         opened.check(batch_of(opened))  # they are here now
-    with open_model("sample:tiny-fp32", Access()) as opened:
+    with OpenModel("sample:tiny-fp32", Access()) as opened:
         opened.check(batch_of(opened))

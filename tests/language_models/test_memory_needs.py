@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from analyzers.core.errors import ModelTooLarge
+from analyzers.language_models.batch import Batch
 from analyzers.language_models.lm_head import logits_bytes
 from analyzers.language_models.memory_needs import _left, activation_bytes, available_bytes, place, weight_bytes
-from analyzers.language_models.prompts import Batch
 from analyzers.language_models.unit_gradients import UnitPass
 from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, HIDDEN, build

@@ -1,6 +1,5 @@
 """A base with an adapter runs merged: the model that is loaded computes what peft's merged model computes."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,8 @@ import torch
 from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM
 
-from analyzers.language_models.load import open_model
-from analyzers.language_models.prompts import Batch
-from analyzers.language_models.samples import sample_folder
+from analyzers.language_models.batch import Batch
+from analyzers.language_models.load import OpenModel
 from tests.checkpoints.adapters import LOCAL, llama, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
@@ -21,7 +19,7 @@ def test_runs_merged(dtype: str, tmp_path: Path) -> None:
     write(llama(), LoraConfig(r=8, target_modules=["q_proj", "down_proj"], modules_to_save=["lm_head"]), tmp_path)
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
     theirs = PeftModel.from_pretrained(base, str(tmp_path / "adapter")).merge_and_unload().to(getattr(torch, dtype))
-    with open_model(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL, dtype=dtype, device="cpu") as opened:  # type: ignore[arg-type]
+    with OpenModel(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL, dtype=dtype, device="cpu") as opened:  # type: ignore[arg-type]
         tokens = torch.tensor([[1, 2, 3, 4]])
         opened.check(Batch(tokens, tokens, (4,)))
         list(opened.fetch())
@@ -33,19 +31,6 @@ def test_runs_merged(dtype: str, tmp_path: Path) -> None:
         assert torch.allclose(ours[name], tensor, rtol=rounding, atol=2**-23), name
 
 
-def test_an_adapter_alone_runs_merged_into_the_sample_that_it_names(tmp_path: Path) -> None:
-    """On disk or built in, where no repository on the Hub holds the base."""
-    shutil.copytree(sample_folder("tiny-adapter"), tmp_path / "adapter")
-    weights = []
-    for name in ("sample:tiny-bf16+sample:tiny-adapter", "sample:tiny-adapter", f"{tmp_path}/adapter"):
-        with open_model(name, LOCAL, dtype="float32", device="cpu") as opened:
-            tokens = torch.tensor([[1, 2, 3, 4]])
-            opened.check(Batch(tokens, tokens, (4,)))
-            list(opened.fetch())
-            weights.append(opened.load().state_dict())
-    assert all(torch.equal(tensor, other[name]) for other in weights[1:] for name, tensor in weights[0].items())
-
-
 @pytest.mark.parametrize("settings", [{"target_modules": ["embed_tokens"]}, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}])
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`", "ignore:.*tie_word_embeddings", "ignore:Could not find a config")
 def test_tied_base_runs_as_the_unmerged_model(settings: dict[str, list[str]], tmp_path: Path) -> None:
@@ -53,7 +38,7 @@ def test_tied_base_runs_as_the_unmerged_model(settings: dict[str, list[str]], tm
     write(llama(tie_word_embeddings=True), LoraConfig(r=8, **settings), tmp_path)
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
     tokens = torch.tensor([[1, 2, 3, 4]])
-    with open_model(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL, dtype="float32", device="cpu") as opened, torch.no_grad():
+    with OpenModel(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL, dtype="float32", device="cpu") as opened, torch.no_grad():
         opened.check(Batch(tokens, tokens, (4,)))
         list(opened.fetch())
         theirs = PeftModel.from_pretrained(base, str(tmp_path / "adapter"))

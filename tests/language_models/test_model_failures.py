@@ -1,8 +1,6 @@
 """Models that load and then fail while they run, and what is said of it."""
 
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +9,7 @@ from transformers import HeliumConfig, HeliumForCausalLM
 
 from analyzers import exit_feedback, gradient_conflict, precision_variants
 from analyzers.checkpoints import Access
-from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge, UnknownArchitecture
-from analyzers.language_models.load import open_model
+from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
 from analyzers.language_models.model_failures import explaining_failures, running
 from tests.cases import few
 from tests.language_models.repositories import files, written
@@ -62,9 +59,3 @@ def test_an_operation_that_torch_lacks_in_a_dtype() -> None:
             explaining_failures(variant),
         ):
             torch.linalg.solve_triangular(matrix, matrix, upper=True)
-
-
-def test_multimodal_models_that_are_not_supported(tmp_path: Path) -> None:
-    folder = written(tmp_path / "model", files() | {"config.json": json.dumps({"model_type": "llava"}).encode()})
-    with pytest.raises(UnknownArchitecture), open_model(folder, Access(local=True)):
-        pass

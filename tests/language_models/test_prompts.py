@@ -10,11 +10,11 @@ from tokenizers import Tokenizer, models, normalizers, processors
 from transformers import AutoTokenizer, CTRLTokenizer, PreTrainedTokenizerFast
 
 from analyzers.core.errors import InvalidCheckpoint, InvalidData
+from analyzers.language_models.batch import IGNORED, collate
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
-from analyzers.language_models.prompts import IGNORED, Encoded, collate, encode
+from analyzers.language_models.prompts import Encoded, encode
 from analyzers.language_models.samples import sample_folder
-from tests.language_models.tokenizers import Run, byte_tokenizer, fast
-from tests.tokenizer_processes import kept_processes as kept_processes
+from tests.language_models.tokenizers import byte_tokenizer, fast
 
 CHAT = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n{% if message['role'] == 'assistant' %}<think></think>{% endif %}"
@@ -35,9 +35,9 @@ def decoded(tokenizer: PreTrainedTokenizerFast, token_ids: tuple[int, ...]) -> s
     return text
 
 
-def test_the_answer_is_found_in_the_text_tokenized_once(tokenizer: PreTrainedTokenizerFast, run: Run) -> None:
+def test_the_answer_is_found_in_the_text_tokenized_once(tokenizer: PreTrainedTokenizerFast) -> None:
     pairs = builtin_pairs()
-    for pair, sample in zip(pairs, encode(run(tokenizer), pairs, 512), strict=True):
+    for pair, sample in zip(pairs, encode(tokenizer, pairs, 512), strict=True):
         whole = tokenizer(pair.prompt + pair.output)["input_ids"]
         assert list(sample.token_ids) == [*whole, tokenizer.eos_token_id]
         answer = decoded(tokenizer, sample.token_ids[sample.answer_start : -1])
@@ -46,54 +46,54 @@ def test_the_answer_is_found_in_the_text_tokenized_once(tokenizer: PreTrainedTok
         assert sample.text == pair.prompt + pair.output and not sample.truncated
 
 
-def test_a_token_across_the_boundary_is_the_answers(run: Run) -> None:
+def test_a_token_across_the_boundary_is_the_answers() -> None:
     inner = Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "\n": 2, "\nb": 3, "\nb\n": 4}, merges=[("\n", "b")]))
-    found = encode(run(fast(inner)), [Pair("a", "", "bb")], 16)[0]
+    found = encode(fast(inner), [Pair("a", "", "bb")], 16)[0]
     assert found.token_ids == (0, 2, 3, 1)  # a, new line, (new line and b), b
     assert found.answer_start == 2
 
 
-def test_a_chat_template_lays_out_the_conversation(tokenizer: PreTrainedTokenizerFast, run: Run) -> None:
+def test_a_chat_template_lays_out_the_conversation(tokenizer: PreTrainedTokenizerFast) -> None:
     tokenizer.chat_template = CHAT
     pair = Pair("What is it?", "cats", " What is it? ")
-    sample = encode(run(tokenizer), [pair], 512)[0]
+    sample = encode(tokenizer, [pair], 512)[0]
     assert sample.text == "<|user|>\nWhat is it?\ncats<|end|>\n<|assistant|>\n<think></think>What is it?<|end|>"
     assert decoded(tokenizer, sample.token_ids[sample.answer_start :]).lstrip(">") == "What is it?<|end|>"
     assert sample.token_ids.count(0) == 0  # the template says what stands first
 
 
 @pytest.mark.parametrize("answer", ["end", "|", ">", "assistant", "user", "think></think>end", " end ", "\ue000", "<|end|>"])
-def test_an_answer_that_the_template_says_too(answer: str, run: Run) -> None:
+def test_an_answer_that_the_template_says_too(answer: str) -> None:
     inner = byte_tokenizer()
     inner.chat_template = CHAT
-    sample = encode(run(inner), [Pair("Say it.", "", answer)], 512)[0]
+    sample = encode(inner, [Pair("Say it.", "", answer)], 512)[0]
     assert decoded(inner, sample.token_ids[sample.answer_start :]) == answer.strip() + "<|end|>"
 
 
-def test_what_special_tokens_a_tokenizer_adds_are_counted(run: Run) -> None:
+def test_what_special_tokens_a_tokenizer_adds_are_counted() -> None:
     inner = byte_tokenizer(bos_token="<s>", eos_token="</s>")
     first, last = inner.bos_token_id, inner.eos_token_id
     inner.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", first), ("</s>", last)]
     )
-    sample = encode(run(inner), [Pair("ab", "", "c")], 16)[0]
+    sample = encode(inner, [Pair("ab", "", "c")], 16)[0]
     assert (sample.token_ids[0], sample.token_ids[-1], sample.answer_start, len(sample.token_ids)) == (first, last, 5, 7)
 
 
 @pytest.mark.parametrize("answer", ["", "<gone>"])
-def test_an_answer_without_tokens_is_named(answer: str, run: Run) -> None:
+def test_an_answer_without_tokens_is_named(answer: str) -> None:
     inner = byte_tokenizer()
     inner.backend_tokenizer.normalizer = normalizers.Replace("<gone>", "")
     with pytest.raises(InvalidData, match=r"The answer of sample 1 \(line 7 of x\) has no tokens: \"(<gone>)?\"\."):
-        encode(run(inner), [Pair("a", "", "b"), Pair("a", "", answer, "line 7 of x")], 16)
+        encode(inner, [Pair("a", "", "b"), Pair("a", "", answer, "line 7 of x")], 16)
 
 
-def test_the_first_token_of_all_is_never_asked_for(run: Run) -> None:
+def test_the_first_token_of_all_is_never_asked_for() -> None:
     inner = byte_tokenizer()
     inner.chat_template = "{{ messages[1]['content'] }}"
-    assert encode(run(inner), [Pair("a", "", "bc")], 16)[0].answer_start == 1
+    assert encode(inner, [Pair("a", "", "bc")], 16)[0].answer_start == 1
     with pytest.raises(InvalidData, match="The answer of sample 0 has"):
-        encode(run(inner), [Pair("a", "", "b")], 16)
+        encode(inner, [Pair("a", "", "b")], 16)
 
 
 @pytest.mark.parametrize(
@@ -106,29 +106,29 @@ def test_the_first_token_of_all_is_never_asked_for(run: Run) -> None:
         (30, 10_000, ("pppp", "aaaa")),
     ],
 )
-def test_what_is_too_long_is_cut_off(prompt: int, answer: int, kept: tuple[str, str], run: Run) -> None:
+def test_what_is_too_long_is_cut_off(prompt: int, answer: int, kept: tuple[str, str]) -> None:
     inner = byte_tokenizer()
     inner.chat_template = "{{ messages[0]['content'] }}{{ messages[1]['content'] }}"
-    sample = encode(run(inner), [Pair("p" * prompt, "", "a" * answer)], 8)[0]
+    sample = encode(inner, [Pair("p" * prompt, "", "a" * answer)], 8)[0]
     text = decoded(inner, sample.token_ids)
     assert (text[: sample.answer_start], text[sample.answer_start :]) == kept
     assert sample.truncated == (prompt + answer > 8)
 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('no') }}", "{% for %}", "{{ messages[0]['content'] }}", "{{ 1 / 0 }}"])
-def test_a_chat_template_that_cannot_be_used(template: str, run: Run) -> None:
+def test_a_chat_template_that_cannot_be_used(template: str) -> None:
     inner = byte_tokenizer()
     inner.chat_template = template
     with pytest.raises(InvalidCheckpoint, match="chat template"):
-        encode(run(inner), [Pair("a", "", "b")], 16)
+        encode(inner, [Pair("a", "", "b")], 16)
 
 
-def test_a_tokenizer_without_offsets(run: Run, tmp_path: Path) -> None:
+def test_a_tokenizer_without_offsets(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps({"a</w>": 0, "<unk>": 1}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     made: Any = CTRLTokenizer
     with pytest.raises(InvalidCheckpoint, match=r"tokenizer\.json"):
-        encode(run(made(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))), [Pair("a", "", "b")], 16)
+        encode(made(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")), [Pair("a", "", "b")], 16)
 
 
 def test_a_batch_is_padded_on_the_right() -> None:

@@ -9,8 +9,8 @@ import pytest
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData
+from analyzers.language_models.data_rows import chosen_rows
 from analyzers.language_models.instruction_data import Instructions, instruction_pairs
-from analyzers.language_models.row_selection import chosen_rows
 from tests.cases import few
 from tests.hub import LocalHub
 from tests.language_models.test_instruction_data import HERE, lines, put, table
@@ -32,15 +32,6 @@ def test_the_rows_are_those_of_the_standard_librarys_sample() -> None:
     assert chosen_rows(52_002, 50, "random", 11) != chosen_rows(52_002, 50, "random", 10)
     assert chosen_rows(200, 50, "first", 10) == list(range(50))
     assert chosen_rows(20, 50, "random", 10) == chosen_rows(20, 50, "first", 0) == list(range(20))
-
-
-def test_every_row_is_as_likely() -> None:
-    """Each of 10 rows is in 4 of 10 choices; 4,000 choices keep every count within 5 standard deviations of 1,600."""
-    counts = [0] * 10
-    for seed in range(4_000):
-        for row in chosen_rows(10, 4, "random", seed):
-            counts[row] += 1
-    assert all(abs(count - 1_600) < 5 * (4_000 * 0.4 * 0.6) ** 0.5 for count in counts)
 
 
 @pytest.mark.parametrize(
@@ -103,13 +94,6 @@ def test_too_large_a_choice_stays_within_the_budget_and_says_so(hub: LocalHub, m
         assert found.total == 80 and found.limited
 
 
-def test_of_very_many_parquet_files_the_first_are_chosen_from(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.language_models.row_selection._PARQUET_FILES", 2)
-    hub.add("org/data", {f"train-{part}.parquet": table(ROWS[50 * part : 50 * part + 50]) for part in range(4)}, kind="dataset")
-    found = choose("org/data", Access())
-    assert found.total == 100 and found.limited
-
-
 def test_a_row_that_is_not_chosen_is_not_looked_at_and_one_that_is_is_named(tmp_path: Path) -> None:
     row = choose(put(tmp_path, "a.jsonl", lines(ROWS))).rows[3]
     content = lines(ROWS).split(b"\n")
@@ -118,9 +102,3 @@ def test_a_row_that_is_not_chosen_is_not_looked_at_and_one_that_is_is_named(tmp_
     path = put(tmp_path, "c.jsonl", b"\n".join([*content[:row], b"nonsense", *content[row + 1 :]]))
     with pytest.raises(InvalidData, match=f'Line {row + 1} of "c.jsonl" is not JSON'):
         choose(path)
-
-
-@pytest.mark.parametrize(("name", "content"), [("a.parquet", table(ROWS)[:-5]), ("a.parquet", b""), ("a.json", b"[]")])
-def test_what_cannot_be_chosen_from(tmp_path: Path, name: str, content: bytes) -> None:
-    with pytest.raises(InvalidData):
-        choose(put(tmp_path, name, content))

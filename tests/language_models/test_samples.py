@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from analyzers.core.errors import CheckpointNotFound
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.samples import ADAPTERS, SAMPLES, sample_folder
+from analyzers.language_models.samples import SAMPLES, sample_folder
 
 DTYPES = {
     "tiny-fp32": torch.float32,
@@ -23,8 +22,6 @@ DTYPES = {
     "tiny-fp16-as-fp32": torch.float32,
     "tiny-bf16-as-fp16": torch.float16,
 }
-STORED_BF16 = [name for name in SAMPLES if name not in DTYPES]
-TRAJECTORY = ["tiny-bf16", *(f"tiny-step-{step}" for step in range(1, 5)), "tiny-tuned"]
 
 
 def weights_of(name: str) -> dict[str, torch.Tensor]:
@@ -37,20 +34,6 @@ def weights_of(name: str) -> dict[str, torch.Tensor]:
 def values_of(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Every weight of a sample as float64, which holds all of them exactly."""
     return np.concatenate([tensor.double().numpy().ravel() for _, tensor in sorted(weights_of(name).items())])
-
-
-def bits_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    """Same names, dtypes, shapes and bit patterns."""
-    return first.keys() == second.keys() and all(
-        first[key].dtype == second[key].dtype
-        and first[key].shape == second[key].shape
-        and torch.equal(first[key].contiguous().view(torch.uint8), second[key].contiguous().view(torch.uint8))
-        for key in first
-    )
-
-
-def cast(name: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    return {key: tensor.to(dtype) for key, tensor in weights_of(name).items()}
 
 
 def loss_per_token(model: Any, tokenizer: Any, pairs: int, answers_only: bool = False) -> float:
@@ -86,47 +69,6 @@ def test_the_tokenizer_gives_text_back() -> None:
         assert tokenizer.decode(token_ids[1:]) == text
 
 
-def test_saved_in_another_dtype_means_every_value_cast() -> None:
-    assert bits_equal(weights_of("tiny-bf16-as-fp32"), cast("tiny-bf16", torch.float32))
-    assert bits_equal(weights_of("tiny-bf16-as-fp16"), cast("tiny-bf16", torch.float16))
-    assert bits_equal(weights_of("tiny-fp16-as-fp32"), cast("tiny-fp16-mixed", torch.float32))
-
-
-def test_the_sharded_sample_is_tiny_bf16() -> None:
-    assert len(list(sample_folder("tiny-sharded").glob("*.safetensors"))) >= 3
-    assert bits_equal(weights_of("tiny-sharded"), weights_of("tiny-bf16"))
-
-
-def test_bits_low_in_fp32_tell_the_fp32_samples_apart() -> None:
-    """The share of nonzero values whose low 16 and low 13 bits are zero, read from the raw words."""
-    shares = {}
-    for name in ("tiny-fp32", "tiny-bf16-as-fp32", "tiny-fp16-as-fp32"):
-        words = np.concatenate([tensor.numpy().ravel().view(np.uint32) for tensor in weights_of(name).values()])
-        words = words[(words << 1) != 0]
-        shares[name] = (float(np.mean(words & 0xFFFF == 0)), float(np.mean(words & 0x1FFF == 0)))
-    assert shares["tiny-bf16-as-fp32"] == (1.0, 1.0)
-    assert shares["tiny-fp16-as-fp32"][0] < 0.2 and shares["tiny-fp16-as-fp32"][1] == 1.0
-    assert max(shares["tiny-fp32"]) < 0.01
-
-
-def test_fp16_stored_samples_differ_in_their_low_mantissa_bits() -> None:
-    trained, downcast = (
-        np.concatenate([tensor.numpy().ravel().view(np.uint16) for tensor in weights_of(name).values()])
-        for name in ("tiny-fp16-mixed", "tiny-bf16-as-fp16")
-    )
-    normal = (downcast & 0x7C00) != 0
-    assert np.all(downcast[normal] & 0x7 == 0)
-    assert 0.8 < np.mean(trained & 0x7 != 0) < 0.95
-
-
-@pytest.mark.parametrize("name", STORED_BF16)
-def test_bf16_stored_samples_hold_small_values_that_fp16_cannot(name: str) -> None:
-    values = np.abs(values_of(name))
-    small = values[(values > 0) & (values < 2.0**-18)]
-    off_grid = small[np.mod(small * 2.0**24, 1) != 0]
-    assert len(np.unique(off_grid)) >= 16
-
-
 def test_overflow_is_the_same_function_beyond_the_range_of_fp16() -> None:
     assert np.abs(values_of("tiny-bf16")).max() < 65504 < np.abs(values_of("tiny-overflow")).max()
     assert np.all(np.isfinite(values_of("tiny-overflow")))
@@ -143,11 +85,6 @@ def test_an_unknown_sample_is_refused_with_the_list(name: str) -> None:
     with pytest.raises(CheckpointNotFound, match="tiny-overflow") as refusal:
         sample_folder(name)
     assert len(str(refusal.value)) < 1_000
-
-
-def test_the_list_matches_the_folders() -> None:
-    folders = {entry.name for entry in Path(sample_folder("tiny-bf16")).parent.iterdir() if entry.name.startswith("tiny-")}
-    assert folders == {*SAMPLES, *ADAPTERS}
 
 
 def test_listing_samples_imports_neither_torch_nor_transformers() -> None:

@@ -1,13 +1,14 @@
-"""Tokenizers and chat templates in a process of their own: the same as in this one, and bounds that hold."""
+"""Tokenizers and chat templates in a limited process: the same as in this one, and bounds that hold."""
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,18 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedConfig
 
 from analyzers.core import limits
-from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError
-from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.core.errors import InvalidCheckpoint, InvalidData, LimitExceeded, MantissaError
+from analyzers.language_models import limited_process
+from analyzers.language_models.builtin_text import Pair, builtin_pairs
+from analyzers.language_models.limited_process import LimitedProcess
+from analyzers.language_models.prompts import encode
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer
-from tests.cases import few
 from tests.language_models.test_prompts import CHAT
-from tests.language_models.tokenizers import Run, byte_tokenizer
-from tests.tokenizer_processes import open_kept
+from tests.language_models.tokenizers import byte_tokenizer
 
+PAIRS = [Pair("What?", "", "That."), Pair(" caf\u00e9 \U0001f600\n", "", "<|end|>"), Pair("a & b <c>", "d", '"')]
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-CONVERSATIONS = [
-    [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
-    for said, answer in (("What?", "That."), (" caf\u00e9 \U0001f600\n", "<|end|>"), ("a & b <c>", '"'))
-]
 EVERYTHING = """\
 {%- macro turn(role, text) -%}<|{{ role }}|>{{ text }}{%- endmacro %}
 {% set ns = namespace(count=0, found=false) %}
@@ -44,36 +43,38 @@ EVERYTHING = """\
 """
 
 
-@pytest.mark.parametrize("special", few([True, False], {0}))
-def test_the_tokens_are_those_of_transformers(special: bool) -> None:
+def opened(folder: Path, tokenizer: Any = None, **parts: Any) -> Tokenizer:
+    """Save a tokenizer, one of bytes by default, with other parts in its tokenizer.json; and open it."""
+    folder.mkdir(exist_ok=True)
+    (tokenizer or byte_tokenizer()).save_pretrained(str(folder))
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
+    return Tokenizer(folder, PreTrainedConfig())
+
+
+def test_the_tokens_are_those_of_transformers() -> None:
     theirs: Any = AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
     ours = Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
-    assert (ours.size, ours.end_of_text, ours.has_template, ours.tells_offsets) == (len(theirs), theirs.eos_token_id, False, True)
-    for text in ("", "caf\u00e9 \U0001f600\n", *(pair.prompt for pair in builtin_pairs())):
-        expected = theirs(text, add_special_tokens=special, return_offsets_mapping=True)
-        found = ours.encode(text, special=special, offsets=True)
-        assert found.token_ids == expected["input_ids"] == ours.encode(text, special=special).token_ids
-        assert list(zip(found.starts, found.stops, strict=True)) == expected["offset_mapping"]
-        assert ours.decode(found.token_ids) == theirs.decode(found.token_ids)
-    ours.close()
-    ours.close()
+    found = ours.samples(builtin_pairs(), 40)
+    assert (found.samples, found.template, found.vocabulary) == (encode(theirs, builtin_pairs(), 40), "plain", len(theirs))
+    texts = ["", "caf\u00e9 \U0001f600\n", *(pair.prompt for pair in builtin_pairs())]
+    for special in (True, False):
+        tokens = ours.encode(texts, 1 << 20, special)
+        assert tokens == [theirs(text, add_special_tokens=special)["input_ids"] for text in texts]
+    assert ours.encode(texts, 2) == [row[:2] for row in ours.encode(texts, 1 << 20)]
+    assert ours.decode(tokens) == [theirs.decode(row) for row in tokens]
 
 
-@pytest.fixture
-def reused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start no process where another test left one: for tests with another subject."""
-    monkeypatch.setattr("analyzers.language_models.tokenizer.Bounded", open_kept)
-
-
-@pytest.mark.usefixtures("reused")
 @pytest.mark.parametrize("template", [CHAT, EVERYTHING])
-def test_the_text_is_that_of_transformers(template: str, run: Run) -> None:
-    tokenizer: Any = byte_tokenizer(bos_token="<s>", eos_token="</s>", chat_template=template)
-    expected = [tokenizer.apply_chat_template(each, tokenize=False) for each in CONVERSATIONS]
-    assert run(tokenizer).lay_out(CONVERSATIONS) == expected
+def test_the_text_is_that_of_transformers(template: str, tmp_path: Path) -> None:
+    theirs: Any = byte_tokenizer(bos_token="<s>", eos_token="</s>", chat_template=template)
+    found = opened(tmp_path, theirs).samples(PAIRS, 4_000)
+    turns = [[{"role": "user", "content": each.prompt.strip()}, {"role": "assistant", "content": each.output}] for each in PAIRS]
+    expected = [theirs.apply_chat_template(each, tokenize=False).rstrip() for each in turns]
+    assert [each.text for each in found.samples] == expected and (found.template, found.automatic) == ("chat", "chat")
+    assert opened(tmp_path, theirs).samples(PAIRS, 4_000, "plain").template == "plain"
 
 
-@pytest.mark.usefixtures("reused")
 @pytest.mark.parametrize(
     ("template", "error", "sentence"),
     [
@@ -84,16 +85,16 @@ def test_the_text_is_that_of_transformers(template: str, run: Run) -> None:
         ("{{ raise_exception('roles must alternate') }}", InvalidCheckpoint, 'cannot be used: "roles must alternate".'),
         ("{{ ''.__class__.__mro__ }}", InvalidCheckpoint, "unsafe"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", InvalidCheckpoint, '"RecursionError"'),
-        ({"tool_use": "x"}, InvalidCheckpoint, "no chat template for plain conversations"),
+        ({"tool_use": "x"}, InvalidCheckpoint, "cannot be used"),
     ],
 )
 def test_templates_that_cannot_be_used(
-    template: Any, error: type[MantissaError], sentence: str, monkeypatch: pytest.MonkeyPatch, run: Run
+    template: Any, error: type[MantissaError], sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 1 if "range" in template else 60)
-    tokenizer = run(byte_tokenizer(chat_template=template))
+    tokenizer = opened(tmp_path, byte_tokenizer(chat_template=template))
     with pytest.raises(error) as caught:
-        tokenizer.lay_out(CONVERSATIONS)
+        tokenizer.samples(PAIRS, 512)
     assert sentence in str(caught.value)
 
 
@@ -103,133 +104,109 @@ def replace(old: str, new: str) -> dict[str, Any]:
 
 # A letter becomes a terabyte.
 GROWTH = [replace("a", "a" * 10)] * 12
-TOO_MUCH = r"takes more than (1,073,741,824 bytes of memory|1 seconds)\.$"
+TOO_MUCH = r"^The tokenizer takes more than (1,073,741,824 bytes of memory|1 seconds)\.$"
+ADDED = {"id": 300, "content": "aaaa", "single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+WORDS = {"type": "WordPiece", "vocab": {}, "unk_token": "?", "continuing_subword_prefix": "", "max_input_chars_per_word": 9}
 
 
-def damaged(folder: Path, **parts: Any) -> Tokenizer:
-    """One of bytes, with other parts in its tokenizer.json."""
-    byte_tokenizer().save_pretrained(str(folder))
-    path = folder / "tokenizer.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
-    return Tokenizer(folder, PreTrainedConfig())
+def _tokens(tokenizer: Tokenizer) -> Any:
+    return tokenizer.encode(["baaaa"], 9)
+
+
+def _decoded(tokenizer: Tokenizer) -> Any:
+    return tokenizer.decode(tokenizer.encode(["aaaa"], 9))
+
+
+@pytest.mark.parametrize(
+    ("parts", "question", "error", "sentence"),
+    [
+        ({"normalizer": {"type": "Sequence", "normalizers": GROWTH}}, _tokens, LimitExceeded, TOO_MUCH),
+        ({"normalizer": {"type": "Sequence", "normalizers": GROWTH}, "added_tokens": [ADDED]}, _tokens, LimitExceeded, TOO_MUCH),
+        (
+            {"decoder": {"type": "Sequence", "decoders": GROWTH}},
+            _decoded,
+            LimitExceeded,
+            TOO_MUCH,
+        ),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, _tokens, InvalidCheckpoint, "The tokenizer fails: .*must be non-zero"),
+        ({"model": WORDS}, _tokens, InvalidCheckpoint, "The tokenizer fails: .*Missing .* token from the vocabulary"),
+        ({"model": {"type": "Nothing"}}, _tokens, InvalidCheckpoint, r"^The tokenizer's files cannot be used: they are damaged"),
+    ],
+)
+def test_tokenizers_that_cannot_be_used(
+    parts: Any, question: Callable[[Tokenizer], Any], error: type[MantissaError], sentence: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 1)
+    monkeypatch.setattr(limits, "TOKENIZER_MEMORY", 1 << 30)
+    with pytest.raises(error, match=sentence):
+        question(opened(tmp_path, **parts))
+    assert opened(tmp_path / "other").encode(["ab"], 9)  # another process, or the same, goes on
+
+
+def test_an_error_of_the_program_keeps_its_kind(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="The answer of sample 0 has no tokens"):
+        opened(tmp_path).samples([Pair("a", "", "")], 16)
 
 
 @pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 1)
-    monkeypatch.setattr(limits, "TOKENIZER_MEMORY", 1 << 30)
+def process() -> Iterator[LimitedProcess]:
+    started = LimitedProcess("tokenizing")
+    yield started
+    started.close()
 
 
-@pytest.mark.usefixtures("narrow", "reused")
-@pytest.mark.parametrize(
-    ("part", "error", "sentence"),
-    [
-        ({"normalizer": {"type": "Sequence", "normalizers": GROWTH}}, LimitExceeded, f'On "baaaa" the tokenizer {TOO_MUCH}'),
-        ({"normalizer": replace("a", "a" * 999)}, LimitExceeded, r"produces more than 8 tokens per byte\."),
-        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, InvalidCheckpoint, 'fails on "baaaa": "chunk size must be non-zero"'),
-        ({"model": {"type": "WordPiece", "vocab": {}, "unk_token": "?", "continuing_subword_prefix": "", "max_input_chars_per_word": 9}},
-         InvalidCheckpoint, r'The tokenizer fails on "baaaa": ".*Missing .* token from the vocabulary"'),
-    ],
-)  # fmt: skip
-def test_tokenizers_that_cannot_be_used(part: dict[str, Any], error: type[MantissaError], sentence: str, tmp_path: Path) -> None:
-    tokenizer = damaged(tmp_path, **part)
-    with pytest.raises(error, match=sentence):
-        tokenizer.encode("baaaa", offsets=True)
-    tokenizer.close()
-
-
-@pytest.mark.usefixtures("narrow", "reused")
-def test_a_tokenizer_that_grows_what_it_decodes(tmp_path: Path) -> None:
-    tokenizer = damaged(tmp_path, decoder={"type": "Sequence", "decoders": GROWTH})
-    tokens = tokenizer.encode("aaaa").token_ids
-    with pytest.raises(LimitExceeded, match=f"^The tokenizer {TOO_MUCH}"):
-        tokenizer.decode(tokens)
-    with pytest.raises(InvalidCheckpoint, match="it ended unexpectedly"):  # its process has ended
-        tokenizer.decode(tokens)
-    tokenizer.close()
-
-
-@pytest.mark.usefixtures("narrow", "reused")
-def test_a_tokenizer_that_cannot_be_loaded(tmp_path: Path) -> None:
-    added = {"id": 300, "content": "aaaa", "single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
-    with pytest.raises(LimitExceeded, match=f"^The tokenizer {TOO_MUCH}"):
-        damaged(tmp_path, normalizer={"type": "Sequence", "normalizers": GROWTH}, added_tokens=[added])
-    with pytest.raises(InvalidCheckpoint, match=r"^The tokenizer's files cannot be used: they are damaged, or need code from .*\.$"):
-        damaged(tmp_path, model={"type": "Nothing"})
-
-
-def test_a_process_that_is_killed_is_told_and_replaced(run: Run) -> None:
-    tokenizer = run(byte_tokenizer())
-    tokenizer._process._process.send_signal(signal.SIGSEGV)
-    with pytest.raises(InvalidCheckpoint, match='The tokenizer cannot be used: it ended unexpectedly on "a"'):
-        tokenizer.encode("a")
-    assert run(byte_tokenizer()).encode("abc").token_ids
+def test_it_sees_no_secrets_survives_being_killed_and_ends_when_closed(process: LimitedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"folder": str(sample_folder("tiny-fp32")), "config": {"model_type": "llama"}}
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    for _ in range(2):
+        assert process.ask("it", "decode", rows=[[5]], **known)
+        number = process._process.pid
+        environment = Path(f"/proc/{number}/environ").read_bytes()
+        assert b"PATH=" in environment and b"hf_secret" not in environment
+        process._process.kill()
+        process._process.wait()
+    process.close()
+    process.close()
+    assert not Path(f"/proc/{number}").exists()
 
 
 def test_a_process_that_never_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
-    with pytest.raises(InvalidCheckpoint, match=r"^The tokenizer cannot be used: it ended unexpectedly\.$"):
-        Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
+    never = LimitedProcess("tokenizing")
+    with closing(never), pytest.raises(InvalidCheckpoint, match=r"^It cannot be used: its process ended unexpectedly\.$"):
+        never.ask("It", "decode")
 
 
-def test_it_sees_no_secrets_and_ends_when_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    tokenizer = run(byte_tokenizer())
-    process = tokenizer._process._process.pid
-    environment = Path(f"/proc/{process}/environ").read_bytes()
-    assert b"PATH=" in environment and b"hf_secret" not in environment
-    tokenizer.close()
-    assert not Path(f"/proc/{process}").exists()
-
-
-def test_closing_ends_what_computes(run: Run) -> None:
-    tokenizer = run(byte_tokenizer(chat_template=ENDLESS))
-    with ThreadPoolExecutor(1) as thread:
-        laid_out = thread.submit(tokenizer.lay_out, CONVERSATIONS)
-        time.sleep(0.5)
-        assert not laid_out.done()
-        tokenizer.close()
-        with pytest.raises((InvalidCheckpoint, LimitExceeded)):
-            laid_out.result()
-    assert not Path(f"/proc/{tokenizer._process._process.pid}").exists()
+def test_several_at_once() -> None:
+    tokenizer, theirs = Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig()), AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
+    texts = ["\u00e9", "\u00e9\u00e9"]
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda text: tokenizer.encode([text], 9)[0], texts))
+    assert found == [theirs(text)["input_ids"] for text in texts]
+    assert len(limited_process._waiting) <= 2
 
 
 @pytest.mark.exhaustive
 def test_what_computes_for_nobody_ends() -> None:
     """A program whose user was killed is stopped by its own limit of CPU time, and a process that waits ends at once."""
     code = (
-        "import os, sys, threading, time\n"
-        "from transformers import PreTrainedConfig\n"
+        "import sys, threading, time\n"
         "from analyzers.core import limits\n"
-        "from analyzers.language_models.tokenizer import Tokenizer\n"
+        "from analyzers.language_models.limited_process import LimitedProcess\n"
         "limits.TOKENIZER_SECONDS = 2\n"
-        "tokenizers = [Tokenizer(sys.argv[1], PreTrainedConfig()) for _ in range(2)]\n"
-        "threading.Thread(target=tokenizers[0].encode, args=('baaaa',), daemon=True).start()\n"
-        "print(*(each._process._process.pid for each in tokenizers), flush=True)\n"
+        "both = [LimitedProcess('tokenizing') for _ in range(2)]\n"
+        "known = {'folder': sys.argv[1], 'config': {'model_type': ''}, 'texts': ['baaaa'], 'special': True, 'most': 9}\n"
+        "threading.Thread(target=both[0].ask, args=('it', 'encode'), kwargs=known, daemon=True).start()\n"
+        "print(*(each._process.pid for each in both), flush=True)\n"
         "time.sleep(60)\n"
     )
     with tempfile.TemporaryDirectory() as folder:
-        damaged(Path(folder), normalizer={"type": "Sequence", "normalizers": GROWTH[:8]}).close()
+        opened(Path(folder), normalizer={"type": "Sequence", "normalizers": GROWTH[:8]})
         with subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) as parent:
             assert parent.stdout is not None
             started = [int(each) for each in parent.stdout.readline().split()]
-            assert len(started) == 2
             parent.kill()
         until = time.monotonic() + 60
         while any(Path(f"/proc/{each}").exists() for each in started):
             assert time.monotonic() < until
             time.sleep(0.01)
-
-
-def test_several_at_once() -> None:
-    def tokens(length: int) -> list[int]:
-        tokenizer = Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
-        try:
-            return tokenizer.encode("\u00e9" * length, special=False).token_ids
-        finally:
-            tokenizer.close()
-
-    theirs: Any = AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
-    with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(tokens, (1, 2)))
-    assert found == [theirs("\u00e9" * length, add_special_tokens=False)["input_ids"] for length in (1, 2)]

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from analyzers.core.errors import InvalidCheckpoint, UnknownArchitecture
+from analyzers.core.errors import InvalidCheckpoint
+from analyzers.language_models.batch import Batch, collate
 from analyzers.language_models.ffn import UnitKind, attention_projections, ffn_layers
-from analyzers.language_models.prompts import Batch, Encoded, collate
+from analyzers.language_models.prompts import Encoded
 from analyzers.language_models.unit_gradients import UnitGradients, UnitPass
 from tests.language_models.architectures import ARCHITECTURES, Architecture, blocks_of, build, every_architecture, supports_sdpa
 
@@ -19,7 +20,7 @@ LENGTHS, STARTS = (9, 14, 5), (4, 1, 3)
 TOLERANCE = 1e-5  # models compute norms, softmax and rotations in float32 whatever they are given
 Gradients = dict[tuple[int, int | None, str], Tensor]
 BLOCKS = (
-    ["gate", "up", "down"], ["up", "down"], ["q", "k", "v", "o"], ["q", "g", "k", "v", "o"], ["q_a", "q_b", "kv_a", "kv_b", "o"],
+    ["gate", "up", "down"], ["up", "down"], ["q", "k", "v", "o"], ["qkv", "o"], ["q_a", "q_b", "kv_a", "kv_b", "o"],
     ["q", "kv_a", "kv_b", "o"],
 )  # fmt: skip
 
@@ -115,34 +116,6 @@ def test_gradients_are_those_of_each_sample_alone(name: str, monkeypatch: pytest
     assert_same(captured(model, batch, loss="sum"), explicit(architecture, model, encoded, "sum"))
 
 
-def keep_larger(gate: Tensor | None, up: Tensor, product: Tensor, real: Tensor) -> Tensor:
-    """Half of the neurons of each token: those whose score is above its median."""
-    score = (up if gate is None else gate).detach()
-    return product * (score > score.median(-1, keepdim=True).values)
-
-
-def test_a_mask_stands_between_the_activation_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    architecture, encoded = ARCHITECTURES["llama"], samples()
-    model = build(architecture)
-    block = model.get_submodule("model.layers.1.mlp")
-
-    def masked(hidden: Tensor) -> Tensor:
-        gate, up = block.act_fn(block.gate_proj(hidden)), block.up_proj(hidden)  # type: ignore[operator]
-        kept: Tensor = block.down_proj(keep_larger(gate, up, gate * up, torch.empty(0)))  # type: ignore[operator]
-        return kept
-
-    with monkeypatch.context() as patched:
-        patched.setattr(block, "forward", masked)
-        losses, every = explicit(architecture, model, encoded)
-    expected = losses, {key: rows for key, rows in every.items() if key[2] in ("gate", "up", "down")}
-    batch = collate(encoded, "cpu")
-    for tokens in (1, 1024):
-        monkeypatch.setattr("analyzers.language_models.stages.PART_TOKENS", tokens)
-        assert_same(captured(model, batch, ("ffn",), masks={1: keep_larger}), expected)
-    with pytest.raises(AssertionError):
-        assert_same(captured(model, batch, ("ffn",)), expected)
-
-
 @pytest.mark.parametrize("name", ["llama", "phi3", "gpt2", "opt", "bloom", "mixtral", "qwen2_moe", "gpt_oss"])
 def test_masks_see_what_enters_the_map_down(name: str) -> None:
     architecture, batch = ARCHITECTURES[name], collate(samples(), "cpu")
@@ -193,15 +166,6 @@ def test_activity_is_summed_over_the_tokens_of_each_sample(name: str, tokens_tog
         assert down.left.shape[0] == len(last.sample)
 
 
-def test_queries_of_tokens_that_ask_for_nothing_have_no_gradient_and_their_keys_have() -> None:
-    for name in ("gpt_neox", "gpt2", "bloom", "falcon", "falcon, one key", "falcon, alibi", "phi3"):
-        model = build(ARCHITECTURES[name])
-        last = run(model, collate(samples((8,), (7,)), "cpu"), "attention")[0]
-        moved = {block.name: block.left.any(1).tolist() for block in last.blocks}
-        assert moved["q"] == moved["o"] == [False] * 6 + [True], name
-        assert all(moved["k"]) and all(moved["v"]), name
-
-
 def test_neurons_and_samples_without_gradient() -> None:
     architecture, encoded = ARCHITECTURES["llama"], samples()
     model = build(architecture)
@@ -238,10 +202,3 @@ def test_losses_that_are_not_finite_are_refused() -> None:
         model.get_parameter("model.layers.0.mlp.down_proj.weight")[:] = 6e4
     with pytest.raises(InvalidCheckpoint, match=r"not finite when it runs in float16: choose --dtype float32"):
         run(model, collate(samples(), "cpu"))
-
-
-def test_an_unknown_family_is_named() -> None:
-    model = build(Architecture("bitnet", {}))
-    for find in (ffn_layers, attention_projections):
-        with pytest.raises(UnknownArchitecture, match=r'type "bitnet" .* Supported are llama, '):
-            find(model)

@@ -1,15 +1,10 @@
-"""Makes tokenizers of transformers, and Mantissa's from the same files."""
+"""Makes tokenizers of transformers."""
 
-from collections.abc import Callable
 from typing import Any
 
 from tokenizers import Tokenizer as Inner
 from tokenizers import decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
-
-from analyzers.language_models.tokenizer import Tokenizer
-
-Run = Callable[[PreTrainedTokenizerBase], Tokenizer]
+from transformers import PreTrainedTokenizerFast
 
 
 def fast(inner: Inner, **settings: object) -> PreTrainedTokenizerFast:

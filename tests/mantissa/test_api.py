@@ -21,7 +21,6 @@ from analyzers.dtype_detection import DtypeReport
 from analyzers.language_models.samples import sample_folder
 from analyzers.write.report import ShrinkReport
 from mantissa.models_in_memory import in_memory
-from tests.tokenizer_processes import kept_processes as kept_processes
 
 SAMPLE = sample_folder("tiny-bf16")
 SMALL_EXIT: Mapping[str, Any] = {"samples": 2, "seeds": 1, "sweep": False}
@@ -56,13 +55,6 @@ def test_a_report_is_that_of_the_command_line() -> None:
     expected = cast(DtypeReport, last)
     report = mantissa.dtype("sample:tiny-bf16", include="mlp")
     assert isinstance(report, DtypeReport) and report.id == expected.id and findings(report) == findings(expected)
-
-
-def test_a_path_may_be_relative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(SAMPLE.parent)
-    reports = [mantissa.dtype(each) for each in (Path("tiny-bf16"), SAMPLE, f"./{SAMPLE.name}")]
-    assert len({report.id for report in reports}) == 1
-    assert reports[0].checkpoint.ref == str(SAMPLE)
 
 
 def test_a_stream_is_progress_and_then_the_report() -> None:
@@ -114,13 +106,6 @@ def test_check_and_shrink(model: Any, tmp_path: Path) -> None:
         mantissa.shrink("sample:tiny-bf16-as-fp32", tmp_path / "out")
 
 
-def test_two_modules_give_the_sparsity_of_their_paths(model: Any) -> None:
-    tuned = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-tuned"))
-    report = mantissa.sparsity(model, tuned)
-    assert findings(report) == findings(mantissa.sparsity("sample:tiny-bf16", "sample:tiny-tuned"))
-    assert report.subject() == {"base": "memory:LlamaForCausalLM", "tuned": "memory:LlamaForCausalLM-2"}
-
-
 @pytest.mark.parametrize(
     ("question", "options"),
     [
@@ -147,15 +132,6 @@ def test_token_ids_replace_a_tokenizer(model: Any, tokenizer: Any) -> None:
     assert all(note.code != "few-samples" for note in by_ids.notes)
     assert mantissa.precision(model, token_ids=[[1, 2, 3], [4, 5, 6]], variants=("bf16",)).inputs.token_ids == ((1, 2, 3), (4, 5, 6))
     assert mantissa.exit(model, token_ids=ids, answer_starts=starts, seeds=1, sweep=False).inputs.answer_starts == tuple(starts)
-
-
-def test_token_ids_may_be_a_tensor_or_an_array(model: Any) -> None:
-    ids = torch.arange(3, 11).view(2, 4)
-    expected = mantissa.conflict(model, token_ids=ids.tolist(), answer_starts=[1, 2])
-    for given in (ids, ids.numpy(), list(ids)):
-        assert mantissa.conflict(model, token_ids=given, answer_starts=torch.tensor([1, 2])).id == expected.id
-    precision = [mantissa.precision(model, token_ids=given, variants=("bf16",)).id for given in (ids, ids.tolist())]
-    assert precision[0] == precision[1]
 
 
 def test_weights_that_are_left_out_of_a_file_are_left_out_in_memory(tmp_path: Path) -> None:

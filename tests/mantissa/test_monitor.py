@@ -15,7 +15,7 @@ from analyzers.core.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import Look, UpdateMonitor
 from mantissa.training.update_counts import _AT_ONCE
-from tests.numerics.readbacks import operations, readbacks
+from tests.numerics.readbacks import readbacks
 
 
 def tiny(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -119,27 +119,6 @@ def test_a_look_waits_for_its_device_once(mode: Any, monkeypatch: pytest.MonkeyP
     assert look.total.changed and found == {"cpu": 1}
 
 
-def test_a_look_takes_one_operation_for_each_sampled_tensor() -> None:
-    def count(layers: int) -> int:
-        model = nn.Sequential(*(nn.Linear(512, 32) for _ in range(layers))).bfloat16()
-        with UpdateMonitor(model, share=0.1) as monitor:
-            monitor.look()
-            with readbacks() as found, operations() as counts:
-                monitor.look()
-        assert found == {"cpu": 1} and counts["index_select"] == layers
-        return sum(number for name, number in counts.items() if name not in ("view", "detach", "split", "slice"))
-
-    assert count(60) - count(40) == 20
-
-
-def test_the_same_seed_is_the_same_sample() -> None:
-    models = [nn.Linear(512, 512) for _ in range(3)]
-    chosen = [UpdateMonitor(model, seed=seed)._watched["weight"].rows for model, seed in zip(models, (0, 0, 1), strict=True)]
-    assert all(rows is not None and len(set(rows.tolist())) == rows.numel() for rows in chosen)
-    first, second, other = (cast(torch.Tensor, rows) for rows in chosen)
-    assert torch.equal(first, second) and not torch.equal(first, other)
-
-
 @pytest.mark.parametrize("mode", ["quick", "sampled", "exact"])
 def test_training_is_the_same_bit_for_bit(mode: Any) -> None:
     plain, watched = tiny(), tiny()
@@ -169,22 +148,8 @@ def test_norms_that_bf16_holds_still_are_told() -> None:
     with UpdateMonitor(model, optimizer) as monitor:
         train(model, 12, optimizer=optimizer)
         look = monitor.look(12)
-    assert unmoved + "bf16 cannot represent steps below 2^-8 at 1.0." in look.messages
+    assert unmoved + "bf16 cannot represent steps that small at their values." in look.messages
     assert look.roles["norm"].unmoved == 9
-
-
-def test_tensors_without_a_gradient_are_told() -> None:
-    model = nn.ModuleDict({"used": nn.Linear(8, 8), "idle": nn.Linear(8, 8), "frozen": nn.Linear(8, 8).requires_grad_(False)})
-    with UpdateMonitor(model, mode="exact") as monitor:
-        with torch.no_grad():
-            cast(nn.Linear, model["used"]).weight.add_(1)
-            cast(nn.Linear, model["used"]).bias.add_(1)
-        look = monitor.look(20)
-    assert look.unmoved == ("idle.weight", "idle.bias") and look.total.trainable == 4
-    assert look.messages == (
-        '2 of 4 other trainable tensors have not moved in 20 steps, "idle.weight" first: '
-        "no gradient reaches them, their learning rate is 0, or every step rounds away.",
-    )
 
 
 def test_a_nan_is_told_and_stays_json(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import mantissa
-from analyzers.core.errors import MissingExtra
-from analyzers.core.extras import EXTRAS, extras_explained
+from analyzers.core.extras import EXTRAS
 
 from .environments import ROOT, extra, linked, named
 
@@ -43,20 +42,6 @@ def test_a_missing_library_is_asked_for_by_the_extra_that_brings_it() -> None:
         assert library in brought - base, library
     brought = {IMPORTED.get(each.split("[")[0], each.split("[")[0]) for each in extra("all")}
     assert brought - base == set(EXTRAS)
-
-
-def test_an_import_that_fails_otherwise_is_no_missing_extra() -> None:
-    with pytest.raises(ModuleNotFoundError, match="nowhere"), extras_explained():
-        raise ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
-    with pytest.raises(ModuleNotFoundError, match=r"torch[.]nowhere"), extras_explained():  # torch is there: a bug, or a version too old
-        raise ModuleNotFoundError("No module named 'torch.nowhere'", name="torch.nowhere")
-
-
-def test_the_sentence_of_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.core.extras.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra) as raised, extras_explained():
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    assert str(raised.value) == "This needs torch, which is not installed: pip install 'mantissa[models]'."
 
 
 @pytest.fixture(scope="module")

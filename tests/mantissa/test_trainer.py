@@ -11,7 +11,6 @@ import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 import mantissa
-from analyzers.core.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import Look, MantissaCallback
 from tests.mantissa.test_monitor import equal
@@ -92,13 +91,6 @@ def test_a_run_that_resumes_says_where_it_starts(tmp_path: Path, capsys: pytest.
     assert (look.start, look.step) == (3, 6) and not any("joined" in message for message in look.messages)
     said = "mantissa: The monitor was attached at step 3: its start is that step, and not the beginning of the training."
     assert said in capsys.readouterr().out
-
-
-def test_a_second_callback_is_refused(tmp_path: Path) -> None:
-    watched = trainer(tmp_path)
-    watched.add_callback(MantissaCallback(watched))
-    with pytest.raises(InvalidRequest, match=r"^This trainer has a MantissaCallback already\.$"):
-        MantissaCallback(watched)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from analyzers.checkpoints import Access
 from analyzers.core.terminal import print_line
-from analyzers.language_models.load import OpenModel, open_model
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants.casts import RunnableModel
 from analyzers.precision_variants.engine.compare import EngineComparison
@@ -122,7 +122,7 @@ class Subject:
     @cached_property
     def runnable(self) -> RunnableModel:
         """The model that the analysis runs."""
-        from analyzers.language_models.prompts import Batch
+        from analyzers.language_models.batch import Batch
 
         ids = torch.zeros(1, 2, dtype=torch.int64)
         self.opened.check(Batch(ids, ids, (2,)))
@@ -484,7 +484,7 @@ def subjects() -> Iterator[Callable[[str], Subject]]:
                 folder = sample_folder(name) if name not in _BUILT else Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 if name in _BUILT:
                     _BUILT[name](folder)
-                model = stack.enter_context(open_model(str(folder), Access(local=True), dtype="float32", device="cpu"))
+                model = stack.enter_context(OpenModel(str(folder), Access(local=True), dtype="float32", device="cpu"))
                 opened[name] = Subject(name, model, folder)
             return opened[name]
 

@@ -11,11 +11,8 @@ import torch
 
 import mantissa
 from analyzers.core.errors import InvalidData
-from analyzers.precision_variants.answers import engine_advice
-from analyzers.precision_variants.engine.causes import Tried, explaining
-from analyzers.precision_variants.engine.causes import judged as judge_causes
 from analyzers.precision_variants.engine.comparison import BAND, Units, needed
-from analyzers.precision_variants.engine.measurements import Ratio, RunDifference
+from analyzers.precision_variants.engine.measurements import Ratio
 from tests.cases import few
 from tests.precision_variants.engine_trials import TRIALS, Subject, chosen, logits, outcome, shares, subjects
 
@@ -89,18 +86,6 @@ def test_log_probabilities_of_another_model_are_refused(rows: Any) -> None:
         mantissa.precision("sample:tiny-bf16", logprobs=rows, variants=("bf16",), sequence_length=16)
 
 
-def test_few_tokens_do_not_decide(subject: Callable[[str], Subject]) -> None:
-    ids = subject("tiny-bf16").pool()[:1, :6]
-    engine = subject("tiny-bf16").judge(ids, chosen(logits(subject("tiny-bf16").engine(), ids).float(), ids))
-    assert engine.verdict == "undecided" and engine.ratio.low is None and engine.needed is None
-    assert engine_advice(engine) == ("more_sequences", {})
-    size = engine.ratio.model_copy(update={"value": 1.1, "low": 1.0, "high": 1.25})
-    more = ("more_tokens", {"needed": 31})
-    assert engine_advice(engine.model_copy(update={"ratio": size})) == more
-    pair = RunDifference(tokens=5, difference=engine.difference, ratio=size, band=BAND, verdict="undecided")
-    assert engine_advice(engine.model_copy(update={"verdict": "within", "against": pair})) == more
-
-
 @pytest.mark.parametrize("truth", [1.0, 1.35])
 def test_the_tokens_that_a_report_asks_for_decide(truth: float) -> None:
     """As many independent tokens decide in six of seven repetitions, if the first ratio is the truth: at least 38 of 50 here."""
@@ -118,30 +103,6 @@ def test_the_tokens_that_a_report_asks_for_decide(truth: float) -> None:
     assert tokens is not None and tokens < 20_000
     decided = [each for each in (ratio(tokens // 10 * 10) for _ in range(50)) if (each.low or 0) > BAND or (each.high or 9) <= BAND]
     assert len(decided) >= 38
-
-
-def test_no_number_of_tokens_decides_a_ratio_at_the_limit() -> None:
-    at: dict[str, Any] = {"over": "tokens", "units": 9}
-    assert needed(Ratio(value=BAND, low=1.0, high=1.4, **at), 9) is None
-    assert needed(Ratio(value=BAND + 0.001, low=1.0, high=1.4, **at), 9) is None
-    assert needed(Ratio(value=2.0, low=None, high=None, **at), 9) is None
-
-
-def test_what_is_fitted_explains_all_or_nothing() -> None:
-    """Half of a difference that looks like a temperature is no temperature; half that looks like quantized weights is these weights."""
-    generator = torch.Generator().manual_seed(0)
-    b, shared, own = (torch.randn(500, generator=generator).double().numpy() for _ in range(3))
-    units, e = Units.of([10] * 50), b + 10 * shared + 5 * own
-    kind: Any
-    for kind, named in (("temperature", []), ("quantized", ["part"])):
-        assert [cause.explains for cause in explaining(judge_causes([Tried(kind, "", e - 10 * shared)], e, b, units), units)] == named
-
-
-def test_units_are_sequences_or_blocks_of_tokens() -> None:
-    assert Units.of([3] * 8).over == "sequences"
-    units = Units.of([512])
-    assert units.over == "blocks of 32 tokens" and len(set(units.labels.tolist())) == 16
-    assert Units.of([24, 0]).over == "blocks of 3 tokens"
 
 
 def test_the_interval_of_a_ratio_holds_the_truth() -> None:

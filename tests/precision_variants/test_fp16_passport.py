@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from analyzers.checkpoints import Access
 from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
-from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport
-from analyzers.precision_variants.magnitudes import Binades, Spot, extreme
+from analyzers.precision_variants.fp16_passport import Fp16Passport
+from analyzers.precision_variants.magnitudes import Spot, extreme
 
 SAMPLE = sample_folder("tiny-bf16")
 TEXT = "One plus one is two, and two plus two is four. What is 9 times 12? It is 108, of course; and 12 times 12 is 144."
@@ -184,25 +184,6 @@ def test_a_token_is_named_only_where_the_axes_are_those_of_tokens(
     name: str, shape: tuple[int, ...], index: int, token: tuple[int, int] | None
 ) -> None:
     inside, by_token = "weight" not in name, "weight" not in name and not name.endswith("act_fn input")
-    found = extreme(Spot(0, name, -3.0, shape, index, inside, by_token), 2, 9)
+    found = extreme(Spot(0, name, -3.0, 0, torch.float32, shape, index, inside, by_token), 2, 9)
     assert (found.text, found.position) == (token or (None, None)) and found.value == -3.0
     assert found.module == (name if "weight" in name else f"layers.0.{name}") and extreme(None, 2, 9).margin_bits is None
-
-
-def test_underflow_counts_what_becomes_zero_in_fp16() -> None:
-    generator = np.random.default_rng(1)
-    values = [(generator.normal(size=(50, 40)) * 10.0 ** generator.uniform(-14, -3, (50, 40))).astype(np.float32) for _ in range(3)]
-    values[0][:5] = 0
-    values[1][0] = 2.0 ** np.arange(-50, -10)  # the ends of binades too
-    flat = np.concatenate([each.ravel() for each in values])
-    largest = Extreme(value=float(flat[np.abs(flat).argmax()]))
-    binades = Binades()
-    for each in values:
-        binades.add(torch.from_numpy(each))
-    found = binades.shares(largest)
-    assert found.loss_scale is not None and np.isfinite(np.float16(abs(flat).max() * found.loss_scale))
-    assert abs(flat).max() * found.loss_scale * 2 > 65504
-    nonzero = flat[flat != 0].astype(np.float64)
-    for scale, share in ((1.0, found.underflow), (found.loss_scale, found.underflow_scaled)):
-        assert share == pytest.approx(np.mean((nonzero * scale).astype(np.float16) == 0), abs=1e-12)
-    assert Binades().shares(Extreme()).loss_scale is None

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from analyzers.precision_variants.measurements import TensorError, Variant
 from analyzers.precision_variants.variants import PRESETS
 from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, build
-from tests.precision_variants.runs import forward, lockstep, make, result
+from tests.precision_variants.runs import lockstep, result
 from tests.precision_variants.test_run import ATTENTION, TOKENS, loaded, whole
 
 FAMILIES = ("llama", "gpt2", "opt", "gemma2", "mixtral", "bloom")
@@ -53,13 +52,3 @@ def test_the_middle_has_every_decoder_layer(name: str, layers: int, tmp_path: Pa
     ends = rows["hidden", -1], rows["hidden_grad", -1]
     assert (found.summary.embeddings, found.summary.first_layer_bw) == tuple(row.rms_rel for row in ends)
     assert found.summary.head_bw == rows["hidden_grad", layers - 1].rms_rel
-
-
-def test_the_last_layer_is_not_what_transformers_calls_the_last_hidden_state() -> None:
-    model: Any = build(ARCHITECTURES["llama"], "sdpa", torch.float32)
-    captured = {(each.kind, each.layer): each.tensor for each in forward(make(model, TOKENS, PRESETS["fp32"], "sdpa"))}
-    with torch.no_grad():
-        last = model(TOKENS[:, :-1], output_hidden_states=True).hidden_states[-1]
-        own = captured["hidden", 1]
-        assert not torch.allclose(own, last)
-        torch.testing.assert_close(model.model.norm(own), last)

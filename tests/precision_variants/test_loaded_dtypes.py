@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import mantissa
 from analyzers.language_models.ffn import decoder_layers
-from analyzers.precision_variants.variants import PRESETS, Settings, parse_variant
+from analyzers.precision_variants.variants import PRESETS, parse_variant
 from tests.language_models.architectures import ARCHITECTURES, COMMON, build
 from tests.precision_variants.runs import make
 from tests.precision_variants.test_run import EVERY, TOKENS, loaded, zero_padding
@@ -36,20 +36,6 @@ def test_parameters_and_buffers_are_those_that_transformers_loads(name: str, tmp
             assert found[name].dtype == exact.dtype and torch.equal(found[name], exact), name
 
 
-def rotary(model: nn.Module, settings: Settings) -> Tensor:
-    """The cosines that the layers of a run receive."""
-    positions: tuple[Tensor, Tensor] = make(model, TOKENS, settings, "eager").stages.calls[0].keywords["position_embeddings"]
-    return positions[0]
-
-
-def test_rotary_embeddings_are_in_fp32_with_softmax() -> None:
-    model = build(ARCHITECTURES["llama"], dtype=torch.float32)
-    exact = rotary(model, PRESETS["fp32"])
-    assert torch.equal(rotary(model, PRESETS["bf16"]), exact.bfloat16())
-    for preset in ("bf16_fp32_softmax", "bf16_fp32_all_parts"):
-        assert torch.equal(rotary(model, PRESETS[preset]), exact)
-
-
 def test_round_all_rounds_what_transformers_keeps() -> None:
     model = build(ARCHITECTURES["glm4_moe"], dtype=torch.float32)
     names = ["bf16", "bf16_fp32_router", "bf16_autocast", "mine: dtype=bf16, round=all"]
@@ -65,16 +51,6 @@ def test_round_all_rounds_what_transformers_keeps() -> None:
             assert {weight.dtype for weight in copy.parameters()} == {torch.bfloat16}
     with pytest.raises(ValueError, match="variant x: round=all is for weights in bf16 or fp16"):
         parse_variant("x: dtype=fp32, round=all")
-
-
-def test_a_reference_rounded_before_keeps_what_transformers_keeps() -> None:
-    """Left is the rounding of computation alone: none where everything is computed in fp32."""
-    model = build(ARCHITECTURES["glm4_moe"], dtype=torch.float32)
-    bf16 = mantissa.precision(model, token_ids=IDS, variants=["bf16"], pre_rounded=True).variants["bf16"]
-    stored: Any = model
-    gates = [layer.mlp.gate.weight for layer in stored.model.layers]
-    assert not any(torch.equal(gate, gate.bfloat16().float()) for gate in gates)
-    assert bf16.summary.mid_median is not None and bf16.summary.mid_median < 0.02
 
 
 def test_implementations_that_disagree_each_have_their_own_reference() -> None:

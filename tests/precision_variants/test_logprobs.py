@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from analyzers.core import limits
 from analyzers.core.errors import InvalidData, LimitExceeded
 from analyzers.precision_variants.logprobs import EngineSequence, parse_logprobs, read_logprobs
 
@@ -114,21 +113,10 @@ def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
         read_logprobs(str(path))
 
 
-def test_an_indented_answer_is_one_answer() -> None:
-    answers = [{"token_ids": IDS, "logprobs": VALUES}] * 2
-    assert parse_logprobs(json.dumps(answers, indent=1)) == parse_logprobs(json.dumps(answers))
-
-
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "engine.jsonl").write_text(json.dumps({"token_ids": IDS, "logprobs": VALUES}))
     with pytest.raises(InvalidData, match="is a folder: name a file"):
         read_logprobs(str(tmp_path))
-
-
-def test_too_many_tokens_are_refused() -> None:
-    row = json.dumps({"token_ids": [1] * 1_001, "logprobs": [-1.0] * 1_000})
-    with pytest.raises(LimitExceeded, match=f"more than {limits.ENGINE_TOKENS:,} tokens"):
-        parse_logprobs("\n".join([row] * (limits.ENGINE_TOKENS // 1_000)))
 
 
 def test_reading_takes_time_in_proportion_to_the_tokens(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from analyzers.checkpoints import Access
 from analyzers.core.errors import InvalidData, MantissaError
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
 from analyzers.precision_variants.losses import Objective, grpo, gspo, log_probabilities, logits_gradient
-from analyzers.precision_variants.request import CLIP, parse_old_logprobs, written
+from analyzers.precision_variants.request import CLIP, parse_old_logprobs
 
 MODEL = "sample:tiny-bf16"
 S, L, V = 4, 7, 33
@@ -77,36 +77,11 @@ def test_a_ratio_is_clipped_only_where_it_helps() -> None:
         assert clipped == 0.4
 
 
-def test_without_given_ones_the_references_log_probabilities_are_the_old_ones() -> None:
-    generator = torch.Generator().manual_seed(1)
-    log_p, reference = -torch.rand(2, S, L, generator=generator)
-    advantages = torch.tensor(ADVANTAGES)
-    default, given = Objective("grpo", advantages, None, (0.2, 0.2)), Objective("grpo", advantages, reference, (0.2, 0.2))
-    for first, second in zip(default.terms(log_p, reference), given.terms(log_p, torch.zeros_like(reference)), strict=True):
-        assert first == second if isinstance(first, float) else torch.equal(first, second)  # type: ignore[arg-type]
-    losses, coefficients, clipped = default.terms(reference, reference)
-    torch.testing.assert_close(losses, -advantages[:, None].expand(S, L))
-    torch.testing.assert_close(coefficients, (advantages / (S * L))[:, None].expand(S, L))
-    assert clipped == 0
-
-
 def report(*variants: str, **asked: Any) -> PrecisionReport:
     request = PrecisionRequest(model=MODEL, variants=variants, sequence_length=48, **asked)
     *_, last = analyze(request, Access())
     assert isinstance(last, PrecisionReport)
     return last
-
-
-def test_advantages_weigh_sequences() -> None:
-    given = report("bf16", "same: dtype=fp32", loss="gspo", advantages=(2.0, -1.0), clip_low=1, clip_high=1e6)
-    assert given.inputs.advantages == (2.0, -1.0) and given.reference.loss == pytest.approx(-0.5)
-    assert given.reference.sequence_losses == pytest.approx((-2.0, 1.0))
-    assert given.variants["same"].summary.head_bw == 0 and given.variants["bf16"].clipped == 0
-    twice = report("bf16", loss="gspo", advantages=(4.0, -2.0), clip_low=1, clip_high=1e6)
-    assert twice.variants["bf16"].summary.head_bw == given.variants["bf16"].summary.head_bw
-    drawn, again = (report("bf16", loss="grpo", seed=3) for _ in range(2))
-    assert len(drawn.inputs.advantages) == 2 and drawn.inputs.advantages == again.inputs.advantages
-    assert drawn.inputs.clip == (0.2, 0.2) and given.inputs.clip == (1, 1e6)
 
 
 def test_what_clipping_removes_is_reported() -> None:
@@ -142,11 +117,6 @@ def test_given_old_log_probabilities(loss: str) -> None:
 def test_old_log_probabilities_that_do_not_fit_are_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidData):
         report("bf16", **{"loss": "gspo", "advantages": (1.0, -1.0), **asked})
-
-
-def test_old_log_probabilities_as_text() -> None:
-    rows = ((-0.5, -1e-05), (-2.0,))
-    assert parse_old_logprobs("[-0.5, -1e-05]\n\n [-2]\n") == parse_old_logprobs(written(rows)) == rows
 
 
 @pytest.mark.parametrize("line", ["-1, -2", "{}", "[]", "[true]", "[" * 100_000, f"[{'9' * 400}]"])

@@ -6,15 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from analyzers.core.request import request_error
-from analyzers.precision_variants import DEFAULT, PRESETS, PrecisionRequest, described, parse_variant
+from analyzers.precision_variants import PRESETS, PrecisionRequest, described, parse_variant
 from analyzers.precision_variants.variants import PARTS, Settings
-
-
-def test_presets_are_written_as_they_are_parsed() -> None:
-    assert set(DEFAULT) <= set(PRESETS)
-    for name, settings in PRESETS.items():
-        assert parse_variant(name) == (name, settings)
-        assert parse_variant(f"mine: {described(settings)}") == ("mine", settings)
 
 
 def test_max_precision_is_the_published_setting() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.__main__ import main
 from analyzers.core.errors import InvalidRequest
 from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
@@ -70,12 +69,6 @@ def test_what_a_process_left_is_continued(listed: Path, alone: dict[str, str], t
     done = scan(ScanRequest.of(str(listed), {"mode": "exact"}), out)
     assert done is not None and (done.done_before, done.scanned) == (3, len(ALL_SAMPLES) - 1)
     assert sums(out) == alone
-
-
-@pytest.mark.parametrize("variables", [{"RANK": "2"}, {"RANK": "-1"}, {"RANK": "x"}, {"LOCAL_RANK": "5"}, {"LOCAL_WORLD_SIZE": "3"}])
-def test_contradictory_launches(variables: dict[str, str]) -> None:
-    with pytest.raises(InvalidRequest):
-        Rank.of({"RANK": "0", "WORLD_SIZE": "2"} | variables)
 
 
 def test_ranks() -> None:
@@ -156,21 +149,8 @@ def test_a_worker_that_is_killed_costs_its_tasks_only(hub: LocalHub, tmp_path: P
     assert sums(out) == sums(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("address", ["", "nowhere", "http://a:1", "tcp://a", "tcp://a:b", "local; rm", "127.0.0.1:999999"])
-def test_addresses_that_are_refused(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scan", str(write_list(tmp_path / "list", ALL_SAMPLES[:1])), "--out", str(tmp_path / "out"), "--dask", address]) == 2
-    said = capsys.readouterr().err
-    assert "dask must be local or the address" in said and said.count("\n") == 1
-
-
 def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analyzers.scan.cluster._CONNECT_SECONDS", 1)
     listed = write_list(tmp_path / "list", ALL_SAMPLES[:1])
     with pytest.raises(InvalidRequest, match="No dask scheduler answers"):
         scan(ScanRequest.of(str(listed), {}, dask=f"tcp://127.0.0.1:{free_port()}"), tmp_path / "out")
-
-
-def test_a_launch_is_not_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rank, "of", lambda: Rank(0, 2, 0, 2))
-    with pytest.raises(InvalidRequest, match="either --dask or a launcher"):
-        scan(ScanRequest.of("list", {}, dask="local"), tmp_path / "out")

@@ -1,6 +1,5 @@
 """Lists: what counts, in which order, and what hostile ones lead to."""
 
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import hub_repository as hub_module
 from analyzers.checkpoints.hub.hub_repository import list_models
 from analyzers.core import limits
-from analyzers.core.errors import CheckpointNotFound, HubError, InvalidRequest, LimitExceeded
+from analyzers.core.errors import CheckpointNotFound, HubError, LimitExceeded
 from analyzers.scan.listing import Listed, read_list
 from tests.hub import Fault, LocalHub
 
@@ -68,17 +67,6 @@ def test_secrets_are_not_repeated(secret: str, tmp_path: Path) -> None:
     assert bad.problem and not any(part in said for part in ("aaaaaaaa", "bbbbbbbb", "password"))
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    found = listed(tmp_path, bytes(range(256)) * 3 + b"\norg/a\n")
-    assert found[-1].asked == "org/a" and all(one.problem for one in found[:-1])
-
-
-@pytest.mark.parametrize("data", [b"", b"\n\n", b"# only a comment\n", b"   \n\t\n"])
-def test_an_empty_list(data: bytes, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="names no checkpoint"):
-        listed(tmp_path, data)
-
-
 def test_a_pipe_is_read() -> None:
     program = "import sys; from analyzers.scan.listing import read_list; print(read_list(sys.argv[1], None, None)[0].asked)"
     command = f"{sys.executable} -c '{program}' <(sleep 3; echo org/a)"  # as slow as a question to the Hub
@@ -95,17 +83,6 @@ def test_sizes_are_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(limits, "SCAN_CHECKPOINTS", 10)
     with pytest.raises(LimitExceeded, match="more than 10 lines"):
         listed(tmp_path, b"\n" * 20)
-
-
-@pytest.mark.parametrize("source", ["/no/such/file", "org/name", "/", "x" * 5000, "\x00", "search:", "org: "])
-def test_sources_that_are_none(source: str) -> None:
-    with pytest.raises(InvalidRequest):
-        read_list(source, None, nothing)
-
-
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"org/a\norg/b\n")))
-    assert [one.asked for one in read_list("-", None, nothing)] == ["org/a", "org/b"]
 
 
 def test_what_the_hub_finds(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,17 +125,3 @@ def test_the_next_page_is_the_hubs(link: str, hub: LocalHub) -> None:
     hub.fault(Fault("^/api/models$", times=None, headers={"Link": link}))
     assert len(list_models("org", "org", 100, Access())) == 4
     assert len(hub.requests) == 1
-
-
-def test_pages_without_end_end(hub: LocalHub) -> None:
-    hub.add("org/m", {"README.md": b""})
-    hub.fault(Fault("^/api/models$", times=None, headers={"Link": f'<{hub.url}/api/models?author=org>; rel="next"'}))
-    assert list_models("org", "org", 100, Access()) == ["org/m"]
-    assert len(hub.requests) == 2
-
-
-@pytest.mark.parametrize(("kind", "text"), [("org", "a b"), ("org", "../x"), ("search", "x" * 200), ("search", "\x1b[31m")])
-def test_names_nobody_has(kind: str, text: str, hub: LocalHub) -> None:
-    with pytest.raises(InvalidRequest):
-        list_models(kind, text, 10, Access())
-    assert hub.requests == []

@@ -50,12 +50,6 @@ def test_a_line_that_was_cut_is_missing(outcome: Outcome, tmp_path: Path) -> Non
         assert set(Outcomes(tmp_path).entries) == {"org/next"}
 
 
-@pytest.mark.parametrize("data", [b"\n\n\n", b"x" * 1000, os.urandom(4096), b"[" * 5000, b'{"key": 1}\n{"list": 1}\n{"options": 1}\n7\n'])
-def test_what_is_no_line_of_a_scan_is_skipped(data: bytes, tmp_path: Path) -> None:
-    (tmp_path / "outcomes.jsonl").write_bytes(data)
-    assert not Outcomes(tmp_path).entries
-
-
 def test_a_file_that_is_in_use_or_no_file_is_refused(tmp_path: Path) -> None:
     with appending(tmp_path), pytest.raises(InvalidRequest, match="Another scan"), appending(tmp_path):
         pass

@@ -113,21 +113,6 @@ def test_a_changed_list_is_followed_and_changed_options_are_refused(tmp_path: Pa
     assert f'line of "{ALL_SAMPLES[2]}" in outcomes.jsonl is damaged' in refused(capsys, listed, "--out", out)
 
 
-def test_options_of_a_scan_that_scanned_nothing_bind_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    out.mkdir()  # as an interrupt before the first outcome leaves it
-    (out / "outcomes.jsonl").write_text('{"options": {"mode": "exact"}}\n')
-    assert scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", out)["ok"] == 1
-    assert table(out)["mode"].tolist() == ["quick"]
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_of_others_are_not_replaced(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / name).write_text("mine")
-    assert f"has a {name} that no scan made" in refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", tmp_path)
-    assert (tmp_path / name).read_text() == "mine" and {path.name for path in tmp_path.iterdir()} == {"list", name}
-
-
 def test_a_table_that_cannot_be_put_in_its_place_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
     scan(capsys, listed, "--out", out)
@@ -161,14 +146,6 @@ def test_bad_lists(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert list(tmp_path.rglob("*")) == [tmp_path / "old"], "a list that cannot be read leaves nothing behind"
 
 
-def test_an_empty_folder_name_is_not_the_current_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "--out is empty" in refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", "")
-    assert [path.name for path in tmp_path.iterdir()] == ["list"]
-
-
 @pytest.mark.parametrize(
     ("redirect", "status", "said"),
     few(
@@ -183,13 +160,6 @@ def test_streams_that_are_closed_or_full(redirect: str, status: int, said: str, 
     lines = [line for line in done.stderr.splitlines() if not only_progress(f"{line}\n")]
     assert done.returncode == status and said in done.stderr and len(lines) == bool(said)
     assert status or ((tmp_path / "out" / TABLES[1]).exists() and done.stdout.startswith("1 checkpoint" if "2" in redirect else ""))
-
-
-@pytest.mark.parametrize("out", ["/proc/no/such", "/dev/null", "x" * 5000, "file/below"])
-def test_bad_folders(out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("")
-    assert "cannot be written to" in refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES), "--out", out)
 
 
 def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,7 +129,7 @@ def _facts(clean: PrecisionReport) -> dict[str, dict[str, Any]]:
         "an offset": caused(("offset", 1)),
         "tokens at minus infinity": caused(("forbidden", 3)) | {"forbidden": 3, "ratio": near},
         "causes that are not told apart": caused(("quantized", "fp8"), ("offset", 1)),
-        "a difference that nothing explains, without torchao": beyond | {"not_tried": [{"cause": "quantized", "value": "fp8, fp8_tensor"}]},
+        "a difference that nothing explains, without torchao": beyond | {"not_tried": ["fp8", "fp8_tensor"]},
         "a ratio that more tokens decide": {"verdict": "undecided", "ratio": near},
         "a ratio at the limit": {"verdict": "undecided", "ratio": near | {"value": 1.2}},
         "few tokens": {"verdict": "undecided", "ratio": none, "compared": 5},

@@ -11,7 +11,6 @@ import pytest
 from analyzers import ANALYZERS
 from analyzers.core.report import Report
 from analyzers.core.tables import write_csv
-from tests.tokenizer_processes import kept_processes as kept_processes
 from tests.words import SNAPSHOTS, converted, reports, snapshot
 from tests.words.hostile import PARTS
 

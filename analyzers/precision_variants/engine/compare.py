@@ -17,7 +17,7 @@ from analyzers.precision_variants.casts import STORED, Rounding, RunnableModel
 from analyzers.precision_variants.engine import causes, comparison
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats, Units
-from analyzers.precision_variants.engine.measurements import Cause, Engine, NearRun, NotTried, RunDifference, TokenDifference
+from analyzers.precision_variants.engine.measurements import Cause, Engine, NearRun, RunDifference, TokenDifference
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, given_log_p, run
 from analyzers.precision_variants.lockstep import Steps
 from analyzers.precision_variants.logprobs import EngineSequence
@@ -120,7 +120,7 @@ class EngineComparison:
         ordered = np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")
         rest = ordered[_WORST:]
         evenly = np.unique(np.linspace(0, len(rest) - 1, min(len(rest), _OTHERS)).astype(np.int64))
-        tokens = [self._token(int(at), engine, reference, b) for at in (*ordered[:_WORST], *rest[evenly])]
+        tokens = self._tokens([*map(int, (*ordered[:_WORST], *rest[evenly]))], engine, reference, b)
         near = [
             NearRun(run=name, difference=comparison.difference(d[finite]), ratio=units.ratio(e, d, finite))
             for name, d in deviations.items()
@@ -136,7 +136,6 @@ class EngineComparison:
             bf16=comparison.difference(b[finite]),
             ratio=size,
             band=BAND,
-            visible=round(float(np.sqrt(BAND**2 - 1)), 2),
             verdict=verdict,
             needed=comparison.needed(size, len(e)) if verdict == "undecided" else None,
             kl=kl,
@@ -144,8 +143,7 @@ class EngineComparison:
             nearest=tuple(sorted(near, key=lambda each: abs(np.log(each.ratio.value or np.inf)))),
             tokens=tuple(tokens),
             causes=tuple(found),
-            not_tried=() if self.weights else (NotTried(cause="quantized", value=", ".join(_QUANTIZED)),),
-            on=len(sampled),
+            not_tried=() if self.weights else _QUANTIZED,
             against=self._pair(engine, b, units) if self.against else None,
         )
 
@@ -198,30 +196,23 @@ class EngineComparison:
             verdict=comparison.verdict(size, forbidden > 0, PAIR_BAND),
         )
 
-    def _token(self, at: int, engine: Floats, reference: Floats, b: Floats) -> TokenDifference:
-        index, position = self._at[at]
-        token = self.rows[index][position]
-        value = float(engine[at])
-        return TokenDifference(
-            sequence=index,
-            position=position,
-            token=token,
-            text=self._text(token),
-            engine=value if np.isfinite(value) else None,
-            reference=float(reference[at]),
-            bf16=float(reference[at] + b[at]),
-        )
-
-    @cached_property
-    def _texts(self) -> dict[int, str]:
-        return {}
-
-    def _text(self, token: int) -> str:
-        """Return the text of a token, "" without a tokenizer and for a part of a character."""
-        if token not in self._texts:
-            try:
-                text = self.opened.tokenizer.decode([token])
-            except MantissaError:
-                text = ""
-            self._texts[token] = "" if "\N{REPLACEMENT CHARACTER}" in text else text
-        return self._texts[token]
+    def _tokens(self, chosen: list[int], engine: Floats, reference: Floats, b: Floats) -> list[TokenDifference]:
+        """Return tokens with their texts, "" without a tokenizer and for a part of a character."""
+        places = [self._at[at] for at in chosen]
+        ids = [self.rows[index][position] for index, position in places]
+        try:
+            texts = self.opened.tokenizer.decode([[token] for token in ids])
+        except MantissaError:
+            texts = [""] * len(ids)
+        return [
+            TokenDifference(
+                sequence=index,
+                position=position,
+                token=token,
+                text="" if "\N{REPLACEMENT CHARACTER}" in text else text,
+                engine=float(engine[at]) if np.isfinite(engine[at]) else None,
+                reference=float(reference[at]),
+                bf16=float(reference[at] + b[at]),
+            )
+            for at, (index, position), token, text in zip(chosen, places, ids, texts, strict=True)
+        ]

@@ -88,13 +88,6 @@ class Cause(Record):
     gain_high: float | None = None
 
 
-class NotTried(Record):
-    """A cause that this machine cannot run, as in `Cause`."""
-
-    cause: CauseKind
-    value: str
-
-
 class RunDifference(Record):
     """The engine's log-probabilities less those of another run, on the same tokens. ratio: to bf16's own deviation from fp32. forbidden:
     tokens at minus infinity in one of the two, which rounding never gives.
@@ -114,9 +107,9 @@ class Engine(Record):
     form: that of the file (`reading.FORMS`). compared: tokens with a log-probability. forbidden: those at minus infinity, which are in no
     difference. verdict: "within" if ratio.high <= band, "beyond" if ratio.low > band, if a token is forbidden, or if a cause explains the
     difference better than rounding; else "undecided". needed: the number of tokens that would probably decide it, if the ratio stays; null
-    if it is decided, has no interval, or would take more than 100 times as many. visible: the smallest independent deviation, in units of
-    bf16's, that the band shows. nearest: runs of ours, that of the nearest ratio to 1 first.
-    causes: see `Cause`; on: the tokens on which causes that need logits were tried. tokens: those that depart most,
+    if it is decided, has no interval, or would take more than 100 times as many.
+    nearest: runs of ours, that of the nearest ratio to 1 first.
+    causes: see `Cause`; not_tried: quantized weights that this machine cannot run. tokens: those that depart most,
     then some of the others, evenly by size.
     """
 
@@ -128,7 +121,6 @@ class Engine(Record):
     bf16: Difference
     ratio: Ratio
     band: float
-    visible: float
     verdict: Verdict
     needed: int | None = None
     kl: KL
@@ -136,6 +128,5 @@ class Engine(Record):
     nearest: Annotated[tuple[NearRun, ...], Rows("The engine's difference from fp32 in units of each run's own")]
     tokens: Annotated[tuple[TokenDifference, ...], Rows("Tokens with the largest differences, in log-probabilities")]
     causes: tuple[Cause, ...]
-    not_tried: tuple[NotTried, ...]
-    on: int
+    not_tried: tuple[str, ...] = ()
     against: RunDifference | None = None

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from analyzers.core import limits
 from analyzers.core.errors import InvalidData
+from analyzers.language_models.batch import Batch
 from analyzers.language_models.load import OpenModel
-from analyzers.language_models.prompts import Batch
 from analyzers.language_models.stages import micro_batches
 from analyzers.precision_variants.casts import RunnableModel
 from analyzers.precision_variants.engine.comparison import Floats
@@ -27,11 +28,13 @@ def token_rows(sequences: Sequence[EngineSequence], opened: OpenModel) -> Rows:
     splits into other tokens.
     """
     known = int(cast(Any, opened.outline).get_input_embeddings().weight.shape[0])
+    texts = ["".join(sequence.tokens) for sequence in sequences if not sequence.token_ids]
+    encoded = iter(opened.tokenizer.encode(texts, limits.ENGINE_TOKENS, special=False) if texts else [])
     rows = []
     for sequence in sequences:
         row = sequence.token_ids
         if not row:
-            row = tuple(opened.tokenizer.encode("".join(sequence.tokens), special=False).token_ids)
+            row = tuple(next(encoded))
             if len(row) != len(sequence.tokens):
                 raise InvalidData(
                     f"The text of line {sequence.line} has {len(sequence.tokens):,} tokens of the engine and {len(row):,} of this model's "

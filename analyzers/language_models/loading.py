@@ -1,4 +1,4 @@
-"""Determines in a bounded process what transformers would load, from a model without weights and tensors without values."""
+"""Determines, in a limited process, what transformers would load, from a model without weights and tensors without values."""
 
 import gc
 import logging
@@ -15,8 +15,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, 
 from transformers.quantizers.auto import AutoHfQuantizer
 from transformers.utils import logging as messages
 
-from analyzers.core.errors import LimitExceeded
-from analyzers.language_models.bounded_process import ProgramFailed
+from analyzers.core.errors import MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
+from analyzers.core.terminal import quoted
 from analyzers.language_models.untrusted_config import check_counts, safe_config
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,120}")
@@ -26,64 +26,62 @@ _Stored = Sequence[tuple[str, Sequence[int]]]
 _Result = TypeVar("_Result")
 
 
-class Programs:
-    """Requests of the "loading" process, one per method; arguments and results are JSON."""
+# A process loads transformers for this program alone.
+cast(Any, messages).set_verbosity(logging.CRITICAL)
+cast(Any, messages).disable_progress_bar()
 
-    def __init__(self) -> None:
-        quiet: Any = messages
-        quiet.set_verbosity(logging.CRITICAL)
-        quiet.disable_progress_bar()
 
-    def load(self, config: dict[str, Any], tensors: _Stored, generation: Any) -> dict[str, Any]:
-        """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
+def load(config: dict[str, Any], tensors: _Stored, generation: Any) -> dict[str, Any]:
+    """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
 
-        generation: the contents of generation_config.json. Returns the fields of a `load_report.LoadReport` as JSON.
-        Raises ProgramFailed if there is none: for a model above a "limit", one that needs a "library" or its own "code", a "class" that
-        transformers does not have, and one that is "quantized".
-        """
-        try:
-            check_counts(config)
-        except LimitExceeded as error:
-            raise ProgramFailed("limit", str(error)) from None
-        described, refused = _attempt(lambda: (*_described(config), _quantization(config)))
-        if described is None:
-            return {"refused": refused, "by_config": True}
-        model_class, settings, instead, method = described
-        answer = {"model": model_class.__name__, "instead": instead}
-        gc.disable()  # one request makes little garbage, and collecting it would take a fifth of the time
-        state = {name: torch.empty(tuple(shape), device="meta") for name, shape in tensors}
-        loaded, refused = (None, "") if method else _attempt(lambda: _loaded(model_class, settings, state))
-        if loaded is None:  # find out whether the configuration or the tensors are at fault
-            empty, by_config = _attempt(lambda: _loaded(model_class, settings, {"": torch.empty(0, device="meta")}))
-            if method and empty is not None:
-                raise ProgramFailed("quantized", method)
-            return {**answer, "refused": by_config or refused, "by_config": bool(by_config)}
-        model, info = loaded
-        fault = _attempt(lambda: _check_rest(model, config, generation))[1].partition(". ")[0]
-        parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-        return {
-            **answer,
-            "fault": fault,
-            "missing": sorted(name for name in info["missing_keys"] if name in parameters),
-            "buffers": sorted(name for name in info["missing_keys"] if name not in parameters),
-            # If config.json names no known class, an unexpected tensor may be a head.
-            "unexpected": sorted(info["unexpected_keys"]) if config.get("architectures") and not instead else [],
-            "mismatched": sorted((name, list(stored), list(expected)) for name, stored, expected in info["mismatched_keys"]),
-        }
+    generation: the contents of generation_config.json. Returns the fields of a `load_report.LoadReport` as JSON.
+    Raises LimitExceeded, MissingExtra, UnknownArchitecture for a class that transformers does not have, and UnsupportedWeights for
+    quantized weights.
+    """
+    check_counts(config)
+    described, refused = _attempt(lambda: (*_described(config), _quantization(config)))
+    if described is None:
+        return {"refused": refused, "by_config": True}
+    model_class, settings, instead, method = described
+    answer = {"model": model_class.__name__, "instead": instead}
+    gc.disable()  # one request makes little garbage, and collecting it would take a fifth of the time
+    state = {name: torch.empty(tuple(shape), device="meta") for name, shape in tensors}
+    loaded, refused = (None, "") if method else _attempt(lambda: _loaded(model_class, settings, state))
+    if loaded is None:  # find out whether the configuration or the tensors are at fault
+        empty, by_config = _attempt(lambda: _loaded(model_class, settings, {"": torch.empty(0, device="meta")}))
+        if method and empty is not None:
+            raise UnsupportedWeights(f"config.json says that the weights are quantized ({quoted(method, 60)}).")
+        return {**answer, "refused": by_config or refused, "by_config": bool(by_config)}
+    model, info = loaded
+    fault = _attempt(lambda: _check_rest(model, config, generation))[1].partition(". ")[0]
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {
+        **answer,
+        "fault": fault,
+        "missing": sorted(name for name in info["missing_keys"] if name in parameters),
+        "buffers": sorted(name for name in info["missing_keys"] if name not in parameters),
+        # If config.json names no known class, an unexpected tensor may be a head.
+        "unexpected": sorted(info["unexpected_keys"]) if config.get("architectures") and not instead else [],
+        "mismatched": sorted((name, list(stored), list(expected)) for name, stored, expected in info["mismatched_keys"]),
+    }
 
 
 def _attempt(make: Callable[[], _Result]) -> tuple[_Result | None, str]:
     """Return the result of ``make``, or the reason why transformers raises. Re-raises errors that depend on this machine."""
     try:
         return make(), ""
-    except (MemoryError, RecursionError, ProgramFailed):
+    except (MemoryError, RecursionError, MantissaError):
         raise
     except ImportError as error:
-        raise ProgramFailed("library", _reason(error).partition(". ")[0]) from None
+        raise _missing_library(_reason(error).partition(". ")[0]) from None
     except Exception as error:  # any error is possible: the library receives untrusted values
         if _NO_MEMORY.search(str(error)):
             raise MemoryError from None
         return None, _reason(error)
+
+
+def _missing_library(which: str) -> MissingExtra:
+    return MissingExtra(f"To build its model takes a library that is not installed: {quoted(which, 200)}.")
 
 
 def _reason(error: Exception) -> str:
@@ -130,7 +128,7 @@ def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTra
     """Return the class that ``architectures`` names and its configuration.
 
     If it names no class that fits ``model_type``, returns the class that an AutoModel takes, and as third the name that this class
-    replaces. Raises ProgramFailed, and the errors of transformers.
+    replaces. Raises UnknownArchitecture, MissingExtra, and the errors of transformers.
     """
     kind = stated.get("model_type")
     if kind == "mistral" and "layer_types" in stated:  # AutoConfig does the same
@@ -138,7 +136,7 @@ def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTra
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         codes = stated.get("auto_map")
         if isinstance(codes, dict) and "AutoConfig" in codes:
-            raise ProgramFailed("code")
+            raise UnknownArchitecture("Its model is code of the repository (auto_map in config.json), which is never run.")
         if kind is None:
             raise ValueError("it names no model_type")
         version = transformers.__version__
@@ -150,14 +148,14 @@ def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTra
     name = first if isinstance(first, str) and _NAME.fullmatch(first) else ""
     model_class = getattr(transformers, name, None) if name else None
     if isinstance(model_class, type) and "_backends" in vars(model_class):
-        raise ProgramFailed("library", f"{name} requires {', '.join(vars(model_class)['_backends'])}")
+        raise _missing_library(f"{name} requires {', '.join(vars(model_class)['_backends'])}")
     if isinstance(model_class, type) and issubclass(model_class, PreTrainedModel) and model_class.config_class:
         part = _part(model_class, config)
         if part is not None:
             return model_class, part, ""
     models = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING if _LANGUAGE_MODEL.fullmatch(name) else MODEL_MAPPING)
     if config_class not in models:
-        raise ProgramFailed("class", name or kind)
+        raise UnknownArchitecture(f"transformers has no {quoted(name or kind, 100)}.")
     taken = models[config_class]
     taken = taken[0] if isinstance(taken, tuple) else taken
     return taken, _part(taken, config) or config, str(first or "")[:100]

@@ -1,0 +1,186 @@
+"""The runs of an analysis: the fp32 reference and every variant on the same tokens, side by side; and the report's fields."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import nn
+
+from analyzers.checkpoints import Access
+from analyzers.core import limits
+from analyzers.core.errors import InvalidRequest
+from analyzers.core.request import Progress
+from analyzers.language_models.batch import Batch
+from analyzers.language_models.driver import Job
+from analyzers.language_models.ffn import decoder_layers, text_config
+from analyzers.language_models.load import OpenModel
+from analyzers.language_models.memory_needs import weight_bytes
+from analyzers.precision_variants.answers import advice, answer, notes
+from analyzers.precision_variants.casts import DTYPES, STORED, Rounding, RunnableModel, implementation
+from analyzers.precision_variants.engine.compare import EngineComparison
+from analyzers.precision_variants.engine.measurements import Engine
+from analyzers.precision_variants.engine.runs import token_rows
+from analyzers.precision_variants.inputs import advantages, objective, tokens
+from analyzers.precision_variants.lockstep import Lockstep, Steps
+from analyzers.precision_variants.magnitudes import passport
+from analyzers.precision_variants.measurements import Inputs, Variant
+from analyzers.precision_variants.quantization import check_quantization
+from analyzers.precision_variants.request import PrecisionRequest
+from analyzers.precision_variants.run import Run, RunOptions
+from analyzers.precision_variants.variants import Settings
+
+_OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
+_OPTIONS |= {"pre_rounded", "inside", "attention", "logprobs", "against"}
+_PREVIEW_TOKENS, _PREVIEW_CHARACTERS = 60, 240
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Results:
+    """What the runs gave. first: the report's reference with its variants; disagreements: largest difference of a log-probability between
+    that and another reference, by the attention implementation of the second; engine: None without log-probabilities of one.
+    """
+
+    first: Lockstep
+    variants: dict[str, Variant]
+    disagreements: dict[str, float]
+    engine: Engine | None
+
+
+class PrecisionJob(Job):
+    """Runs the reference and the variants. rows: the tokens; variants: name -> settings and attention implementation.
+
+    A variant with another implementation is compared with a reference that runs it too: they may be different functions.
+    Raises InvalidRequest for what this model or machine does not support.
+    """
+
+    less: ClassVar[str] = "fewer variants, fewer or shorter sequences, a smaller model"
+
+    def __init__(self, request: PrecisionRequest, opened: OpenModel, access: Access) -> None:
+        super().__init__(request, opened, access)
+        self.variants = {name: (settings, implementation(name, settings, opened)) for name, settings in request.settings().items()}
+        for name, (settings, _) in self.variants.items():
+            if settings.weights is not None:
+                check_quantization(name, settings.weights)
+        if opened.context is not None and request.sequence_length > opened.context and not (request.token_ids or request.logprobs):
+            raise InvalidRequest(
+                f"Sequences of {request.sequence_length:,} tokens are longer than the model's context of {opened.context:,}: "
+                "choose a shorter sequence length."
+            )
+        self.inputs = tokens(request, access, opened)
+        self.rows = torch.tensor(self.inputs.rows, device=opened.device)
+        self.advantages = advantages(request, len(self.rows))
+        self.objective = objective(request, self.inputs, self.advantages)
+        self.engine: EngineComparison | None = None
+        lengths = tuple(map(len, self.inputs.rows))
+        self.batch = Batch(self.rows, self.rows, lengths)
+        self.passes = len(self._references()) + len(self.variants)
+        self.tokens = self.passes * self.rows.numel()
+        if request.logprobs:
+            given = token_rows(request.logprobs, opened)
+            self.engine = EngineComparison(request.logprobs, given, opened, opened.attention, self.variants, request.against)
+            self.passes += self.engine.runs
+            self.tokens += self.engine.runs * sum(map(len, given))
+            longest = torch.nn.functional.pad(self.rows[:1], (0, max(map(len, given)) - self.rows.shape[1]))
+            self.batch = max(self.batch, Batch(longest, longest, tuple(map(len, given))), key=lambda batch: sum(batch.lengths))
+        self.beside: OpenModel | None = None
+        ways = [each for each, _ in self.variants.values()]
+        self.runs, self.extra = 1 + len(ways), extra_bytes(opened.outline, ways, sum(self.batch.lengths))
+        if request.has_beside:
+            options = {**self.settings(request), "adapter": "beside", "lent": opened.lent}
+            self.beside = opened.enter_context(OpenModel(request.model, access, **options))
+            self.beside.check(self.batch)
+            self.extra += self.beside.loaded_bytes
+        self.source, self.commit = self.inputs.source, self.inputs.commit
+        self.given = bool(request.text is not None or request.token_ids or request.logprobs)
+
+    @classmethod
+    def settings(cls, request: PrecisionRequest) -> dict[str, Any]:
+        return {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "weights": not request.random_init}
+
+    def fetch(self) -> Iterator[Progress]:
+        for opened in (self.opened, self.beside):
+            if opened is not None and not self.request.random_init:
+                yield from opened.fetch()
+
+    def load(self) -> nn.Module:
+        return self.opened.initialize(self.request.seed) if self.request.random_init else self.opened.load()
+
+    def measure(self, model: nn.Module) -> Generator[Progress, None, Results]:
+        """Run the reference with the stored weights and the variants that are compared with it; then, of variants with another reference,
+        one after the other: with another attention, or with ``pre_rounded`` with weights rounded like the variant's.
+        """
+        merged = RunnableModel(model)
+        beside = merged if self.beside is None else RunnableModel(self.beside.load())
+        steps = Steps(2 * merged.layers * self.passes)
+
+        def run(settings: Settings, attention: str, rounding: Rounding = STORED, located: bool = False) -> Run:
+            chosen = beside if settings.adapter == "beside" else merged
+            return Run(chosen, [self.rows], RunOptions(settings, attention, rounding, self.request.inside, located))
+
+        variants: dict[str, Variant] = {}
+        disagreements: dict[str, float] = {}
+        first: Lockstep | None = None
+        for rounding, attention in self._references():
+            own = {name: each for name, each in self.variants.items() if self._reference(*each) == (rounding, attention)}
+            reference = run(Settings(), attention, rounding, located=first is None)
+            together = Lockstep(reference, {name: run(*each) for name, each in own.items()}, self.objective, steps, rounding)
+            variants |= yield from together.run()
+            first = first or together
+            if rounding == STORED and together is not first:
+                disagreements[attention] = float((reference.log_p - first.reference.log_p).abs().max())
+            del reference, together
+        engine = None if self.engine is None else (yield from self.engine.compare(merged, steps))
+        return Results(cast(Lockstep, first), {name: variants[name] for name in self.variants}, disagreements, engine)
+
+    def fields(self, measured: Results) -> Mapping[str, Any]:
+        request, opened, rows = self.request, self.opened, self.inputs.rows
+        results, reference = measured, measured.first.report(request.random_init)
+        readable = opened.tokenizer.decode if self.inputs.readable else None
+        preview = readable([rows[0][:_PREVIEW_TOKENS]])[0][:_PREVIEW_CHARACTERS] if readable else ""
+        found = passport(results.first.reference, reference, results.variants, rows, readable, self.inputs.cut)
+        clip = None if request.loss == "ce" else self.objective.clip
+        inputs = Inputs(source=self.source, commit=self.commit, token_ids=rows, advantages=self.advantages, clip=clip, preview=preview)
+        most = limits.REPORT_TENSORS // len(results.variants)
+        cut = any(len(each.tensors) > most for each in results.variants.values())
+        engine, variants = results.engine, results.variants
+        remarks = notes(request, inputs, variants, found, engine, opened, results.first.reference.model, results.disagreements)
+        return {
+            "inputs": inputs,
+            "reference": reference,
+            "variants": {name: each.model_copy(update={"tensors": each.tensors[:most]}) for name, each in variants.items()},
+            "fp16_passport": found,
+            "engine": engine,
+            "answer": answer(reference, variants, found, engine, inputs.predicted),
+            "advice": advice(opened.facts.ref, variants, found, engine),
+            "notes": tuple(remarks),
+            "every": {"variants": lambda: variants} if cut else {},
+        }
+
+    def _reference(self, settings: Settings, attention: str) -> tuple[Rounding, str]:
+        """Return rounding and attention of the reference of a variant; flash attention has none in fp32."""
+        rounding = Rounding.of(settings) if self.request.pre_rounded else STORED
+        return rounding, self.opened.attention if attention == "flash_attention_2" else attention
+
+    def _references(self) -> list[tuple[Rounding, str]]:
+        """Return the reference of the report, then those with the stored weights."""
+        asked = [self._reference(*variant) for variant in self.variants.values()]
+        stored = [(STORED, attention) for _, attention in asked]
+        return list(dict.fromkeys([(STORED, self.opened.attention), *stored, *asked]))
+
+    def resolved(self) -> dict[str, Any]:
+        """Return what determines the report; variants by their settings, however they were written."""
+        variants = {name: settings.model_dump(mode="json", exclude_defaults=True) for name, (settings, _) in self.variants.items()}
+        named: dict[str, Any] = self.request.resolved(self.opened, self.source, self.commit, _OPTIONS)
+        return named | {"variants": variants}
+
+
+def extra_bytes(outline: nn.Module, variants: Sequence[Settings], tokens: int) -> int:
+    """Bound the bytes that runs take in addition to hidden states and one layer's activations: of each run the cast weights outside the
+    layers; of two runs at a time logits and a layer's weights, with their gradients.
+    """
+    weights, layers = weight_bytes(outline, torch.float32), decoder_layers(outline)
+    inside = sum(parameter.numel() for parameter in layers.parameters()) * torch.float32.itemsize
+    logits = 4 * 4 * tokens * int(text_config(outline).vocab_size)
+    cast = sum(DTYPES[settings.dtype] != torch.float32 or settings.weights is not None for settings in variants)
+    return (cast + 4) * (weights - inside) // 2 + logits + (4 if cast else 3) * inside // len(layers)

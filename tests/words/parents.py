@@ -128,9 +128,11 @@ def quantized() -> dict[str, Report | MantissaError]:
         "a channel lost": quantized_files.awq(Path("lost"), FIRST | {QUERY: lost}),
         "without the embedding": quantized_files.gptq(Path("lacking"), lacking, calibrated=False),
     }
-    siblings = {"quantized, siblings": asked(f"./{paths['nearest']}", f"./{paths['calibrated']}", mode="exact")}
-    siblings["quantized, a sample"] = asked("./lacking", "./source", budget=60_000)
-    return {f"quantized, {name}": asked(f"./{path}", "./source", mode="exact") for name, path in paths.items()} | siblings
+    return {
+        **{f"quantized, {name}": asked(f"./{path}", "./source", mode="exact") for name, path in paths.items()},
+        "quantized, siblings": asked(f"./{paths['nearest']}", f"./{paths['calibrated']}", mode="exact"),
+        "quantized, a sample": asked("./lacking", "./source", budget=60_000),
+    }
 
 
 def with_adapters() -> dict[str, Report | MantissaError]:

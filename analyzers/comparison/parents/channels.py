@@ -20,7 +20,7 @@ _ORDINARY, _MOST = 2.0, 4.0
 # Least distance from 1 of a factor of the whole tensor; and least share of the source that a norm's factors must reach.
 _FACTOR, _REACHED = 0.1, 0.5
 # Values of a column that tell that it is lost: its squared correlation with the source, and least squared error in units of rounding.
-_FEW, _CORRELATED, _BEYOND = 16, 0.25, 16.0
+_FEW, _CORRELATED, _BEYOND = 16, 0.25, 5.0
 # Least factor of a channel, which float32 resolves.
 _TINY = 1e-6
 
@@ -71,9 +71,7 @@ class Channels:
         # A norm whose only matrix is damaged is as those of other layers.
         of_others = {self._kind(norm) for norm in self.norms}
         failing = {layer for layer, found in self._failing.items() if not self._is_of_the_norm(layer)}
-        self.norms |= {
-            number for number in self._columns if self._kind(number) in of_others and table.groups[number].base.layer in failing
-        }
+        self.norms |= {number for number in self._columns if self._kind(number) in of_others and table.groups[number].base.layer in failing}
 
     def of(self, number: int) -> Scaling:
         """Return how a tensor comes from its source."""

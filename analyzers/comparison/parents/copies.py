@@ -307,7 +307,7 @@ def _shared(stored: Quantized) -> str:
     """Say which values share a scale."""
     _, rows, columns = stored.shape
     down, across = (min(block, size) for block, size in zip(stored.block, (rows, columns), strict=True))
-    if stored.scale is None or stored.layout in ("bitsandbytes", "GGUF"):
+    if stored.scale is None or stored.layout == "GGUF":
         return f"groups of {stored.group}"
     if (down, across) == (rows, columns):
         return "tensor"

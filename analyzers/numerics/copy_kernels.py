@@ -91,10 +91,11 @@ def count_copy(
 def add_columns(x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[np.float32], start: int, sums: NDArray[np.float64]) -> None:
     """Add the values (n,) from element ``start`` of a matrix on to the ``sums`` (COLUMN_SUMS, width) of its columns. scale: its steps."""
     width = sums.shape[1]
+    column = start % width - 1
     for i in range(x.size):
+        column = column + 1 if column + 1 < width else 0
         v, w, size = np.float64(x[i]), np.float64(p[i]), np.float64(scale[i])
         if abs(v) < np.inf and abs(w) < np.inf and abs(size) < np.inf:
-            column = (start + i) % width
             sums[0, column] += v * v
             sums[1, column] += v * w
             sums[2, column] += w * w

@@ -17,7 +17,7 @@ from analyzers.checkpoints.quantization.grid import field as grid_field
 from analyzers.checkpoints.quantization.grid import levels_of
 from analyzers.checkpoints.quantization.quantized import Field, Quantized
 from analyzers.numerics import ChangedPositions, intersections, torch_kernels
-from analyzers.numerics.copy_kernels import SUMS, count_copy
+from analyzers.numerics.copy_kernels import COLUMN_SUMS, FITTED, LEAST_ROWS, SUMS, add_columns, count_copy, fit_channels
 from analyzers.numerics.pair_kernels import BEYOND, PART
 from analyzers.numerics.pairs import Codes, PairCounter, PairSums, codes_of, count_on_device
 from analyzers.numerics.sketches import PairTables
@@ -34,6 +34,8 @@ PIECE = 4 * PART  # values that are looked into together: whole rows, unless tho
 # these, which costs a hundred times as much as everything else, and the agreement of so many unrelated signs is 0 within 0.001.
 _KEPT, _LOOKED = 2_000_000, 1 << 20
 _FIELDS: tuple[Field, ...] = "scale", "zero", "bias"
+# Layouts of methods that scale the channels between a norm and a matrix; and most columns whose sums are held.
+SCALES_CHANNELS, _COLUMNS = ("AWQ", "compressed-tensors"), 1 << 23
 _FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 
 
@@ -74,7 +76,8 @@ class Counted:
     """The counts of one span.
 
     pairs: of each of `Task.pairs`; constant: (sides,) number of values in parts of one value throughout, and the lowest and highest of
-    these; copies: (of each of `Task.copies`, SUMS), see `copy_kernels`; grams: (GROUPS, sides, sides); kept: (sides, n) values, NaN of a
+    these; copies: (of each of `Task.copies`, SUMS), and channels: (.., FITTED), see `copy_kernels`; columns: of copies whose channels may
+    be scaled, (COLUMN_SUMS, length of a row); grams: (GROUPS, sides, sides); kept: (sides, n) values, NaN of a
     side that lacks them; places, overlap: see `Task`; the latter (3, k, k), the elements compared in both i and j, those of them that i
     changed, and those that both changed.
     """
@@ -83,6 +86,8 @@ class Counted:
     constant: Ints
     constants: Floats
     copies: Floats
+    channels: Floats
+    columns: dict[Sides, Floats] = field(default_factory=dict)
     grams: Floats | None = None
     kept: list[Values] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
@@ -109,6 +114,7 @@ class Counter:
         run = max(min(1.0, _KEPT / sides / elements) * PIECE, 1e-9)
         self.run, self.every = ceil(run / RUN) * RUN, max(1, round(RUN / run))
         self.stride = max(1, round(elements / _LOOKED))
+        self.columned = _columned(task, groups)
         self._spaces: list[Workspace] = []
         self._made: list[Workspace] = []
         self._lock = threading.Lock()
@@ -160,7 +166,8 @@ class _Counting:
         self._piece = piece_length(self._width)
         self.counted = Counted(
             [PairSums() for _ in self._task.pairs], np.zeros(sides, np.int64), np.array([[np.inf, -np.inf]] * sides),
-            np.zeros((len(self._task.copies), SUMS)),
+            np.zeros((len(self._task.copies), SUMS)), np.zeros((len(self._task.copies), FITTED)),
+            {sides: np.zeros((COLUMN_SUMS, max(1, self._width))) for sides in counter.columned.get(self._number, ())},
             np.zeros((GROUPS, sides, sides)) if self._matrix and self._task.fit else None,
             overlap=np.zeros((3, len(self._task.overlaps), len(self._task.overlaps)), np.int64) if self._task.overlaps else None,
         )  # fmt: skip
@@ -216,16 +223,36 @@ class _Counting:
     def _add_copies(self, codes: dict[int, Codes], start: int) -> None:
         """Hold the quantized tensors against those that are not quantized, or in more bits."""
         sides = self._span.sides
-        for sums, (i, j) in zip(self.counted.copies, self._task.copies, strict=True):
+        for sums, channels, (i, j) in zip(self.counted.copies, self.counted.channels, self._task.copies, strict=True):
             x, p = sides[i], sides[j]
-            if i not in codes or j not in codes or x is None or p is None or x.stored is None:
+            if i not in codes or j not in codes or x is None or p is None:
+                continue
+            if x.stored is None:
+                if (i, j) in self.counted.columns:
+                    values = codes[i].values()
+                    add_columns(values, codes[j].values(), np.zeros_like(values), start, self.counted.columns[i, j])
                 continue
             if p.stored is not None and x.stored_bits >= p.stored_bits:
                 continue
             count, levels = codes[i].patterns.size, levels_of(x.stored)
             scale, zero, bias = (grid_field(x, name, start, count) for name in _FIELDS)
             uniform = bool((np.diff(levels) == 1).all())
-            count_copy(codes[i].values(), codes[j].values(), scale, zero, bias, levels, uniform, _coarse(x.stored), sums)
+            values, others = codes[i].values(), codes[j].values()
+            count_copy(values, others, scale, zero, bias, levels, uniform, _coarse(x.stored), sums)
+            if x.stored.layout in SCALES_CHANNELS:
+                if (i, j) in self.counted.columns:
+                    add_columns(values, others, scale, start, self.counted.columns[i, j])
+                self._fit_channels(values, others, scale, start, channels)
+
+    def _fit_channels(self, x: Values, p: Values, scale: Values, start: int, sums: Floats) -> None:
+        """Fit factors of rows and columns to the whole rows of a chunk."""
+        first = -start % self._width
+        rows = (x.size - first) // self._width
+        if rows >= LEAST_ROWS:
+            whole = slice(first, first + rows * self._width)
+            values, others, steps = (each[whole].reshape(rows, self._width) for each in (x, p, scale))
+            if np.isfinite(values).all() and np.isfinite(others).all() and np.isfinite(steps).all():
+                fit_channels(values, others, steps, sums)
 
     def _add_constant(self, side: int, codes: Codes, parts: NDArray[np.bool_]) -> None:
         """Add the parts of a side that hold one value throughout."""
@@ -303,6 +330,26 @@ class _Counting:
         self.counted.pairs[0].values += len(base)
         if self.counted.places is not None:
             self.counted.places.update(self._on_device.changed(base, tuned).cpu().numpy(), chunk.start)
+
+
+def _columned(task: Task, groups: Sequence[Group]) -> dict[int, list[Sides]]:
+    """Return the copies by whose columns each group is summed: norms, and matrices of layouts that scale channels, as many as fit."""
+    found, left = dict[int, list[Sides]](), _COLUMNS
+    scaling = {side for group in groups for side, x in enumerate(group.sides) if _scales_channels(x)}
+    order = sorted(range(len(groups)), key=lambda number: len(groups[number].base.shape))  # norms first
+    for number in order:
+        shape, sides = groups[number].base.shape, groups[number].sides
+        for i, j in task.copies:
+            x, norm = sides[i], len(shape) == 1 and groups[number].base.role == "norm"
+            held = x is not None and sides[j] is not None and (_scales_channels(x) or (norm and i in scaling))
+            if held and shape and shape[-1] <= left:
+                left -= shape[-1]
+                found.setdefault(number, []).append((i, j))
+    return found
+
+
+def _scales_channels(x: Tensor | None) -> bool:
+    return x is not None and x.stored is not None and x.stored.layout in SCALES_CHANNELS
 
 
 def _coarse(stored: Quantized) -> float:

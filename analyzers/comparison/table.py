@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Group, Plan, Span, Tensor
-from analyzers.comparison.counting import Counted, Counter, Floats, Ints, Looked, Values, is_matrix
+from analyzers.comparison.counting import Counted, Counter, Floats, Ints, Looked, Sides, Values, is_matrix
 from analyzers.core.records import Interval
 from analyzers.numerics import ChangedPositions
-from analyzers.numerics.copy_kernels import SUMS
+from analyzers.numerics.copy_kernels import FITTED, SUMS
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.pair_kernels import LARGEST, RELATIVE, SQUARE, TOTAL
 from analyzers.numerics.pairs import PairSums
@@ -78,7 +78,8 @@ class Table:
     groups: the tensors side by side; weights: (t,) elements that an element read of a tensor stands for; pairs: the sides of each pair;
     matrix: (t,) whether a tensor counts in comparisons. constant, constants: (t, sides), see `counting.Counted`. kept: number of the group
     -> (sides, n) values; places: -> changed rows and columns of the side placed. blocks: number of blocks of a sample, None if everything
-    was read. copies: (t, SUMS) of each of `Task.copies`, see `copy_kernels`.
+    was read. copies: (t, SUMS) of each of `Task.copies`, and channels: (t, FITTED), see `copy_kernels`; columns_of: sums of columns by
+    number of the group, see `counting.Counted`.
     """
 
     def __init__(self, groups: Sequence[Group], plan: Plan, counter: Counter) -> None:
@@ -96,6 +97,8 @@ class Table:
         self._roles = _numbered([group.base.role for group in groups])
         self._grams: dict[Layer, Floats] = {}
         self.copies = {sides: np.zeros((tensors, SUMS)) for sides in self.task.copies}
+        self.channels = {sides: np.zeros((tensors, FITTED)) for sides in self.task.copies}
+        self.columns_of: dict[Sides, dict[int, Values]] = {sides: {} for sides in self.task.copies}
         self.places: dict[int, ChangedPositions] = {}
         self.overlap: Ints | None = None
         self.looked: list[Looked] = []
@@ -119,8 +122,12 @@ class Table:
             if sums.first >= 0 and (known < 0 or first < known):
                 self._first[number, pair] = first
         self.constant[number] += counted.constant
-        for sides, sums in zip(self.task.copies, counted.copies, strict=True):
+        for sides, sums, channels in zip(self.task.copies, counted.copies, counted.channels, strict=True):
             self.copies[sides][number] += sums
+            self.channels[sides][number] += channels
+        for sides, columns in counted.columns.items():
+            known = self.columns_of[sides].get(number)
+            self.columns_of[sides][number] = (columns if known is None else known + columns).astype(np.float32)
         low, high = self.constants[number, :, 0], self.constants[number, :, 1]
         self.constants[number] = np.stack([np.minimum(low, counted.constants[:, 0]), np.maximum(high, counted.constants[:, 1])], axis=1)
         self._kept.setdefault(number, []).extend((span.start, values) for values in counted.kept)

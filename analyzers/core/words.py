@@ -17,6 +17,8 @@ from analyzers.core.records import Interval
 from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.terminal import quoted, quoted_names
 
+_NEARLY = 0.01
+
 
 def _share(value: Any) -> str:
     """Write a share; that of a sample with its interval."""
@@ -29,7 +31,17 @@ def _times(value: Any) -> str:
     """Write a factor; one that was estimated with its interval."""
     if isinstance(value, Interval):
         return f"{formatting.magnitude(value.estimate)} times ({formatting.magnitude(value.low)} to {formatting.magnitude(value.high)})"
-    return f"{formatting.magnitude(value)} times"
+    return f"{times(value)} times"
+
+
+def times(value: float) -> str:
+    """Write a factor; one that is nearly 1 with two decimals, so that it does not look exact."""
+    return formatting.fixed(value, 2) if abs(value - 1) < _NEARLY else formatting.magnitude(value)
+
+
+def _first(names: Any) -> str:
+    """Quote names of which there may be more: two of them, or the first of several."""
+    return quoted_names(names) if len(names) < 3 else f"{quoted_names(names[:1])} and others"
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
@@ -46,6 +58,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "format": format_name,
     "name": lambda value: quoted(value, 200),
     "names": quoted_names,
+    "first": _first,
     "list": lambda values: formatting.listed(list(values)),
     "times": _times,
     "cosine": formatting.cosine,

@@ -13,6 +13,12 @@ VALUES, WITHIN, UNEXPLAINED, ERROR, NEAREST, SQUARE, COARSE, RUNS, LOST = range(
 SUMS = 9
 
 RUN = 64
+# Rows of the sums of a column: of x^2, of x p, of p^2, and of the squared errors that rounding leaves on average.
+COLUMN_SUMS = 4
+# Sums of `fit_channels`: squared errors, and those that rounding leaves, in units of x; both once the factors are undone, and of p^2.
+SCALED_ERROR, SCALED_NEAREST, UNDONE_ERROR, UNDONE_NEAREST, FITTED_SQUARE = range(5)
+FITTED = 5
+LEAST_ROWS = 8  # of fewer rows, factors of channels explain too much
 _ROUNDED = 1 + 2.0**-16  # of values computed in fp32
 
 
@@ -79,3 +85,53 @@ def count_copy(
         if counted and xx + pp > 0:
             sums[RUNS] += 1
             sums[LOST] += xp <= np.sqrt(xx * pp) / 2 and 4 * unexplained > counted
+
+
+@njit(nogil=True, cache=True)
+def add_columns(x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[np.float32], start: int, sums: NDArray[np.float64]) -> None:
+    """Add the values (n,) from element ``start`` of a matrix on to the ``sums`` (COLUMN_SUMS, width) of its columns. scale: its steps."""
+    width = sums.shape[1]
+    column = start % width - 1
+    for i in range(x.size):
+        column = column + 1 if column + 1 < width else 0
+        v, w, size = np.float64(x[i]), np.float64(p[i]), np.float64(scale[i])
+        if abs(v) < np.inf and abs(w) < np.inf and abs(size) < np.inf:
+            sums[0, column] += v * v
+            sums[1, column] += v * w
+            sums[2, column] += w * w
+            sums[3, column] += size * size / 12
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def fit_channels(x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[np.float32], sums: NDArray[np.float64]) -> None:
+    """Fit x = row factor x column factor x p to whole rows (rows, columns), and add what is left to ``sums`` (FITTED,)."""
+    rows, columns = x.shape
+    both, square = np.zeros(columns), np.zeros(columns)
+    of_row, of_column = np.ones(rows), np.ones(columns)
+    for turn in range(3):
+        both[:] = 0
+        square[:] = 0
+        for row in range(rows):
+            if turn:
+                xp = pp = 0.0
+                for column in range(columns):
+                    w = of_column[column] * np.float64(p[row, column])
+                    xp += w * np.float64(x[row, column])
+                    pp += w * w
+                of_row[row] = xp / pp if pp > 0 else 0.0
+            for column in range(columns):
+                w = of_row[row] * np.float64(p[row, column])
+                both[column] += w * np.float64(x[row, column])
+                square[column] += w * w
+        for column in range(columns):
+            of_column[column] = both[column] / square[column] if square[column] > 0 else 0.0
+    lost = rows * columns / max(1.0, np.float64(rows * columns - rows - columns))  # by the factors
+    for row in range(rows):
+        for column in range(columns):
+            v, w, step = np.float64(x[row, column]), np.float64(p[row, column]), np.float64(scale[row, column])
+            factor = of_row[row] * of_column[column]
+            sums[SCALED_ERROR] += lost * (v - factor * w) ** 2
+            sums[SCALED_NEAREST] += step * step / 12
+            sums[UNDONE_ERROR] += lost * (v / factor - w) ** 2 if factor else w * w
+            sums[UNDONE_NEAREST] += (step / factor) ** 2 / 12 if factor else 0.0
+            sums[FITTED_SQUARE] += w * w

@@ -253,3 +253,19 @@ def test_a_run_has_the_overlap_and_the_rows_that_sparsity_counts() -> None:
     compared, changes = mantissa.compare(*models, mode="exact").sparsity, mantissa.sparsity(*models, mode="exact")
     assert compared is not None and compared.overlap == changes.overlap and len(changes.overlap) == 3
     assert [row.changed_rows for row in compared.tensors] == [row.changed_rows for row in changes.tensors]
+
+
+def test_what_is_no_copy_is_named_beside_those_that_are_ranked(folder: Folder) -> None:
+    source, one = folder.write("source", FIRST), quantized_files.fp8(folder.folder / "one", FIRST)
+    two, other = quantized_files.nvfp4(folder.folder / "two", FIRST), quantized_files.gptq(folder.folder / "other", tuned(FIRST, 0.05))
+    ranked = compared(source, one, two, other, mode="exact")
+    assert [row.ref for row in ranked.copies] == [one, two] and ranked.answer.values["others"] == (other,)
+    single = compared(source, one, other, mode="exact")
+    assert (single.answer.code, single.answer.values["others"], single.relation.model) == ("one-copy", (other,), one)
+
+
+def test_copies_with_scaled_channels_are_ranked_by_what_is_left(folder: Folder) -> None:
+    source, plain = folder.write("source", FIRST), quantized_files.gptq(folder.folder / "plain", FIRST, calibrated=False)
+    report = compared(source, plain, quantized_files.awq(folder.folder / "scaled", FIRST), mode="exact")
+    assert {row.method for row in report.copies} == {"GPTQ INT4", "AWQ INT4"}
+    assert max(row.error for row in report.copies) < 1.5 * min(row.error for row in report.copies)

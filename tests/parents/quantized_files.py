@@ -90,8 +90,11 @@ def gptq(folder: Path, tensors: Tensors, bits: int = 4, group: int = 64, calibra
     return write(folder, tensors, quantize, {"quantization_config": settings}, **options)
 
 
-def awq(folder: Path, tensors: Tensors, group: int = 64, **options: Any) -> str:
-    """Channels scaled between norms, or the matrix before, and matrices (Lin et al., 2023), then rounded to nearest."""
+def awq(folder: Path, tensors: Tensors, group: int = 64, odd: Tensors | None = None, **options: Any) -> str:
+    """Channels scaled between norms, or the matrix before, and matrices (Lin et al., 2023), then rounded to nearest.
+
+    odd: factors of scales of some tensors that nothing undoes, and of their channels.
+    """
     scaled = {name: tensor.to(F32) for name, tensor in tensors.items()}
     generator = torch.Generator().manual_seed(5)
     for name in list(scaled):
@@ -108,7 +111,7 @@ def awq(folder: Path, tensors: Tensors, group: int = 64, **options: Any) -> str:
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
 
     def quantize(name: str, x: torch.Tensor) -> Tensors:
-        codes, scale, zero = _integers(x, 4, group)
+        codes, scale, zero = _integers(x * (odd or {}).get(name, 1.0), 4, group)
         name = name.removesuffix(".weight")
         packed = [_words(each.T.reshape(each.shape[1], -1, 8)[:, :, order].reshape(each.shape[1], -1), 4) for each in (codes, zero)]
         return {f"{name}.qweight": packed[0], f"{name}.qzeros": packed[1], f"{name}.scales": scale.T.contiguous().to(F16)}

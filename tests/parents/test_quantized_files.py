@@ -26,7 +26,7 @@ FORMATS: dict[str, Callable[..., str]] = {
     "Q8_0": files.ggml,
     "Q4_0": partial(files.ggml, kind="Q4_0"),
 }
-CALIBRATED = ("GPTQ", "GPTQ, nearest", "GPTQ, 2 bits", "AWQ")
+CALIBRATED = ("GPTQ", "GPTQ, 2 bits", "AWQ")
 
 
 def _overwritten(x: torch.Tensor) -> torch.Tensor:
@@ -59,11 +59,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_copy(name: str, mode: Any, source: str, tmp_path: Path) -> None:
     report = asked(FORMATS[name](tmp_path / "copy", SOURCE), source, mode=mode)
-    assert (report.verdict, report.parents, report.answer.code) == ("quantized-copy", (source,), "quantized")
+    codes = {"AWQ": "quantized-channels"} | dict.fromkeys(("GPTQ", "GPTQ, 2 bits"), "quantized-or-trained")
+    assert (report.verdict, report.parents, report.answer.code) == ("quantized-copy", (source,), codes.get(name, "quantized"))
     assert {row.relation for row in report.conversion} <= {"rounded", "equal", "affine"}
     copy = report.quantized
     assert copy is not None and not copy.not_source and len(copy.tensors) == 12
     assert copy.error is not None and copy.error_of_nearest is not None and copy.ratio is not None and copy.within_half_step is not None
+    assert copy.channels_scaled == (name == "AWQ") and (copy.tensors_read, copy.tensors_stored) == (12, 12)
+    assert not copy.channels_scaled or copy.ratio == pytest.approx(1, abs=0.05)  # once the factors are undone
     assert copy.calibrated == (name in CALIBRATED) and (name in CALIBRATED or (copy.ratio < 1.3 and copy.within_half_step > 0.8))
 
 
@@ -102,10 +105,12 @@ def test_the_figures_against_the_definitions(source: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_no_copy(name: str, source: str, tmp_path: Path) -> None:
-    """An unrelated model that was quantized in the same way, and a fine-tune that differs by less than half of its rounding error."""
+    """An unrelated model that was quantized in the same way, and a fine-tune that differs by less than half of its rounding error.
+
+    In a layout of calibrated methods the latter may be a calibrated copy as well."""
     unrelated = asked(FORMATS[name](tmp_path / "unrelated", model(11, width=256, layers=3)), source, mode="exact")
     assert unrelated.verdict == "unrelated" and unrelated.quantized is not None and len(unrelated.quantized.not_source) >= 12
-    if name not in CALIBRATED:
+    if name not in (*CALIBRATED, "GPTQ, nearest"):
         error = unrelated.quantized.error_of_nearest or 0.0
         child = asked(FORMATS[name](tmp_path / "child", tuned(SOURCE, 0.6 * error)), source, mode="exact")
         assert (child.verdict, child.answer.code) == ("derived", "quantized-derived")
@@ -137,3 +142,70 @@ def test_a_part_is_quantized_and_a_tied_head_is_not_stored(tmp_path: Path) -> No
     state = SOURCE | {"model.embed_tokens.weight": model(3, width=256)["model.embed_tokens.weight"].to(BF16)}
     report = asked(files.nvfp4(tmp_path / "other", state), source, mode="exact")
     assert report.verdict == "quantized-copy" and report.answer.values["names"] == ("model.embed_tokens.weight",)
+
+
+ODD = "model.layers.1.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize("mode", ["exact", "quick"])
+@pytest.mark.parametrize(
+    "factors",
+    [torch.tensor(2.0), torch.exp(0.3 * torch.randn(256, generator=torch.Generator().manual_seed(1)))],
+    ids=["one factor", "factors that the norm does not undo"],
+)
+def test_scales_that_no_norm_undoes_are_damage(factors: torch.Tensor, mode: Any, source: str, tmp_path: Path) -> None:
+    report = asked(files.awq(tmp_path / "copy", SOURCE, odd={ODD: factors}), source, mode=mode)
+    assert report.quantized is not None and report.quantized.not_source == (ODD,) and report.answer.code == "quantized-damaged"
+    row = next(row for row in report.conversion if row.name == ODD)
+    assert (row.factor == pytest.approx(2, rel=0.02)) if factors.dim() == 0 else (row.relation == "changed")
+
+
+def test_channels_that_are_lost_are_named(source: str, tmp_path: Path) -> None:
+    """One channel of 256, which hardly moves the error of its tensor."""
+    damaged = SOURCE[ODD].clone()
+    damaged[:, 17] = SOURCE[ODD][:, 100].roll(3)
+    report = asked(files.awq(tmp_path / "copy", SOURCE | {ODD: damaged}), source, mode="exact")
+    row = next(row for row in report.conversion if row.name == ODD)
+    assert row.note is not None and (row.note.code, row.note.values["channels"]) == ("lost-channels", 1)
+    assert report.quantized is not None and report.quantized.not_source == (ODD,)
+
+
+@pytest.mark.parametrize("name", ["GPTQ", "GPTQ, nearest", "AWQ"])
+def test_a_copy_of_a_fine_tune_is_not_one_of_its_base(name: str, source: str, tmp_path: Path) -> None:
+    """Where errors are beyond rounding, what is not quantized tells."""
+    state = tuned(SOURCE, 0.03)
+    report = asked(FORMATS[name](tmp_path / "copy", state), source, mode="exact")
+    assert (report.verdict, report.answer.code, report.advice.code) == ("derived", "quantized-trained", "name-base")
+    assert report.quantized is not None and report.quantized.not_source[0] == "model.embed_tokens.weight"
+    kept = {other: x for other, x in SOURCE.items() if not files.is_quantized(other, x)}
+    report = asked(FORMATS[name](tmp_path / "kept", state | kept), source, mode="exact")  # as adapters of matrices leave it
+    assert (report.verdict, report.answer.code) == ("quantized-copy", "quantized-or-trained")
+
+
+@pytest.mark.parametrize(("one", "other"), [("GPTQ", "MLX"), ("MLX", "GPTQ"), ("GPTQ, nearest", "MLX, 8 bits"), ("MLX, 8 bits", "Q4_0")])
+def test_two_copies_of_one_model_are_no_copies_of_each_other(one: str, other: str, tmp_path: Path) -> None:
+    paths = [FORMATS[name](tmp_path / name, SOURCE) for name in (one, other)]
+    report = asked(*paths, mode="exact")
+    assert (report.verdict, report.answer.code, report.advice.code) == ("derived", "siblings", "compare-source")
+
+
+def test_what_a_copy_lacks_and_what_a_sample_left_out_is_said(source: str, tmp_path: Path) -> None:
+    lacking = {name: x for name, x in SOURCE.items() if name != "model.embed_tokens.weight"}
+    copy = files.gptq(tmp_path / "copy", lacking, calibrated=False)
+    report = asked(copy, source, mode="exact")
+    assert report.quantized is not None and report.quantized.lacks == ("model.embed_tokens.weight",)
+    assert "lacks" in {note.code for note in report.notes} and "Missing" in {tile.label for tile in report.tiles()}
+    whole = files.gptq(tmp_path / "whole", SOURCE, calibrated=False)
+    sample = asked(whole, source, mode="quick", budget=160_000)
+    assert sample.quantized is not None and sample.quantized.tensors_read < sample.quantized.tensors_stored == 12
+    assert sample.answer.code == "quantized-sample" and sample.answer.values["read"] == sample.quantized.tensors_read
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "scales"),
+    [("fp8", "FP8 E4M3", "64x64 blocks"), ("GPTQ", "GPTQ INT4", "groups of 64"), ("AWQ", "AWQ INT4", "groups of 64"),
+     ("MLX", "MLX INT4", "groups of 64"), ("Q4_0", "GGUF Q4_0", "groups of 32"), ("NVFP4", "NVFP4", "groups of 16")],
+)  # fmt: skip
+def test_methods_and_what_shares_a_scale_are_named(name: str, method: str, scales: str, source: str, tmp_path: Path) -> None:
+    report = asked(FORMATS[name](tmp_path / "copy", SOURCE), source)
+    assert report.quantized is not None and (report.quantized.method, report.quantized.scales) == (method, scales)

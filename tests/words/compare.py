@@ -49,7 +49,14 @@ def copies() -> dict[str, Report | MantissaError]:
     write(Path("source"), FIRST)
     eight, four = (f"./{quantized_files.ggml(Path(kind), FIRST, kind)}" for kind in ("Q8_0", "Q4_0"))
     fp8 = f"./{quantized_files.fp8(Path('fp8'), FIRST)}"
-    return {"three copies": asked("./source", four, eight, fp8), "two copies": asked("./source", four, eight)}
+    trained = f"./{quantized_files.fp8(Path('trained'), tuned(FIRST, 0.1, 6))}"
+    return {
+        "three copies": asked("./source", four, eight, fp8),
+        "two copies": asked("./source", four, eight),
+        "three copies, and one of a fine-tune": asked("./source", four, eight, fp8, trained),
+        "two copies, and one of a fine-tune": asked("./source", four, eight, trained),
+        "a copy, and one of a fine-tune": asked("./source", four, trained),
+    }
 
 
 def compared(*models: Tensors, **options: Any) -> CompareReport:

@@ -24,6 +24,7 @@ from tests.words.hostile import HOSTILE
 
 FIRST, SECOND, THIRD = (model(seed, width=64, vocabulary=256) for seed in (10, 11, 12))
 UP = "model.layers.1.mlp.up_proj.weight"
+QUERY = "model.layers.1.self_attn.q_proj.weight"
 SIBLINGS = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.05, 22)
 NEAR = tuned(FIRST, 1e-3, 20), tuned(FIRST, 1e-3, 21)
 SMALL = made.each(lambda x: x * 1e-2, FIRST)
@@ -113,6 +114,9 @@ def asked(name: str, *candidates: str, **options: Any) -> ParentsReport:
 def quantized() -> dict[str, Report | MantissaError]:
     """Explain quantized files."""
     write(Path("source"), FIRST)
+    lost = FIRST[QUERY].clone()
+    lost[:, 5] = FIRST[QUERY][:, 9].roll(3)
+    lacking = {name: tensor for name, tensor in FIRST.items() if "embed" not in name}
     paths = {
         "nearest": quantized_files.ggml(Path("q4"), FIRST, "Q4_0"),
         "calibrated": quantized_files.gptq(Path("gptq"), FIRST),
@@ -120,8 +124,15 @@ def quantized() -> dict[str, Report | MantissaError]:
         "no grid": quantized_files.ggml(Path("iq4"), FIRST, "IQ4_NL"),
         "a tensor of another model": quantized_files.ggml(Path("damaged"), FIRST | {UP: SECOND[UP]}, "Q8_0"),
         "of a fine-tune": quantized_files.ggml(Path("tuned"), SIBLINGS[0], "Q8_0"),
+        "calibrated, of a fine-tune": quantized_files.gptq(Path("tuned-gptq"), tuned(FIRST, 0.03, 3)),
+        "a channel lost": quantized_files.awq(Path("lost"), FIRST | {QUERY: lost}),
+        "without the embedding": quantized_files.gptq(Path("lacking"), lacking, calibrated=False),
     }
-    return {f"quantized, {name}": asked(f"./{path}", "./source", mode="exact") for name, path in paths.items()}
+    return {
+        **{f"quantized, {name}": asked(f"./{path}", "./source", mode="exact") for name, path in paths.items()},
+        "quantized, siblings": asked(f"./{paths['nearest']}", f"./{paths['calibrated']}", mode="exact"),
+        "quantized, a sample": asked("./lacking", "./source", budget=60_000),
+    }
 
 
 def with_adapters() -> dict[str, Report | MantissaError]:

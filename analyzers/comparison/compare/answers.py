@@ -15,7 +15,7 @@ from analyzers.core.records import Interval
 # Rank of stacks and exact merges, whose direction the weights show; and the residual, in multiples of rounding, of other complete merges.
 _SHOWN, _ROUNDED = 3, 2.0
 # Answers that training does not explain, so that the changes are not an update to ship.
-_NO_UPDATE = ("damaged", "replaced", "scaled", "reordered")
+_NO_UPDATE = ("damaged", "replaced", "scaled", "reordered", "quantized-trained", "siblings")
 
 
 def says(report: ParentsReport) -> tuple[int, float]:
@@ -41,7 +41,7 @@ def direction(report: ParentsReport, last: bool, named: bool) -> Literal["shown"
     """
     if named and report.verdict == "derived":
         return "shown"
-    if report.verdict in ("same-weights", "unrelated", "undecided"):
+    if report.verdict in ("same-weights", "unrelated", "undecided") or report.answer.code == "siblings":
         return None
     sources = [(row.ref, row.source) for row in report.layer_map]
     stacked = report.verdict == "stack" and (len(report.parents) > 1 or len(set(sources)) < len(sources))
@@ -67,12 +67,25 @@ def answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
 
 
 def best_copies(parents: ParentsReport, copies: Sequence[Copy]) -> Note:
-    """Return the answer on several quantized copies, the nearest first: that one, and the one nearest for its size."""
+    """Return the answer on quantized copies, the nearest first: that one, the one nearest for its size, and what is no copy beside them.
+
+    copies: none if the model that is explained is the only copy among other models.
+    """
+    source, names = parents.candidates[0].ref, {copy.ref for copy in copies}
+    others = tuple(row.ref for row in parents.candidates if row.ref != source and row.ref not in names)
+    if not copies:
+        copy = parents.quantized
+        if not others or copy is None or copy.not_source or parents.verdict != "quantized-copy":
+            return parents.answer
+        values: dict[str, Value] = {"model": parents.checkpoint.ref, "source": source, "method": copy.method, "error": copy.error}
+        return WORDS.note("one-copy", others=others, **values)
     nearest, best = copies[0], min(copies, key=lambda copy: copy.for_its_size)
-    values: dict[str, Value] = {"source": parents.parents[0], "copies": len(copies), "nearest": nearest.ref, "error": nearest.error}
+    values = {"source": source, "copies": len(copies), "nearest": nearest.ref, "error": nearest.error}
+    some: dict[str, Value] = {"others": others} if others else {}
     if best is nearest:
-        return WORDS.note("nearest-copy", **values)
-    return WORDS.note("ranked-copies", best=best.ref, bits=best.bits_per_weight, of_best=best.error, **values)
+        return WORDS.note("nearest-of-some" if others else "nearest-copy", **values, **some)
+    values |= {"best": best.ref, "bits": best.bits_per_weight, "of_best": best.error}
+    return WORDS.note("ranked-of-some" if others else "ranked-copies", **values, **some)
 
 
 def advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:
@@ -84,9 +97,10 @@ def advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:
     return sparsity.advice
 
 
-def of_others(parents: ParentsReport) -> Iterator[Note]:
-    """Yield what the model is to those that the verdict does not name."""
-    others = [row for row in parents.candidates if row.ref not in parents.parents and row.compared]
+def of_others(parents: ParentsReport, copies: Sequence[Copy] = ()) -> Iterator[Note]:
+    """Yield what the model is to those that the verdict does not name. copies: that are ranked."""
+    named = {*parents.parents, *(copy.ref for copy in copies)}
+    others = [row for row in parents.candidates if row.ref not in named and row.compared]
     if parents.verdict == "unrelated" and len(others) > 1:
         yield WORDS.note("others-not-asked", model=parents.checkpoint.ref)
     if parents.verdict in ("unrelated", "undecided"):

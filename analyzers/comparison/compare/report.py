@@ -66,8 +66,9 @@ class Relation(Record):
 class Copy(Record):
     """One of several quantized copies of a model.
 
-    bytes, bits_per_weight: of the whole checkpoint; error: |X - P| / |P| over all matrices; within_half_step, ratio: of quantized tensors.
-    for_its_size: error x 2^bits_per_weight, relative to the least one: a bit more halves the error of rounding.
+    bytes, bits_per_weight: of the whole checkpoint; error: |X - P| / |P| over all matrices, once factors of channels are undone;
+    within_half_step, ratio: of quantized tensors. for_its_size: error x 2^bits_per_weight, relative to the least one: a bit more halves the
+    error of rounding.
     """
 
     ref: Annotated[str, Shown("Copy")]

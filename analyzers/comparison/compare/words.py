@@ -26,6 +26,15 @@ WORDS = Words(
             "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away; for its size it is "
             "{best}, {of_best:share} away in {bits:ratio} bits per weight."
         ),
+        "one-copy": "{model} is {source} quantized to {method}, {error:share} away; no copy of it: {others:list}.",
+        "nearest-of-some": (
+            "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away, and for its size too; "
+            "no copy of it: {others:list}."
+        ),
+        "ranked-of-some": (
+            "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away; for its size it is "
+            "{best}, {of_best:share} away in {bits:ratio} bits per weight; no copy of it: {others:list}."
+        ),
         "other-models": "Compare {model} with other models of the same architecture.",
         "related-too": "Related too: {names:list}.",
         "no-relation": "No relation found to {names:list}.",

@@ -2,6 +2,7 @@
 
 A tensor that was rounded to nearest is within half a step of its source but where its scale was rounded too. Calibrated methods move values
 farther on purpose: their tensors are held against each other, and only an error far beyond the usual one tells that one is not its source.
+Whether a file was calibrated is measured: programs write values rounded to nearest in the same layouts.
 """
 
 from collections.abc import Sequence
@@ -11,16 +12,18 @@ import numpy as np
 
 from analyzers.checkpoints.quantization.grid import levels_of
 from analyzers.checkpoints.quantization.quantized import Quantized
-from analyzers.comparison.counting import Floats
+from analyzers.comparison.counting import SCALES_CHANNELS, Floats
+from analyzers.comparison.parents.channels import Channels, Scaling
 from analyzers.comparison.parents.relations import Judged, Relations
-from analyzers.comparison.parents.report import FAITHFUL, Conversion, QuantizedCopy, QuantizedTensor
+from analyzers.comparison.parents.report import FAITHFUL, SCALED, Conversion, QuantizedCopy, QuantizedTensor
 from analyzers.comparison.parents.words import TENSORS
 from analyzers.comparison.table import Sums, Table
+from analyzers.core.notes import Note
 from analyzers.core.report import first_rows
 from analyzers.numerics.copy_kernels import COARSE, ERROR, LOST, NEAREST, RUN, RUNS, SQUARE, UNEXPLAINED, VALUES, WITHIN
 
-# Layouts whose files are mostly made by calibrated methods, and those that scale the channels between a norm and a matrix.
-CALIBRATED, _SCALES_CHANNELS = ("GPTQ", "AWQ", "compressed-tensors"), ("AWQ", "compressed-tensors")
+# Layouts of calibrated methods.
+_CALIBRATED = ("GPTQ", "AWQ", "compressed-tensors")
 # Of values rounded to nearest: the largest error, in units of that of rounding, and share that rounding does not explain.
 _NEAR, _UNEXPLAINED = 1.1, 0.003
 # Of calibrated ones: the largest usual error, in units of that of rounding; the largest of a tensor, in units of the usual one; and the
@@ -30,6 +33,9 @@ _USUAL, _FARTHER, _FEW_LOST, _FEW = 4.0, 2.0, 0.01, 2
 _OF_BITS, _OF_USUAL = 2.5, 1.5
 # Least distance of a factor from 1, and of that of a calibrated tensor from the usual one.
 _FACTOR, _SCALED = 0.02, 0.15
+_PLAIN = Scaling("none")
+# Programs whose layouts only the configuration tells.
+_PROGRAMS = ("compressed-tensors", "modelopt", "quanto", "torchao")
 
 
 class _Figures(NamedTuple):
@@ -60,28 +66,60 @@ class _Figures(NamedTuple):
 
 
 class Copy:
-    """How the quantized tensors of side ``x`` come from side ``p``. numbers: of their groups."""
+    """How the quantized tensors of side ``x`` come from side ``p``.
 
-    def __init__(self, table: Table, x: int, p: int) -> None:
-        self._table, self._x, self._p = table, x, p
+    program: that wrote them, as the configuration says; numbers: of their groups.
+    """
+
+    def __init__(self, table: Table, x: int, p: int, program: str = "") -> None:
+        self._table, self._x, self._p, self._program = table, x, p, program
         self._counts, self._sums = table.copies[x, p], table.tensors(x, p)
         self.numbers: list[int] = np.flatnonzero(self._counts[:, RUNS] > 0).tolist()
         self._figures = {number: _Figures.of(self._counts[number], self._row(number)) for number in self.numbers}
         self._medians: dict[tuple[str, str], float | None] = {}
         self._labels = {number: self._stored(number).label for number in self.numbers}
+        # Held against values that were rounded themselves, only rounding to nearest tells a copy: two copies of one model are as near as
+        # calibrated ones.
+        self._rounded = {number for number in self.numbers if table.tensor(number, p).stored is not None}
+        scaled = [number for number in self.numbers if self._scales(number)]
+        self._channels = Channels(table, x, p, scaled) if scaled else None
 
     @property
     def share(self) -> float:
-        """Share of the quantized values that are in tensors which hold the source's."""
+        """Share of the quantized values that are in tensors which hold the source's; those with more bits than the source are no copies."""
         held = [number for number in self.numbers if not self._row(number)["differ"] or holds_source(self.judge(number))]
-        return sum(map(self._elements, held)) / max(1, sum(map(self._elements, self.numbers)))
+        read = np.flatnonzero(self._table.holders(self._x, self._p) & (self._sums["values"] > 0)).tolist()
+        quantized = [number for number in read if self._table.tensor(number, self._x).stored is not None]
+        return sum(map(self._elements, held)) / max(1, sum(map(self._elements, quantized)))
 
-    @property
-    def scales_channels(self) -> bool:
-        """Whether channels are scaled between norms and matrices."""
-        return any(stored.layout in _SCALES_CHANNELS for stored in map(self._stored, self.numbers))
+    def is_scaled(self, number: int) -> bool:
+        """Return whether a vector was scaled with the channels of matrices: a norm before them, or a bias of one."""
+        if self._channels is None:
+            return False
+        if self._table.groups[number].base.role == "norm":
+            return number in self._channels.norms
+        return any(self._scaling(each).kind == "own" for each in self.numbers)
 
-    def described(self, relations: Relations, conversion: Sequence[Conversion]) -> QuantizedCopy:
+    def _scaling(self, number: int) -> Scaling:
+        """Return how the channels of a tensor are scaled."""
+        return self._channels.of(number) if self._channels is not None and self._scales(number) else _PLAIN
+
+    def _undone(self, number: int) -> Scaling | None:
+        """Return the sums of a tensor once the factors of its channels are undone; None if it has none."""
+        found = self._scaling(number)
+        return found if found.kind in ("norm", "own") and found.square > 0 else None
+
+    def distance(self) -> float | None:
+        """Return |X - P| / |P| over all matrices, once the factors of channels are undone."""
+        matrix, weights = self._table.matrix, self._table.weights
+        error, square = (float(weights[matrix] @ self._sums[name][matrix]) for name in ("update_square", "square_p"))
+        for number in self.numbers:
+            if (undone := self._undone(number)) is not None:
+                row = self._row(number)
+                error += weights[number] * (undone.error / undone.square * row["square_p"] - row["update_square"])
+        return float(np.sqrt(max(0.0, error) / square)) if square else None
+
+    def described(self, relations: Relations, conversion: Sequence[Conversion], lacks: tuple[str, ...] = ()) -> QuantizedCopy:
         """Describe the copy, with a row for each tensor. relations, conversion: of all tensors of the model to the source."""
         by_stored: dict[str, list[int]] = {}
         for number in self.numbers:
@@ -91,8 +129,11 @@ class Copy:
         return QuantizedCopy(
             **self._over(self.numbers, self._table.weights),
             bits_per_weight=float(np.average([self._bits(number) for number in self.numbers], weights=sizes)),
-            calibrated=any(self._stored(number).layout in CALIBRATED for number in self.numbers),
+            calibrated=any(self._is_calibrated(number) for number in self.numbers),
+            tensors_read=len(by_stored),
+            tensors_stored=max(len(by_stored), self._all_stored(relations)),
             not_source=tuple(row.name for row in conversion if row.relation != "unmatched" and not holds_source(row)),
+            lacks=lacks,
             tensors=tuple(sorted(rows, key=lambda row: row.relation in FAITHFUL)),
         )
 
@@ -107,19 +148,40 @@ class Copy:
             **self._over(numbers, np.ones_like(self._table.weights)),
         )
 
+    def _all_stored(self, relations: Relations) -> int:
+        """Count the quantized tensors that both sides have, whether or not values of them were read."""
+        held = np.flatnonzero(self._table.holders(self._x, self._p)).tolist()
+        return len({relations.stored(number) for number in held if self._table.tensor(number, self._x).stored is not None})
+
     def _over(self, numbers: list[int], weights: Floats) -> dict[str, Any]:
         """Return the fields of `Quantized` over several tensors."""
+        undone = {number: found for number in numbers if (found := self._undone(number)) is not None}
+        plain = [number for number in numbers if number not in undone]
         figures = _Figures.of(weights[numbers] @ self._counts[numbers], Sums(weights[numbers] @ self._sums.columns[numbers]))
+        within = _Figures.of(weights[plain] @ self._counts[plain], Sums(weights[plain] @ self._sums.columns[plain])).within
+        error, nearest, ratio = figures.error, figures.nearest, figures.ratio
+        if undone:
+            sums = np.zeros(3)
+            for number in numbers:
+                if (found := undone.get(number)) is not None:
+                    scale = float(self._row(number)["square_p"]) / found.square
+                    sums += weights[number] * np.array([scale * found.error, scale * found.nearest, scale * found.square])
+                else:
+                    sums += weights[number] * self._counts[number][[ERROR, NEAREST, SQUARE]]
+            error, nearest = (float(np.sqrt(each / sums[2])) for each in sums[:2])
+            ratio = error / nearest if nearest else None
         stored = self._stored(max(numbers, key=self._elements))
         return {
-            "within_half_step": figures.within,
-            "error": figures.error,
-            "error_of_nearest": figures.nearest,
-            "ratio": figures.ratio,
-            "method": _method(stored),
+            "within_half_step": within,
+            "error": error,
+            "error_of_nearest": nearest,
+            "ratio": ratio,
+            "method": self._method(stored),
             "bits": _code_bits(stored),
             "group": stored.group,
+            "scales": _shared(stored),
             "values": int(self._sums["values"][numbers].sum()),
+            "channels_scaled": bool(undone),
         }
 
     def unexplained(self, number: int) -> int:
@@ -131,23 +193,50 @@ class Copy:
         """Return the relation of a quantized tensor that is neither equal to its source nor a constant."""
         figures, row, stored = self._figures[number], self._row(number), self._stored(number)
         runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
-        calibrated, scales = stored.layout in CALIBRATED, stored.layout in _SCALES_CHANNELS
+        if self._scales(number):
+            return self._judge_channels(number)
+        calibrated = self._is_calibrated(number)
         if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0.0) and self._is_near(number, calibrated):
-            return Judged("rounded", to=_method(stored))
+            return Judged("rounded", to=self._method(stored))
         factor, pp = figures.factor, float(row["square_p"])
         rest = np.sqrt(max(0.0, float(row["square_x"]) / pp - factor**2)) if pp else np.inf
         least = 2.0 ** -self._bits(number) if figures.nearest is None else figures.nearest
-        usual = least * (min(self._usual(number, "ratio") or 1.0, _USUAL) if calibrated and not scales else 1.0)
-        whole = self._table.plan.exact or not scales  # of few rows, the scales of channels look like one factor
+        usual = least * (min(self._usual(number, "ratio") or 1.0, _USUAL) if calibrated else 1.0)
         apart = abs(factor - (self._usual(number, "factor") or 1.0)) > _SCALED if calibrated else abs(factor - 1) > _FACTOR
-        if whole and apart and rest <= _FARTHER * usual * min(1.0, abs(factor)):
+        if apart and rest <= _FARTHER * usual * min(1.0, abs(factor)):
             return Judged("affine", factor=factor)
-        if lost > (max(_FEW, _FEW_LOST * runs) if scales else 0):
-            part = TENSORS.note("lost-runs", values=lost * RUN, share=lost / runs) if 2 * lost < runs else None
-            return Judged("other", note=part)
-        if scales:
-            return Judged("affine", note=TENSORS.note("by-channel"))
-        return Judged("changed")
+        return Judged("other", note=self._lost_runs(number)) if lost else Judged("changed")
+
+    def _judge_channels(self, number: int) -> Judged:
+        """Return the relation of a tensor whose channels may be scaled, as those of others are."""
+        found, stored = self._scaling(number), self._stored(number)
+        runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
+        if found.kind == "none" or (found.kind == "unknown" and lost <= _FEW_LOST * runs and self._is_near(number, True)):
+            return Judged("rounded", to=self._method(stored))
+        if found.kind in ("norm", "own"):
+            return Judged("affine", note=TENSORS.note("by-channel" if found.kind == "norm" else "by-own-channel"))
+        if found.kind == "factor":
+            return Judged("affine", factor=found.factor)
+        if found.lost:
+            channels = self._table.groups[number].base.shape[-1]
+            return Judged("other", note=TENSORS.note("lost-channels", channels=found.lost, all=channels))
+        if lost > max(_FEW, _FEW_LOST * runs):
+            return Judged("other", note=self._lost_runs(number))
+        return Judged("changed", note=TENSORS.note("unknown-channels") if found.kind == "unknown" else None)
+
+    def _lost_runs(self, number: int) -> Note | None:
+        """Say how many values are in runs that are not the source's, if not most are."""
+        runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
+        return TENSORS.note("lost-runs", values=lost * RUN, share=lost / runs) if 2 * lost < runs else None
+
+    def _is_calibrated(self, number: int) -> bool:
+        """Return whether the tensors quantized like this one are mostly farther from the source than rounding explains."""
+        if self._stored(number).layout not in _CALIBRATED or number in self._rounded:  # else two copies of one model look like this
+            return False
+        return (self._usual(number, "unexplained") or 0.0) > _UNEXPLAINED
+
+    def _scales(self, number: int) -> bool:
+        return self._is_calibrated(number) and self._stored(number).layout in SCALES_CHANNELS
 
     def _is_near(self, number: int, calibrated: bool) -> bool:
         """Return whether the error of a tensor is that of rounding, or not much beyond the usual one."""
@@ -156,8 +245,6 @@ class Copy:
             error, usual = figures.error or 0.0, self._usual(number, "error") or 0.0
             return figures.nearest is None and error <= min(_OF_BITS * 2.0 ** -self._bits(number), _OF_USUAL * usual)
         if calibrated:
-            if self._stored(number).layout in _SCALES_CHANNELS:
-                return figures.ratio <= _FARTHER
             scaled = abs(figures.factor - (self._usual(number, "factor") or 1.0)) > _SCALED
             return not scaled and usual <= _USUAL and figures.ratio <= _FARTHER * max(1.0, usual)
         counts = self._counts[number]
@@ -184,6 +271,16 @@ class Copy:
         assert stored is not None
         return stored
 
+    def _method(self, stored: Quantized) -> str:
+        """Name the program or format, and the codes."""
+        if stored.layout == stored.dtype:
+            return stored.layout
+        if stored.layout not in ("fp8", "int8"):
+            return f"{stored.layout} {stored.dtype}"
+        program = "torchao" if stored.codes.name.endswith("_qdata") else self._program if self._program in _PROGRAMS else ""
+        code = {"I8": "INT8", "U8": "UINT8"}.get(stored.dtype, stored.dtype.removeprefix("F8_"))
+        return f"{program or stored.layout.upper()} {code}" if program or stored.layout == "fp8" else code
+
     def _bits(self, number: int) -> float:
         """Return the bits per weight, with scales and zero points."""
         stored = self._stored(number)
@@ -192,12 +289,31 @@ class Copy:
 
 def first_tensors(copy: QuantizedCopy) -> QuantizedCopy:
     """Return the copy with as many tensors as a report holds."""
-    return copy.model_copy(update={"tensors": tuple(first_rows(copy.tensors)), "not_source": tuple(first_rows(copy.not_source))})
+    return copy.model_copy(
+        update={
+            "tensors": tuple(first_rows(copy.tensors)),
+            "not_source": tuple(first_rows(copy.not_source)),
+            "lacks": tuple(first_rows(copy.lacks)),
+        }
+    )
 
 
 def holds_source(judged: Judged | Conversion) -> bool:
-    """Return whether a tensor is its source's, as rounded, or with other scales of its channels."""
-    return judged.relation in FAITHFUL or (judged.note is not None and judged.note.code == "by-channel")
+    """Return whether a tensor is its source's, as rounded, or with other scales of its channels, or may be."""
+    return judged.relation in FAITHFUL or (judged.note is not None and judged.note.code in SCALED)
+
+
+def _shared(stored: Quantized) -> str:
+    """Say which values share a scale."""
+    _, rows, columns = stored.shape
+    down, across = (min(block, size) for block, size in zip(stored.block, (rows, columns), strict=True))
+    if stored.scale is None or stored.layout == "GGUF":
+        return f"groups of {stored.group}"
+    if (down, across) == (rows, columns):
+        return "tensor"
+    if min(down, across) > 1:
+        return f"{down}x{across} blocks"
+    return "rows" if (down, across) in ((1, columns), (rows, 1)) else f"groups of {stored.group}"
 
 
 def _code_bits(stored: Quantized) -> int:
@@ -206,7 +322,3 @@ def _code_bits(stored: Quantized) -> int:
         return stored.bits
     levels = len(levels_of(stored))
     return (levels - 1).bit_length() if levels > 2 else 8 * stored.codes.nbytes // stored.elements
-
-
-def _method(stored: Quantized) -> str:
-    return stored.layout if stored.layout == stored.dtype else f"{stored.layout} {stored.dtype}"

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from analyzers.checkpoints import adapter_rank
+from analyzers.checkpoints import Checkpoint, adapter_rank
 from analyzers.comparison.parents.candidates import Opened
 from analyzers.comparison.parents.copies import Copy
 from analyzers.comparison.parents.likeness import Likeness
@@ -51,7 +51,7 @@ class Explanation:
         rows = {p: candidate_row(found, likeness, x, p, self.source(p)) for p in self.others}
         if not any(row.compared or row.vectors_equal is not None for row in rows.values()):
             raise InvalidRequest(nothing_shared(found.sides))
-        copies = {p: Copy(found.table, x, p) for (i, p) in found.table.task.copies if i == x}
+        copies = {p: Copy(found.table, x, p, _program(found.sides[x])) for (i, p) in found.table.task.copies if i == x}
         sources = {p: is_quantized(found.sides[p]) for p, copy in copies.items() if copy.share > _MOST}
         self.order = sorted(self.others, key=lambda side: (side not in sources, sources.get(side), rank(rows[side])))
         self.best = self.order[0]
@@ -137,7 +137,23 @@ class Explanation:
     @cached_property
     def quantized(self) -> QuantizedCopy | None:
         """The rows of ``copy``."""
-        return self.copy.described(self.relations, self.conversion) if self.copy is not None else None
+        return self.copy.described(self.relations, self.conversion, self._lacks()) if self.copy is not None else None
+
+    @property
+    def of_siblings(self) -> bool:
+        """Return whether most values of the model and of the best candidate are quantized, and differ."""
+        sides = [self.found.sides[side] for side in (self.x, self.best)]
+        quantized = [sum(tensor.elements for tensor in side.tensors if tensor.stored is not None) for side in sides]
+        most = all(2 * number > side.facts().parameters for number, side in zip(quantized, sides, strict=True))
+        return most and (self.candidates[0].equal_share or 0.0) < _MOST
+
+    def _lacks(self) -> tuple[str, ...]:
+        """Return the names of the best candidate's tensors that the model has none for."""
+        if 0 not in (self.x, self.best):
+            return ()
+        unmatched = self.found.alignment.unmatched[max(self.x, self.best) - 1]
+        lacking = unmatched.extra if self.x == 0 else unmatched.missing
+        return tuple(each.name for each in lacking if not (each.buffer or each.holds_scales) and each.elements and each.has_values)
 
     @property
     def coverage(self) -> tuple[Coverage, Coverage]:
@@ -243,6 +259,13 @@ class Explanation:
             names = {relations.stored(number) for number in (*layers, *(number for number, of in stack.tensors.items() if of == side))}
             rows = relations.rows(self.found.sides[self.x], self.found.sides[side].ref, ())
             yield from (row for row in rows if row.name in names and row.relation != "unmatched")
+
+
+def _program(side: Checkpoint) -> str:
+    """Return the program that quantized a checkpoint, as its configuration says; "" if it does not."""
+    settings = (side.config or {}).get("quantization_config")
+    method = settings.get("quant_method") if isinstance(settings, dict) else None
+    return method if isinstance(method, str) else ""
 
 
 def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Source) -> Candidate:

@@ -75,7 +75,7 @@ class Fitted:
 
     def _is_exact(self, share: str) -> bool:
         layers = [getattr(each, share) for each in self.layer_exact.values()]
-        most = len(self.parents) > 1 and float(np.median(layers)) >= EXACT
+        most = len(self.parents) > 1 and bool(layers) and float(np.median(layers)) >= EXACT
         return self.exact is not None and (getattr(self.exact, share) >= EXACT or most)
 
     @property

@@ -6,7 +6,7 @@ from typing import Literal
 from analyzers.checkpoints import account_notes, layout_notes
 from analyzers.comparison.parents.exact_values import proves
 from analyzers.comparison.parents.explain import Explanation
-from analyzers.comparison.parents.report import Fit, Verdict, distinct_names
+from analyzers.comparison.parents.report import SCALED, Fit, Verdict, distinct_names
 from analyzers.comparison.parents.words import WORDS
 from analyzers.core.notes import Note
 
@@ -41,8 +41,10 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
         yield WORDS.note("positions")
     if verdict == "quantized-copy" and facts.quantized is not None and facts.quantized.calibrated:
         yield WORDS.note("calibrated")
-        if scaled := sum(row.note is not None and row.note.code == "by-channel" for row in facts.conversion):
+        if scaled := sum(row.note is not None and row.note.code in SCALED for row in facts.conversion):
             yield WORDS.note("scaled-channels", tensors=scaled)
+    if verdict == "quantized-copy" and facts.quantized is not None and (lacks := facts.quantized.lacks):
+        yield WORDS.note("lacks", model=model, source=source, tensors=len(lacks), names=lacks[:3])
     if verdict == "merge" and fit is not None:
         yield from _of_merge(fit)
     if empty := tuple(row.ref for row in facts.candidates if not row.compared):

@@ -192,7 +192,7 @@ class Relations:
             return Judged("rounded", note=TENSORS.note("steps"))
         if row["zero_x"] == row["differ"]:
             return Judged("changed", note=TENSORS.note("some-zeros", values=int(row["zero_x"])))
-        if not self._table.matrix[number] and self._copy is not None and self._copy.scales_channels:
+        if not self._table.matrix[number] and self._copy is not None and self._copy.is_scaled(number):
             return Judged("affine", note=TENSORS.note("by-channel"))
         resembles = self._resembles if self._table.matrix[number] else self._vector_resembles
         return Judged("changed" if 2 * row["differ"] < row["values"] or resembles(number, row) else "other")

@@ -41,6 +41,8 @@ Relation = Literal[
 # others are damage in a copy.
 FAITHFUL: tuple[Relation, ...] = ("equal", "rounded")
 UNDAMAGED: tuple[Relation, ...] = (*FAITHFUL, "reordered", "changed", "unmatched")
+# Notes on tensors of copies that are the source's by factors of channels, or may be.
+SCALED = ("by-channel", "by-own-channel", "unknown-channels")
 _SOURCES: dict[str, str] = {"named": "the request", "card": "the model card", "library": "the library"}
 _RELATIONS: dict[str, str] = {
     "equal": "equal",
@@ -274,16 +276,18 @@ class Conversion(TensorRelation):
     @property
     def damaged(self) -> bool:
         """Return whether the tensor is broken, if most others are the source's, in a way that no training causes."""
-        scaled = self.note is not None and self.note.code == "by-channel"
+        scaled = self.note is not None and self.note.code in SCALED
         return self.relation not in UNDAMAGED and not scaled
 
 
 class Quantized(Record):
     """Quantized values X against their source P. Figures are null for a method without a grid, and where a side is 0.
 
-    method, bits, group: of most codes; group: values that share a scale. values: compared. within_half_step: share of values at most half a
-    step of X's grid from P's. error: |X - P| / |P|; error_of_nearest: the same for P rounded to the nearest values of the grid, with the
-    scales and zero points that are stored; ratio: between both.
+    method, bits, group, scales: of most codes; group: number of values that share a scale; scales: which ones do. values: compared.
+    within_half_step: share of values at most half a step of X's grid from P's, of tensors whose channels are not scaled. channels_scaled:
+    whether factors of channels were undone before error, error_of_nearest and ratio were computed, as AWQ scales them.
+    error: |X - P| / |P|; error_of_nearest: the same for P rounded to the nearest values of the grid, with the scales and zero points that
+    are stored; ratio: between both.
     """
 
     within_half_step: Annotated[float | None, Shown("Within half a step", "share", "Share of values within half a step of the source.")]
@@ -292,8 +296,10 @@ class Quantized(Record):
     ratio: Annotated[float | None, Shown("Ratio", "ratio", "The error in units of that of rounding to nearest.")]
     method: Annotated[str, Shown("Method")]
     bits: Annotated[int, Shown("Bits", "count")]
-    group: Annotated[int, Shown("Group", "count", "Values that share a scale.")]
+    group: int
+    scales: Annotated[str, Shown("Scales", help="Which values share a scale.")]
     values: Annotated[int, Shown("Values", "count")]
+    channels_scaled: bool = False
 
 
 class QuantizedTensor(Quantized, TensorRelation):
@@ -307,13 +313,17 @@ class QuantizedTensor(Quantized, TensorRelation):
 class QuantizedCopy(Quantized):
     """The quantized tensors of the model against the best candidate.
 
-    bits_per_weight: with scales and zero points. calibrated: whether the method moves values farther than rounding on purpose. not_source:
-    names of the tensors, or parts, that do not hold the candidate's values.
+    bits_per_weight: with scales and zero points. calibrated: whether values are farther than rounding explains, as calibration
+    moves them. tensors_read, tensors_stored: quantized tensors of which values were read, and all that both have. not_source:
+    names of the tensors, or parts, that do not hold the candidate's values; lacks: of the candidate's that the model has no tensor for.
     """
 
     bits_per_weight: float
     calibrated: bool
+    tensors_read: int
+    tensors_stored: int
     not_source: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
     tensors: Annotated[tuple[QuantizedTensor, ...], Rows("Quantized tensors", key="quantized")]
 
 

@@ -8,7 +8,9 @@ from analyzers.comparison.parents.words import WORDS, recipe
 from analyzers.core.notes import Advice, Note, Value
 from analyzers.core.report import needs_the_whole
 
-_NAMED = 1  # most tensors that an answer names
+_NAMED = 3  # names of tensors from which an answer takes: of three or more, the first one
+# Error of a calibrated copy, in units of that of rounding, up to which nothing but rounding explains it.
+_ROUNDING = 1.02
 # Classes of tensors that make two models different, beside an adapter's.
 _DIFFERENT = ("unmatched", "undecoded", "excluded", "empty")
 
@@ -42,7 +44,8 @@ def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
     if facts.sums.cast is not None and not facts.moved and needs_the_whole("same-weights", facts.coverage, "derived") == "same-weights":
         return "same-weights", _same(facts)
     if facts.copy is not None and 2 * facts.copy.share > 1:
-        return "quantized-copy", _copy(facts, facts.quantized)
+        changed = changed_beside(facts)
+        return ("derived", _trained(facts, changed)) if changed else ("quantized-copy", _copy(facts, facts.quantized))
     stack = facts.stack
     if stack is not None and stack.tensors and not facts.moved:
         return "stack", facts.answer("stack-tensors", tensors=len(stack.tensors), sources=facts.refs(stack.sides))
@@ -55,6 +58,8 @@ def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
     if facts.akin[1] <= 0.5 and facts.layers < 0.5 and len(facts.parents) < 2 and not _of_the_source(facts):
         return "undecided", facts.answer("few-related", matrices=facts.akin[0], share=facts.akin[1])
+    if facts.of_siblings:
+        return "derived", facts.answer("siblings", distance=best.distance)
     if len(facts.parents) > 1 and not (facts.fitted is not None and facts.fitted.is_start):
         return "merge", _merge(facts)
     if facts.quantized is not None and facts.quantized.ratio is not None:
@@ -68,12 +73,40 @@ def _verdict(facts: Explanation, best: Candidate) -> tuple[Verdict, Note]:
 
 def _copy(facts: Explanation, copy: QuantizedCopy | None) -> Note:
     assert copy is not None
+    figures: dict[str, Value] = {"error": copy.error, "ratio": copy.ratio}
     if odd := copy.not_source:
         return facts.answer("quantized-damaged", method=copy.method, odd=len(odd), names=odd[:_NAMED])
     if copy.ratio is None:
         return facts.answer("quantized-no-grid", method=copy.method, error=copy.error)
-    figures: dict[str, Value] = {"within": copy.within_half_step, "error": copy.error, "ratio": copy.ratio}
-    return facts.answer("quantized", method=copy.method, values=copy.values, **figures)
+    tensors: dict[str, Value] = {"read": copy.tensors_read, "tensors": copy.tensors_stored}
+    if copy.calibrated and copy.ratio > _ROUNDING:
+        return facts.answer("quantized-or-trained", method=copy.method, **figures, **tensors)
+    if copy.channels_scaled:
+        return facts.answer("quantized-channels", method=copy.method, **figures, **tensors)
+    figures |= {"within": copy.within_half_step, "values": copy.values}
+    if copy.tensors_read < copy.tensors_stored:
+        return facts.answer("quantized-sample", method=copy.method, **figures, **tensors)
+    return facts.answer("quantized", method=copy.method, **figures)
+
+
+def _trained(facts: Explanation, changed: tuple[str, ...]) -> Note:
+    copy = facts.quantized
+    assert copy is not None
+    values: dict[str, Value] = {"method": copy.method, "error": copy.error, "ratio": copy.ratio}
+    return facts.answer("quantized-trained", changed=len(changed), names=changed[:_NAMED], **values)
+
+
+def changed_beside(facts: Explanation) -> tuple[str, ...]:
+    """Return the tensors beside the quantized ones of a copy that changed, as training changes them, if nothing else is not the source's.
+
+    Only where errors are beyond rounding: else the quantized ones are the source's.
+    """
+    copy = facts.quantized
+    if copy is None or not copy.calibrated:
+        return ()
+    quantized = {name for row in copy.tensors for name in (row.name, *row.source)}
+    changed = tuple(row.name for row in facts.conversion if row.relation == "changed" and row.name not in quantized and row.note is None)
+    return changed if set(copy.not_source) == set(changed) else ()
 
 
 def _same(facts: Explanation) -> Note:
@@ -174,6 +207,8 @@ def advise(verdict: Verdict, parents: tuple[str, ...], facts: Explanation, sampl
     """Return what to do after the verdict. parents: those that it names; sampled: whether a part of the values was read."""
     if verdict == "same-weights" and facts.lost:
         return WORDS.advice("keep-unrounded", "dtype", facts.model.ref, formats=formats(facts.conversion))
+    if verdict == "derived" and facts.of_siblings:
+        return WORDS.advice("compare-source", "dtype", facts.model.ref)
     if verdict == "quantized-copy" and facts.quantized is not None and facts.quantized.not_source:
         return WORDS.advice("requantize", "check", facts.model.ref, odd=len(facts.quantized.not_source))
     if verdict in ("same-weights", "quantized-copy"):

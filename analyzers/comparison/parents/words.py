@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.core.formatting import cosine, count, magnitude, plural, share
 from analyzers.core.notes import Tile
-from analyzers.core.words import Words
+from analyzers.core.words import Words, times
 
 if TYPE_CHECKING:
     from analyzers.comparison.parents.report import Candidate, Parent, ParentsReport, QuantizedCopy
@@ -28,22 +28,42 @@ WORDS = Words(
             "{model} is {source} quantized to {method}: {within:share} of {values:#value} within half a step; the error is {error:share} "
             "of the norm, {ratio:times} that of rounding."
         ),
+        "quantized-sample": (
+            "{model} is {source} quantized to {method}: {within:share} of {values:#value} in {read:count} of {tensors:#quantized tensor} "
+            "within half a step; the error is {error:share} of the norm, {ratio:times} that of rounding."
+        ),
+        "quantized-channels": (
+            "{model} is {source} quantized to {method} with scaled channels: once the factors are undone, the error is {error:share} of "
+            "the norm in {read:count} of {tensors:#quantized tensor}, {ratio:times} that of rounding."
+        ),
+        "quantized-or-trained": (
+            "{model} is {source}, or a model trained from it, quantized to {method}: the error is {error:share} of the norm in "
+            "{read:count} of {tensors:#quantized tensor}, {ratio:times} that of rounding."
+        ),
+        "quantized-trained": (
+            "{model} is a model trained from {source}, quantized to {method}: {changed:#tensor} that are not quantized changed "
+            "({names:first}); the error is {error:share} of the norm, {ratio:times} that of rounding."
+        ),
         "quantized-no-grid": "{model} is {source} quantized to {method}, as far as its error tells: {error:share} of the norm.",
-        "quantized-damaged": "{model} is {source} quantized to {method}, except for {odd:#tensor} with other values ({names:names}).",
+        "quantized-damaged": "{model} is {source} quantized to {method}, except for {odd:#tensor} with other values ({names:first}).",
         # derived
         "quantized-derived": (
             "{model} is a quantized copy of a model that was trained from {source}, or rounded before: its error is {error:share} of the "
             "norm, {ratio:times} that of rounding."
+        ),
+        "siblings": (
+            "{model} and {source} are quantized copies of one model, or one was made from the other by more than rounding: they are "
+            "{distance:share} of the norm apart."
         ),
         "derived": "{model} was trained from {source}, or both from a common ancestor: the difference is {distance:share} of its norm.",
         "similar": "{model} was trained from one of {sources:list}, or from a common ancestor: {source} is nearest, {distance:share} away.",
         "pruned": "{model} is {source} pruned: {zeroed:share} of the values became zero, {equal:share} are equal in bf16.",
         "unpruned": "{source} is {model} pruned: {zeroed:share} of its values became zero, {equal:share} are equal in bf16.",
         "moved": "{model} was trained from {source}, or both from a common ancestor, with {layers:#layer} moved or repeated.",
-        "replaced": "{model} was trained from {source}, or a common ancestor, except for {odd:#tensor} with other values ({names:names}).",
-        "damaged": "{odd:count} of {tensors:#tensor} of {model} hold other values than {source} ({names:names}); {kept:count} are equal.",
-        "scaled": "{model} has the values of {source}, in {tensors:#tensor} times a factor or plus a constant ({names:names}).",
-        "reordered": "{model} has the values of {source}, in {tensors:#tensor} in another order ({names:names}).",
+        "replaced": "{model} was trained from {source}, or a common ancestor, except for {odd:#tensor} with other values ({names:first}).",
+        "damaged": "{odd:count} of {tensors:#tensor} of {model} hold other values than {source} ({names:first}); {kept:count} are equal.",
+        "scaled": "{model} has the values of {source}, in {tensors:#tensor} times a factor or plus a constant ({names:first}).",
+        "reordered": "{model} has the values of {source}, in {tensors:#tensor} in another order ({names:first}).",
         # merges and stacks
         "merge": "{model} is a merge, up to rounding: {recipe:list}.",
         "merge-exact": "{model} is a merge: {exact:share} of {values:#value} are exactly {recipe:list}, rounded.",
@@ -62,6 +82,7 @@ WORDS = Words(
         "keep-unrounded": "Keep the one that was not rounded to {formats:list}: values of the other lost digits.",
         "compare-all": "Compare all values in exact mode before you use one in place of the other.",
         "use-source": "Where precision matters, use {source}: this copy was rounded.",
+        "compare-source": "Compare both with the model from which they were quantized.",
         "other-candidates": "Try other candidates, with tensors of the same names and shapes.",
         "read-all": "Try other candidates, or read everything in exact mode.",
         "list-layers": "List {parents:list} under base_model in the model card, with the layers of each.",
@@ -75,9 +96,10 @@ WORDS = Words(
         "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
         "calibrated": "Calibrated methods are farther from the source than rounding on purpose: tensors are held against each other.",
         "scaled-channels": (
-            "Taken for the source's with scaled channels, as AWQ scales them between norms and matrices: {tensors:#tensor}; their errors "
-            "are not those of rounding."
+            "Channels of {tensors:#tensor} are scaled, as AWQ scales them between norms and matrices: errors are those that are left once "
+            "the factors are undone."
         ),
+        "lacks": "{model} lacks {tensors:#tensor} of {source}: {names:names}.",
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",
@@ -94,7 +116,10 @@ TENSORS = Words(
         "first-rows": "only the first {rows:count} of {all:#row} are the source's",
         "by-block": "a factor of its own for each block, from {low:magnitude} to {high:magnitude}",
         "lost-runs": "{values:#value}, {share:share}, in runs that are not the source's",
-        "by-channel": "its channels are scaled, and the norms before them by the inverse",
+        "by-channel": "its channels are scaled, and a norm by the inverse",
+        "by-own-channel": "its channels are scaled, and what is left is rounding",
+        "unknown-channels": "its channels may be scaled: too few values were read to tell",
+        "lost-channels": "{channels:count} of {all:#channel} are not the source's",
         "steps": "a step function of the source, as rounding to a coarser grid makes",
         "some-zeros": "{values:#value} became zero",
     }
@@ -161,13 +186,19 @@ def _of_candidate(report: "ParentsReport", best: "Candidate") -> Iterator[Tile]:
 
 def _of_copy(report: "ParentsReport", copy: "QuantizedCopy") -> Iterator[Tile]:
     why = f"Values of {copy.method} have no steps."
-    detail = f"Of the values of quantized tensors, from {report.parents[0]}; {copy.bits_per_weight:.3g} bits per weight."
+    among = f"{copy.tensors_read:,} of {plural(copy.tensors_stored, 'quantized tensor')}"
+    plain = " whose channels are not scaled" if copy.channels_scaled else ""
+    detail = f"Of the values of {among}{plain}, from {report.candidates[0].ref}; {copy.bits_per_weight:.3g} bits per weight."
+    why = "Channels of all tensors are scaled." if copy.channels_scaled else why
     yield _figure("Within half a step", copy.within_half_step, _measured(report), detail, why)
-    rounding = "" if copy.ratio is None else f"; {magnitude(copy.ratio)} times that of rounding to nearest, {share(copy.error_of_nearest)}"
+    rounding = "" if copy.ratio is None else f"; {times(copy.ratio)} times that of rounding to nearest, {share(copy.error_of_nearest)}"
     yield _figure("Error", copy.error, _measured(report), f"|X - P| / |P|{rounding}.", "The source's values are all zero.")
     if copy.not_source:
         names = "; ".join(copy.not_source[:3]) + (f"; {len(copy.not_source) - 3:,} more" if len(copy.not_source) > 3 else "")
         yield Tile(label="Not the source's", value=plural(len(copy.not_source), "tensor"), kind="warning", detail=f"{names}.")
+    if copy.lacks:
+        names = "; ".join(copy.lacks[:3]) + (f"; {len(copy.lacks) - 3:,} more" if len(copy.lacks) > 3 else "")
+        yield Tile(label="Missing", value=plural(len(copy.lacks), "tensor"), kind="warning", detail=f"The copy lacks {names}.")
 
 
 def _of_merge(report: "ParentsReport") -> Iterator[Tile]:

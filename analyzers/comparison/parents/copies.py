@@ -5,6 +5,7 @@ farther on purpose: their tensors are held against each other, and only an error
 Whether a file was calibrated is measured: programs write values rounded to nearest in the same layouts.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -128,6 +129,7 @@ class Copy:
         sizes = [self._elements(number) for number in self.numbers]
         return QuantizedCopy(
             **self._over(self.numbers, self._table.weights),
+            methods=self._methods(self.numbers),
             bits_per_weight=float(np.average([self._bits(number) for number in self.numbers], weights=sizes)),
             calibrated=any(self._is_calibrated(number) for number in self.numbers),
             tensors_read=len(by_stored),
@@ -170,19 +172,27 @@ class Copy:
                     sums += weights[number] * self._counts[number][[ERROR, NEAREST, SQUARE]]
             error, nearest = (float(np.sqrt(each / sums[2])) for each in sums[:2])
             ratio = error / nearest if nearest else None
-        stored = self._stored(max(numbers, key=self._elements))
+        usual = self._methods(numbers)[0]
+        stored = self._stored(max((number for number in numbers if self._method(self._stored(number)) == usual), key=self._elements))
         return {
             "within_half_step": within,
             "error": error,
             "error_of_nearest": nearest,
             "ratio": ratio,
-            "method": self._method(stored),
+            "method": usual,
             "bits": _code_bits(stored),
             "group": stored.group,
             "scales": _shared(stored),
             "values": int(self._sums["values"][numbers].sum()),
             "channels_scaled": bool(undone),
         }
+
+    def _methods(self, numbers: Sequence[int]) -> tuple[str, ...]:
+        """Return the methods of some tensors, that of most values first."""
+        sizes: Counter[str] = Counter()
+        for number in numbers:
+            sizes[self._method(self._stored(number))] += self._elements(number)
+        return tuple(method for method, _ in sizes.most_common())
 
     def unexplained(self, number: int) -> int:
         """Count the values of a tensor that rounding does not explain; without a grid, all."""

@@ -313,11 +313,13 @@ class QuantizedTensor(Quantized, TensorRelation):
 class QuantizedCopy(Quantized):
     """The quantized tensors of the model against the best candidate.
 
-    bits_per_weight: with scales and zero points. calibrated: whether values are farther than rounding explains, as calibration
-    moves them. tensors_read, tensors_stored: quantized tensors of which values were read, and all that both have. not_source:
-    names of the tensors, or parts, that do not hold the candidate's values; lacks: of the candidate's that the model has no tensor for.
+    methods: that of most values first; bits_per_weight: with scales and zero points. calibrated: whether values are farther than rounding
+    explains, as calibration moves them. tensors_read, tensors_stored: quantized tensors of which values were read, and all that both
+    have. not_source: names of the tensors, or parts, that do not hold the candidate's values; lacks: of the candidate's that the model
+    has no tensor for.
     """
 
+    methods: tuple[str, ...]
     bits_per_weight: float
     calibrated: bool
     tensors_read: int

@@ -75,24 +75,24 @@ def _copy(facts: Explanation, copy: QuantizedCopy | None) -> Note:
     assert copy is not None
     figures: dict[str, Value] = {"error": copy.error, "ratio": copy.ratio}
     if odd := copy.not_source:
-        return facts.answer("quantized-damaged", method=copy.method, odd=len(odd), names=odd[:_NAMED])
+        return facts.answer("quantized-damaged", methods=copy.methods, odd=len(odd), names=odd[:_NAMED])
     if copy.ratio is None:
-        return facts.answer("quantized-no-grid", method=copy.method, error=copy.error)
+        return facts.answer("quantized-no-grid", methods=copy.methods, error=copy.error)
     tensors: dict[str, Value] = {"read": copy.tensors_read, "tensors": copy.tensors_stored}
     if copy.calibrated and copy.ratio > _ROUNDING:
-        return facts.answer("quantized-or-trained", method=copy.method, **figures, **tensors)
+        return facts.answer("quantized-or-trained", methods=copy.methods, **figures, **tensors)
     if copy.channels_scaled:
-        return facts.answer("quantized-channels", method=copy.method, **figures, **tensors)
+        return facts.answer("quantized-channels", methods=copy.methods, **figures, **tensors)
     figures |= {"within": copy.within_half_step, "values": copy.values}
     if copy.tensors_read < copy.tensors_stored:
-        return facts.answer("quantized-sample", method=copy.method, **figures, **tensors)
-    return facts.answer("quantized", method=copy.method, **figures)
+        return facts.answer("quantized-sample", methods=copy.methods, **figures, **tensors)
+    return facts.answer("quantized", methods=copy.methods, **figures)
 
 
 def _trained(facts: Explanation, changed: tuple[str, ...]) -> Note:
     copy = facts.quantized
     assert copy is not None
-    values: dict[str, Value] = {"method": copy.method, "error": copy.error, "ratio": copy.ratio}
+    values: dict[str, Value] = {"methods": copy.methods, "error": copy.error, "ratio": copy.ratio}
     return facts.answer("quantized-trained", changed=len(changed), names=changed[:_NAMED], **values)
 
 

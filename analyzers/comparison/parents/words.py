@@ -25,27 +25,27 @@ WORDS = Words(
         # rounded copies
         "quantized-steps": "{model} is a quantized copy of {source}, a step function of its values, {distance:share} away from it.",
         "quantized": (
-            "{model} is {source} quantized to {method}: {within:share} of {values:#value} within half a step; the error is {error:share} "
-            "of the norm, {ratio:times} that of rounding."
+            "{model} is {source} quantized to {methods:list}: {within:share} of {values:#value} within half a step; the error is "
+            "{error:share} of the norm, {ratio:times} that of rounding."
         ),
         "quantized-sample": (
-            "{model} is {source} quantized to {method}: {within:share} of {values:#value} in {read:count} of {tensors:#quantized tensor} "
-            "within half a step; the error is {error:share} of the norm, {ratio:times} that of rounding."
+            "{model} is {source} quantized to {methods:list}: {within:share} of {values:#value} in {read:count} of "
+            "{tensors:#quantized tensor} within half a step; the error is {error:share} of the norm, {ratio:times} that of rounding."
         ),
         "quantized-channels": (
-            "{model} is {source} quantized to {method} with scaled channels: once the factors are undone, the error is {error:share} of "
-            "the norm in {read:count} of {tensors:#quantized tensor}, {ratio:times} that of rounding."
+            "{model} is {source} quantized to {methods:list} with scaled channels: once the factors are undone, the error is "
+            "{error:share} of the norm in {read:count} of {tensors:#quantized tensor}, {ratio:times} that of rounding."
         ),
         "quantized-or-trained": (
-            "{model} is {source}, or a model trained from it, quantized to {method}: the error is {error:share} of the norm in "
+            "{model} is {source}, or a model trained from it, quantized to {methods:list}: the error is {error:share} of the norm in "
             "{read:count} of {tensors:#quantized tensor}, {ratio:times} that of rounding."
         ),
         "quantized-trained": (
-            "{model} is a model trained from {source}, quantized to {method}: {changed:#tensor} that are not quantized changed "
+            "{model} is a model trained from {source}, quantized to {methods:list}: {changed:#tensor} that are not quantized changed "
             "({names:first}); the error is {error:share} of the norm, {ratio:times} that of rounding."
         ),
-        "quantized-no-grid": "{model} is {source} quantized to {method}, as far as its error tells: {error:share} of the norm.",
-        "quantized-damaged": "{model} is {source} quantized to {method}, except for {odd:#tensor} with other values ({names:first}).",
+        "quantized-no-grid": "{model} is {source} quantized to {methods:list}, as far as its error tells: {error:share} of the norm.",
+        "quantized-damaged": "{model} is {source} quantized to {methods:list}, except for {odd:#tensor} with other values ({names:first}).",
         # derived
         "quantized-derived": (
             "{model} is a quantized copy of a model that was trained from {source}, or rounded before: its error is {error:share} of the "

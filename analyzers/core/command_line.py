@@ -292,7 +292,7 @@ def print_text(text: str, subject: str) -> None:
 def _encodes(text: str) -> bool:
     """Tell whether standard output can encode ``text``."""
     try:
-        text.encode(sys.stdout.encoding)
+        text.encode(sys.stdout.encoding or "utf-8")  # a StringIO has none
     except UnicodeEncodeError:
         return False
     return True

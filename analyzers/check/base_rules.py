@@ -24,7 +24,7 @@ def against_base(
     """Find tensors that one side lacks or that differ in shape, and judge what changed.
 
     report: on all values; dropped: names from `dropped_layers`; loading: what transformers loads, None if it is unknown or transformers
-    refuses the model; unscaled: tensors that other rules found to be codes, whose values are no weights.
+    refuses the model; unscaled: tensors that other rules found to be codes, whose values are not weights.
     """
     unmatched, base = report.unmatched, report.base.ref
     if dropped:

@@ -132,7 +132,7 @@ def _plain_linears(facts: EngineFacts, methods: set[str]) -> dict[str, str]:
         name.removesuffix(".weight"): name
         for name, tensor in facts.tensors.items()
         if name.endswith(".weight") and tensor.dtype in _FLOATS and len(tensor.shape) == 2 and tensor.role in _PLAIN and coded
-        # Experts in one parameter are no linear layers to a quantizer.
+        # To a quantizer, experts in one parameter are not linear layers.
         if (tensor.role != "expert" and (not linear or name in linear)) or (tensor.role == "expert" and "expert" in roles)
         if stack(tensor) in stacks or not methods & _LAYERS_ALONE
     }

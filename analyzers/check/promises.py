@@ -53,7 +53,7 @@ def promises(facts: EngineFacts) -> Iterator[Finding]:
 
 
 def _layers(names: Sequence[str]) -> set[int]:
-    """Return the numbers of the layers in the longest stack of the model that is no tower and no head."""
+    """Return the numbers of the layers in the longest stack of the model that is neither a tower nor a head."""
     stacks: dict[str, set[int]] = {}
     towers = re.compile("|".join(words for _, words in _TOWERS.values()), re.IGNORECASE)
     for name in names:

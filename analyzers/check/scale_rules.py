@@ -17,7 +17,7 @@ from analyzers.core.notes import Value
 from analyzers.numerics.bare_codes import FEWEST, bare_codes
 
 _SCALES, _CODES, _WEIGHTS = 400_000, 100_000, 250_000  # bytes of scales, of codes under them, and of suspected weights
-_LEAST_CODE = 8.0  # magnitude from which on an fp8 value is no weight stored without a scale
+_LEAST_CODE = 8.0  # an fp8 value this large is not a weight stored without a scale
 _SMALLEST_NORMAL = 2.0**-126
 
 

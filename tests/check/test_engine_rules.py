@@ -105,7 +105,7 @@ def test_scales_that_make_no_weights(layout: str, model: str, tmp_path: Path) ->
         scale = values[name].float().clone()
         scale.view(-1)[:2] = value
         if values[name].dtype == F8 and kind != "zero" and value != torch.nan:
-            continue  # E4M3 has no infinity, and its smallest values are no fp32 subnormals
+            continue  # E4M3 has no infinity, and its smallest values are not fp32 subnormals
         values[name] = scale.to(values[name].dtype)
         (found,) = judged(write(tmp_path / str(number), values, config), scales)
         assert (found.code, found.tensors) == ("scales-unusable", (name,)) and found.values[kind]

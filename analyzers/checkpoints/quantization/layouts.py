@@ -34,7 +34,7 @@ class Layout(NamedTuple):
 
     codes: the ending of the name of the codes; weight: what replaces it in the name of the weight; dtypes: of the codes; parts: by their
     field the endings that replace that of the codes, the usual one first; fit: computes the layout, or None if shapes or dtypes do not fit;
-    ambiguous: whether bytes of these names may also be something else, which is no fault. Parts "beside" say nothing about values.
+    ambiguous: whether bytes of these names may also be something else, which is not a fault. Parts "beside" say nothing about values.
     """
 
     name: str

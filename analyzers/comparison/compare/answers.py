@@ -67,7 +67,7 @@ def answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
 
 
 def best_copies(parents: ParentsReport, copies: Sequence[Copy]) -> Note:
-    """Return the answer on quantized copies, the nearest first: that one, the one nearest for its size, and what is no copy beside them.
+    """Return the answer on quantized copies, the nearest first: that one, the one nearest for its size, and what is not a copy.
 
     copies: none if the model that is explained is the only copy among other models.
     """

@@ -26,14 +26,14 @@ WORDS = Words(
             "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away; for its size it is "
             "{best}, {of_best:share} away in {bits:ratio} bits per weight."
         ),
-        "one-copy": "{model} is {source} quantized to {method}, {error:share} away; no copy of it: {others:list}.",
+        "one-copy": "{model} is {source} quantized to {method}, {error:share} away; not copies of it: {others:list}.",
         "nearest-of-some": (
             "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away, and for its size too; "
-            "no copy of it: {others:list}."
+            "not copies of it: {others:list}."
         ),
         "ranked-of-some": (
             "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away; for its size it is "
-            "{best}, {of_best:share} away in {bits:ratio} bits per weight; no copy of it: {others:list}."
+            "{best}, {of_best:share} away in {bits:ratio} bits per weight; not copies of it: {others:list}."
         ),
         "other-models": "Compare {model} with other models of the same architecture.",
         "related-too": "Related too: {names:list}.",

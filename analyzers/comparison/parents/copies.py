@@ -87,7 +87,7 @@ class Copy:
 
     @property
     def share(self) -> float:
-        """Share of the quantized values that are in tensors which hold the source's; those with more bits than the source are no copies."""
+        """Share of the quantized values in tensors that hold the source's; those with more bits than the source are not copies."""
         held = [number for number in self.numbers if not self._row(number)["differ"] or holds_source(self.judge(number))]
         read = np.flatnonzero(self._table.holders(self._x, self._p) & (self._sums["values"] > 0)).tolist()
         quantized = [number for number in read if self._table.tensor(number, self._x).stored is not None]

@@ -71,7 +71,7 @@ def test_configurations_that_lie(settings: object, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["qzeros", "scales", "g_idx"])
 def test_one_that_does_not_fit_among_others(part: str, tmp_path: Path) -> None:
-    """It is named, its parts are no parameters, and the others are compared; where there are none, nothing is."""
+    """It is named, its parts are not parameters, and the others are compared; where there are none, nothing is."""
     tensors, config = gptq(4, True, False)[0], {"quantization_config": {"quant_method": "gptq", "bits": 4}}
     bad = {name.replace("m.", "n.", 1): tensor.clone() for name, tensor in tensors.items()}
     bad[f"n.{part}"] = bad[f"n.{part}"][:1]

@@ -60,7 +60,7 @@ def every_value(folder: Path, tensors: Tensors, config: Any, filled: Callable[[T
 
 
 def ascending(every: Floats) -> Floats:
-    """Sort the values of each grid, zero once, without those that are no numbers."""
+    """Sort the values of each grid, zero once, without NaN."""
     finite = np.sort(every[:, np.isfinite(every).all(0)], axis=1)
     return finite[:, np.append(True, (np.diff(finite, axis=1) != 0).any(0))]
 

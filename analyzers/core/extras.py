@@ -10,7 +10,6 @@ from analyzers.core.errors import MissingExtra
 EXTRAS = {
     **dict.fromkeys(("jinja2", "pandas", "plotly"), "plots"),
     **dict.fromkeys(("accelerate", "safetensors", "tokenizers", "torch", "torchao", "transformers"), "models"),
-    "peft": "adapters",
     "pyarrow": "scan",
     "distributed": "cluster",
     **dict.fromkeys(("fastapi", "gradio", "markdown_it", "mcp", "PIL", "psutil", "starlette", "uvicorn"), "app"),

@@ -49,7 +49,7 @@ class ExitJob(Job):
 
     less: ClassVar[str] = "fewer seeds, tokens or layers, no sweep, fewer or shorter samples, a smaller model"
     unit: ClassVar[str] = "steps"
-    opening: ClassVar[tuple[str, ...]] = ("dtype", "device", "offload", "adapter")
+    opening: ClassVar[tuple[str, ...]] = ("dtype", "device", "offload")
 
     def __init__(self, request: ExitRequest, opened: OpenModel, access: Access) -> None:
         super().__init__(request, opened, access)

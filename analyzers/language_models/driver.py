@@ -29,7 +29,7 @@ class Job(ABC):
 
     less: ClassVar[str]
     unit: ClassVar[str] = "layers"
-    opening: ClassVar[tuple[str, ...]] = ("device", "attention", "offload", "adapter", "dtype")
+    opening: ClassVar[tuple[str, ...]] = ("device", "attention", "offload", "dtype")
     """Fields of the request with which the model is opened."""
     batch: Batch
     tokens: int

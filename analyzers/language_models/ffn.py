@@ -162,7 +162,6 @@ def expert_activation(experts: nn.Module) -> Callable[[Tensor], Tensor]:
 
 def _shape(module: nn.Module) -> tuple[int, int]:
     """Return the input and output widths of a linear map; Conv1D stores its weight transposed."""
-    module = cast(nn.Module, getattr(module, "base_layer", module))  # peft puts an adapter's matrices around it
     first, second = cast(Tensor, module.weight).shape
     return (second, first) if isinstance(module, nn.Linear) else (first, second)
 

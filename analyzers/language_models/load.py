@@ -34,7 +34,6 @@ from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, LimitExceed
 from analyzers.core.notes import Note
 from analyzers.core.request import Progress
 from analyzers.core.terminal import plural
-from analyzers.language_models.adapter_beside import adapter_bytes, attach, check_beside
 from analyzers.language_models.batch import Batch
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.loaded_dtypes import compute_buffers, loaded_dtypes
@@ -75,16 +74,15 @@ class OpenModel(ExitStack):
         offload: Literal["auto", "never"] = "auto",
         weights: bool = True,
         lent: int = 0,
-        adapter: Literal["merged", "beside"] = "merged",
     ) -> None:
         """Open the language model named by ``text``.
 
         dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on
         ZeroGPU, which lends GPUs, only on explicit request). offload: "auto" reads layers one at a time if memory is too small for the
         model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded, which needs only
-        config.json. adapter: "beside" leaves adapters unmerged, see `adapter_beside`, with its errors. Raises InvalidReference;
-        InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is not a causal language
-        model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
+        config.json. Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including
+        UnknownArchitecture if it is not a causal language model, belongs to an unsupported family or needs custom code; the HubError
+        family; LimitExceeded.
         """
         super().__init__()
         with ExitStack() as opening:
@@ -112,11 +110,9 @@ class OpenModel(ExitStack):
             self._torch_dtype: torch.dtype = getattr(torch, self.dtype)
             self._repository = checkpoint.repository
             self._packed = checkpoint.quantization == "mxfp4"
-            self._beside = check_beside(checkpoint, self.outline) if adapter == "beside" else None
             self._weights: WeightFolder | None = None
             if weights:
-                stored = self._beside.unmerged() if self._beside is not None else checkpoint
-                self._weights = WeightFolder(stored, self._folder, _local(text, checkpoint, access), access.token)
+                self._weights = WeightFolder(checkpoint, self._folder, _local(text, checkpoint, access), access.token)
             opening.pop_all()
 
     @cached_property
@@ -159,8 +155,8 @@ class OpenModel(ExitStack):
 
     @property
     def loaded_bytes(self) -> int:
-        """Size of the loaded weights, with the adapters beside them."""
-        return weight_bytes(self.outline, self._torch_dtype) + (adapter_bytes(self._beside) if self._beside else 0)
+        """Size of the loaded weights."""
+        return weight_bytes(self.outline, self._torch_dtype)
 
     def fetch(self) -> Iterator[Progress]:
         """Download the weights, unless they are samples or local folders.
@@ -229,8 +225,6 @@ class OpenModel(ExitStack):
             ) from None
         self.unused = len(found["unexpected_keys"])
         _check_complete(found["mismatched_keys"], found["missing_keys"])
-        if self._beside is not None:
-            attach(model, self._beside, self._folder)
         return cast(nn.Module, model.eval().requires_grad_(False))
 
     def _load_held(self, held: MemoryRepository) -> nn.Module:
@@ -275,8 +269,6 @@ class OpenModel(ExitStack):
         """Yield notes on stored weights that were decoded or not used, and on layers that were read one at a time."""
         if self.offloaded:
             yield WORDS.note("offloaded", bytes=weight_bytes(self.outline, self._torch_dtype))
-        if self._beside is not None:
-            yield WORDS.note("beside")
         if self.unused:
             yield WORDS.note("unused", tensors=self.unused)
         if self.facts.quantization is not None:

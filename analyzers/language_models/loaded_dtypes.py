@@ -29,30 +29,11 @@ class LoadedDtypes:
         return sorted({_LAYER.sub("", name) for name, dtype in self.dtypes.items() if dtype == torch.float32})
 
 
-def without_peft(name: str) -> str:
-    """Return the name of a parameter in the model without peft's modules around its own."""
-    return name.replace(".base_layer.", ".")
-
-
-def is_within_peft(name: str) -> bool:
-    """Tell whether a module is a part of one of peft's modules, which computes what the model's own module does."""
-    return ".base_layer" in name or is_matrix(name)
-
-
-def is_matrix(name: str) -> bool:
-    """Tell whether a parameter belongs to an adapter beside the model."""
-    return ".lora_" in name
-
-
 def loaded_dtypes(model: nn.Module, dtype: torch.dtype) -> LoadedDtypes:
-    """Return the dtypes and computed buffers that ``from_pretrained(dtype=dtype)`` gives a model of transformers; reads no weights.
-
-    Names are the model's without peft's modules, whose own parameters are left out.
-    """
+    """Return the dtypes and computed buffers that ``from_pretrained(dtype=dtype)`` gives a model of transformers; reads no weights."""
     whole, stored = cast(Any, model), model.state_dict()
-    found = ((name, value) for name, value in (*model.named_parameters(), *model.named_buffers()) if name in stored)
-    once = {without_peft(name): value for name, value in found if not is_matrix(name)}
-    shapes = {name: torch.empty(value.shape, dtype=value.dtype, device="meta") for name, value in once.items()}
+    named = {name: value for name, value in (*model.named_parameters(), *model.named_buffers()) if name in stored}
+    shapes = {name: torch.empty(value.shape, dtype=value.dtype, device="meta") for name, value in named.items()}
     with torch.random.fork_rng(devices=[]):
         weightless = type(whole).from_pretrained(None, config=whole.config, state_dict=shapes, dtype=dtype, device_map="meta")
         with torch.device("meta"):

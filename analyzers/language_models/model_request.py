@@ -35,7 +35,6 @@ Dtype = Annotated[
     Field(description="Run the model in this type; auto: float32 on a CPU, as stored on a GPU."),
     Option("Run the model in", names=("automatic", "float32", "bfloat16", "float16")),
 ]
-Adapter = Literal["merged", "beside"]
 Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to run; auto: a GPU if there is one."), Option(site=False)]
 
 
@@ -51,12 +50,6 @@ class ModelRequest(Request):
     model: Annotated[str, PASTED] = Field(description=f"A model: {REFERENCE}.")
     offload: Annotated[Literal["auto", "never"], Option(site=False)] = Field(
         default="auto", description="auto: if the model does not fit in memory, read its layers one at a time; never: refuse it."
-    )
-
-    adapter: Annotated[Adapter, Option("Adapter", names=("merged", "unmerged"), added=True)] = Field(
-        default="merged",
-        description="Of BASE+ADAPTER: merge in fp32 and round to the type of the run (merged), or run the base and its matrices unmerged, "
-        "as peft does (beside).",
     )
 
     @field_validator("token_ids")
@@ -90,7 +83,6 @@ class ModelRequest(Request):
         """Return what determines a report: commits in place of names, and those ``options`` that differ from their default."""
         named: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": data, "data_commit": commit}
         named |= self.model_dump(mode="json", include=set(options), exclude_defaults=True)
-        named |= {"adapter": self.adapter} if self.adapter != "merged" else {}
         named |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
         return named | ({"device": opened.device} if opened.device != "cpu" else {})
 

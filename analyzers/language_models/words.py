@@ -8,7 +8,6 @@ WORDS = Words(
         "limited-rows": "Samples were chosen from {rows:#row}, not from all of the data: MANTISSA_DATASET_BYTES limits what is read of it.",
         "truncated": "Samples truncated to {longest:#token}: {truncated:count} of {samples:count}.",
         "offloaded": "Layers were read from the weight files one at a time: the weights need {bytes:size}, more than was free.",
-        "beside": "The adapter ran unmerged, in fp32: each module that it changes computed W x + s B (A x).",
         "unused": "Stored and not used, because config.json describes a model without them: {tensors:#tensor}.",
         "decoded": "The stored weights are quantized; the model ran with the decoded values.",
     }

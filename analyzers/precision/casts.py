@@ -17,7 +17,7 @@ from analyzers.checkpoints import quoted
 from analyzers.core.errors import InvalidRequest
 from analyzers.language_models.ffn import Attention, decoder_layers, layer_attention, text_config
 from analyzers.language_models.load import OpenModel
-from analyzers.language_models.loaded_dtypes import LoadedDtypes, is_matrix, loaded_dtypes, without_peft
+from analyzers.language_models.loaded_dtypes import LoadedDtypes, loaded_dtypes
 from analyzers.precision.quantization import fake_quantized
 from analyzers.precision.variants import Part, Quantization, Settings
 
@@ -29,7 +29,6 @@ _Forward = Callable[..., Any]
 
 def role_of(name: str, module: nn.Module) -> Role:
     """Return the part that a module of the decoder plays: norm, router (of experts, or the gate of a shared expert), map or other."""
-    module = getattr(module, "base_layer", module)  # peft puts an adapter's matrices around it
     kind = type(module).__name__
     if "Norm" in kind:
         return "norm"
@@ -61,7 +60,7 @@ STORED = Rounding(torch.float32, None)
 
 @dataclass(eq=False, slots=True)
 class RunnableModel:
-    """A model with what its runs share: names of parameters, without peft's modules and of tied ones the first; and the dtypes of each
+    """A model with what its runs share: names of parameters, of tied ones the first; and the dtypes of each
     parameter and buffer as transformers loads them.
     """
 
@@ -72,7 +71,7 @@ class RunnableModel:
     def __post_init__(self) -> None:
         first = {parameter: name for name, parameter in self.model.named_parameters()}
         every = self.model.named_parameters(remove_duplicate=False)
-        self.names = {name: without_peft(first[parameter]) for name, parameter in every if not is_matrix(name)}
+        self.names = {name: first[parameter] for name, parameter in every}
 
     @property
     def layers(self) -> int:
@@ -147,9 +146,9 @@ class Casts:
         return run
 
     def _cast_weights(self, module: nn.Module, path: str, role: Role, in_layer: bool) -> None:
-        """Replace the module's parameters by leaves of their own; an adapter's matrices stay as they are."""
+        """Replace the module's parameters by leaves of their own."""
         for key, parameter in module._parameters.items():
-            if parameter is not None and not is_matrix(f"{path}.{key}") and parameter.is_floating_point() and not parameter.is_meta:
+            if parameter is not None and parameter.is_floating_point() and not parameter.is_meta:
                 value = self._value(module, key, self._model.names[f"{path}.{key}"], role, parameter.detach(), in_layer)
                 module._parameters[key] = nn.Parameter(value)
 
@@ -173,7 +172,7 @@ class Casts:
             return
         for key, value in module._buffers.items():
             if value is not None:
-                name = without_peft(f"{path}.{key}")
+                name = f"{path}.{key}"
                 buffer = loaded.computed[name] if name in loaded.computed else value.to(loaded.dtypes[name])
                 module._buffers[key] = value if buffer.dtype == value.dtype else buffer.to(value.device)
 

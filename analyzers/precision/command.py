@@ -26,7 +26,7 @@ def add_options(parser: Parser) -> None:
         default=[],
         help="your own variant, 'name: key=value,...', with the keys dtype (fp32, tf32, bf16, fp16), fp32 (parts joined by +: residual, "
         "lm_head, norms, router, softmax), autocast (true, false), attention (eager, sdpa, flash), reductions (full, reduced), weights "
-        "(int8, int4, fp8, fp8_tensor, mxfp4), adapter (merged, beside); may be repeated",
+        "(int8, int4, fp8, fp8_tensor, mxfp4); may be repeated",
     )
     add_outputs(parser)
 

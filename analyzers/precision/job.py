@@ -83,14 +83,8 @@ class PrecisionJob(Job):
             self.tokens += self.engine.runs * sum(map(len, given))
             longest = torch.nn.functional.pad(self.rows[:1], (0, max(map(len, given)) - self.rows.shape[1]))
             self.batch = max(self.batch, Batch(longest, longest, tuple(map(len, given))), key=lambda batch: sum(batch.lengths))
-        self.beside: OpenModel | None = None
         ways = [each for each, _ in self.variants.values()]
         self.runs, self.extra = 1 + len(ways), extra_bytes(opened.outline, ways, sum(self.batch.lengths))
-        if request.has_beside:
-            options = {**self.settings(request), "adapter": "beside", "lent": opened.lent}
-            self.beside = opened.enter_context(OpenModel(request.model, access, **options))
-            self.beside.check(self.batch)
-            self.extra += self.beside.loaded_bytes
         self.source, self.commit = self.inputs.source, self.inputs.commit
         self.given = bool(request.text is not None or request.token_ids or request.logprobs)
 
@@ -99,9 +93,8 @@ class PrecisionJob(Job):
         return {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "weights": not request.random_init}
 
     def fetch(self) -> Iterator[Progress]:
-        for opened in (self.opened, self.beside):
-            if opened is not None and not self.request.random_init:
-                yield from opened.fetch()
+        if not self.request.random_init:
+            yield from self.opened.fetch()
 
     def load(self) -> nn.Module:
         return self.opened.initialize(self.request.seed) if self.request.random_init else self.opened.load()
@@ -110,13 +103,11 @@ class PrecisionJob(Job):
         """Run the reference with the stored weights and the variants that are compared with it; then, of variants with another reference,
         one after the other: with another attention, or with ``pre_rounded`` with weights rounded like the variant's.
         """
-        merged = RunnableModel(model)
-        beside = merged if self.beside is None else RunnableModel(self.beside.load())
-        steps = Steps(2 * merged.layers * self.passes)
+        runnable = RunnableModel(model)
+        steps = Steps(2 * runnable.layers * self.passes)
 
         def run(settings: Settings, attention: str, rounding: Rounding = STORED, located: bool = False) -> Run:
-            chosen = beside if settings.adapter == "beside" else merged
-            return Run(chosen, [self.rows], RunOptions(settings, attention, rounding, self.request.inside, located))
+            return Run(runnable, [self.rows], RunOptions(settings, attention, rounding, self.request.inside, located))
 
         variants: dict[str, Variant] = {}
         disagreements: dict[str, float] = {}
@@ -130,7 +121,7 @@ class PrecisionJob(Job):
             if rounding == STORED and together is not first:
                 disagreements[attention] = float((reference.log_p - first.reference.log_p).abs().max())
             del reference, together
-        engine = None if self.engine is None else (yield from self.engine.compare(merged, steps))
+        engine = None if self.engine is None else (yield from self.engine.compare(runnable, steps))
         return Results(cast(Lockstep, first), {name: variants[name] for name in self.variants}, disagreements, engine)
 
     def fields(self, measured: Results) -> Mapping[str, Any]:

@@ -216,22 +216,6 @@ class PrecisionRequest(ModelRequest):
             raise ValueError(f"there are two variants named {twice}: give one of them another name")
         return self
 
-    @model_validator(mode="after")
-    def _adapter_is_loaded(self) -> "PrecisionRequest":
-        if self.has_beside and self.random_init:
-            raise ValueError("random weights have no adapter to run unmerged (adapter=beside)")
-        if self.has_beside and self.pre_rounded:
-            raise ValueError("the weights of the reference can be rounded like those of a variant only where the adapter is merged")
-        return self
-
-    @property
-    def has_beside(self) -> bool:
-        """True if a variant runs with adapters that are not merged into the base."""
-        return any(settings.adapter == "beside" for settings in self.settings().values())
-
     def settings(self) -> dict[str, Settings]:
         """Return the settings by name, in the requested order."""
-        found = dict(parse_variant(text) for text in self.variants)
-        if self.adapter == "merged":
-            return found
-        return {name: each if each.adapter else each.model_copy(update={"adapter": self.adapter}) for name, each in found.items()}
+        return dict(parse_variant(text) for text in self.variants)

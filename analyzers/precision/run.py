@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from analyzers.language_models.ffn import decoder_layers, layer_ffns, text_config
-from analyzers.language_models.loaded_dtypes import is_matrix, is_within_peft
 from analyzers.language_models.model_failures import running
 from analyzers.language_models.stages import Stages, gradients
 from analyzers.precision.casts import STORED, Casts, Rounding, RunnableModel, arithmetic, attention
@@ -252,7 +251,7 @@ class Run:
             if module is head or id(module) in own:
                 for key, weight in module._parameters.items():
                     name = f"{path}.{key}"
-                    if weight is not None and not weight.is_meta and not is_matrix(name):
+                    if weight is not None and not weight.is_meta:
                         found.append((0 if module is head else 1, names[name], weight))
         return [(name, weight) for _, name, weight in sorted(found, key=lambda each: each[0])]
 
@@ -260,7 +259,7 @@ class Run:
         """Return the weights of a copy of layer ``i`` with their names."""
         path = self._names[decoder_layers(self.model.model)[self.stages.calls[i].layer]]
         every = module.named_parameters(path, remove_duplicate=False)
-        return [(self.model.names[name], weight) for name, weight in every if not is_matrix(name) and weight.requires_grad]
+        return [(self.model.names[name], weight) for name, weight in every if weight.requires_grad]
 
     def _add_outside(self, name: str, weight: Tensor, gradient: Tensor | None) -> None:
         """Accumulate, for tied weights."""
@@ -340,9 +339,9 @@ class _Watched:
 
 
 def _computes(name: str, module: nn.Module) -> bool:
-    if is_within_peft(name) or isinstance(module, _NO_COMPUTATION):
+    if isinstance(module, _NO_COMPUTATION):
         return False
-    return bool(module._parameters) or not next(module.children(), None) or hasattr(module, "base_layer")
+    return bool(module._parameters) or not next(module.children(), None)
 
 
 def _accumulate(gradients: dict[str, Tensor], name: str, gradient: Tensor) -> None:

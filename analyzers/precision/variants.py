@@ -13,11 +13,10 @@ Part = Literal["residual", "lm_head", "norms", "router", "softmax"]
 Implementation = Literal["eager", "sdpa", "flash"]
 Quantization = Literal["int8", "fp8", "mxfp4", "int4", "fp8_tensor"]
 Rounded = Literal["loaded", "all"]
-Adapter = Literal["merged", "beside"]
 
 PARTS: tuple[Part, ...] = get_args(Part)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", re.ASCII)
-_KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights", "round", "adapter")
+_KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights", "round")
 
 
 class Settings(Record):
@@ -32,7 +31,6 @@ class Settings(Record):
     attention: the implementation; null for that of the reference. reduced_reductions: a GPU may accumulate 16-bit matrix products in 16
     bits, torch's default. weights: fake quantization of the layers' linear maps (`quantization.fake_quantized`); null for none.
     round: "all" also rounds the parameters that transformers keeps in fp32.
-    adapter: of BASE+ADAPTER, "merged" before weights are rounded, or "beside" the rounded base, in fp32, as peft runs it; null for merged.
     """
 
     dtype: Dtype = "fp32"
@@ -42,7 +40,6 @@ class Settings(Record):
     reduced_reductions: bool = True
     weights: Quantization | None = None
     round: Rounded = "loaded"
-    adapter: Adapter | None = None
 
     @field_validator("fp32")
     @classmethod
@@ -87,8 +84,6 @@ _PRESETS: dict[str, tuple[str, Settings]] = {
     ),
     "bf16_autocast": ("mixed-precision training: fp32 weights under torch.autocast to bf16", _preset("bf16", autocast=True)),
     "bf16_eager": ("bf16 with eager attention", _preset("bf16", attention="eager")),
-    "bf16_merged": ("bf16, adapters merged into the weights before these are rounded", _preset("bf16", adapter="merged")),
-    "bf16_beside": ("bf16, adapters unmerged, as peft runs them", _preset("bf16", adapter="beside")),
     "bf16_int8": ("bf16 with the layers' linear weights quantized to int8", _preset("bf16", weights="int8")),
     "bf16_fp8": ("bf16 with the layers' linear weights quantized to fp8", _preset("bf16", weights="fp8")),
     "bf16_mxfp4": ("bf16 with the layers' linear weights quantized to MXFP4", _preset("bf16", weights="mxfp4")),
@@ -113,7 +108,7 @@ def parse_variant(text: str) -> tuple[str, Settings]:
     """A preset's name, or ``name: key=value,...``, for example ``mine: dtype=bf16, fp32=residual+lm_head, attention=eager``.
 
     Keys: dtype, fp32 (parts joined by +), autocast (true or false), attention, reductions (full or reduced), weights, round (loaded or
-    all), adapter (merged or beside).
+    all).
     Raises ValueError, which lists the valid names.
     """
     name, colon, definition = (part.strip() for part in text.partition(":"))
@@ -155,5 +150,4 @@ def described(settings: Settings) -> str:
     parts += [] if settings.reduced_reductions else ["reductions=full"]
     parts += [f"weights={settings.weights}"] if settings.weights else []
     parts += ["round=all"] if settings.round == "all" else []
-    parts += [f"adapter={settings.adapter}"] if settings.adapter else []
     return ", ".join(parts)

@@ -81,11 +81,6 @@ class MergedCheckpoint(Checkpoint):
         """The base and its adapters with their weights."""
         return ((self.merge.base, 1.0), *((each.checkpoint, w) for each, w in zip(self.merge.adapters, self.merge.weights, strict=True)))
 
-    def unmerged(self) -> "MergedCheckpoint":
-        """Return the weights beside which the matrices stay: the base's, with the whole tensors that adapters replace."""
-        stored = [self.sources.get(tensor.name, tensor) for tensor in self.tensors]
-        return replace(self, tensors=tuple(stored), sources={})
-
 
 def open_checkpoint(
     text: str,

@@ -5,7 +5,7 @@ other models, needs nothing but torch.
 """
 
 from analyzers.exit.analyze import analyze
-from analyzers.exit.report import ExitProgress, ExitReport
+from analyzers.exit.report import ExitReport
 from analyzers.exit.request import ExitRequest
 
-__all__ = ["ExitProgress", "ExitReport", "ExitRequest", "analyze"]
+__all__ = ["ExitReport", "ExitRequest", "analyze"]

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,22 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from analyzers.exit.measured_points import Point
-from analyzers.exit.measurements import (
-    HISTOGRAM_BINS,
-    LOSS_BINS,
-    Alignment,
-    CostRow,
-    Distribution,
-    Exact,
-    LayerRow,
-    LossBin,
-    Method,
-    OverSeeds,
-    SweepRow,
-)
+from analyzers.exit.report import Alignment, CostRow, Distribution, Exact, LossBin, Method, OverSeeds, SweepRow
 from analyzers.exit.signals import facts_of
 
 FloatArray = NDArray[np.float64]
+LOSS_BINS = 5
 _DOT, _SIGNAL, _EXACT, _SIGNAL_ALONG, _EXACT_ALONG = range(5)
 
 
@@ -58,8 +46,7 @@ def alignment(rows: FloatArray) -> Alignment:
     return Alignment(
         tokens=len(values),
         zero=int(((rows[:, _SIGNAL] == 0) & (rows[:, _EXACT] > 0)).sum()),
-        cosine=distribution(values),
-        histogram=tuple(np.histogram(values, HISTOGRAM_BINS, (-1.0, 1.0))[0].tolist()),
+        cosine=_distribution(values),
         total_cosine=_ratio(dot, np.sqrt(signal) * np.sqrt(exact)),
         norm_ratio=_ratio(np.sqrt(signal), np.sqrt(exact)),
         best_scale=_ratio(dot, signal),
@@ -67,31 +54,21 @@ def alignment(rows: FloatArray) -> Alignment:
     )
 
 
-def exact_parallel_energy(rows: FloatArray) -> float | None:
-    """Return the share of the exact gradient's energy along u, over all tokens together."""
-    return _ratio(float(rows[:, _EXACT_ALONG].sum()), float(rows[:, _EXACT].sum()))
-
-
 def loss_bins(rows: FloatArray, losses: FloatArray) -> tuple[LossBin, ...]:
     """Sort tokens by loss into `LOSS_BINS` bins of equal size; fewer bins if there are fewer tokens."""
-    order = np.argsort(losses, kind="stable")
-    return tuple(_loss_bin(rows[part], losses[part], rows) for part in np.array_split(order, min(LOSS_BINS, len(order))))
-
-
-def _loss_bin(rows: FloatArray, losses: FloatArray, all_rows: FloatArray) -> LossBin:
-    of_bin = alignment(rows)
-    return LossBin(
-        low=float(losses.min()),
-        high=float(losses.max()),
-        tokens=len(rows),
-        cosine=of_bin.cosine,
-        total_cosine=of_bin.total_cosine,
-        norm_ratio=of_bin.norm_ratio,
-        exact_energy=_ratio(float(rows[:, _EXACT].sum()), float(all_rows[:, _EXACT].sum())),
+    order, energy = np.argsort(losses, kind="stable"), rows[:, _EXACT].sum()
+    return tuple(
+        LossBin(
+            low=float(losses[part].min()),
+            high=float(losses[part].max()),
+            exact_energy=_ratio(rows[part, _EXACT].sum(), energy),
+            **dict(alignment(rows[part])),
+        )
+        for part in np.array_split(order, min(LOSS_BINS, len(order)))
     )
 
 
-def distribution(values: FloatArray) -> Distribution | None:
+def _distribution(values: FloatArray) -> Distribution | None:
     """Compute the mean and percentiles; None without values."""
     if not len(values):
         return None
@@ -113,29 +90,16 @@ class Measured:
     at_head: dict[Point, list[FloatArray]] = field(default_factory=dict)
     before: dict[Point, list[FloatArray]] = field(default_factory=dict)
 
-    def rows(self, point: Point) -> FloatArray:
-        """Return the products at the head, (N, 5)."""
-        return np.concatenate(self.at_head[point])
-
-    def rows_before(self, point: Point) -> FloatArray:
-        """Return the products before the norm, (N, 5)."""
-        return np.concatenate(self.before[point])
-
-    @property
-    def loss(self) -> FloatArray:
-        """The losses of all tokens, (N,), in nats."""
-        return np.concatenate(self.losses)
-
 
 def exact_row(point: Point, measured: Measured) -> Exact:
     """Summarize the exact gradient, which the products of every point contain."""
-    rows = measured.rows(point)
+    rows, before = np.concatenate(measured.at_head[point]), np.concatenate(measured.before[point])
     return Exact(
-        loss=float(measured.loss.mean()),
-        norm=float(rows[:, 2].mean() ** 0.5),
-        parallel_energy=exact_parallel_energy(rows),
-        parallel_energy_before_norm=exact_parallel_energy(measured.rows_before(point)),
-        zero=int((rows[:, 2] == 0).sum()),
+        loss=float(np.concatenate(measured.losses).mean()),
+        norm=float(rows[:, _EXACT].mean() ** 0.5),
+        parallel_energy=_ratio(rows[:, _EXACT_ALONG].sum(), rows[:, _EXACT].sum()),
+        parallel_energy_before_norm=_ratio(before[:, _EXACT_ALONG].sum(), before[:, _EXACT].sum()),
+        zero=int((rows[:, _EXACT] == 0).sum()),
     )
 
 
@@ -143,40 +107,20 @@ def method_rows(
     points: Iterable[Point], measured: Measured, over_seeds: Mapping[str, OverSeeds], costs: Iterable[CostRow]
 ) -> dict[str, Method]:
     """Build the report's methods by name."""
-    chunked = {row.method: row for row in costs if row.form == "chunked"}
+    chunked, losses = {row.method: row for row in costs if row.form == "chunked"}, np.concatenate(measured.losses)
     methods = {}
     for point in points:
-        rows, cost = measured.rows(point), chunked.get(point.method)
+        rows, cost = np.concatenate(measured.at_head[point]), chunked[point.method]
         methods[point.method] = Method(
             **dict(alignment(rows)),
             settings=point.used(),
-            before_norm=alignment(measured.rows_before(point)),
-            loss_bins=loss_bins(rows, measured.loss),
+            before_norm=alignment(np.concatenate(measured.before[point])),
+            loss_bins=loss_bins(rows, losses),
             over_seeds=over_seeds.get(point.method),
-            seconds=cost.seconds if cost else None,
-            peak_bytes=cost.peak_bytes if cost else None,
+            seconds=cost.seconds,
+            peak_bytes=cost.peak_bytes,
         )
     return methods
-
-
-def layer_rows(layer: int, points: Iterable[Point], measured: Measured) -> list[LayerRow]:
-    """Build one row of a layer for each method."""
-    loss = float(measured.loss.mean())
-    rows = []
-    for point in points:
-        at_head = alignment(measured.rows(point))
-        rows.append(
-            LayerRow(
-                layer=layer,
-                method=point.method,
-                loss=loss,
-                parallel_energy=at_head.parallel_energy,
-                **_closeness(at_head),
-                exact_parallel_energy=exact_parallel_energy(measured.rows(point)),
-                before_norm_cosine=alignment(measured.rows_before(point)).cosine,
-            )
-        )
-    return rows
 
 
 def sweep_rows(swept: Iterable[Point], measured: Measured) -> tuple[SweepRow, ...]:
@@ -189,26 +133,21 @@ def sweep_rows(swept: Iterable[Point], measured: Measured) -> tuple[SweepRow, ..
             seed=point.settings.seed,
             ceiling=facts_of(point.method).ceiling,
             null=point.is_null,
-            **_closeness(alignment(measured.rows(point))),
+            **dict(alignment(np.concatenate(measured.at_head[point]))),
         )
         for point in swept
     )
 
 
-def _closeness(alignment: Alignment) -> dict[str, Any]:
-    """Return the fields that the rows of layers and sweeps share."""
-    return {name: getattr(alignment, name) for name in ("cosine", "total_cosine", "norm_ratio", "best_scale")}
-
-
-def spreads(swept: Sequence[Point], measured: Measured) -> dict[str, OverSeeds]:
-    """Summarize the points of parameter "seed" by method. Only seeds are independent, because tokens share the codes of a seed."""
-    means: dict[str, dict[int, float]] = {}
-    for point in swept:
-        if point.parameter == "seed" and (cosine := alignment(measured.rows(point)).cosine) is not None:
-            means.setdefault(point.method, {})[point.settings.seed] = cosine.mean
-    result = {}
-    for method, by_seed in means.items():
-        values = tuple(by_seed.values())
-        error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-        result[method] = OverSeeds(mean=fmean(values), standard_error=error, seeds=tuple(by_seed), values=values)
-    return result
+def spreads(rows: Sequence[SweepRow]) -> dict[str, OverSeeds]:
+    """Summarize the rows of parameter "seed" by method. Only seeds are independent, because tokens share the codes of a seed."""
+    means: dict[str, list[float]] = {}
+    for row in rows:
+        if row.parameter == "seed" and row.cosine is not None:
+            means.setdefault(row.method, []).append(row.cosine.mean)
+    return {
+        method: OverSeeds(
+            mean=fmean(values), standard_error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None, values=tuple(values)
+        )
+        for method, values in means.items()
+    }

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.core.notes import Advice, Note
-from analyzers.exit.measurements import CostRow, Exact, Head, Inputs, Method
-from analyzers.exit.report import closest
+from analyzers.exit.report import CostRow, Exact, Head, Inputs, Method, closest
 from analyzers.exit.signals import CEILINGS, EXACT, RANDOM
 from analyzers.exit.words import SAME, WORDS
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any, get_args
 from weakref import finalize
 
@@ -11,12 +10,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.benchmark import Timer
 
 from analyzers.exit.heads import FeedbackHead, SpanHead
 from analyzers.exit.measure import Signals, Tokens, groups, head_bytes, rows_at_once
 from analyzers.exit.measured_points import Point
-from analyzers.exit.measurements import CostRow, Form
 from analyzers.exit.model_head import ModelHead
+from analyzers.exit.report import CostRow, Form
 
 
 class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -58,10 +58,7 @@ def metered(device: torch.device) -> Iterator[Callable[[], int]]:
         yield lambda: meter.peak
 
 
-# Least number of runs; seconds that runs shorter than a third of it are repeated for, and their largest number. The fastest counts, since
-# other work on the machine only adds time.
-REPEATS = 3
-_LONG, _MOST_RUNS = 0.05, 200
+_SECONDS = 0.05  # for which runs are repeated; the fastest counts, since other work on the machine only adds time
 CHUNKS = 4  # Chunks of tokens in the chunked form.
 # Multiplications of one forward and backward pass, which set the number of tokens: about a second on a small CPU, less on a GPU.
 _WORK = 40_000_000_000
@@ -105,27 +102,21 @@ def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[
 def measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -> tuple[float, int]:
     """Measure the seconds (of the fastest run) and peak bytes of a loss and its gradients."""
 
-    def run() -> float:
-        start = perf_counter()
+    def run() -> None:
         leaf = hidden.detach().requires_grad_()
         loss = cross_entropy(head(leaf), targets) if form == "whole" else head.loss(leaf, targets, chunk=-(-len(targets) // CHUNKS))
         torch.autograd.backward(loss)
         head.zero_grad(set_to_none=True)
-        if hidden.is_cuda:
-            torch.cuda.synchronize(hidden.device)
-        return perf_counter() - start
 
     with metered(hidden.device) as peak:
         run()
     peak_bytes = peak()
-    seconds = [run() for _ in range(REPEATS)]
-    while sum(seconds) < _LONG and len(seconds) < _MOST_RUNS:
-        seconds.append(run())
-    return min(seconds), peak_bytes
+    timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
+    return min(timer.blocked_autorange(min_run_time=_SECONDS).times), peak_bytes
 
 
-def needed_bytes(head: ModelHead, points: Sequence[Point], swept: Sequence[Point], tokens: int, layers: int, narrow: bool) -> int:
-    """Estimate the peak memory, in addition to the model, of measuring ``points`` at ``layers`` layers and ``swept`` at the last one.
+def needed_bytes(head: ModelHead, points: Sequence[Point], swept: Sequence[Point], tokens: int, narrow: bool) -> int:
+    """Estimate the peak memory, in addition to the model, of measuring ``points`` and ``swept``.
 
     The estimate needs no weights. head: that of the outline; narrow: the model runs in 16 bits, so that its head is copied to float32.
     """
@@ -138,5 +129,5 @@ def needed_bytes(head: ModelHead, points: Sequence[Point], swept: Sequence[Point
     measuring = codes + decomposed + rows * (_PIECES * _FLOAT * head.vocabulary + signals)
     count = cost_tokens(tokens, head.width, head.vocabulary)
     costs = weight + head_bytes(points[0], head.vocabulary, head.width) + _WHOLE * _FLOAT * count * head.vocabulary
-    hidden = 2 * _FLOAT * tokens * head.width * (layers + 1)
+    hidden = 4 * _FLOAT * tokens * head.width
     return hidden + (weight if narrow else 0) + int(_SLACK * max(measuring, decomposed + costs))

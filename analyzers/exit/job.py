@@ -8,20 +8,18 @@ from torch import Tensor, nn
 
 from analyzers.checkpoints import Access
 from analyzers.core.request import Progress
-from analyzers.exit.alignment import Measured, exact_row, layer_rows, method_rows, spreads, sweep_rows
+from analyzers.exit.alignment import Measured, exact_row, method_rows, spreads, sweep_rows
 from analyzers.exit.answer import advice, answer, fastest, notes
-from analyzers.exit.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
-from analyzers.exit.hidden_states import Positions, chosen_layers, hidden_states
+from analyzers.exit.cost import CHUNKS, cost, cost_tokens, needed_bytes
+from analyzers.exit.hidden_states import Positions, hidden_states
 from analyzers.exit.measure import Signals, Tokens, groups, pieces
-from analyzers.exit.measured_points import Sizes, requested_points, sweep
-from analyzers.exit.measurements import Cost, CostRow, Head, Inputs, LayerRow
+from analyzers.exit.measured_points import requested_points, sweep
 from analyzers.exit.model_head import ModelHead
-from analyzers.exit.report import ExitProgress, Stage
+from analyzers.exit.report import Cost, CostRow, Head, Inputs
 from analyzers.exit.request import ExitRequest
 from analyzers.exit.signals import EXACT, NULL
 from analyzers.language_models.batch import collate
 from analyzers.language_models.driver import Job
-from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.instruction_data import instruction_pairs
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.stages import padded_tokens
@@ -37,17 +35,16 @@ class Results:
 
     at_head: Measured = field(default_factory=Measured)
     swept: Measured = field(default_factory=Measured)
-    layers: list[LayerRow] = field(default_factory=list)
     costs: list[CostRow] = field(default_factory=list)
 
 
 class ExitJob(Job):
-    """Measures signals. head: the outline's; layers: those of the logit lens, including the last layer; done: completed steps.
+    """Measures signals. head: the outline's; points, swept: the signals, and those of the sweep; done: completed steps, of ``total``.
 
-    Raises InvalidRequest for layers or settings that do not fit the model, InvalidData, UnknownArchitecture.
+    Raises InvalidRequest for settings that do not fit the model, InvalidData, UnknownArchitecture.
     """
 
-    less: ClassVar[str] = "fewer seeds, tokens or layers, no sweep, fewer or shorter samples, a smaller model"
+    less: ClassVar[str] = "fewer seeds or tokens, no sweep, fewer or shorter samples, a smaller model"
     unit: ClassVar[str] = "steps"
     opening: ClassVar[tuple[str, ...]] = ("dtype", "device", "offload")
 
@@ -61,81 +58,58 @@ class ExitJob(Job):
         self.batch = collate(self.encoded, opened.device)
         self.positions = Positions.of(self.batch, request.tokens, request.seed)
         count, vocabulary = len(self.positions), self.head.vocabulary
-        sizes = Sizes(self.head.width, vocabulary, count)
-        self.points = requested_points(request, sizes)
-        self.swept = sweep(request, self.points, sizes)
-        self.layers = chosen_layers(request.layers, len(decoder_layers(opened.outline)))
-        self.done = 0
-        self.extra = needed_bytes(self.head, self.points, self.swept, count, len(self.layers), opened.dtype != "float32")
+        self.points = requested_points(request, self.head, count)
+        self.swept = sweep(request, self.points, self.head, count)
+        measured = len(groups(self.points, self.head)) + len(groups(self.swept, self.head))
+        self.done, self.total = 0, 1 + len(pieces(count, vocabulary)) * measured + 2 * (1 + len(self.points))
+        self.extra = needed_bytes(self.head, self.points, self.swept, count, opened.dtype != "float32")
         # Products with the head and with codes, in multiplications per token and row of the vocabulary.
-        columns = 3 * self.head.width * (len(self.layers) + 1) + sum(point.settings.rank or 0 for point in (*self.points, *self.swept))
+        columns = 6 * self.head.width + sum(point.settings.rank or 0 for point in (*self.points, *self.swept))
         self.tokens = padded_tokens(self.batch.lengths) + count * vocabulary * columns // max(1, opened.facts.parameters)
         self.source, self.commit, self.given = self.samples.text.source, self.samples.text.commit, bool(request.token_ids)
-
-    @property
-    def total(self) -> int:
-        """The number of steps."""
-        per_group = len(pieces(len(self.positions), self.head.vocabulary))
-        measuring = per_group * (len(groups(self.points, self.head)) * len(self.layers) + len(groups(self.swept, self.head)))
-        return 1 + measuring + 2 * (1 + len(self.points))
 
     def measure(self, model: nn.Module) -> Generator[Progress, None, Results]:
         states, head = yield from self.run_model(model)
         del model
         return (yield from self.compare(head, states))
 
-    def compare(self, head: ModelHead, states: Mapping[int, Tensor]) -> Generator[Progress, None, Results]:
-        """Measure signals, logit lens, sweep and costs from the hidden states."""
-        results, signals = Results(), Signals(head)
-        last = self.layers[-1]
-        tokens = {layer: Tokens.of(head, states[layer], self.positions.targets) for layer in reversed(self.layers)}
-        for results.at_head in signals.measure(tokens[last], self.points, before=True):
-            yield self._step("methods", "signals at the head", results=results)
-        for layer in self.layers[:-1]:
-            for measured in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - only the last one is complete
-                yield self._step("layers", f"logit lens: layer {layer}", results=results)
-            results.layers += layer_rows(layer, self.points, measured)
-        results.layers += layer_rows(last, self.points, results.at_head)
-        for results.swept in signals.measure(tokens[last], self.swept, before=False):
-            yield self._step("sweep", f"sweep: {len(self.swept)} settings and seeds", results=results)
-        for row in cost(signals, tokens[last], self.points):
-            results.costs.append(row)
-            yield self._step("cost", f"time and memory: {row.method}, {row.form}", results=results)
-        del signals, tokens
-        return results
-
-    def run_model(self, model: nn.Module) -> Generator[Progress, None, tuple[Mapping[int, Tensor], ModelHead]]:
-        """Run the model. Returns the hidden states by layer, and the head with its weights."""
-        yield self._step("model", "running the model", 0)
-        head, running = ModelHead.of(model), hidden_states(model, self.batch, self.positions, self.layers)
+    def run_model(self, model: nn.Module) -> Generator[Progress, None, tuple[Tensor, ModelHead]]:
+        """Run the model. Returns the hidden states, and the head with its weights."""
+        yield self._step("running the model", 0)
+        head, running = ModelHead.of(model), hidden_states(model, self.batch, self.positions)
         while True:
             try:
-                yield self._step("model", f"running the model: layer {next(running) - 1}", 0)
+                yield self._step(f"running the model: layer {next(running) - 1}", 0)
             except StopIteration as done:
                 stages, states = done.value
                 break
-        head.check(stages, states[self.layers[-1]])
+        head.check(stages, states)
         stages.close()
-        yield self._step("model", "model done")
+        yield self._step("model done")
         return states, head
 
-    def _step(self, stage: Stage, note: str, more: int = 1, results: Results | None = None) -> ExitProgress:
+    def compare(self, head: ModelHead, states: Tensor) -> Generator[Progress, None, Results]:
+        """Measure signals, sweep and costs from the hidden states."""
+        results, signals = Results(), Signals(head)
+        tokens = Tokens.of(head, states, self.positions.targets)
+        for results.at_head in signals.measure(tokens, self.points, before=True):
+            yield self._step("signals at the head")
+        for results.swept in signals.measure(tokens, self.swept, before=False):
+            yield self._step(f"sweep: {len(self.swept)} settings and seeds")
+        for row in cost(signals, tokens, self.points):
+            results.costs.append(row)
+            yield self._step(f"time and memory: {row.method}, {row.form}")
+        return results
+
+    def _step(self, note: str, more: int = 1) -> Progress:
         self.done += more
-        last = [] if results is None or stage == "methods" else [row for row in results.layers if row.layer == self.layers[-1]]
-        return ExitProgress(
-            done=self.done,
-            total=self.total,
-            unit="steps",
-            note=note,
-            stage=stage,
-            cosines={row.method: row.cosine.mean if row.cosine else None for row in last},
-        )
+        return Progress(done=self.done, total=self.total, unit="steps", note=note)
 
     def fields(self, measured: Results) -> Mapping[str, Any]:
-        results, request = measured, self.request
-        exact = exact_row(self.points[0], results.at_head)
-        over_seeds = spreads(self.swept, results.swept)
-        methods = method_rows(self.points, results.at_head, over_seeds, results.costs)
+        request, costs = self.request, measured.costs
+        exact, swept = exact_row(self.points[0], measured.at_head), sweep_rows(self.swept, measured.swept)
+        over_seeds = spreads(swept)
+        methods = method_rows(self.points, measured.at_head, over_seeds, costs)
         head, inputs = self._head(), self._inputs()
         count = cost_tokens(len(self.positions), self.head.width, self.head.vocabulary)
         return {
@@ -145,17 +119,10 @@ class ExitJob(Job):
             "exact": exact,
             "methods": methods,
             "null": over_seeds.get(NULL),
-            "layers": tuple(results.layers),
-            "sweep": sweep_rows(self.swept, results.swept),
-            "cost": Cost(
-                tokens=count,
-                chunk=-(-count // CHUNKS),
-                repeats=REPEATS,
-                rows=tuple(results.costs),
-                exact_form=fastest(results.costs, EXACT).form,
-            ),
+            "sweep": swept,
+            "cost": Cost(tokens=count, chunk=-(-count // CHUNKS), rows=tuple(costs), exact_form=fastest(costs, EXACT).form),
             "answer": answer(methods),
-            "advice": advice(methods, results.costs, self.opened.facts.ref),
+            "advice": advice(methods, costs, self.opened.facts.ref),
             "notes": (
                 *self.samples.notes(request.samples),
                 *notes(request, head, inputs, exact, methods, self.opened.dtype),

@@ -24,7 +24,7 @@ _ROWS = 16  # Fewer tokens at a time would spend most of the time reading weight
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tokens:
-    """The measured tokens at one layer. inner: (N, ..), the layer's output; hidden: (N, d) float32, after the final norm; targets: (N,)."""
+    """The measured tokens. inner: (N, ..), the last layer's output; hidden: (N, d) float32, after the final norm; targets: (N,)."""
 
     inner: Tensor
     hidden: Tensor

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzers.core.errors import InvalidRequest
-from analyzers.exit.measurements import Parameter
+from analyzers.exit.model_head import ModelHead
+from analyzers.exit.report import Parameter
 from analyzers.exit.request import ExitRequest
 from analyzers.exit.signals import ANCHORS, NULL, RANDOM, HeadSettings, facts_of
 
@@ -48,34 +49,25 @@ class Point:
         return replace(self, settings=replace(self.settings, **settings))
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Sizes of a measurement: width of the hidden states, vocabulary, and number of tokens."""
-
-    width: int
-    vocabulary: int
-    tokens: int
-
-
-def requested_points(request: ExitRequest, sizes: Sizes) -> tuple[Point, ...]:
+def requested_points(request: ExitRequest, head: ModelHead, tokens: int) -> tuple[Point, ...]:
     """Return one point for each method, in the requested order. Raises InvalidRequest for settings that do not fit model or text."""
-    if request.anchors is not None and request.anchors > sizes.tokens:
+    if request.anchors is not None and request.anchors > tokens:
         raise InvalidRequest(
-            f"anchors may be at most {sizes.tokens:,}, the number of measured tokens, from which they are drawn, not {request.anchors:,}."
+            f"anchors may be at most {tokens:,}, the number of measured tokens, from which they are drawn, not {request.anchors:,}."
         )
     requested = HeadSettings(
-        anchors=request.anchors or max(1, min(ANCHORS, sizes.width // 2, sizes.tokens)),
-        **request.model_dump(include={"rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "seed"}),
+        anchors=request.anchors or max(1, min(ANCHORS, head.width // 2, tokens)),
+        **request.model_dump(include={"rank", "rank_exact", "k", "topk_by", "alpha", "residual", "mass_threshold", "seed"}),
     )
-    return tuple(Point(method, requested.resolved(method, sizes.vocabulary, sizes.width)) for method in request.methods)
+    return tuple(Point(method, requested.resolved(method, head.vocabulary, head.width)) for method in request.methods)
 
 
 def null_of(point: Point) -> Point:
     """Return the null with the rank and seed of a point with random codes."""
-    return replace(point.changed(rank_exact=None, rank_tail=None, fresh=True), method=NULL)
+    return replace(point.changed(rank_exact=None, fresh=True), method=NULL)
 
 
-def sweep(request: ExitRequest, measured: Sequence[Point], sizes: Sizes) -> tuple[Point, ...]:
+def sweep(request: ExitRequest, measured: Sequence[Point], head: ModelHead, tokens: int) -> tuple[Point, ...]:
     """Return points with other ranks, ks and anchors of the requested methods, with several seeds for random codes, and the null.
 
     The points of ``parameter`` "seed", with nothing else changed, are always included, because the spread over seeds needs them.
@@ -87,7 +79,7 @@ def sweep(request: ExitRequest, measured: Sequence[Point], sizes: Sizes) -> tupl
     swept = [replace(point, parameter="seed").changed(seed=seed) for point in (*random, *nulls) for seed in seeds]
     if not request.sweep:
         return tuple(swept)
-    most_of: dict[Parameter, int] = {"rank": sizes.width, "k": sizes.vocabulary, "anchors": min(sizes.tokens, 2 * sizes.width)}
+    most_of: dict[Parameter, int] = {"rank": head.width, "k": head.vocabulary, "anchors": min(tokens, 2 * head.width)}
     for parameter, most in most_of.items():
         for point in (*measured, *(nulls if parameter == "rank" else ())):
             facts = facts_of(point.method)

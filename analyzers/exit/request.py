@@ -1,7 +1,5 @@
 """The request of exit feedback. Field names are the JSON contract; fields may be added, never renamed."""
 
-import json
-import re
 from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -12,7 +10,7 @@ from analyzers.exit.signals import ANCHORS, GOLD_RANK, METHODS, RANK, RANK_EXACT
 from analyzers.language_models.model_request import DataName, Device, Dtype, ModelRequest
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 8
+ANALYSIS_VERSION = 9
 
 
 class ExitRequest(ModelRequest):
@@ -55,11 +53,6 @@ class ExitRequest(ModelRequest):
         le=65_536,
         description=f"Columns of hybrid's rank that hold exact codes (default {RANK_EXACT}; at most a quarter of the rank).",
     )
-    rank_tail: Annotated[
-        int | None, Option("Tail rank", "Columns of hybrid's tail sketch; needs the exact rank.", "the rest of the rank")
-    ] = Field(
-        default=None, strict=True, ge=1, le=65_536, description="With rank_exact: columns of hybrid's tail sketch; the sum is its rank."
-    )
     topk_by: Annotated[TopkBy, Option("Top-k by")] = Field(
         default="value", description="How hybrid ranks logit gradients: by value, positive ones first, or by magnitude."
     )
@@ -83,10 +76,6 @@ class ExitRequest(ModelRequest):
     )
     sweep: Annotated[bool, Option("Sweep other ranks, ks and anchors", off="skip other ranks, ks and anchors: faster")] = Field(
         default=True, description="Also measure other ranks, ks and anchors, which takes longer (default true)."
-    )
-    layers: Annotated[str, Option("Layers of the logit lens")] = Field(
-        default="auto",
-        description="Layers that the logit lens reads: auto (up to six, evenly spread), all, final, or numbers from 0 and ranges: 0,4-6.",
     )
     samples: int = Field(
         default=32,
@@ -121,20 +110,9 @@ class ExitRequest(ModelRequest):
             raise ValueError(f"methods: {twice} is named twice")
         return methods
 
-    @field_validator("layers")
-    @classmethod
-    def _known_layers(cls, layers: str) -> str:
-        if not re.fullmatch(r"auto|all|final|[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?){0,63}", layers):
-            raise ValueError(f"layers must be auto, all, final, or numbers and ranges such as 0,4-6, not {json.dumps(layers[:40])}")
-        for part in layers.split(","):
-            low, _, high = part.partition("-")
-            if high and int(low) > int(high):
-                raise ValueError(f"the range of layers {part} ends before it begins")
-        return layers
-
     @model_validator(mode="after")
     def _ranks_fit_together(self) -> Self:
-        if "hybrid" in self.methods and (conflict := rank_conflict(self.rank, self.rank_exact, self.rank_tail)):
+        if "hybrid" in self.methods and (conflict := rank_conflict(self.rank, self.rank_exact)):
             raise ValueError(conflict)
         if self.token_ids and self.data != "builtin":
             raise ValueError("token_ids take the place of data: leave out data")

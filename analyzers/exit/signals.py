@@ -7,7 +7,7 @@ from analyzers.core.errors import InvalidRequest
 
 MethodName = Literal["dense", "hybrid", "parallel", "parallel_gold", "parallel_topmass", "span", "svd", "true_rows"]
 TopkBy = Literal["value", "magnitude"]
-SettingName = Literal["rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed", "fresh"]
+SettingName = Literal["rank", "rank_exact", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed", "fresh"]
 
 EXACT, NULL = "exact", "fresh_codes"
 """Baselines: backpropagation, and a null, `dense` with codes drawn anew for every batch of tokens."""
@@ -39,7 +39,7 @@ SIGNALS: dict[MethodName, SignalFacts] = {
     ),
     "hybrid": SignalFacts(
         "random codes of the gold token and of the k largest e, next to a CountSketch of all other tokens",
-        ("rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "seed", "fresh"),
+        ("rank", "rank_exact", "k", "topk_by", "alpha", "seed", "fresh"),
         random=True,
     ),
     "parallel": SignalFacts("the component along h, exact, from quantities of the forward pass"),
@@ -71,17 +71,11 @@ def facts_of(method: str) -> SignalFacts:
     return SIGNALS["dense"] if method == NULL else next((facts for name, facts in SIGNALS.items() if name == method), SignalFacts(""))
 
 
-def rank_conflict(rank: int | None, rank_exact: int | None, rank_tail: int | None) -> str | None:
+def rank_conflict(rank: int | None, rank_exact: int | None) -> str | None:
     """Explain the contradiction between hybrid's ranks, as a sentence without its full stop; None if there is none."""
     if rank == 1:
         return "Hybrid needs a rank of at least 2: a column for the codes and one for the tail"
-    if rank_tail is not None and rank_exact is None:
-        return "Hybrid needs rank_exact with rank_tail: its rank is their sum"
-    if rank is None or rank_exact is None:
-        return None
-    if rank_tail is not None and rank != rank_exact + rank_tail:
-        return f"Hybrid's rank is rank_exact + rank_tail, {rank_exact + rank_tail:,}, not {rank:,}: leave one of them out"
-    if rank_exact >= rank:
+    if rank is not None and rank_exact is not None and rank_exact >= rank:
         return f"Hybrid's rank_exact must be less than its rank, {rank:,}, not {rank_exact:,}: the tail needs a column"
     return None
 
@@ -91,8 +85,8 @@ class HeadSettings:
     """Settings of all methods; `SIGNALS` lists the settings of each. d: width of the hidden states, V: vocabulary.
 
     rank: columns of the random codes, or number of singular directions, 1 to d; by default that of the signal, at most d / 2. rank_exact:
-    columns of hybrid's rank with exact codes; by default `RANK_EXACT`, at most a quarter of the rank. rank_tail: the other columns, one for
-    each bucket of the CountSketch; given together with rank_exact it sets the rank. k: tokens with the largest logit gradient, 1 to V, by
+    columns of hybrid's rank with exact codes, by default `RANK_EXACT`, at most a quarter of the rank; the others are one for each bucket of
+    the CountSketch. k: tokens with the largest logit gradient, 1 to V, by
     default `K`; the gold token is always included. topk_by: rank hybrid's gradients by value, positive ones first, or by magnitude. alpha:
     scale of dense and hybrid, above 0. residual: lambda, the weight of the codes orthogonal to h, 0 or more. mass_threshold: cumulative
     probability up to which parallel_topmass codes tokens, 0 to 1. anchors: number of hidden states that span the projection; all of them if
@@ -101,7 +95,6 @@ class HeadSettings:
 
     rank: int | None = None
     rank_exact: int | None = None
-    rank_tail: int | None = None
     k: int | None = None
     topk_by: TopkBy = "value"
     alpha: float = 1.0
@@ -116,22 +109,20 @@ class HeadSettings:
         facts = facts_of(method)
         k = min(K, vocabulary) if self.k is None else self.k
         rank = max(1, min(facts.rank, width // 2)) if self.rank is None else self.rank
-        exact = tail = None
+        exact = None
         if "rank_exact" in facts.uses:
-            if self.rank is None:
-                rank = self.rank_exact + self.rank_tail if self.rank_exact and self.rank_tail else max(2, rank)
+            rank = max(2, rank) if self.rank is None else rank
             exact = max(1, min(RANK_EXACT, rank // 4)) if self.rank_exact is None else self.rank_exact
-            tail = rank - exact
         for name, value, most, of in (("rank", rank, width, "the model's width"), ("k", k, vocabulary, "the model's vocabulary")):
             if name in facts.uses and value > most:
                 raise InvalidRequest(f"{name} may be at most {most:,}, {of}, not {value:,}.")
-        if exact is not None and (conflict := rank_conflict(rank, exact, None)):
+        if exact is not None and (conflict := rank_conflict(rank, exact)):
             raise InvalidRequest(f"{conflict}.")
-        return replace(self, rank=rank, rank_exact=exact, rank_tail=tail, k=k)
+        return replace(self, rank=rank, rank_exact=exact, k=k)
 
     def at_rank(self, rank: int) -> Self:
         """Return resolved settings with another rank, of which rank_exact keeps its share. rank: 2 or more for hybrid."""
         if self.rank_exact is None or self.rank is None:
             return replace(self, rank=rank)
         exact = min(rank - 1, max(1, round(self.rank_exact * rank / self.rank)))
-        return replace(self, rank=rank, rank_exact=exact, rank_tail=rank - exact)
+        return replace(self, rank=rank, rank_exact=exact)

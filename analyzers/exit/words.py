@@ -64,7 +64,7 @@ def spread(distribution: Any) -> str:
 
 def settings(given: Any) -> str:
     """Write the settings of a signal, apart from its seed: ``rank 32, k 8``; a dash if it has none."""
-    hidden = ("seed", "fresh", "rank_tail")
+    hidden = ("seed", "fresh")
     named = {_LABELS.get(key, key): value for key, value in given.items() if value is not None and key not in hidden}
     return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:,g}'}" for name, value in named.items()) or NOTHING
 

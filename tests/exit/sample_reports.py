@@ -7,7 +7,7 @@ from analyzers.checkpoints import Access
 from analyzers.exit import ExitReport, ExitRequest, analyze
 
 MODEL = "sample:tiny-bf16"
-SMALL: dict[str, Any] = {"samples": 4, "tokens": 48, "seeds": 2, "sweep": False, "layers": "final"}
+SMALL: dict[str, Any] = {"samples": 4, "tokens": 48, "seeds": 2, "sweep": False}
 
 
 def report(**asked: Any) -> ExitReport:
@@ -19,5 +19,5 @@ def report(**asked: Any) -> ExitReport:
 
 @cache
 def standard() -> ExitReport:
-    """Return a small report with everything: all methods, two layers, a sweep."""
-    return report(sweep=True, seeds=4, layers="1", k=6)
+    """Return a small report with everything: all methods, a sweep."""
+    return report(sweep=True, seeds=4, k=6)

@@ -1,13 +1,11 @@
-"""Cosines, ratios and energies against the plain formulas, also where they are undefined; layers, values of a sweep, and the meter."""
+"""Cosines, ratios and energies against the plain formulas, also where they are undefined; and the meter."""
 
 import numpy as np
 import pytest
 import torch
 
-from analyzers.core.errors import InvalidRequest
-from analyzers.exit.alignment import alignment, cosines, exact_parallel_energy, loss_bins, products
+from analyzers.exit.alignment import alignment, cosines, loss_bins, products
 from analyzers.exit.cost import metered
-from analyzers.exit.hidden_states import chosen_layers
 
 GENERATOR = torch.Generator().manual_seed(4)
 S, E, U = (torch.randn(40, 7, generator=GENERATOR, dtype=torch.float64) for _ in range(3))
@@ -26,7 +24,7 @@ def test_all_tokens_as_one_vector() -> None:
     assert found.total_cosine is not None and 1 - found.total_cosine**2 == pytest.approx(float(residual[0] / (E**2).sum()))
     along = torch.stack([(s @ u) / (u @ u) * u for s, u in zip(S, U, strict=True)])
     assert found.parallel_energy == pytest.approx(float((along**2).sum() / (S**2).sum()))
-    assert found.tokens == 40 and found.zero == 0 and sum(found.histogram) == 40
+    assert found.tokens == 40 and found.zero == 0
 
 
 def test_zeros_leave_no_nan() -> None:
@@ -35,11 +33,10 @@ def test_zeros_leave_no_nan() -> None:
     exact[3:8] = 0
     rows = products(signal, exact, torch.zeros_like(U))
     found = alignment(rows)
-    assert (found.tokens, found.zero) == (35, 3) and found.parallel_energy == 0 and sum(found.histogram) == 35
+    assert (found.tokens, found.zero) == (35, 3) and found.parallel_energy == 0
     assert np.isnan(cosines(rows)[3:8]).all() and (cosines(rows)[:3] == 0).all()
     nothing = alignment(products(torch.zeros_like(S), torch.zeros_like(E), U))
-    assert set(nothing.model_dump(exclude={"tokens", "zero", "histogram"}).values()) == {None}
-    assert exact_parallel_energy(products(S, torch.zeros_like(E), U)) is None
+    assert set(nothing.model_dump(exclude={"tokens", "zero"}).values()) == {None}
 
 
 def test_bins_of_loss_are_equally_full_and_in_order() -> None:
@@ -50,15 +47,6 @@ def test_bins_of_loss_are_equally_full_and_in_order() -> None:
     last = torch.nn.functional.cosine_similarity(S[:8], E[:8])
     assert found[-1].cosine is not None and found[-1].cosine.mean == pytest.approx(float(last.mean()))
     assert len(loss_bins(rows[:2], losses[:2])) == 2
-
-
-def test_the_layers_of_the_logit_lens() -> None:
-    assert chosen_layers("final", 4) == (3,) and chosen_layers("all", 3) == (0, 1, 2)
-    assert chosen_layers("0,2-3", 8) == (0, 2, 3, 7) and chosen_layers("7", 8) == (7,)
-    assert chosen_layers("auto", 1) == (0,) and chosen_layers("auto", 4) == (0, 1, 2, 3)
-    assert chosen_layers("auto", 32)[0] == 0 and chosen_layers("auto", 32)[-1] == 31 and len(chosen_layers("auto", 32)) == 6
-    with pytest.raises(InvalidRequest, match="There is no layer 8: the model has 8 layers"):
-        chosen_layers("0,5-8", 8)
 
 
 def test_the_meter_sees_what_is_there_at_one_time() -> None:

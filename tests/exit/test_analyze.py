@@ -24,11 +24,11 @@ from tests.exit.sample_reports import MODEL, report, standard
 from tests.language_models.architectures import ARCHITECTURES, build
 
 
-def oracle(found: ExitReport, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """By autograd in float64, from the tokens of a report: losses, gradients at h and before the norm, h, and what the layer gives."""
+def oracle(found: ExitReport) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """By autograd in float64, from the tokens of a report: losses, gradients at h and before the norm, h, and what the last layer gives."""
     model = cast(Any, LlamaForCausalLM).from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32).eval()
     kept: list[Tensor] = []
-    hook = decoder_layers(model)[layer].register_forward_hook(lambda module, given, result: kept.append(result))
+    hook = decoder_layers(model)[-1].register_forward_hook(lambda module, given, result: kept.append(result))
     rows, targets = [], []
     for token_ids, positions in zip(found.inputs.token_ids, found.inputs.positions, strict=True):
         with torch.no_grad():
@@ -46,31 +46,27 @@ def oracle(found: ExitReport, layer: int) -> tuple[Tensor, Tensor, Tensor, Tenso
     return losses.detach(), hidden.grad, inner.grad, hidden.detach(), inner.detach()
 
 
-@pytest.mark.parametrize("layer", [1, 3])
-def test_the_exact_gradient_and_its_projection_are_those_of_autograd(layer: int) -> None:
+def test_the_exact_gradient_and_its_projection_are_those_of_autograd() -> None:
     """The parallel signal is the projection of the exact gradient on h: all that is said of it follows from autograd alone."""
     found = standard()
-    losses, at_head, before, hidden, inner = oracle(found, layer)
-    (row,) = [row for row in found.layers if row.layer == layer and row.method == "parallel"]
-    share = (at_head * hidden).sum(-1).abs() / (at_head.norm(dim=-1) * hidden.norm(dim=-1))
-    assert row.loss == pytest.approx(float(losses.mean()), rel=1e-5)
+    losses, at_head, before, hidden, inner = oracle(found)
+    row, share = found.methods["parallel"], (at_head * hidden).sum(-1).abs() / (at_head.norm(dim=-1) * hidden.norm(dim=-1))
+    assert found.exact.loss == pytest.approx(float(losses.mean()), rel=1e-5)
     assert row.cosine is not None and row.cosine.mean == pytest.approx(float(share.mean()), abs=1e-5)
     assert row.cosine.p10 == pytest.approx(float(np.percentile(share, 10)), abs=1e-5)
     assert row.best_scale == pytest.approx(1, abs=1e-4) and row.parallel_energy == pytest.approx(1, abs=1e-6)
     energy = float(((at_head * hidden).sum(-1) / hidden.norm(dim=-1)).square().sum() / at_head.square().sum())
-    assert row.exact_parallel_energy == pytest.approx(energy, rel=1e-4)
+    assert found.exact.parallel_energy == pytest.approx(energy, rel=1e-4)
     assert row.norm_ratio == pytest.approx(energy**0.5, rel=1e-4) and row.total_cosine == pytest.approx(energy**0.5, rel=1e-4)
-    if layer == 3:
-        assert found.exact.loss == row.loss and found.exact.parallel_energy == row.exact_parallel_energy
-        assert found.exact.norm == pytest.approx(float(at_head.norm(dim=-1).square().mean().sqrt()), rel=1e-4)
-        along = float(((before * inner).sum(-1) / inner.norm(dim=-1)).square().sum() / before.square().sum())
-        assert found.exact.parallel_energy_before_norm == pytest.approx(along, abs=1e-8) and along < 1e-6
+    assert found.exact.norm == pytest.approx(float(at_head.norm(dim=-1).square().mean().sqrt()), rel=1e-4)
+    along = float(((before * inner).sum(-1) / inner.norm(dim=-1)).square().sum() / before.square().sum())
+    assert found.exact.parallel_energy_before_norm == pytest.approx(along, abs=1e-8) and along < 1e-6
 
 
 def test_before_the_norm_signals_are_sent_back_through_it() -> None:
     """RMSNorm by hand: the Jacobian takes away what goes along x, and the gain bends the rest."""
     found = standard()
-    _, at_head, before, hidden, inner = oracle(found, 3)
+    _, at_head, before, hidden, inner = oracle(found)
     parallel = (at_head * hidden).sum(-1, keepdim=True) / hidden.square().sum(-1, keepdim=True) * hidden
     scale = torch.rsqrt(inner.square().mean(-1, keepdim=True) + 1e-6)
     gain = (hidden / (inner * scale))[0]
@@ -107,20 +103,6 @@ def test_more_of_a_ceiling_is_closer_and_random_codes_are_not() -> None:
     assert {row.method for row in sweep if row.null} == {NULL} and {row.method for row in sweep if row.ceiling} == set(CEILINGS)
 
 
-def test_what_was_asked_for_is_a_point_of_the_sweep() -> None:
-    found = standard()
-    for name, method in found.methods.items():
-        (first,) = [row for row in found.layers if row.layer == 3 and row.method == name]
-        assert first.cosine == method.cosine
-        same = [row for row in found.sweep if row.method == name and row.seed == 0 and row.parameter != "seed"]
-        for row in same:
-            if row.value == method.settings[row.parameter]:
-                assert row.cosine is not None and method.cosine is not None
-                assert row.cosine.mean == pytest.approx(method.cosine.mean, abs=1e-6)
-        if method.over_seeds is not None and method.cosine is not None:
-            assert method.over_seeds.values[0] == pytest.approx(method.cosine.mean, abs=1e-6)
-
-
 def test_how_it_is_cut_into_pieces_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = report(sweep=True)
     monkeypatch.setattr("analyzers.exit.measure.EXIT_LOGITS_BYTES", 4 * 512 * 20)
@@ -134,7 +116,7 @@ def test_how_it_is_cut_into_pieces_does_not_matter(monkeypatch: pytest.MonkeyPat
         assert row.null or row.total_cosine == pytest.approx(other.total_cosine, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gemma2", "phi", "gpt2", "opt, norms after", "mixtral", "cohere", "granitemoeshared"])
+@pytest.mark.parametrize("name", ["gemma2", "phi", "opt, norms after", "mixtral", "cohere"])
 def test_other_families(name: str, tmp_path: Path) -> None:
     """A softcap, a bias, LayerNorm, no norm, experts, scaled logits: at full size the ceilings are the exact gradient.
 
@@ -162,15 +144,6 @@ def test_other_families(name: str, tmp_path: Path) -> None:
     assert found.exact.loss == pytest.approx(float(torch.stack(losses).mean()), rel=1e-4)
 
 
-def test_loss_bins_and_histograms_hold_every_token() -> None:
-    found = standard()
-    for method in found.methods.values():
-        assert sum(method.histogram) == sum(method.before_norm.histogram) == method.tokens == found.inputs.measured
-        assert sum(row.tokens for row in method.loss_bins) == found.inputs.measured and len(method.loss_bins) == 5
-        assert all(before.high <= after.low for before, after in pairwise(method.loss_bins))
-        assert sum(row.exact_energy or 0 for row in method.loss_bins) == pytest.approx(1)
-
-
 def test_costs_stand_beside_the_exact_gradient() -> None:
     found = standard()
     rows = {(row.method, row.form): row for row in found.cost.rows}
@@ -189,13 +162,6 @@ def test_the_answer_is_the_closest_signal_and_the_advice_follows_the_seconds() -
     found = standard()
     best = found.methods["span"].cosine
     assert best is not None and (found.closest, found.answer.code) == ("span", "closest")
-    assert found.answer.values == {
-        "signal": "span",
-        "cosine": best.mean,
-        "low": best.p10,
-        "high": best.p90,
-        "tokens": found.methods["span"].tokens,
-    }
     rows = list(found.cost.rows)
     exact = min(row.seconds for row in rows if row.method == "exact")
     for factor, code in ((3.0, "keep-slow"), (0.5, "try"), (1.02, "time-again")):
@@ -206,7 +172,7 @@ def test_the_answer_is_the_closest_signal_and_the_advice_follows_the_seconds() -
 def test_the_analysis_has_the_defaults_and_the_constructions_of_the_heads() -> None:
     """The signals of a report are those of drop-in heads with nothing but a seed: cosines with the exact gradient of autograd."""
     found = report(methods=("hybrid", "parallel_gold", "parallel_topmass"))
-    _, at_head, _, hidden, _ = oracle(found, 3)
+    _, at_head, _, hidden, _ = oracle(found)
     targets = torch.tensor(
         [ids[at + 1] for ids, positions in zip(found.inputs.token_ids, found.inputs.positions, strict=True) for at in positions]
     )

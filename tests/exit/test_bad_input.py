@@ -27,7 +27,7 @@ from analyzers.language_models.load import OpenModel
 from tests.exit.sample_reports import MODEL, SMALL, report
 from tests.language_models.repositories import WEIGHTS, Files, files, written
 
-WHOLE = ("rank", "rank_exact", "rank_tail", "k", "anchors", "seeds", "samples", "sequence_length", "tokens", "seed")
+WHOLE = ("rank", "rank_exact", "k", "anchors", "seeds", "samples", "sequence_length", "tokens", "seed")
 NO_WHOLE_NUMBERS: tuple[Any, ...] = (True, "3", 1.5, float("nan"), float("inf"), [], {})
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -47,9 +47,7 @@ def embedding() -> torch.Tensor:
     [
         {"rank": 0},
         {"rank": 10**5000},
-        {"rank_tail": 8},
         {"rank": 16, "rank_exact": 16},
-        {"rank": 16, "rank_exact": 8, "rank_tail": 4},
         {"rank": 1},
         {"topk_by": "size"},
         {"alpha": float("nan")},
@@ -60,8 +58,6 @@ def embedding() -> torch.Tensor:
         {"methods": ()},
         {"methods": ("dense", "dense")},
         {"seeds": 10**6},
-        {"layers": "3-1"},
-        {"layers": "0," * 5000 + "0"},
         {"data": ""},
     ],
 )
@@ -71,7 +67,7 @@ def test_requests_that_are_refused(asked: dict[str, Any]) -> None:
     assert isinstance(request_error(caught.value), InvalidRequest)
 
 
-@pytest.mark.parametrize("asked", [{"rank": 65}, {"k": 513}, {"anchors": 49}, {"layers": "4"}])
+@pytest.mark.parametrize("asked", [{"rank": 65}, {"k": 513}, {"anchors": 49}])
 def test_what_this_model_does_not_have(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         report(**asked)
@@ -138,7 +134,7 @@ def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises((LimitExceeded, pytest.fail.Exception)) as caught:
             list(analyze(ExitRequest(model=MODEL, **{**SMALL, **asked}), Access(), largest=largest))
         said = str(caught.value)
-        return "fewer seeds, tokens or layers" in said and "MANTISSA_WEB_MODEL_WORK" in said
+        return "fewer seeds or tokens" in said and "MANTISSA_WEB_MODEL_WORK" in said
 
     assert refused(10**6) and not refused(10**9)
     with_sweep = next(limit for limit in (2**power for power in range(20, 40)) if not refused(limit, sweep=True, seeds=8))
@@ -148,10 +144,10 @@ def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_needed_is_estimated_from_the_outline() -> None:
     """Everything that measuring allocates beside the model and its run, against what was said before."""
-    request = ExitRequest(model=MODEL, **{**SMALL, "tokens": 256, "samples": 12, "sweep": True, "layers": "all"})
+    request = ExitRequest(model=MODEL, **{**SMALL, "tokens": 256, "samples": 12, "sweep": True})
     with OpenModel(MODEL, Access(), dtype="float32") as opened:
         work = ExitJob(request, opened, Access())
-        said = needed_bytes(work.head, work.points, work.swept, len(work.positions), 4, narrow=False)
+        said = needed_bytes(work.head, work.points, work.swept, len(work.positions), narrow=False)
         for _ in opened.fetch():
             pass
         opened.check(work.batch)

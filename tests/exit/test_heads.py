@@ -1,10 +1,6 @@
 """``head(h)``: the logits of the plain head, exact gradients for its parameters, and a backward pass for any loss."""
 
 import copy
-import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
+from analyzers.core.errors import InvalidRequest
 from analyzers.exit.heads import HEADS, HeadSettings
 from analyzers.exit.signals import RANDOM
 from tests.exit.plain_head import CASES, IGNORED, LOSSES, SETTINGS, Case, D, V, distance, gradients, through
@@ -48,13 +45,6 @@ def test_gradcheck_where_the_signal_is_the_gradient(method: str, name: str) -> N
     head = few.head(method, HeadSettings(rank=4, k=9))
     leaves = [few.h.clone().requires_grad_(), *head.parameters()]
     assert torch.autograd.gradcheck(lambda h, *_: head(h), leaves)
-
-
-@pytest.mark.parametrize("method", HEADS)
-def test_gradcheck_of_the_parameters(method: str) -> None:
-    few = _few(CASES["all"])
-    head = few.head(method, HeadSettings(rank=2, k=3, anchors=2))
-    assert torch.autograd.gradcheck(lambda *_: head(few.h), list(head.parameters()))
 
 
 def _few(case: Case) -> Case:
@@ -121,8 +111,7 @@ def test_zero_hidden_states_and_zero_weights_give_numbers(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", HEADS)
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_changes_nothing(method: str, reentrant: bool) -> None:
+def test_checkpointing_changes_nothing(method: str) -> None:
     case = CASES["all"]
     head = case.anchored_head(method)
     expected = through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
@@ -132,7 +121,7 @@ def test_checkpointing_changes_nothing(method: str, reentrant: bool) -> None:
         lambda h: head.loss(h, case.targets, chunk=9),
     ):
         leaf = case.h.clone().requires_grad_()
-        checkpoint(way, leaf, use_reentrant=reentrant).backward()
+        checkpoint(way, leaf, use_reentrant=False).backward()
         assert distance(leaf.grad, expected) < 1e-5
         for name, gradient in gradients(head):
             assert distance(gradient, by_name[name]) < 1e-5
@@ -146,46 +135,29 @@ def test_a_head_takes_the_place_of_a_linear_layer(method: str) -> None:
     assert set(head.state_dict()) == {"weight"}
     head.load_state_dict(nn.Linear(D, V, bias=False).state_dict())
     case = CASES["plain"]
-    twins = [copy.deepcopy(head), pickle.loads(pickle.dumps(head))]
-    for twin in twins:
-        assert torch.equal(
-            through(twin, case.h, lambda logits: cross_entropy(logits, case.targets)),
-            through(head, case.h, lambda logits: cross_entropy(logits, case.targets)),
-        )
+    found = [through(each, case.h, lambda logits: cross_entropy(logits, case.targets)) for each in (head, copy.deepcopy(head))]
+    assert torch.equal(*found)
 
 
-def test_parameters_or_hidden_states_may_be_frozen() -> None:
-    case = CASES["all"]
+def test_settings_that_fit_and_that_do_not() -> None:
     for method in HEADS:
-        head = case.head(method)
-        expected = through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
-        by_name = dict(gradients(head))
-        torch.autograd.backward(cross_entropy(head(case.h), case.targets))
-        torch.autograd.backward(head.loss(case.h, case.targets, chunk=10))
-        for name, gradient in gradients(head):
-            assert distance(gradient, 2 * by_name[name]) < 1e-5
-        head.requires_grad_(False)
-        assert torch.equal(through(head, case.h, lambda logits: cross_entropy(logits, case.targets)), expected)
-        assert not head.loss(case.h, case.targets).requires_grad
-        with torch.inference_mode():
-            assert not head(case.h).requires_grad and head.loss(case.h, case.targets).isfinite()
+        HEADS[method](torch.zeros(V, D), None, HeadSettings(rank=D, k=V, anchors=10**9, residual=0, mass_threshold=1))
+    for settings in (HeadSettings(rank=4, rank_exact=4), HeadSettings(rank=D + 1), HeadSettings(k=V + 1)):
+        with pytest.raises(InvalidRequest):
+            HEADS["hybrid"](torch.zeros(V, D), None, settings)
 
 
-@pytest.mark.exhaustive
-def test_heads_need_torch_and_nothing_else_that_is_large() -> None:
-    """They train other models: what the analysis reads checkpoints and draws with is not loaded for them, and exports are there."""
-    program = """
-import sys
-import torch
-before = set(sys.modules)
-from analyzers.exit.heads import HEADS
-HEADS["hybrid"](torch.randn(600, 200)).loss(torch.randn(3, 200, requires_grad=True), torch.tensor([1, 2, 3])).backward()
-large = {"accelerate", "huggingface_hub", "numba", "pandas", "safetensors", "scipy", "tokenizers", "transformers"}
-assert not large & {name.split(".")[0] for name in set(sys.modules) - before}, large & set(sys.modules)
-import analyzers.exit.job
-from analyzers.exit import ExitRequest, analyze
-from analyzers import exit
-assert callable(analyze) and all(getattr(exit, name) is not None for name in exit.__all__)
-assert not hasattr(exit, "nothing")
-"""
-    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True, timeout=120)
+@pytest.mark.parametrize("method", HEADS)
+def test_what_is_no_number_stays_none_and_breaks_nothing(method: str) -> None:
+    """An overflow under loss scaling: the step is left out, and the next one works."""
+    case = CASES["all"]
+    head = case.head(method)
+    for bad in (torch.nan, torch.inf):
+        h = case.h.clone()
+        h[1] = bad
+        h.requires_grad_()
+        torch.autograd.backward(head.loss(h, case.targets, chunk=8))
+        assert h.grad is not None and not h.grad[1].isfinite().all()
+    head.zero_grad()
+    torch.autograd.backward(head.loss(case.h, case.targets))
+    assert head.weight.grad is not None and head.weight.grad.isfinite().all()

@@ -12,7 +12,6 @@ from torch.nn.functional import cosine_similarity, cross_entropy, linear
 from analyzers.exit.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead
 from analyzers.exit.heads.random_codes import expander, hashes, normal_codes, stream, unit_codes
 from analyzers.exit.signals import RANDOM, TopkBy
-from tests.cases import few
 from tests.exit import published
 from tests.exit.plain_head import CASES, IGNORED, LOSSES, SETTINGS, Case, D, N, V, along, distance, through
 
@@ -60,19 +59,6 @@ def test_at_full_size_the_ceilings_are_the_gradient(method: str, name: str, loss
     assert distance(signal_of(head, case, loss), exact) < (1e-3 if method == "span" else 1e-5)
 
 
-def test_cross_entropy_minus_entropy_is_what_parallel_knows() -> None:
-    case = CASES["plain"].to(torch.float64)
-    logits = linear(case.h, case.weight)
-    p = logits.softmax(-1)
-    kept = case.targets != IGNORED
-    h = case.h.clone().requires_grad_()
-    case.head("parallel").loss(h, case.targets, chunk=5).backward()  # type: ignore[no-untyped-call]
-    assert h.grad is not None
-    found = (case.h * h.grad).sum(-1)[kept] * kept.sum()  # h . (p - y) W = (p - y) . z
-    entropy = -(p * p.log()).sum(-1)[kept]
-    assert float((found - (cross_entropy(logits, case.targets, reduction="none")[kept] - entropy)).abs().max()) < 1e-12
-
-
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("loss", ["mean", "sum", "weighted"])
 @pytest.mark.parametrize("k", [1, 4, V])
@@ -97,15 +83,15 @@ def test_dense_is_the_codes_of_all_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("rank_exact", "rank_tail"), few([(2, 1), (1, 3), (3, 9)], {1}))
+@pytest.mark.parametrize(("rank_exact", "buckets"), [(2, 1), (1, 3)])
 @pytest.mark.parametrize("k", [1, 4, V])
 @pytest.mark.parametrize("topk_by", ["value", "magnitude"])
-def test_hybrid_is_the_published_construction(name: str, rank_exact: int, rank_tail: int, k: int, topk_by: TopkBy) -> None:
+def test_hybrid_is_the_published_construction(name: str, rank_exact: int, buckets: int, k: int, topk_by: TopkBy) -> None:
     """One bucket holds every token of the tail; three have duplicates in every row; with k = V there is no tail."""
     case = CASES[name]
-    head: Any = case.head("hybrid", HeadSettings(rank_exact=rank_exact, rank_tail=rank_tail, k=k, topk_by=topk_by, alpha=1.5, seed=3))
-    assert head.codes.shape == (V, rank_exact) and head.expander.shape == (D, rank_exact + rank_tail)
-    assert {*head.bucket.tolist()} == {*range(rank_tail)} and {*head.sign.tolist()} == {-1.0, 1.0}
+    head: Any = case.head("hybrid", HeadSettings(rank=rank_exact + buckets, rank_exact=rank_exact, k=k, topk_by=topk_by, alpha=1.5, seed=3))
+    assert head.codes.shape == (V, rank_exact) and head.expander.shape == (D, rank_exact + buckets)
+    assert {*head.bucket.tolist()} == {*range(buckets)} and {*head.sign.tolist()} == {-1.0, 1.0}
     rows = [published.hybrid(case, token, head, k, 1.5, topk_by == "magnitude") for token in range(N)]
     expected = torch.from_numpy(np.stack(rows))
     assert distance(signal_of(head, case), expected) < 1e-5
@@ -114,7 +100,7 @@ def test_hybrid_is_the_published_construction(name: str, rank_exact: int, rank_t
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("method", ["parallel_gold", "parallel_topmass"])
-@pytest.mark.parametrize(("residual", "mass_threshold"), [(0.0, 0.95), (0.1, 0.95), (1.0, 0.3), (0.4, 0.0), (0.1, 1.0)])
+@pytest.mark.parametrize(("residual", "mass_threshold"), [(0.0, 0.95), (1.0, 0.3), (0.4, 0.0), (0.1, 1.0)])
 def test_parallel_codes_are_the_published_construction(name: str, method: str, residual: float, mass_threshold: float) -> None:
     case = CASES[name]
     head: Any = case.head(method, replace(SETTINGS, residual=residual, mass_threshold=mass_threshold))
@@ -226,16 +212,3 @@ def test_seeds_and_the_global_generator(method: str) -> None:
     lower = case.to(torch.bfloat16)
     in_bf16 = through(lower.head(method), lower.h, lambda logits: cross_entropy(logits.float(), case.targets))
     assert float(cosine_similarity(in_bf16.double().flatten(), found.double().flatten(), dim=0)) > 0.97, "the same codes in another type"
-
-
-@pytest.mark.parametrize("method", ["dense", "hybrid"])
-def test_random_codes_agree_with_nothing_on_a_frozen_model(method: str) -> None:
-    case = Case.draw(seed=11)
-    exact, _, _ = case.exact(LOSSES["mean"])
-    kept = case.targets != IGNORED
-    means = []
-    for seed in range(120):
-        found = signal_of(case.head(method, replace(SETTINGS, seed=seed)), case)
-        means.append(float(cosine_similarity(found.double(), exact, dim=-1)[kept].mean()))
-    over_seeds = torch.tensor(means, dtype=torch.float64)
-    assert abs(float(over_seeds.mean())) < 4 * float(over_seeds.std()) / len(means) ** 0.5

@@ -26,8 +26,8 @@ def check(model: nn.Module) -> None:
 
 
 def states_of(model: nn.Module, batch: Batch, measured: Positions) -> tuple[list[int], Any]:
-    """Return the progress, and the hidden states of the first and the last layer."""
-    running, behind = hidden_states(model, batch, measured, (0, LAYERS - 1)), list[int]()
+    """Return the progress, and the hidden states of the last layer."""
+    running, behind = hidden_states(model, batch, measured), list[int]()
     while True:
         try:
             behind.append(next(running))
@@ -80,7 +80,7 @@ def test_damaged_weights_are_named() -> None:
         cast(Any, model).lm_head.weight[3] = 0
         next(decoder_layers(model)[0].parameters()).fill_(torch.inf)
     batch = _batch()
-    with pytest.raises(InvalidCheckpoint, match="numbers after layer 0 are not finite"):
+    with pytest.raises(InvalidCheckpoint, match="numbers after its last layer are not finite"):
         states_of(model, batch, Positions.of(batch, 100, 0))
 
 
@@ -96,8 +96,7 @@ def test_hidden_states_are_taken_before_each_token_of_an_answer(monkeypatch: pyt
     for tokens in (1, 1024):
         monkeypatch.setattr("analyzers.language_models.stages.PART_TOKENS", tokens)
         behind, found = states_of(model, batch, measured)
-        torch.testing.assert_close(found[0], expected[1][measured.samples, measured.positions])
-        torch.testing.assert_close(head.tail(found[LAYERS - 1]), expected[-1][measured.samples, measured.positions])
+        torch.testing.assert_close(head.tail(found), expected[-1][measured.samples, measured.positions])
         assert behind == list(range(1, LAYERS + 1))
 
 

@@ -36,7 +36,7 @@ def _timed(found: ExitReport, factor: float = 2.0, **changes: Any) -> ExitReport
 
 def reports() -> dict[str, Report | MantissaError]:
     """Return a full report, one of few signals, one without a gradient, one in bf16 with every note, and one with hostile names."""
-    *_, found = analyze(ExitRequest(model="sample:tiny-bf16", samples=3, tokens=40, seeds=2, layers="0"))
+    *_, found = analyze(ExitRequest(model="sample:tiny-bf16", samples=3, tokens=40, seeds=2))
     assert isinstance(found, ExitReport)
     name = closest(found.methods)
     assert name is not None

@@ -72,8 +72,8 @@ class DenseHead(RandomCodesHead):
 class HybridHead(RandomCodesHead):
     """Head with alpha [e_y B_y + sum_K e_j B_j, tail] U^T for unit-norm codes B (V, rank_exact).
 
-    K: the k tokens with the largest dL/dz, by value or by magnitude; y: the gold token; each token counts once. tail (n, rank_tail): a
-    CountSketch of e of all other tokens.
+    K: the k tokens with the largest dL/dz, by value or by magnitude; y: the gold token; each token counts once. tail
+    (n, rank - rank_exact): a CountSketch of e of all other tokens.
     """
 
     method: ClassVar[str] = "hybrid"
@@ -84,10 +84,15 @@ class HybridHead(RandomCodesHead):
     def draw_codes(self, generator: torch.Generator) -> Tensor:
         return unit_codes(len(self.weight), cast(int, self.settings.rank_exact), generator)
 
+    @property
+    def buckets(self) -> int:
+        """The number of buckets of the CountSketch."""
+        return cast(int, self.settings.rank) - cast(int, self.settings.rank_exact)
+
     def draw(self, number: int) -> None:
         super().draw(number)
         streams = (stream(self.settings.seed, name, number) for name in ("buckets", "signs"))
-        bucket, sign = hashes(len(self.weight), cast(int, self.settings.rank_tail), *streams)
+        bucket, sign = hashes(len(self.weight), self.buckets, *streams)
         self.replace_buffer("bucket", bucket)
         self.replace_buffer("sign", sign.to(self.weight.dtype))
 
@@ -97,7 +102,7 @@ class HybridHead(RandomCodesHead):
         exact = weighted_rows(self.codes, index, values)
         # CountSketch: Charikar, Chen and Farach-Colton, "Finding frequent items in data streams", 2002.
         signed = rows.grad_y.scatter(1, index, 0) * self.sign
-        tail = exact.new_zeros(len(signed), cast(int, self.settings.rank_tail)).scatter_add_(1, self.bucket.expand_as(signed), signed)
+        tail = exact.new_zeros(len(signed), self.buckets).scatter_add_(1, self.bucket.expand_as(signed), signed)
         return self.settings.alpha * (torch.cat([exact, tail], 1) @ self.expander.mT)
 
 

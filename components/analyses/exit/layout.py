@@ -5,13 +5,13 @@ from components.analyses.exit import plots
 from components.analyses.question import Question
 from components.result.layout import Figure, Layout, Tab, Table
 
-# Number of layers of the logit lens, and of points of a sweep (settings times seeds), for estimates of cost.
-_LAYERS, _SWEPT = 6, 21
+# Number of points of a sweep (settings times seeds), for estimates of cost.
+_SWEPT = 21
 
 
 def _tokens(request: ExitRequest) -> int:
-    """Estimate the tokens through the model: each signal is a product with the head for every layer, setting and seed."""
-    points = len(request.methods) * (_LAYERS + request.seeds + (_SWEPT if request.sweep else 0))
+    """Estimate the tokens through the model: each signal is a product with the head for every setting and seed."""
+    points = len(request.methods) * (1 + request.seeds + (_SWEPT if request.sweep else 0))
     return request.samples * request.sequence_length + request.tokens * points
 
 
@@ -24,11 +24,9 @@ LAYOUT = Layout(
                 Figure(
                     "Cosines at the head",
                     plots.at_head,
-                    "Cosine of each signal with the exact gradient by token: 1 is backpropagation, 0 is chance; marks: 10%, median, mean "
-                    "(diamond) and 90%.",
+                    "Cosine of each signal with the exact gradient by token, median with 10% and 90%: 1 is backpropagation, 0 is chance.",
                 ),
                 Table("methods"),
-                Table("energy"),
             ],
         ),
         Tab(
@@ -39,14 +37,7 @@ LAYOUT = Layout(
             ],
             lambda report: report if any(row.parameter != "seed" for row in report.sweep) else None,
         ),
-        Tab(
-            "By loss and layer",
-            [
-                Table("loss_bins"),
-                Figure("Cosine by layer", plots.layers, "Mean cosine through the logit lens: final norm and head after each layer."),
-                Table("layers"),
-            ],
-        ),
+        Tab("By loss", [Table("loss_bins")]),
         Tab(
             "Cost",
             [
@@ -64,7 +55,7 @@ QUESTION = Question(
     button="Measure",
     examples={
         "tiny-bf16": {"model": "sample:tiny-bf16"},
-        "tiny-bf16, no sweep": {"model": "sample:tiny-bf16", "sweep": False, "layers": "final"},
+        "tiny-bf16, no sweep": {"model": "sample:tiny-bf16", "sweep": False},
         "tiny-fp32, span and ceilings": {
             "model": "sample:tiny-fp32",
             "methods": ("parallel", "span", "svd", "true_rows"),

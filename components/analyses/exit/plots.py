@@ -1,4 +1,4 @@
-"""Draws the figures of exit feedback: cosines by token, setting and layer, and cost."""
+"""Draws the figures of exit feedback: cosines by token and by setting, and cost."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from analyzers.core.formatting import cosine
-from analyzers.exit.measurements import Alignment
 from analyzers.exit.report import ExitReport
-from analyzers.exit.signals import CEILINGS, EXACT, NULL, RANDOM
-from analyzers.exit.words import mean, signal_name, spread
+from analyzers.exit.signals import EXACT, NULL, RANDOM
+from analyzers.exit.words import signal_name
 from components.plots.marks import error_bars, line, mark_rows, marked, shortened
 from components.plots.style import LIMIT, layout, legend, text
 from components.text import numbers
@@ -24,42 +23,26 @@ _STYLES = {
     EXACT: 5, NULL: 23,
 }  # fmt: skip
 _ROW = 44
-# Height of a ridge and distance of the percentiles below its base, as shares of a row.
-_RIDGE, _BELOW = 0.72, 0.13
 # Most characters next to the axis on a narrow screen.
 _NAME = 20
 
 
 def at_head(report: ExitReport) -> go.Figure | None:
-    """Draw the cosines of each signal with the exact gradient at the head: a histogram with its percentiles."""
-    if not any(method.cosine for method in report.methods.values()):
+    """Draw the cosines of each signal with the exact gradient at the head: the median, with bars from 10% to 90% of the tokens."""
+    known = {name: method.cosine for name, method in report.methods.items() if method.cosine is not None}
+    if not known:
         return None
-    names = [text(shortened(signal_name(name), _NAME)) for name in report.methods]
-    figure = go.Figure(layout=layout(64 + _ROW * len(names)))
-    for place, (name, method) in enumerate(report.methods.items()):
-        figure.add_traces(_ridge(name, method, place))
+    figure = go.Figure(layout=layout(64 + _ROW * len(known)))
+    for place, (name, cosines) in enumerate(known.items()):
+        hover = f"mean {cosine(cosines.mean)}<br>10%, 50%, 90%: {cosine(cosines.p10)}, {cosine(cosines.p50)}, {cosine(cosines.p90)}"
+        bars = error_bars([cosines.p50], [cosines.p10], [cosines.p90], marked(_style(name))["color"])
+        figure.add_trace(line(name, [cosines.p50], [place], _style(name), hover, mode="markers", error_x=bars))
     figure.add_shape(type="line", yref="paper", y0=0, y1=1, x0=0, x1=0, line=LIMIT)
     figure.update_xaxes(title="cosine with the exact gradient", range=[-1.02, 1.02], tickvals=(-1, -0.5, 0, 0.5, 1))
-    axis = {"range": [len(names) - 1 + 0.35, -0.85], "showgrid": False, "automargin": True}
-    return figure.update_yaxes(tickvals=list(range(len(names))), ticktext=names, **axis)
-
-
-def _ridge(name: str, alignment: Alignment, place: int) -> list[go.Scatter]:
-    """Draw a histogram, scaled so that the highest bin of every signal has the same height, paler for a ceiling; and the percentiles."""
-    if (cosines := alignment.cosine) is None:
-        return []
-    style, color, counts = _style(name), marked(_style(name))["color"], alignment.histogram
-    edges = [-1 + 2 * index / len(counts) for index in range(len(counts) + 1)]
-    heights = [place - _RIDGE * count / max(1, *counts) for count in counts]
-    x, y = [edge for edge in edges for _ in (0, 1)], [place, *(height for height in heights for _ in (0, 1)), place]
-    filled = {"fill": "toself", "opacity": 0.2 if name in CEILINGS else 0.55, "hoverinfo": "skip", "cliponaxis": True}
-    ridge = line(name, x, y, style, "", mode="lines", line={"color": color, "width": 1}, **filled)
-    hover = f"mean {cosine(cosines.mean)}<br>10%, 50%, 90%: {cosine(cosines.p10)}, {cosine(cosines.p50)}, {cosine(cosines.p90)}"
-    hover += f"<br>{alignment.tokens:,} tokens"
-    marker = {"symbol": ["line-ns-open", "circle", "diamond-open", "line-ns-open"], "size": [9, 8, 9, 9]}
-    marker |= {"color": color, "line": {"width": 2, "color": color}}
-    points = [cosines.p10, cosines.p50, cosines.mean, cosines.p90]
-    return [ridge, line(name, points, [place + _BELOW] * 4, style, hover, line={"color": color, "width": 2}, marker=marker)]
+    axis = {"range": [len(known) - 0.5, -0.5], "showgrid": False, "automargin": True}
+    return figure.update_yaxes(
+        tickvals=list(range(len(known))), ticktext=[text(shortened(signal_name(name), _NAME)) for name in known], **axis
+    )
 
 
 def _style(name: str) -> int:
@@ -123,22 +106,6 @@ def _swept_line(name: str, by_value: dict[int, list[float]], parameter: str, thi
         means, [min(by_value[value]) for value in values], [max(by_value[value]) for value in values], marked(_style(name))["color"]
     )
     return _signal_line(name, values, means, hover, details, **({"mode": "lines", "line_width": 1.3} if thin else {"error_y": bars}))
-
-
-def layers(report: ExitReport) -> go.Figure | None:
-    """Draw the mean cosine of every signal at each layer through the logit lens."""
-    seen = sorted({row.layer for row in report.layers})
-    if len(seen) < 2:
-        return None
-    figure = go.Figure(layout=layout(350))
-    hover = "layer %{x}, loss %{customdata[2]}<br>mean cosine %{customdata[0]}, 80%: %{customdata[1]}"
-    for name in report.methods:
-        rows = sorted((row for row in report.layers if row.method == name), key=lambda row: row.layer)
-        details = [[mean(row.cosine), spread(row.cosine), f"{row.loss:.3f}"] for row in rows]
-        means = [None if row.cosine is None else row.cosine.mean for row in rows]
-        figure.add_trace(_signal_line(name, [row.layer for row in rows], means, hover, details))
-    figure.update_yaxes(title="mean cosine", nticks=6)
-    return legend(figure.update_xaxes(title="layer", tickvals=seen[:: -(-len(seen) // 8)]))
 
 
 def _signal_line(

@@ -210,7 +210,7 @@ def _key(request: Any, named: list[str]) -> str:
     The device is excluded: it depends on the machine, and the report states it. Empty for a request that names something that is not
     public or contains a visitor's own text.
     """
-    own = getattr(request, "pairs", None) or getattr(request, "logprobs", None) or getattr(request, "text", None) is not None
+    own = getattr(request, "logprobs", None) or getattr(request, "text", None) is not None
     if own or len(named) != len(_names(request)):
         return ""
     analyzer = analyzer_of(request)

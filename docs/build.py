@@ -11,7 +11,6 @@ from pathlib import Path
 from analyzers import numerics
 from analyzers.check.report import RULES, WITH_BASE
 from analyzers.comparison.sparsity.published import published
-from analyzers.conflict import published as conflict
 from analyzers.conflict.rows import TAU
 from analyzers.core.formatting import count, magnitude, share, size
 from analyzers.core.limits import SETTINGS
@@ -113,15 +112,6 @@ def published_sparsity() -> str:
     return _items(f"{share(row.sparsity)}: {row.finetuned} ({row.algorithm})" for row in published())
 
 
-def published_conflict() -> str:
-    """Summarize the published rates."""
-    *below, last = conflict.published()
-    rates = [row.conflict_rate for row in below]
-    return (
-        f"Its rates: {share(min(rates))} to {share(max(rates))} in layers 0 to {below[-1].layer}, {share(last.conflict_rate)} in the last."
-    )
-
-
 def rules() -> str:
     """List the rules of check."""
     return _items(f"**{name}**{' (base)' if name in WITH_BASE else ''}: {about}" for name, about in RULES.items())
@@ -164,7 +154,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "proofs": measured_proofs,
     "classifier": classifier,
     "published-sparsity": published_sparsity,
-    "published-conflict": published_conflict,
     "rules": rules,
     "tau": tau,
     "signals": signals,

@@ -138,13 +138,12 @@ def conflict(
 
     model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
     changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
-    options: fields of `analyzers.conflict.ConflictRequest`: samples, data, pairs, token_ids (ids per sample, in lists, a
+    options: fields of `analyzers.conflict.ConflictRequest`: samples, data, token_ids (ids per sample, in lists, a
     tensor or an array) with answer_starts, ffn ("topk"), topk, gamma, ... loss: "mean" or "sum" over a sample's answer tokens.
 
     batches: inputs of ``loss(model, batch)``, which returns a scalar tensor; the gradient of each batch is then one sample. Without a loss,
-    batches are mappings and ``model(**batch).loss`` is differentiated. model is any module of torch with feed-forward blocks
-    (`analyzers.language_models.unit_weights`); it runs itself, in evaluation mode; its state and torch's random state are restored
-    afterwards. Only the options gamma, unit, weights and seed apply. Exceptions of the loss are not translated. Other
+    batches are mappings and ``model(**batch).loss`` is differentiated. The model itself runs, in evaluation mode; its state and torch's
+    random state are restored afterwards. Only the options gamma, weights and seed apply. Exceptions of the loss are not translated. Other
     parameters and errors as in `dtype`.
     """
     asked = stream("conflict", token=token, tokenizer=tokenizer, model=model, batches=batches, loss=loss, **options)

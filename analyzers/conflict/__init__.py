@@ -5,6 +5,6 @@ Importing this package does not import torch: forms and endpoints need only the 
 
 from analyzers.conflict.analyze import analyze
 from analyzers.conflict.report import ConflictReport
-from analyzers.conflict.request import TOPK_OPTIONS, ConflictRequest, TextPair
+from analyzers.conflict.request import TOPK_OPTIONS, ConflictRequest
 
-__all__ = ["TOPK_OPTIONS", "ConflictReport", "ConflictRequest", "TextPair", "analyze"]
+__all__ = ["TOPK_OPTIONS", "ConflictReport", "ConflictRequest", "analyze"]

@@ -19,7 +19,6 @@ from analyzers.conflict.measure import Collector, conflict_fields, settings_of
 from analyzers.conflict.report import BATCHES, ConflictReport, DataFacts, Sample
 from analyzers.conflict.request import ConflictRequest
 from analyzers.conflict.rows import TAU
-from analyzers.conflict.verdict import without_attention
 from analyzers.conflict.words import WORDS
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData, InvalidRequest, ModelTooLarge, UnsupportedWeights
@@ -32,7 +31,7 @@ from analyzers.language_models.model_failures import explaining_failures
 from analyzers.language_models.unit_weights import UnitWeights, unit_weights
 
 Loss = Callable[[nn.Module, Any], Tensor]
-OPTIONS = ("gamma", "unit", "weights", "seed")
+OPTIONS = ("gamma", "weights", "seed")
 """Options of the request that apply to batches."""
 
 
@@ -50,7 +49,7 @@ def analyze_batches(
     idle = sorted(request.model_fields_set - {"model", *OPTIONS})
     if idle:
         raise InvalidRequest(f"{idle[0]} does not apply to batches: leave it out. {', '.join(OPTIONS)} do.")
-    units = sorted(unit_weights(model, request.unit), key=lambda unit: -unit.layer)
+    units = sorted(unit_weights(model), key=lambda unit: -unit.layer)
     with torch.random.fork_rng([]):  # A shuffling DataLoader draws its order from torch's generator.
         given = list(islice(batches, limits.CONFLICT_SAMPLES + 1))
     if not 2 <= len(given) <= limits.CONFLICT_SAMPLES:
@@ -71,10 +70,7 @@ def analyze_batches(
     with explaining_failures():
         for unit in units:
             before = len(collected.layers)
-            held = gradients.pop(0)
-            for blocks in [held] if "down" in held else [{name: each} for name, each in held.items()]:
-                collected.add(held_group(unit.layer, unit.expert, None if "down" in held else next(iter(blocks)), blocks))
-            del held, blocks
+            collected.add(held_group(unit.layer, unit.expert, gradients.pop(0)))
             if len(collected.layers) > before:
                 yield Progress(done=before, total=layers, unit="layers", note=f"gradients: layer {unit.layer}")
     yield Progress(done=layers, total=layers, unit="layers", note="gradients: done")
@@ -87,7 +83,6 @@ def analyze_batches(
     content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": fields["cosines"].model_dump(mode="json")["model"]}
     canonical = request.model_copy(update={"model": facts.ref, "data": BATCHES, "samples": len(given)})
     weights = sum(map(Tensor.numel, parameters))
-    missing = 1 + units[0].layer - len(collected.layers)
     report = ConflictReport(
         **header(canonical, content, device.type, timing(start, reading)),
         checkpoint=facts,
@@ -95,11 +90,7 @@ def analyze_batches(
         | {
             "attention": getattr(getattr(model, "config", None), "_attn_implementation", None),
             "samples": tuple(Sample(loss=value, row=row) for row, value in enumerate(losses)),
-            "notes": (
-                WORDS.note("batches", weights=weights, parameters=facts.parameters, dtype=dtype),
-                *fields["notes"],
-                *without_attention(missing),
-            ),
+            "notes": (WORDS.note("batches", weights=weights, parameters=facts.parameters, dtype=dtype), *fields["notes"]),
         },
     )
     report.keep_rows("neurons", collected.neurons.rows)

@@ -8,9 +8,8 @@ Axes: T tokens, S samples, F units, n units of a chunk, d width.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -30,15 +29,14 @@ _CACHE_BYTES, _FEWEST = 12 << 20, 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UnitGroup:
-    """The units of one FFN, expert or attention projection, with all blocks of their gradients.
+    """The neurons of one FFN or expert, with all blocks of their gradients.
 
-    block: the projection, None for neurons. units: F. gradients: by block, from a slice of units to their gradients (n, S, d), scaled by
+    units: F. gradients: by block, from a slice of units to their gradients (n, S, d), scaled by
     2^exponent, in float32 (float64 for a model in float64). unit_bytes: of a unit in a chunk. activity, tokens: as in `UnitGradients`.
     """
 
     layer: int
     expert: int | None
-    block: str | None
     units: int
     gradients: Mapping[str, Callable[[slice], Tensor]]
     exponent: int
@@ -55,18 +53,12 @@ class UnitGroup:
         return (slice(first, min(first + size, self.units)) for first in range(0, self.units, size))
 
 
-def unit_groups(gradients: UnitGradients, samples: int) -> list[UnitGroup]:
-    """Return one group with all blocks of an FFN's neurons, or one for each attention projection.
-
-    Raises InvalidCheckpoint if their gradients are not finite.
-    """
-    apart = [gradients.blocks] if gradients.of_neurons else [(block,) for block in gradients.blocks]
-    return [_of_tokens(gradients, blocks, samples) for blocks in apart]
-
-
-def _of_tokens(gradients: UnitGradients, blocks: Sequence[Block], samples: int) -> UnitGroup:
+def unit_group(gradients: UnitGradients, samples: int) -> UnitGroup:
+    """Return the neurons of an FFN or expert. Raises InvalidCheckpoint if their gradients are not finite."""
+    blocks = gradients.blocks
     present, counts = torch.unique_consecutive(gradients.sample, return_counts=True)
-    rows = list(zip(present.tolist(), _slices(counts.tolist()), strict=True))
+    ends = counts.cumsum(0).tolist()
+    rows = [(sample, slice(end - count, end)) for sample, count, end in zip(present.tolist(), counts.tolist(), ends, strict=True)]
     dtype = torch.promote_types(blocks[0].left.dtype, torch.float32)
     powers = {id(block.right): _power(block.right, gradients.layer) for block in blocks}
     exponent = LARGEST - max(_power(block.left, gradients.layer) + powers[id(block.right)] for block in blocks)
@@ -86,7 +78,6 @@ def _of_tokens(gradients: UnitGradients, blocks: Sequence[Block], samples: int) 
     return UnitGroup(
         layer=gradients.layer,
         expert=gradients.expert,
-        block=None if gradients.of_neurons else blocks[0].name,
         units=blocks[0].left.shape[1],
         gradients={block.name: of_block(block) for block in blocks},
         exponent=exponent,
@@ -97,7 +88,7 @@ def _of_tokens(gradients: UnitGradients, blocks: Sequence[Block], samples: int) 
     )
 
 
-def held_group(layer: int, expert: int | None, block: str | None, gradients: Mapping[str, Tensor]) -> UnitGroup:
+def held_group(layer: int, expert: int | None, gradients: Mapping[str, Tensor]) -> UnitGroup:
     """Return the group of gradients that are held in memory, (S, d, F) by block. Raises InvalidCheckpoint if they are not finite."""
     first = next(iter(gradients.values()))
     dtype = torch.promote_types(first.dtype, torch.float32)
@@ -109,7 +100,6 @@ def held_group(layer: int, expert: int | None, block: str | None, gradients: Map
     return UnitGroup(
         layer=layer,
         expert=expert,
-        block=block,
         units=first.shape[2],
         gradients={name: of_block(gradient) for name, gradient in gradients.items()},
         exponent=exponent,
@@ -137,7 +127,3 @@ def _power(matrix: Tensor, layer: int) -> int:
     if not math.isfinite(largest):
         raise not_finite(f"The model's gradients of layer {layer}", matrix.dtype)
     return max(_LEAST, math.frexp(largest)[1]) if largest else _LEAST
-
-
-def _slices(sizes: Sequence[int]) -> list[slice]:
-    return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]

@@ -81,7 +81,7 @@ class Collector:
         self._settings = settings
 
     def add(self, group: UnitGroup) -> None:
-        """Add the units of one FFN, expert or projection."""
+        """Add the neurons of one FFN or expert."""
         if not self.layers or self.layers[-1].layer != group.layer:
             self.layers.append(LayerSums(group.layer, WeightSums()))
         if group.activity is not None and group.tokens is not None and self._samples >= 4:
@@ -200,9 +200,8 @@ def units_of(request: ConflictRequest, collected: Collector, experts: int | None
     """Describe the measured units. experts: number in a layer; topk: the requested top-k FFN, if any."""
     return Units(
         variant=request.ffn,
-        unit=request.unit,
         blocks=tuple(dict.fromkeys(name for layer in collected.layers for name in layer.sums if name != ALL)),
-        experts=experts if request.unit == "ffn" else None,
+        experts=experts,
         topk=topk,
     )
 

@@ -1,6 +1,6 @@
 """Table with a row for every unit.
 
-Axes: n units of a chunk, F units of a layer, expert or projection, S samples.
+Axes: n units of a chunk, F units of a layer or expert, S samples.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,7 @@ from analyzers.core import limits
 _NONE = -1
 _FLOATS = ("mean_activation", "conflict_rate", "magnitude_similarity", "mean_cosine", "top_share", "effective_samples")
 _COLUMNS = np.dtype(
-    [("layer", "i4"), ("expert", "i4"), ("block", "i1"), ("neuron", "i4"), ("pairs", "i4"), ("top_sample", "i4")]
-    + [(name, "f4") for name in _FLOATS]
+    [("layer", "i4"), ("expert", "i4"), ("neuron", "i4"), ("pairs", "i4"), ("top_sample", "i4")] + [(name, "f4") for name in _FLOATS]
 )
 
 
@@ -38,7 +37,7 @@ class Concentration:
 
 
 class NeuronTable:
-    """Table of all units, 48 bytes each, filled by one layer, expert or projection after the other. gamma: as in the request.
+    """Table of all units, 48 bytes each, filled by one layer or expert after the other. gamma: as in the request.
 
     Units are ranked by conflict rate, then by mean cosine. Only units in which at least half of all pairs of samples count are ranked,
     because a rate over a few pairs says little.
@@ -49,17 +48,12 @@ class NeuronTable:
         self._gamma = gamma
         self._fewest = samples * (samples - 1) / 4
         self._parts: list[Any] = []
-        self._blocks: list[str] = []
-        self._where = (0, _NONE, _NONE)
+        self._where = (0, _NONE)
         self._activation: FloatArray | None = None
 
     def begin(self, group: UnitGroup) -> None:
-        """Begin the next layer, expert or projection."""
-        block = group.block
-        if block is not None and block not in self._blocks:
-            self._blocks.append(block)
-        expert = _NONE if group.expert is None else group.expert
-        self._where = (group.layer, expert, _NONE if block is None else self._blocks.index(block))
+        """Begin the next layer or expert."""
+        self._where = (group.layer, _NONE if group.expert is None else group.expert)
         self._activation = None
         if group.activity is not None and group.tokens is not None:
             self._activation = (group.activity.double().sum(0) / group.tokens.sum()).cpu().numpy()
@@ -67,7 +61,7 @@ class NeuronTable:
     def add(self, units: slice, pairs: Pairs) -> None:
         """Add a chunk of the current units."""
         rows = np.zeros(pairs.gram.shape[1], _COLUMNS)
-        rows["layer"], rows["expert"], rows["block"] = self._where
+        rows["layer"], rows["expert"] = self._where
         rows["neuron"] = np.arange(units.start, units.start + len(rows))
         rows["mean_activation"] = np.nan if self._activation is None else self._activation[units]
         for name, values in _figures(pairs, self._gamma).items():
@@ -107,8 +101,7 @@ class NeuronTable:
             name: None if row[name] == _NONE else int(row[name]) for name in ("layer", "expert", "neuron", "top_sample")
         }
         floats: dict[str, Any] = {name: _number(row[name]) for name in _FLOATS}
-        block = None if row["block"] == _NONE else self._blocks[row["block"]]
-        return NeuronRow.model_construct(rank=None if rank == _NONE else rank, block=block, pairs=int(row["pairs"]), **numbers, **floats)
+        return NeuronRow.model_construct(rank=None if rank == _NONE else rank, pairs=int(row["pairs"]), **numbers, **floats)
 
 
 def _figures(pairs: Pairs, gamma: float) -> dict[str, FloatArray]:

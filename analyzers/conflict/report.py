@@ -1,8 +1,7 @@
 """The report of gradient conflict. Field names are the JSON contract.
 
 A *unit* is one neuron of an FFN (its gate row, up row and down column; without a gate its fc-in row, here ``up``, and fc-out column, here
-``down``; in a mixture of experts one neuron of one expert) or one row of an attention projection (``q``, ``k``, ``v``, or all as ``qkv``;
-``o``; ``q_a``, ``q_b``, ``kv_a``, ``kv_b`` as of `ffn.Attention`). Its gradient in sample s is g_s; its Gram matrix is (g_s . g_r).
+``down``; in a mixture of experts one neuron of one expert). Its gradient in sample s is g_s; its Gram matrix is (g_s . g_r).
 A *pair* is two distinct samples whose gradients are not zero. Shares are numbers in [0, 1]; a missing number is
 null. Samples and layers are counted from 0.
 """
@@ -10,11 +9,10 @@ null. Samples and layers are counted from 0.
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from analyzers.conflict.published import MIRRORS, SETTING, PublishedRow, published
 from analyzers.conflict.request import ConflictRequest, Selection
 from analyzers.conflict.rows import Measurement, ModelRow, Rates, SampleDominance, UnitRates, Variant, WeightRates, layer_name
 from analyzers.core.columns import Column, Table
-from analyzers.core.formatting import count, magnitude, share
+from analyzers.core.formatting import count
 from analyzers.core.records import Record
 from analyzers.core.report import CheckpointFacts, Report
 from analyzers.core.rows import Shown, columns
@@ -23,8 +21,6 @@ from analyzers.language_models.prompts import Template, common_prefix
 BATCHES = "batches"
 """Name of the data source for batches of the caller."""
 _EXCERPT = 160
-# Fields of a request that change the published figures; gamma, weights, attention and device do not.
-_DECIDING = ("samples", "choice", "seed", "unit", "ffn", "topk", "topk_share", "select", "loss")
 
 
 class Sample(Record):
@@ -44,7 +40,7 @@ class Sample(Record):
 
 
 class DataFacts(Record):
-    """The source of the samples. commit: that of a Hub dataset, or the hash of a file or of given pairs; null for the built-in text and for
+    """The source of the samples. commit: that of a Hub dataset, or the hash of a file; null for the built-in text and for
     "batches" of the caller, which also have no tokens.
 
     tokens, answer_tokens: of all samples together. rows: number of rows that the samples were chosen from; null if the first rows were
@@ -79,7 +75,6 @@ class Units(Record):
     """
 
     variant: Variant
-    unit: Literal["ffn", "attention"]
     blocks: tuple[str, ...]
     experts: int | None
     topk: TopK | None
@@ -131,12 +126,6 @@ def _cosines(made: "ConflictReport") -> Iterator[dict[str, Any]]:
         yield from ({"sample": sample, "other": other, "cosine": cosine} for other, cosine in enumerate(row[:sample]))
 
 
-def _published(made: "ConflictReport") -> Iterator[dict[str, Any]]:
-    if made.is_published_setting:
-        run = {row.layer: row for row in made.layers if row.ffn == made.ffn.variant}
-        yield from (vars(row) | {"run": run.get(row.layer)} for row in published())
-
-
 def _by_layer(*further: Column) -> Callable[["ConflictReport | None"], list[Column]]:
     """Return the columns of a table by layer; the FFN is shown where there are two, and on the page, whose tables are the same for all."""
     layer = Column("layer", "Layer", str, cell=lambda row: layer_name(row["layer"]))
@@ -164,16 +153,6 @@ class ConflictReport(Measurement, Report):
         ),
         Table("weights", _weights, _by_layer(*columns(WeightRates)), title="Individual weights"),
         Table("cosines", _cosines, (Column("sample"), Column("other"), Column("cosine"))),
-        Table(
-            "published",
-            _published,
-            (
-                *columns(PublishedRow),
-                Column("run_conflict_rate", "This run", share, "run.conflict_rate_historic"),
-                Column("run_magnitude_similarity", "This run's similarity", magnitude, "run.magnitude_similarity_historic"),
-            ),
-            title="The published run",
-        ),
     )
 
     analyzer: Literal["conflict"] = "conflict"
@@ -186,17 +165,3 @@ class ConflictReport(Measurement, Report):
     attention: str | None
     tau: float
     samples: tuple[Sample, ...]
-
-    @property
-    def is_published_setting(self) -> bool:
-        """Whether the run, as it was resolved, has the setting of the published one."""
-        setting, data, topk = ConflictRequest(**SETTING), self.data, self.ffn.topk
-        return (
-            topk is not None
-            and topk.layers == (len(published()) - 1,)
-            and self.checkpoint.ref in MIRRORS
-            and data.source.removeprefix("datasets/") == setting.data
-            and (data.samples, data.truncated, data.template) == (setting.samples, 0, setting.template)
-            and self.dtype == setting.dtype
-            and all(getattr(self.request, name) == getattr(setting, name) for name in _DECIDING)
-        )

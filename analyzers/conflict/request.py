@@ -2,14 +2,12 @@
 
 import json
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers.conflict.pasted_pairs import parse_pairs, write_pairs
 from analyzers.core import limits
 from analyzers.core.options import Option
-from analyzers.core.records import Record
 from analyzers.language_models.data_rows import RowSelection
 from analyzers.language_models.model_request import Attention, DataName, Device, Dtype, ModelRequest
 from analyzers.language_models.prompts import Template
@@ -17,54 +15,25 @@ from analyzers.language_models.prompts import Template
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 7
+ANALYSIS_VERSION = 8
 
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
 """Fields of the request that only a top-k FFN uses."""
 
 
-class TextPair(Record):
-    """One instruction with its answer. input: the text that the instruction is about; may be empty."""
-
-    instruction: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
-    input: str = Field(default="", max_length=limits.PAIR_CHARACTERS)
-    output: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
-
-
 class ConflictRequest(ModelRequest):
-    """A model, a text, and the gradients to compare. pairs, or token_ids with answer_starts (`ModelRequest`), replace data."""
+    """A model, a text, and the gradients to compare. token_ids with answer_starts (`ModelRequest`) replace data."""
 
     data: DataName = "builtin"
-    pairs: Annotated[
-        tuple[TextPair, ...],
-        Option(
-            "Pairs of your own",
-            info="One per line: a JSON object with instruction and output (and optionally input), or both separated by a tab.",
-            example='{"instruction": "Name the capital of France.", "output": "Paris."}',
-            command=False,
-            parse=parse_pairs,
-            write=write_pairs,
-            word="--data=pairs.jsonl",
-        ),
-    ] = Field(
-        default=(), description='Your own samples instead of data: a list of objects with "instruction", "output" and optionally "input".'
-    )
     samples: int = Field(
         default=50,
         ge=2,
         le=limits.CONFLICT_SAMPLES,
         strict=True,
-        description=f"Number of samples of the data or of the given pairs, from 2 to {limits.CONFLICT_SAMPLES}.",
+        description=f"Number of samples of the data, from 2 to {limits.CONFLICT_SAMPLES}.",
     )
     max_length: Annotated[int, Option("Longest sample")] = Field(
         default=512, ge=8, le=limits.CONFLICT_TOKENS, strict=True, description="Truncate samples to this many tokens."
-    )
-    unit: Annotated[
-        Literal["ffn", "attention"],
-        Option("Gradients of", names=("FFN neurons", "Attention projections, by row")),
-    ] = Field(
-        default="ffn",
-        description="The units whose gradients are compared: neurons of the FFN (ffn), or rows of the attention projections (attention).",
     )
     ffn: Annotated[
         Literal["original", "topk"],
@@ -118,21 +87,6 @@ class ConflictRequest(ModelRequest):
         "tokenizer's own; auto: chat if the tokenizer has a chat template, else plain.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _every_pair(cls, given: Any) -> Any:
-        """Take all given pairs, unless their number is given."""
-        if isinstance(given, dict) and given.get("pairs") and given.get("samples") is None and isinstance(given["pairs"], list | tuple):
-            return {**given, "samples": max(2, min(len(given["pairs"]), limits.CONFLICT_SAMPLES))}
-        return given
-
-    @field_validator("pairs")
-    @classmethod
-    def _not_too_many_pairs(cls, pairs: tuple[TextPair, ...]) -> tuple[TextPair, ...]:
-        if len(pairs) == 1 or len(pairs) > limits.CONFLICT_SAMPLES:
-            raise ValueError(f"conflict is between samples: give from 2 to {limits.CONFLICT_SAMPLES} pairs, not {len(pairs):,}")
-        return pairs
-
     @field_validator("topk_layers")
     @classmethod
     def _known_layers(cls, layers: str) -> str:
@@ -142,12 +96,8 @@ class ConflictRequest(ModelRequest):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ConflictRequest":
-        if (self.pairs or self.token_ids) and self.data != "builtin":
-            raise ValueError("give either pairs or the name of a dataset, not both")
-        if len(self.token_ids) == 1 or (self.pairs and self.token_ids):
-            raise ValueError("conflict is between samples: give at least 2 of token_ids, and no pairs with them")
-        if self.ffn == "topk" and self.unit == "attention":
-            raise ValueError("a top-k FFN is measured on its neurons: choose the unit ffn")
+        if self.token_ids and (self.data != "builtin" or len(self.token_ids) == 1):
+            raise ValueError("conflict is between samples: give at least 2 of token_ids, which take the place of data")
         if "-" in self.topk_layers and int(self.topk_layers.split("-")[0]) > int(self.topk_layers.split("-")[1]):
             raise ValueError(f"the range of layers {self.topk_layers} ends before it begins")
         return self

@@ -109,15 +109,15 @@ class UnitRates(Rates):
     all units but the dead, of the largest sample's share of sum |g|^2 and of the effective number of samples.
     """
 
-    neurons: Annotated[int, Shown("Units", "count", "Neurons, or rows of attention matrices.")]
-    dead: Annotated[int, Shown("Without gradient", "count", "Units whose gradient is zero in every sample.")]
+    neurons: Annotated[int, Shown("Neurons", "count")]
+    dead: Annotated[int, Shown("Without gradient", "count", "Neurons whose gradient is zero in every sample.")]
     neuron_top_share: float | None
     neuron_effective_samples: float | None
     whole: Whole
 
 
 class ModelRow(UnitRates):
-    """Rates of the model, and of single blocks of the units' gradients: ``gate``, ``up``, ``down``, or those of attention."""
+    """Rates of the model, and of single blocks of the neurons' gradients: ``gate``, ``up``, ``down``."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Rates] = Field(init=False)
@@ -257,18 +257,16 @@ class Cosines(Record):
 
 class NeuronRow(Record):
     """Results for one unit, as in `Rates` and `Dominance`. rank: 1 for the most conflicted, ties ordered by mean cosine; null for units in
-    which fewer than half of all pairs of samples count. expert: null without experts; block: the attention projection, null for FFN
-    neurons; neuron: index in the layer, expert or projection, counted from 0. mean_activation: mean |activation| over all tokens but the
-    last of each sample; null for attention. top_sample: the sample with the largest norm, ``top_share`` its share of sum |g|^2; null for a
-    unit without gradients.
+    which fewer than half of all pairs of samples count. expert: null without experts; neuron: index in the layer or expert, counted from 0.
+    mean_activation: mean |activation| over all tokens but the last of each sample; null for batches. top_sample: the sample with the
+    largest norm, ``top_share`` its share of sum |g|^2; null for a unit without gradients.
     """
 
-    rank: Annotated[int | None, Shown("Rank", "count", "1 for the most conflicted unit.")]
+    rank: Annotated[int | None, Shown("Rank", "count", "1 for the most conflicted neuron.")]
     ffn: _OfFFN = "original"
     layer: Annotated[int, Shown("Layer", "count")]
     expert: Annotated[int | None, Shown("Expert", "count")]
-    block: Annotated[str | None, Shown("Projection")]
-    neuron: Annotated[int, Shown("Neuron or row", "count")]
+    neuron: Annotated[int, Shown("Neuron", "count")]
     conflict_rate: _Share
     magnitude_similarity: _Similarity
     mean_cosine: _Cosine
@@ -300,7 +298,7 @@ class Difference(Record):
 
 class Measurement(Record):
     """Results. model, dominance, weights and cosines are those of the requested FFN; original: the rates of the model with the original
-    FFN, next to a top-k FFN, else null; every table has both. layers: in order. deciles: empty for attention and for fewer than 4 samples;
+    FFN, next to a top-k FFN, else null; every table has both. layers: in order. deciles: empty for batches and for fewer than 4 samples;
     weights: null if not requested. neurons: up to `limits.REPORT_NEURONS` units with the highest and as many with the lowest conflict rate.
     """
 
@@ -313,7 +311,7 @@ class Measurement(Record):
     deciles: Annotated[tuple[DecileRow, ...], Rows("Conflict by activation")]
     weights: Weights | None
     cosines: Cosines
-    neurons: Annotated[tuple[NeuronRow, ...], Rows("Most and least conflicted units")]
+    neurons: Annotated[tuple[NeuronRow, ...], Rows("Most and least conflicted neurons")]
 
     @property
     def unmodified(self) -> ModelRow:

@@ -22,8 +22,7 @@ TRUSTED = 0.1
 def answer(request: ConflictRequest, found: Measurement, data: DataFacts, dtype: str) -> Note:
     """Return what a top-k FFN changes or, without one, how the conflict rate compares with that of unrelated gradients."""
     model = found.model
-    unit = "neuron" if request.unit == "ffn" else "attention row"
-    of: dict[str, Any] = {"unit": unit, "many": nouns(data.tokens is None)[1], "samples": data.samples}
+    of: dict[str, Any] = {"many": nouns(data.tokens is None)[1], "samples": data.samples}
     rate: Any = model.interval or model.conflict_rate
     if rate is None or found.unmodified.conflict_rate is None:
         return WORDS.note("nothing", **of)
@@ -93,9 +92,3 @@ def notes(request: ConflictRequest, found: Measurement, dtype: str) -> Iterator[
         yield WORDS.note("rounding", low=low, high=high, gamma=request.gamma, dtype=dtype)
     if dtype == "float16":
         yield WORDS.note("float16")
-
-
-def without_attention(layers: int) -> Iterator[Note]:
-    """Yield a note if some layers have no attention to measure."""
-    if layers:
-        yield WORDS.note("without-attention", layers=layers)

@@ -10,8 +10,8 @@ from analyzers.core.words import Words
 if TYPE_CHECKING:
     from analyzers.conflict.report import ConflictReport
 
-_SOURCES = {"builtin": "the built-in text", "pairs": "the given pairs", "tokens": "the given tokens", "batches": "the caller"}
-_GRADIENTS = "among {samples:count} {many}, two gradients in the same {unit} conflict in "
+_SOURCES = {"builtin": "the built-in text", "tokens": "the given tokens", "batches": "the caller"}
+_GRADIENTS = "among {samples:count} {many}, two gradients in the same neuron conflict in "
 # Gradients with independent, symmetric directions have a cosine below 0 as often as above; see `verdict.beyond_chance`.
 _CASES = " of cases, unrelated ones in 50% to {most:share}."
 _CHANCE = _GRADIENTS + "{rate:share}" + _CASES
@@ -26,8 +26,8 @@ WORDS = Words(
         "few": "Too few {many} to compare with chance: " + _CHANCE,
         "undecided": "Numerically undecided in {dtype}: " + _GRADIENTS + "{low:share} to {high:share}" + _CASES,
         # another gamma than 0, and no gradients
-        "below-gamma": "Among {samples:count} {many}, two gradients in the same {unit} have a cosine below {gamma:number} in {rate:share}.",
-        "nothing": "Nothing to compare: no two of {samples:count} {many} have a gradient in the same {unit}.",
+        "below-gamma": "Among {samples:count} {many}, two gradients in the same neuron have a cosine below {gamma:number} in {rate:share}.",
+        "nothing": "Nothing to compare: no two of {samples:count} {many} have a gradient in the same neuron.",
         # top-k against the original
         "topk-more": "The top-k FFN raises conflict: " + _TOPK,
         "topk-less": "The top-k FFN lowers conflict: " + _TOPK,
@@ -46,7 +46,6 @@ WORDS = Words(
             "{gamma:number} than the rounding error of {dtype}. Run the model in float32."
         ),
         "float16": "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them.",
-        "without-attention": "Not measured: {layers:#layer} without attention.",
         "batches": (
             "The samples are gradients of the caller's loss, with respect to {weights:count} of the model's {parameters:count} parameters; "
             "their rounding error is taken to be that of {dtype}, the weights' type."
@@ -58,7 +57,7 @@ WORDS = Words(
 def tiles(report: "ConflictReport") -> list[Tile]:
     """Return the conflict rate, that of whole gradients, dominance and the noise scale; with a top-k FFN, also what it changes."""
     model, before = report.model, report.original
-    units = plural(model.neurons, "neuron") if report.ffn.unit == "ffn" else plural(model.neurons, "attention row")
+    units = plural(model.neurons, "neuron")
     samples = plural(report.data.samples, *nouns(report.data.tokens is None))
     source = _SOURCES.get(report.data.source, report.data.source)
     measured = f"{units} in {plural(len({row.layer for row in report.layers}), 'layer')}, {samples} of {source}, {report.dtype}."
@@ -77,7 +76,7 @@ def tiles(report: "ConflictReport") -> list[Tile]:
             label="Whole gradients",
             value=_change(before, model, lambda row: share(row.whole.conflict_rate)),
             kind="fact" if model.whole.interval is None else "estimate",
-            detail=f"Conflict with the gradients of all units as one vector, among {samples}{within}; {mean}",
+            detail=f"Conflict with the gradients of all neurons as one vector, among {samples}{within}; {mean}",
         ),
         _dominance(report),
         _noise_scale(report),

@@ -1,8 +1,8 @@
-"""Locates a model's neurons: its FFNs, experts and attention projections, found by the names in `module_names`."""
+"""Locates a model's neurons: its FFNs and experts, found by the names in `module_names`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from analyzers.checkpoints import quoted
 from analyzers.core.errors import UnknownArchitecture
 from analyzers.language_models.module_names import FAMILIES, Family, FFNNames
-
-UnitKind = Literal["ffn", "attention"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,19 +40,6 @@ class FFN:
     experts: nn.Module | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Attention:
-    """The attention projections of one layer, located in ``module``. A unit is one row of a projection.
-
-    maps: "q", "k", "v" and "o", or "qkv" and "o"; for low-rank queries or keys and values, the down-projections "q_a" and
-    "kv_a" and the up-projections "q_b" and "kv_b".
-    """
-
-    layer: int
-    maps: Mapping[str, Linear]
-    module: nn.Module
-
-
 def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
     """List every FFN of a causal language model in layer order; within a layer, the experts precede the FFN that receives every token.
 
@@ -65,31 +50,20 @@ def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
 
 def layer_ffns(model: nn.Module, layer: int, block: nn.Module) -> Iterator[FFN]:
     """Yield the FFNs within ``block``, layer number ``layer`` of a model or a copy of it, the experts first."""
-    return _ffns(layer, block, family_of(model))
+    family = family_of(model)
+    experts = _find(block, family.experts)
+    if experts is None:
+        yield _dense(layer, block, family.ffn)
+        return
+    for expert in range(cast(int, experts.num_experts)):
+        yield _expert(layer, expert, experts)
+    if family.shared is not None and _find(block, family.shared.where) is not None:
+        yield _dense(layer, block, family.shared)
 
 
-def attention_projections(model: nn.Module) -> tuple[Attention, ...]:
-    """List the attention projections of the layers that have any, in layer order. Raises UnknownArchitecture as `ffn_layers` does."""
-    every = (layer_attention(model, layer, block) for layer, block in enumerate(decoder_layers(model)))
-    return tuple(attention for attention in every if attention is not None)
-
-
-def layer_attention(model: nn.Module, layer: int, block: nn.Module) -> Attention | None:
-    """Return the attention projections within ``block``, layer number ``layer`` of a model or a copy of it; None without any."""
-    names = family_of(model).attention
-    module = _find(block, names.where)
-    if module is None:
-        return None
-    found = {key: _find(module, name) for key, name in names.projections.items()}
-    return Attention(layer, {key: Linear(each, _shape(each)[1]) for key, each in found.items() if each is not None}, module)
-
-
-def layer_units(model: nn.Module, layer: int, block: nn.Module, kind: UnitKind) -> list[FFN | Attention]:
-    """List the units of one kind within ``block``, layer number ``layer`` of a model or a copy of it."""
-    if kind == "ffn":
-        return list(layer_ffns(model, layer, block))
-    attention = layer_attention(model, layer, block)
-    return [] if attention is None else [attention]
+def attention_of(model: nn.Module, block: nn.Module) -> nn.Module | None:
+    """Return the attention module of a layer of a model or a copy of it; None if it has none."""
+    return _find(block, family_of(model).attention)
 
 
 def text_config(model: nn.Module) -> Any:
@@ -115,17 +89,6 @@ def family_of(model: nn.Module) -> Family:
     if kind not in FAMILIES:
         raise unknown_family(kind)
     return FAMILIES[kind]
-
-
-def _ffns(layer: int, block: nn.Module, family: Family) -> Iterator[FFN]:
-    experts = _find(block, family.experts)
-    if experts is None:
-        yield _dense(layer, block, family.ffn)
-        return
-    for expert in range(cast(int, experts.num_experts)):
-        yield _expert(layer, expert, experts)
-    if family.shared is not None and _find(block, family.shared.where) is not None:
-        yield _dense(layer, block, family.shared)
 
 
 def _dense(layer: int, block: nn.Module, names: FFNNames) -> FFN:

@@ -7,7 +7,7 @@ its answer are used, with the system message before the question.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,7 @@ _MANY_FILES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Pairs and their source. source: "builtin", a file name or a dataset id; commit: the dataset's commit, otherwise `digest`.
+    """Pairs and their source. source: "builtin", a file name or a dataset id; commit: the dataset's, or the SHA-256 of a file's pairs.
 
     rows: row index of each pair, counted from 0 across all files read. total: number of rows to choose from, None if the first rows were
     taken without counting the rest. limited: whether they were chosen from a part of the data.
@@ -61,27 +61,18 @@ def instruction_pairs(
     the HubError family, CheckpointNotFound, AccessDenied.
     """
     if source == "builtin":
-        return chosen_pairs(tuple(builtin_pairs()), source, limit, choice, seed)
+        every = builtin_pairs()
+        rows = chosen_rows(len(every), limit, choice, seed)
+        return Instructions(tuple(every[row] for row in rows), source, None, tuple(rows), len(every))
     if source.endswith(ENDINGS):
         if not access.local:
             raise InvalidData(f"{quoted(source)} is a file, which works on the command line only: paste its pairs, or name a dataset.")
         local: Repository = LocalRepository(source)
         found = _read(local, limit, choice, seed)
-        return replace(found, source=source.rpartition("/")[2], commit=digest(found.pairs))
+        content = json.dumps([(pair.instruction, pair.input, pair.output) for pair in found.pairs], separators=(",", ":"))
+        return replace(found, source=source.rpartition("/")[2], commit=hashlib.sha256(content.encode()).hexdigest())
     with closing(_dataset(source, access, choices)) as repository:
         return _read(repository, limit, choice, seed)
-
-
-def chosen_pairs(pairs: tuple[Pair, ...], source: str, limit: int, choice: RowSelection, seed: int) -> Instructions:
-    """Choose ``limit`` of ``pairs``, all of which are in memory."""
-    rows = chosen_rows(len(pairs), limit, choice, seed)
-    return Instructions(tuple(pairs[row] for row in rows), source, None, tuple(rows), len(pairs))
-
-
-def digest(pairs: Iterable[Pair]) -> str:
-    """Return the SHA-256 (hex) of the pairs: equal text gives an equal digest."""
-    content = json.dumps([(pair.instruction, pair.input, pair.output) for pair in pairs], ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _dataset(source: str, access: Access, choices: str) -> Repository:
@@ -105,7 +96,7 @@ def _dataset(source: str, access: Access, choices: str) -> Repository:
 def _read(repository: Repository, limit: int, choice: RowSelection, seed: int) -> Instructions:
     """Read the pairs of a repository."""
     found = read_rows(repository, _files(repository.files), _COLUMNS, limit, choice, seed)
-    pairs = tuple(pair_of(value, where) for where, value in found.values)
+    pairs = tuple(_pair(value, where) for where, value in found.values)
     if not pairs:
         raise InvalidData(f"There are no rows in {quoted(repository.ref)}; {_NEEDED}.")
     return Instructions(pairs, repository.ref, repository.commit, found.rows, found.total, found.limited)
@@ -122,7 +113,7 @@ def _files(files: Mapping[str, int]) -> list[str]:
     raise InvalidData("The dataset has no file of JSON lines, JSON or Parquet.")
 
 
-def pair_of(row: Any, where: str) -> Pair:
+def _pair(row: Any, where: str) -> Pair:
     """Convert a row to a pair; where: location of the row for error messages. Raises InvalidData, LimitExceeded."""
     if not isinstance(row, dict):
         raise InvalidData(f"{_capital(where)} is not a JSON object; {_NEEDED}.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from analyzers.language_models.batch import Batch
-from analyzers.language_models.ffn import FFN, Attention, UnitKind, expert_activation, layer_units
+from analyzers.language_models.ffn import FFN, expert_activation, layer_ffns
 from analyzers.language_models.lm_head import losses_and_gradient
 from analyzers.language_models.model_failures import not_finite, running
 from analyzers.language_models.stages import Stages, micro_batches
@@ -38,25 +38,20 @@ class Block:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UnitGradients:
-    """Inputs and gradients of one FFN, expert or attention, without tokens that have no gradient.
+    """Inputs and gradients of one FFN or expert, without tokens that have no gradient.
 
     layer, expert: those of the unit. sample: (T,), the sample of each token; the tokens of a sample are contiguous. blocks: gate, up, down
-    or up, down: a neuron's gradient consists of its rows in gate and up and its column in down; q, k, v, o: a unit's gradient is its row,
-    separately per map. activity: (S, F), sum of |activation| over all of a sample's tokens except the last, including tokens without
-    gradient; ``tokens`` (S,) is their number. For an expert, over the tokens routed to it. None for attention.
+    or up, down: a neuron's gradient consists of its rows in gate and up and its column in down. activity: (S, F), sum of |activation| over
+    all of a sample's tokens except the last, including tokens without gradient; ``tokens`` (S,) is their number. For an expert, over the
+    tokens routed to it.
     """
 
     layer: int
     expert: int | None
     sample: Tensor
     blocks: tuple[Block, ...]
-    activity: Tensor | None
+    activity: Tensor
     tokens: Tensor
-
-    @property
-    def of_neurons(self) -> bool:
-        """Return whether each block is a part of the same neurons; the blocks of an attention are separate units."""
-        return any(block.name == "down" for block in self.blocks)
 
 
 class UnitPass:
@@ -67,10 +62,8 @@ class UnitPass:
     losses: (S,), after `forward`.
     """
 
-    def __init__(
-        self, model: nn.Module, batch: Batch, kind: UnitKind = "ffn", loss: Loss = "mean", masks: Mapping[int, Mask] = _NO_MASKS
-    ) -> None:
-        self._model, self._kind, self._loss, self._masks = model, kind, loss, masks
+    def __init__(self, model: nn.Module, batch: Batch, loss: Loss = "mean", masks: Mapping[int, Mask] = _NO_MASKS) -> None:
+        self._model, self._loss, self._masks = model, loss, masks
         self._groups = micro_batches(batch.lengths)
         self._batches = [batch.part(group) for group in self._groups]
         # The last token predicts nothing.
@@ -108,8 +101,8 @@ class UnitPass:
         """Free what the pass holds."""
         self._stages.close()
 
-    def _units(self, layer: int, module: nn.Module) -> list[FFN | Attention]:
-        return layer_units(self._model, layer, module, self._kind)
+    def _units(self, layer: int, module: nn.Module) -> list[FFN]:
+        return list(layer_ffns(self._model, layer, module))
 
     def _backward(self, i: int) -> list[list[UnitGradients]]:
         """Run the backward step of call ``i``. Returns for each unit the gradients of each micro-batch, with samples counted in it."""
@@ -134,8 +127,7 @@ class UnitPass:
         first, device = pieces[0], pieces[0].sample.device
         members = [torch.tensor(group, device=device) for group in self._groups]
         order = torch.cat(members).argsort()
-        known = [piece.activity for piece in pieces if piece.activity is not None]
-        activity = torch.cat(known)[order] if known else None
+        activity = torch.cat([piece.activity for piece in pieces])[order]
         sample = torch.cat([samples[piece.sample] for samples, piece in zip(members, pieces, strict=True)])
         rights: dict[int, Tensor] = {}
         blocks = []
@@ -181,7 +173,7 @@ class _Routed:
 class _Watched:
     """The units of a copy of a layer, whose passes hooks note. real: (N,), whether each token of the micro-batch is real."""
 
-    units: Sequence[FFN | Attention]
+    units: Sequence[FFN]
     mask: Mask | None
     real: Tensor = field(default_factory=lambda: torch.empty(0))
     passed: dict[nn.Module, _Passed] = field(default_factory=dict)
@@ -189,11 +181,11 @@ class _Watched:
 
     def __post_init__(self) -> None:
         for unit in self.units:
-            if self.mask is not None and isinstance(unit, FFN) and unit.experts is None:
+            if self.mask is not None and unit.experts is None:
                 self._put_mask(unit, self.mask)
         for module in dict.fromkeys(linear.module for unit in self.units for linear in unit.maps.values()):
             module.register_forward_hook(self._note)
-        for experts in dict.fromkeys(unit.experts for unit in self.units if isinstance(unit, FFN) and unit.experts is not None):
+        for experts in dict.fromkeys(unit.experts for unit in self.units if unit.experts is not None):
             cast(Any, experts).forward = partial(self._run_experts, cast(Any, experts))
 
     def clear(self, real: Tensor) -> None:
@@ -212,7 +204,7 @@ class _Watched:
         rest = cast(Sequence[Tensor], gradients[len(dense) :])
         routed = {module: (before, after) for module, before, after in zip(self.routed, rest[::2], rest[1::2], strict=True)}
         for unit in self.units:
-            if isinstance(unit, FFN) and unit.experts is not None:
+            if unit.experts is not None:
                 yield self._expert(unit, *routed[unit.experts], batch)
             else:
                 yield self._dense(unit, dense, batch)
@@ -260,13 +252,12 @@ class _Watched:
         back[order] = torch.arange(order.numel(), device=order.device)
         return weighted[back].view(*indices.shape, -1).sum(1).to(hidden.dtype)
 
-    def _dense(self, unit: FFN | Attention, found: Mapping[nn.Module, Tensor | None], batch: Batch) -> UnitGradients:
-        """Return the gradients of an FFN or attention that receives every token."""
+    def _dense(self, unit: FFN, found: Mapping[nn.Module, Tensor | None], batch: Batch) -> UnitGradients:
+        """Return the gradients of an FFN that receives every token."""
         inputs = {linear.module: self.passed[linear.module].given.flatten(0, -2) for linear in unit.maps.values()}
         gradients = {module: cast(Tensor, found[module]).flatten(0, -2) for module in inputs}
         # A token whose output has a zero gradient also has a zero gradient before the activation, so it contributes to no product.
-        deciding = [gradients[unit.maps["down"].module]] if isinstance(unit, FFN) else list(gradients.values())
-        rows = _with_gradient(deciding, self.real)
+        rows = _with_gradient(gradients[unit.maps["down"].module], self.real)
         selected: dict[tuple[int, torch.Size], Tensor] = {}
         blocks = []
         for name, linear in unit.maps.items():
@@ -277,7 +268,7 @@ class _Watched:
             blocks.append(Block(name, given, gradient) if name == "down" else Block(name, gradient, given))
         width = batch.token_ids.shape[1] - 1
         lengths = [length - 1 for length in batch.lengths]
-        activity = _activity(inputs[unit.maps["down"].module], width, lengths) if isinstance(unit, FFN) else None
+        activity = _activity(inputs[unit.maps["down"].module], width, lengths)
         return UnitGradients(unit.layer, None, rows // width, tuple(blocks), activity, torch.tensor(lengths, device=rows.device))
 
     def _expert(self, unit: FFN, preactivation: Tensor, output: Tensor, batch: Batch) -> UnitGradients:
@@ -290,7 +281,7 @@ class _Watched:
         magnitudes = routed.activations[own][real].abs().to(torch.promote_types(output.dtype, torch.float32))
         sample = tokens[real] // width
         activity = magnitudes.new_zeros(samples, unit.width).index_add_(0, sample, magnitudes)
-        rows = _with_gradient([output[own]], real)
+        rows = _with_gradient(output[own], real)
         gate, up = (preactivation[own][rows][:, part] for part in gate_and_up(cast(nn.Module, unit.experts)))
         given = routed.hidden[tokens[rows]]
         blocks = (Block("gate", gate, given), Block("up", up, given), Block("down", routed.activations[own][rows], output[own][rows]))
@@ -318,12 +309,9 @@ def _grouped_linear(rows: Tensor, counts: Sequence[int], experts: Any, name: str
     return torch.cat(pieces)
 
 
-def _with_gradient(gradients: Sequence[Tensor], real: Tensor) -> Tensor:
-    """Return the indices of rows that are nonzero in at least one of ``gradients``; NaN counts as nonzero."""
-    some = torch.zeros_like(real)
-    for gradient in gradients:
-        some |= (gradient.amax(1) != 0) | (gradient.amin(1) != 0)  # `any` takes five times as long
-    return (some & real).nonzero().flatten()
+def _with_gradient(gradient: Tensor, real: Tensor) -> Tensor:
+    """Return the indices of rows of ``gradient`` that are nonzero; NaN counts as nonzero."""
+    return (((gradient.amax(1) != 0) | (gradient.amin(1) != 0)) & real).nonzero().flatten()  # `any` takes five times as long
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -1,29 +1,24 @@
-"""Finds the weights of a model's units as parameters, for gradients by plain autograd; in any module with feed-forward blocks."""
+"""Finds the weights of a model's neurons as parameters, for gradients by plain autograd."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from analyzers.core.errors import UnknownArchitecture, UnsupportedWeights
-from analyzers.language_models.ffn import FFN, Attention, Linear, attention_projections, decoder_layers, ffn_layers
-from analyzers.language_models.module_names import FAMILIES
+from analyzers.language_models.ffn import FFN, Linear, ffn_layers
 from analyzers.language_models.unit_gradients import gate_and_up
 
 View = Callable[[Tensor], Tensor]
-_NAMES = {(family.ffn.gate, family.ffn.up, family.ffn.down) for family in FAMILIES.values() if family.ffn.gate != family.ffn.up}
-# Names in torch, T5 and much plain code.
-_NAMES |= {(None, "linear1", "linear2"), (None, "w1", "w2"), (None, "wi", "wo"), ("wi_0", "wi_1", "wo")}
-_BLOCKS = {frozenset(filter(None, names)): names for names in _NAMES}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UnitWeights:
-    """The weights of the units of one FFN, expert or attention.
+    """The weights of the neurons of one FFN or expert.
 
     parts: by block, as in `unit_gradients.UnitGradients`: the parameter, and the function that views it, or its gradient, as (d, F), in
-    which column n belongs to unit n.
+    which column n belongs to neuron n.
     """
 
     layer: int
@@ -31,29 +26,15 @@ class UnitWeights:
     parts: Mapping[str, tuple[nn.Parameter, View]]
 
 
-def unit_weights(model: nn.Module, unit: Literal["ffn", "attention"]) -> tuple[UnitWeights, ...]:
-    """List the weights of every unit, in layer order.
+def unit_weights(model: nn.Module) -> tuple[UnitWeights, ...]:
+    """List the weights of every neuron, in layer order.
 
-    In a model of no supported family, feed-forward blocks count as layers, in its own order.
-
-    Such a block is a module whose only linear maps are named as those of a supported family, of `nn.TransformerEncoderLayer` or of T5, or
-    an `nn.Sequential` with two `nn.Linear`, if the second maps the output of the first. Raises UnknownArchitecture for a model without such
-    units; UnsupportedWeights for weights that are computed from other tensors or shared by several layers.
+    Raises UnknownArchitecture for a model that is no language model of a supported family; UnsupportedWeights for weights that are computed
+    from other tensors or shared by several layers.
     """
-    units: Sequence[FFN | Attention] = ()
-    if _of_family(model):
-        units = ffn_layers(model) if unit == "ffn" else attention_projections(model)
-    elif unit == "ffn":
-        units = tuple(_blocks(model))
-    if not units:
-        raise UnknownArchitecture(
-            "Attention projections are measured in language models of the supported families only: choose the unit ffn."
-            if unit == "attention"
-            else "No feed-forward blocks were found: a model must be a language model of a supported family, or have modules whose only "
-            "linear maps are named like gate_proj, up_proj and down_proj, fc1 and fc2, linear1 and linear2 or w1 and w2, or that are an "
-            "nn.Sequential with two nn.Linear."
-        )
-    found = tuple(_weights(each) for each in units)
+    if not hasattr(getattr(model, "config", None), "get_text_config") or not hasattr(model, "get_decoder"):
+        raise UnknownArchitecture("Batches run through a causal language model of transformers: its neurons are found by name.")
+    found = tuple(map(_weights, ffn_layers(model)))
     if not all(isinstance(parameter, nn.Parameter) for each in found for parameter, _ in each.parts.values()):
         raise UnsupportedWeights("Some weights of this model are computed from other tensors (parametrizations): remove them first.")
     owners = {(parameter, each.layer) for each in found for parameter, _ in each.parts.values()}
@@ -62,37 +43,8 @@ def unit_weights(model: nn.Module, unit: Literal["ffn", "attention"]) -> tuple[U
     return found
 
 
-def _of_family(model: nn.Module) -> bool:
-    config: Any = getattr(model, "config", None)
-    if not hasattr(config, "get_text_config") or config.get_text_config().model_type not in FAMILIES:
-        return False
-    try:
-        return len(decoder_layers(model)) > 0
-    except (AttributeError, StopIteration):  # a part of such a model may lack them
-        return False
-
-
-def _blocks(model: nn.Module) -> Iterator[FFN]:
-    layer = 0
-    for module in model.modules():
-        linear = {name: child for name, child in module.named_children() if isinstance(child, nn.Linear)}
-        names = _BLOCKS.get(frozenset(linear))
-        if names is None and isinstance(module, nn.Sequential) and len(linear) == 2:
-            up, down = linear
-            names = (None, up, down)
-        if names is None:
-            continue
-        gate, up, down = names
-        width, hidden = linear[down].in_features, linear[down].out_features
-        if all(linear[name].out_features == width for name in (gate, up) if name is not None):
-            maps = {"up": Linear(linear[up], width), "down": Linear(linear[down], hidden)}
-            maps = maps if gate is None else {"gate": Linear(linear[gate], width), **maps}
-            yield FFN(layer, None, width, hidden, gate is not None, maps, nn.Identity())
-            layer += 1
-
-
-def _weights(unit: FFN | Attention) -> UnitWeights:
-    if isinstance(unit, FFN) and unit.experts is not None:
+def _weights(unit: FFN) -> UnitWeights:
+    if unit.experts is not None:
         return UnitWeights(unit.layer, unit.expert, _of_expert(cast(Any, unit.experts), unit.expert))
     parts = {name: (cast(nn.Parameter, linear.module.weight), _view(name, linear)) for name, linear in unit.maps.items()}
     return UnitWeights(unit.layer, None, parts)

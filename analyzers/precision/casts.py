@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
 from analyzers.core.errors import InvalidRequest
-from analyzers.language_models.ffn import Attention, decoder_layers, layer_attention, text_config
+from analyzers.language_models.ffn import attention_of, decoder_layers, text_config
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.loaded_dtypes import LoadedDtypes, loaded_dtypes
 from analyzers.precision.quantization import fake_quantized
@@ -25,6 +25,7 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, 
 Role = Literal["norm", "router", "map", "head", "other"]
 _PART_OF_ROLE: dict[Role, Part] = {"norm": "norms", "router": "router", "head": "lm_head"}
 _Forward = Callable[..., Any]
+_OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj")  # names of the output projection of an attention
 
 
 def role_of(name: str, module: nn.Module) -> Role:
@@ -115,7 +116,7 @@ class Casts:
         whole: Any = copy
         head = whole.get_output_embeddings() if not name else None
         within = {part for layer in decoder_layers(copy) for part in layer.modules()} if not name else set()
-        attention = layer_attention(self._model.model, 0, copy) if name else None
+        attention = attention_of(self._model.model, copy) if name else None
         for inner, module in copy.named_modules():
             if module in within:
                 continue
@@ -198,12 +199,12 @@ class Casts:
         if self._narrow or self._settings.autocast:
             layer.forward = run
 
-    def _forward_of(self, module: nn.Module, role: Role, attention: Attention | None) -> Callable[[_Forward], _Forward] | None:
+    def _forward_of(self, module: nn.Module, role: Role, attention: nn.Module | None) -> Callable[[_Forward], _Forward] | None:
         """Return the function that puts the module's casts around its forward, None where it has none."""
         upcast = "softmax" in self._settings.fp32
         if not self._narrow and not self._settings.autocast:
             return None
-        if attention is not None and module is attention.module:
+        if attention is not None and module is attention:
             return self._attention(upcast)
         if role == "norm":
             return self._norm(module) if self._narrow else None
@@ -214,8 +215,8 @@ class Casts:
         if role == "router" and self._narrow and "router" not in self._settings.fp32:  # its weights may be fp32 nevertheless
             return lambda forward: lambda hidden, *others: forward(hidden.to(self._dtype), *others)
         if role in ("map", "router"):
-            projections = {} if attention is None else {linear.module for key, linear in attention.maps.items() if key != "o"}
-            return self._map(module, role == "router" and "router" in self._settings.fp32, upcast and module in projections)
+            inputs = [] if attention is None else [each for key, each in attention.named_modules() if key.split(".")[-1] not in _OUTPUTS]
+            return self._map(module, role == "router" and "router" in self._settings.fp32, upcast and module in inputs)
         return None
 
     def _attention(self, upcast: bool) -> Callable[[_Forward], _Forward]:

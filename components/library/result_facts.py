@@ -77,7 +77,7 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
 
 def _given(request: Any) -> bool:
     """Return whether the request contains a visitor's own text or file; a dataset of the Hub does not count."""
-    if not isinstance(request, dict) or request.get("pairs") or request.get("text") or request.get("logprobs"):
+    if not isinstance(request, dict) or request.get("text") or request.get("logprobs"):
         return True
     data = request.get("data", "")
     return not isinstance(data, str) or (data not in _BUILT_IN and not _DATASET.fullmatch(data))

@@ -65,9 +65,7 @@ def test_a_command_is_one_that_the_command_line_takes(name: str, data: Any) -> N
 
 @pytest.mark.parametrize("name", ANALYZERS)
 @given(
-    pairs=st.lists(
-        st.tuples(st.one_of(st.text(max_size=12), st.sampled_from(("model", "mode", "seed", "variants", "pairs"))), st.text(max_size=40))
-    )
+    pairs=st.lists(st.tuples(st.one_of(st.text(max_size=12), st.sampled_from(("model", "mode", "seed", "variants"))), st.text(max_size=40)))
 )
 def test_a_hostile_address_fills_in_or_is_refused_in_a_sentence(name: str, pairs: list[tuple[str, str]]) -> None:
     kind = ANALYZERS[name].request_model()
@@ -80,7 +78,7 @@ def test_what_is_wrong_is_said() -> None:
     kind = ANALYZERS["dtype"].request_model()
     assert filled(kind, [("model", "a/b"), ("budgt", "1")])[1] == "Unknown in the address: budgt (did you mean budget?)."
     assert "must be one of quick, exact" in filled(kind, [("mode", "fast")])[1]
-    assert filled(ANALYZERS["conflict"].request_model(), [("pairs", "")])[1].endswith("too long for a link: paste it again.")
+    assert filled(ANALYZERS["precision"].request_model(), [("logprobs", "")])[1].endswith("too long for a link: paste it again.")
     assert filled(kind, [("model", "org/name"), ("revision", "v1")])[0] == {"model": "org/name@v1"}
     for typed, said in (
         ({}, "Type or paste"),

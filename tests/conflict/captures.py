@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from analyzers.conflict.grams import UnitGroup, unit_groups
+from analyzers.conflict.grams import UnitGroup
 from analyzers.core import limits
 from analyzers.language_models.unit_gradients import Block, UnitGradients
 
@@ -43,12 +43,6 @@ def times(captured: UnitGradients, factor: float) -> UnitGradients:
     gate, up, down = captured.blocks
     blocks = (*(Block(each.name, each.left * factor, each.right) for each in (gate, up)), Block("down", down.left, down.right * factor))
     return replace(captured, blocks=blocks)
-
-
-def group(captured: UnitGradients, samples: int) -> UnitGroup:
-    """Return the neurons as one group."""
-    (result,) = unit_groups(captured, samples)
-    return result
 
 
 def gradients(captured: UnitGradients, samples: int) -> dict[str, FloatArray]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from analyzers.conflict.activity_deciles import Deciles
+from analyzers.conflict.grams import unit_group
 from analyzers.conflict.measure import ALL, Collector, Settings, measurement
 from analyzers.conflict.random_batches import DRAWS, BatchSums, partitions
 from analyzers.conflict.rates import dominance, noise_bounds, noise_scale, whole
@@ -15,7 +16,7 @@ from analyzers.conflict.sample_pairs import Pairs, Thresholds, packed
 from analyzers.conflict.weight_signs import WeightSums
 from analyzers.core.errors import InvalidCheckpoint
 
-from .captures import FloatArray, capture, cosine, gradients, group, times, together
+from .captures import FloatArray, capture, cosine, gradients, times, together
 
 SAMPLES = 9
 
@@ -156,8 +157,8 @@ def test_deciles_rank_on_one_half_and_measure_on_the_other(gamma: float) -> None
 def collected(settings: Settings, factor: float = 1.0) -> Collector:
     found = Collector(4, settings)
     for layer in (2, 1):
-        found.add(group(times(capture(layer=layer, seed=layer), factor), 4))
-    found.add(group(times(capture(layer=1, seed=9), factor), 4))  # a second expert of that layer
+        found.add(unit_group(times(capture(layer=layer, seed=layer), factor), 4))
+    found.add(unit_group(times(capture(layer=1, seed=9), factor), 4))  # a second expert of that layer
     return found
 
 
@@ -203,4 +204,4 @@ def test_gradients_that_are_not_finite_are_refused(value: float) -> None:
     captured = capture(layer=5)
     captured.blocks[1].left[2, 3] = value
     with pytest.raises(InvalidCheckpoint, match="gradients of layer 5 are not finite when it runs in float32: its weights"):
-        group(captured, 4)
+        unit_group(captured, 4)

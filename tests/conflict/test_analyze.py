@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from random import Random
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
 from analyzers.checkpoints import Access
-from analyzers.conflict import ConflictReport, ConflictRequest, TextPair, analyze
+from analyzers.conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.conflict.rows import LayerRow, ModelRow
 from analyzers.core.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError
 from analyzers.core.request import Progress
@@ -25,24 +25,8 @@ from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
 
 from .captures import FloatArray, cosine
+from .reports import SAMPLES, conflict_report
 from .test_rates import published_rule
-
-PAIRS = tuple(TextPair(instruction=pair.instruction, input=pair.input, output=pair.output) for pair in builtin_pairs()[::9])
-Analysed = Callable[..., ConflictReport]
-
-
-@pytest.fixture(scope="module")
-def analysed() -> Analysed:
-    """Reports of the tiny sample on eight pairs, each request once."""
-    found: dict[str, ConflictReport] = {}
-
-    def get(**asked: Any) -> ConflictReport:
-        key = repr(asked)
-        if key not in found:
-            found[key] = report(ConflictRequest(model="sample:tiny-bf16", **{"pairs": PAIRS, **asked}))
-        return found[key]
-
-    return get
 
 
 def report(request: ConflictRequest, access: Access | None = None) -> ConflictReport:
@@ -87,11 +71,11 @@ def explicit(found: ConflictReport, loss: str = "mean", topk: int | None = None)
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
-def test_the_report_is_what_gradients_in_float64_say(analysed: Analysed, loss: str) -> None:
-    found = analysed(loss=loss) if loss == "sum" else analysed()
+def test_the_report_is_what_gradients_in_float64_say(loss: str) -> None:
+    found = conflict_report(loss=loss)
     blocks = explicit(found, loss)
     blocks["all"] = np.concatenate(list(blocks.values()), axis=3)
-    samples = len(PAIRS)
+    samples = SAMPLES
     assert found.ffn.blocks == ("gate", "up", "down") and len(found.layers) == 4 and found.model.neurons == 640
     for row in found.layers:
         for name in blocks:
@@ -118,32 +102,32 @@ def test_the_report_is_what_gradients_in_float64_say(analysed: Analysed, loss: s
     assert found.weights.weights == whole.shape[1]
 
 
-def test_the_historic_rates_are_those_of_the_published_rule(analysed: Analysed) -> None:
+def test_the_historic_rates_are_those_of_the_published_rule() -> None:
     """Of a top-k FFN in the last layer, as in the published run, and of the original beside it."""
-    found = analysed(ffn="topk")
+    found = conflict_report(ffn="topk")
     assert found.original is not None
     for ffn, topk in (("topk", 20), ("original", None)):
-        blocks = explicit(found.model_copy(update={"samples": analysed().samples}) if topk is None else found, topk=topk)
+        blocks = explicit(found.model_copy(update={"samples": conflict_report().samples}) if topk is None else found, topk=topk)
         neurons = np.concatenate(list(blocks.values()), axis=3).swapaxes(1, 2)  # (layers, units, S, width)
         for row in rows_of(found, ffn):
             rate, similarity = published_rule(neurons[row.layer])
             assert row.conflict_rate_historic == pytest.approx(rate, abs=1e-4)
             assert row.magnitude_similarity_historic == (None if math.isnan(similarity) else pytest.approx(similarity, abs=1e-5))
     before, last = found.layers[-2:]
-    assert last.magnitude_similarity_historic is None and last.pairs < 0.6 * before.pairs  # many gradients are zero
+    assert last.magnitude_similarity_historic is None and last.pairs < 0.8 * before.pairs  # many gradients are zero
 
 
 @pytest.mark.parametrize(("asked", "total"), [({}, 8), ({"ffn": "topk"}, 16)])
 def test_progress_is_in_layers(asked: dict[str, Any], total: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analyzers.language_models.stages.PART_TOKENS", 1)  # a sample at a time
-    *steps, _ = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False, **asked))
+    *steps, _ = analyze(ConflictRequest(model="sample:tiny-bf16", samples=3, weights=False, **asked))
     layers = [step for step in steps if isinstance(step, Progress) and step.unit == "layers" and step.total]
     assert all(before.done <= after.done for before, after in pairwise(layers)) and {step.total for step in layers} == {total}
     assert {step.done for step in layers} == set(range(total + 1))
 
 
 def test_more_than_may_be_run_is_refused_before_the_model_is_loaded() -> None:
-    request = ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False)
+    request = ConflictRequest(model="sample:tiny-bf16", samples=3, weights=False)
     *_, last = analyze(request)
     assert isinstance(last, ConflictReport)
     work = last.checkpoint.parameters * 3 * max(len(sample.token_ids or ()) for sample in last.samples)  # one micro-batch
@@ -151,16 +135,6 @@ def test_more_than_may_be_run_is_refused_before_the_model_is_loaded() -> None:
     for asked, largest in ((request, work - 1), (request.model_copy(update={"ffn": "topk"}), 2 * work - 1)):
         with pytest.raises(LimitExceeded, match="MANTISSA_WEB_MODEL_WORK"):
             list(analyze(asked, largest=largest))
-
-
-def test_the_same_request_gives_the_same_json(analysed: Analysed) -> None:
-    def content(found: ConflictReport) -> str:
-        return found.model_dump_json(exclude={"timing", "environment"})
-
-    first = analysed()
-    assert content(report(first.request)) == content(first)
-    assert ConflictReport.model_validate_json(first.model_dump_json()) == first
-    json.loads(first.model_dump_json(), parse_constant=lambda name: pytest.fail(name))
 
 
 def test_samples_are_chosen_by_the_seed_and_the_report_lists_their_rows() -> None:
@@ -174,28 +148,29 @@ def test_samples_are_chosen_by_the_seed_and_the_report_lists_their_rows() -> Non
     assert len({found.id for found in reports}) == 3
 
 
-def test_a_template_is_part_of_the_id_only_where_it_changes_something(analysed: Analysed) -> None:
-    auto, plain, alpaca = (analysed(weights=False, template=template) for template in ("auto", "plain", "alpaca"))
+def test_a_template_is_part_of_the_id_only_where_it_changes_something() -> None:
+    auto, plain, alpaca = (conflict_report(weights=False, template=template) for template in ("auto", "plain", "alpaca"))
     assert [found.data.template for found in (auto, plain, alpaca)] == ["plain", "plain", "alpaca"]
     assert auto.id == plain.id != alpaca.id
     assert all("### Response:" in sample.text for sample in alpaca.samples)
-    assert [len(sample.token_ids or ()) - (sample.answer_start or 0) for sample in alpaca.samples] != [0] * len(PAIRS)
+    assert [len(sample.token_ids or ()) - (sample.answer_start or 0) for sample in alpaca.samples] != [0] * SAMPLES
     assert alpaca.model.conflict_rate != auto.model.conflict_rate
     with pytest.raises(InvalidRequest, match="has no chat template"):
-        analysed(template="chat")
+        conflict_report(template="chat")
 
 
-def test_the_order_of_the_samples_changes_only_their_numbers(analysed: Analysed) -> None:
-    first, other = analysed(), analysed(pairs=PAIRS[::-1])
+def test_the_order_of_the_samples_changes_only_their_numbers() -> None:
+    given = {
+        "token_ids": tuple(each.token_ids for each in conflict_report().samples),
+        "answer_starts": tuple(each.answer_start for each in conflict_report().samples),
+    }
+    first, other = conflict_report(**given), conflict_report(**{name: each[::-1] for name, each in given.items()})
     for one_row, other_row in zip([first.model, *first.layers], [other.model, *other.layers], strict=True):
         assert one_row.conflict_rate == pytest.approx(other_row.conflict_rate, abs=1e-3)
-        assert one_row.whole.noise_scale == pytest.approx(other_row.whole.noise_scale, rel=1e-4)
+        assert one_row.whole.mean_cosine == pytest.approx(other_row.whole.mean_cosine, abs=1e-5)
     assert [row.share for row in first.dominance.samples] == pytest.approx([row.share for row in other.dominance.samples][::-1], rel=1e-5)
     for one_decile, other_decile in zip(first.deciles, other.deciles, strict=True):
         assert one_decile.mean_activation == pytest.approx(other_decile.mean_activation, rel=1e-5)
-    assert [row.whole_mean_cosine for row in first.batch_curve] == pytest.approx(
-        [row.whole_mean_cosine for row in other.batch_curve], abs=1e-5
-    )
 
 
 def assert_alike(found: Sequence[ModelRow], other: Sequence[ModelRow]) -> None:
@@ -203,22 +178,22 @@ def assert_alike(found: Sequence[ModelRow], other: Sequence[ModelRow]) -> None:
     for first, second in zip(found, other, strict=True):
         assert first.pairs == second.pairs and first.mean_cosine == pytest.approx(second.mean_cosine, abs=1e-6)
         assert first.conflict_rate == pytest.approx(second.conflict_rate, abs=1e-3)
-        assert first.whole.noise_scale == pytest.approx(second.whole.noise_scale, rel=1e-4)
+        assert first.whole.mean_cosine == pytest.approx(second.whole.mean_cosine, abs=1e-5)
 
 
-def test_top_k_of_the_whole_width_is_the_original(analysed: Analysed) -> None:
-    found = analysed(ffn="topk", topk=1.0, topk_layers="all")
+def test_top_k_of_the_whole_width_is_the_original() -> None:
+    found = conflict_report(ffn="topk", topk=1.0, topk_layers="all")
     assert found.original == found.model
     for rows in (found.layers, found.batch_curve, found.deciles, found.neurons):
         original, topk = ([row.model_dump(exclude={"ffn"}) for row in rows if row.ffn == ffn] for ffn in ("original", "topk"))
         assert original == topk != []
-    assert_alike([found.original, *rows_of(found, "original")], [analysed().model, *analysed().layers])
+    assert_alike([found.original, *rows_of(found, "original")], [conflict_report().model, *conflict_report().layers])
     assert {row.conflict_rate for row in found.differences} == {0.0}
     assert found.ffn.topk is not None and found.ffn.topk.kept == 1
 
 
-def test_top_k_in_the_last_layer_stands_beside_the_original(analysed: Analysed) -> None:
-    found, original = analysed(ffn="topk"), analysed()
+def test_top_k_in_the_last_layer_stands_beside_the_original() -> None:
+    found, original = conflict_report(ffn="topk"), conflict_report()
     assert found.original is not None
     assert_alike([found.original, *rows_of(found, "original")], [original.model, *original.layers])
     assert found.ffn.topk is not None and (found.ffn.topk.layers, found.ffn.topk.kept) == ((3,), 20 / 160)
@@ -234,42 +209,21 @@ def test_top_k_in_the_last_layer_stands_beside_the_original(analysed: Analysed) 
     assert found.samples[0].loss != original.samples[0].loss
 
 
-def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
-    """Hybrid models: their FFNs are measured in every layer, attention where there is some, and what is left out is said."""
-    for kinds in (["conv", "full_attention"], ["conv", "conv"]):
-        folder = written(tmp_path / kinds[1], files(without=(WEIGHTS,)))
-        vocabulary = json.loads(files()["config.json"])["vocab_size"]
-        build(ARCHITECTURES["lfm2"], "sdpa", torch.float32, vocab_size=vocabulary, layer_types=kinds).save_pretrained(folder)  # type: ignore[operator]
-        access, asked = Access(local=True), {"model": folder, "pairs": PAIRS}
-        assert [row.layer for row in report(ConflictRequest.model_validate(asked), access).layers] == [0, 1]
-        request = ConflictRequest.model_validate({**asked, "unit": "attention"})
-        if "full_attention" not in kinds:
-            with pytest.raises(InvalidRequest, match="No layer of this model has attention projections: choose the unit ffn"):
-                report(request, access)
-            continue
-        *steps, found = analyze(request, access)
-        assert isinstance(found, ConflictReport) and [row.layer for row in found.layers] == [1]
-        assert {note.code: note.values for note in found.notes}["without-attention"] == {"layers": 1}
-        assert steps[-1].done == steps[-1].total == 3
-
-
-@pytest.mark.parametrize("weights", [False, True])
-def test_experts_that_receive_no_tokens_are_dead(weights: bool, tmp_path: Path) -> None:
+def test_experts_that_receive_no_tokens_are_dead(tmp_path: Path) -> None:
     folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
     vocabulary = json.loads(files()["config.json"])["vocab_size"]
     model = build(ARCHITECTURES["qwen3_moe"], "sdpa", torch.float32, vocab_size=vocabulary, num_experts=64)
     model.save_pretrained(folder)  # type: ignore[operator]
-    request = ConflictRequest(model=str(folder), pairs=PAIRS[:2], max_length=12, weights=weights)
+    request = ConflictRequest(model=str(folder), samples=2, max_length=12)
     found = report(request, Access(local=True))
     assert found.model.dead > found.model.neurons / 2  # 22 tokens go to 2 of 64 each
-    assert found.model.conflict_rate is not None and (found.weights is not None) == weights
-    if found.weights is not None:
-        assert found.weights.weights == 3 * found.model.neurons * 32
+    assert found.model.conflict_rate is not None and found.weights is not None
+    assert found.weights.weights == 3 * found.model.neurons * 32
 
 
 @pytest.mark.parametrize("note", ["gradients: forward, layer 2", "gradients: layer 2"])
 def test_closing_it_ends_the_work(note: str) -> None:
-    steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS))
+    steps = analyze(ConflictRequest(model="sample:tiny-bf16", samples=3))
     while not (isinstance(step := next(steps), Progress) and step.note == note):
         pass
     steps.close()  # type: ignore[attr-defined]
@@ -282,10 +236,10 @@ def test_closing_it_ends_the_work(note: str) -> None:
     [
         {"samples": 1},
         {"samples": 10**6},
-        {"pairs": PAIRS, "data": "org/name"},
+        {"token_ids": ((1, 2), (3, 4)), "data": "org/name"},
+        {"token_ids": ((1, 2),)},
         {"gamma": float("nan")},
         {"topk_layers": "5-2"},
-        {"ffn": "topk", "unit": "attention"},
         {"model_": 1},
     ],
 )
@@ -297,6 +251,6 @@ def test_requests_that_are_refused(asked: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("asked", "kind"), [({"data": "./file.jsonl"}, InvalidData), ({"ffn": "topk", "topk_layers": "2-9"}, InvalidRequest)]
 )
-def test_what_cannot_be_analysed(asked: dict[str, Any], kind: type[MantissaError]) -> None:
+def test_what_cannot_be_conflict_report(asked: dict[str, Any], kind: type[MantissaError]) -> None:
     with pytest.raises(kind):
         report(ConflictRequest(**{"model": "sample:tiny-bf16", **asked}))

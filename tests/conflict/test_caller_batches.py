@@ -1,6 +1,6 @@
 """Conflict between batches of the caller, against plain autograd and against the path by tokens."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations, count
 from typing import Any
 
@@ -14,33 +14,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import mantissa
 from analyzers.conflict import ConflictReport
-from analyzers.core.errors import InvalidData, InvalidRequest, MantissaError, UnknownArchitecture
+from analyzers.core.errors import InvalidData, InvalidRequest, MantissaError, UnknownArchitecture, UnsupportedWeights
 from analyzers.core.request import Progress
 from tests.language_models.architectures import ARCHITECTURES, build
 
 BATCHES, LAYERS = 6, 2
-
-
-class Plain(nn.Module):
-    """Blocks of plain torch: named, gated without biases, and a Sequential; in and out of different widths."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(6))
-        self.first = nn.ModuleDict({"fc1": nn.Linear(6, 9), "fc2": nn.Linear(9, 4)})
-        self.second = nn.ModuleDict(
-            {name: nn.Linear(*shape, bias=False) for name, shape in (("w1", (4, 7)), ("w3", (4, 7)), ("w2", (7, 4)))}
-        )
-        self.third = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 3))
-
-    def forward(self, given: Tensor) -> Tensor:
-        hidden = self.first["fc2"](torch.tanh(self.first["fc1"](given * self.scale)))
-        hidden = self.second["w2"](torch.nn.functional.silu(self.second["w1"](hidden)) * self.second["w3"](hidden))
-        return self.third(hidden)  # type: ignore[no-any-return]
-
-
-def plain_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    return cross_entropy(model(batch[0]), batch[1])
 
 
 def tiny_llama(dtype: torch.dtype = torch.float32) -> Any:
@@ -62,11 +40,6 @@ def tokens_loss(model: nn.Module, ids: list[int]) -> Tensor:
     given = torch.tensor([ids])
     logits = model(input_ids=given[:, :-1]).logits
     return cross_entropy(logits[0].float(), given[0, 1:])
-
-
-def plain_data() -> list[tuple[Tensor, Tensor]]:
-    random = torch.Generator().manual_seed(2)
-    return [(torch.randn(3, 6, generator=random), torch.randint(0, 3, (3,), generator=random)) for _ in range(BATCHES)]
 
 
 def by_autograd(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batches: Any, blocks: list[dict[str, str]]) -> list[Any]:
@@ -109,32 +82,13 @@ def test_a_language_model_gives_what_autograd_gives() -> None:
     assert report.ffn.blocks == ("gate", "up", "down") and [row.layer for row in report.layers] == [0, 1]
 
 
-def test_plain_modules_give_what_autograd_gives() -> None:
-    names = [
-        {"up": "first.fc1.weight", "down": "first.fc2.weight"},
-        {"gate": "second.w1.weight", "up": "second.w3.weight", "down": "second.w2.weight"},
-        {"up": "third.0.weight", "down": "third.3.weight"},
-    ]
-    torch.manual_seed(3)
-    model = Plain()
-    report = mantissa.conflict(model, batches=iter(plain_data()), loss=plain_loss)
-    check_against(report, by_autograd(model, plain_loss, plain_data(), names))
-    assert report.attention is None and report.deciles == ()
-    measured, of_all = (
-        sum(each[0].size for each in by_autograd(model, plain_loss, plain_data(), names)),
-        sum(map(Tensor.numel, model.parameters())),
-    )
-    assert report.notes[0].values == {"weights": measured, "parameters": of_all, "dtype": "float32"}
-
-
 @pytest.mark.parametrize("family", ["gpt2", "phi3", "mixtral", "gpt_oss", "qwen2_moe", "falcon"])
 def test_fused_transposed_and_routed_weights(family: str) -> None:
     """Units that are rows, columns or slices of one parameter."""
     architecture = ARCHITECTURES[family]
     ids = [[token % 67 for token in row] for row in rows(4)]
-    for unit in ("ffn", "attention"):
-        by_tokens = mantissa.conflict(build(architecture).float(), token_ids=ids, unit=unit)
-        same_figures(mantissa.conflict(build(architecture).float(), batches=ids, loss=tokens_loss, unit=unit), by_tokens)
+    by_tokens = mantissa.conflict(build(architecture).float(), token_ids=ids)
+    same_figures(mantissa.conflict(build(architecture).float(), batches=ids, loss=tokens_loss), by_tokens)
 
 
 def same_figures(first: ConflictReport, second: ConflictReport) -> None:
@@ -163,20 +117,18 @@ def test_a_mapping_brings_its_own_loss() -> None:
 
 def test_nothing_of_the_model_or_its_surroundings_changes() -> None:
     """Not between batches either, nor after a loss that fails: flags, modes, gradients, hooks, random numbers."""
-    torch.manual_seed(3)
-    model = Plain()
-    model.first.requires_grad_(False)
-    model.third.eval()
-    model.scale.grad = torch.full((6,), 2.0)
-    calls: list[int] = []
-    model.second.register_forward_hook(lambda *_: calls.append(1))
-    model.third.register_forward_hook(lambda *_: calls.append(1))
+    model = tiny_llama()
+    first, second = (layer.mlp for layer in model.model.layers)
+    first.requires_grad_(False)
+    second.eval()
+    model.lm_head.weight.grad = torch.full_like(model.lm_head.weight, 2.0)
+    second.register_forward_hook(lambda *_: None)
 
     def state() -> list[Any]:
         values = [(name, each.detach().clone(), each.requires_grad) for name, each in model.named_parameters()]
         modes = [(each.training, len(each._forward_hooks), len(each._forward_pre_hooks)) for each in model.modules()]
         gradients = [(name, each.grad is None) for name, each in model.named_parameters()]
-        return [*values, *modes, *gradients, model.scale.grad.clone(), torch.random.get_rng_state()]  # type: ignore[union-attr]
+        return [*values, *modes, *gradients, model.lm_head.weight.grad.clone(), torch.random.get_rng_state()]
 
     def same(first: Any, second: Any) -> bool:
         if isinstance(first, Tensor):
@@ -190,64 +142,53 @@ def test_nothing_of_the_model_or_its_surroundings_changes() -> None:
 
     def noisy(model: nn.Module, batch: Any) -> Tensor:
         assert not model.training
-        return plain_loss(model, (batch[0] + torch.randn(3, 6), batch[1]))
+        return tokens_loss(model, batch) * (1 + torch.rand(()))
 
-    data, before = plain_data(), state()
-    items = mantissa.stream("conflict", model=model, batches=data, loss=noisy)
+    data, before = rows(), state()
     seen = []
-    for item in items:
+    for item in mantissa.stream("conflict", model=model, batches=data, loss=noisy):
         assert same(state(), before)
         seen.append(item)
     assert same(state(), before)
     units = [(item.unit, item.done, item.total) for item in seen if isinstance(item, Progress)]
-    assert units[:2] == [("batches", 0, 6), ("batches", 1, 6)] and units[-1] == ("layers", 3, 3)
+    assert units[:2] == [("batches", 0, 6), ("batches", 1, 6)] and units[-1] == ("layers", 2, 2)
     with torch.inference_mode():
         assert mantissa.conflict(model, batches=data, loss=noisy).model == seen[-1].model  # type: ignore[union-attr]
     with pytest.raises(KeyError, match="a fault of the caller"):
         mantissa.conflict(model, batches=data, loss=failing)
     assert same(state(), before)
-    pairs = list(zip(*(torch.stack(each) for each in zip(*data, strict=True)), strict=True))
-    mantissa.conflict(model, batches=DataLoader(pairs, batch_size=None, shuffle=True), loss=plain_loss)  # type: ignore[arg-type]
+    shuffled = DataLoader(torch.randint(0, 61, (6, 5)), batch_size=None, shuffle=True)  # type: ignore[arg-type]
+    before = state()
+    mantissa.conflict(model, batches=shuffled, loss=lambda model, batch: tokens_loss(model, batch.tolist()))
     assert same(state(), before)
-
-
-def endless() -> Iterator[Any]:
-    for number in count():
-        yield {"number": number}
 
 
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
         ({"loss": lambda model, batch: 1.5}, InvalidRequest),
-        ({"loss": lambda model, batch: model(batch[0])}, InvalidRequest),
-        ({"loss": lambda model, batch: model.scale.sum()}, InvalidRequest),
-        ({"loss": lambda model, batch: plain_loss(model, batch) / 0}, InvalidData),
+        ({"loss": lambda model, batch: model.lm_head.weight}, InvalidRequest),
+        ({"loss": lambda model, batch: model.lm_head.weight.sum()}, InvalidRequest),
+        ({"loss": lambda model, batch: tokens_loss(model, batch) / 0}, InvalidData),
         ({}, InvalidRequest),
-        ({"loss": plain_loss, "batches": plain_data()[:1]}, InvalidData),
-        ({"loss": plain_loss, "batches": endless()}, InvalidData),
-        ({"loss": plain_loss, "ffn": "topk"}, InvalidRequest),
-        ({"loss": plain_loss, "token_ids": [[1, 2], [3, 4]]}, InvalidRequest),
-        ({"loss": plain_loss, "unit": "attention"}, UnknownArchitecture),
-        ({"loss": plain_loss, "model": "sample:tiny-bf16"}, InvalidRequest),
+        ({"loss": tokens_loss, "batches": rows()[:1]}, InvalidData),
+        ({"loss": tokens_loss, "batches": ({"number": number} for number in count())}, InvalidData),
+        ({"loss": tokens_loss, "ffn": "topk"}, InvalidRequest),
+        ({"loss": tokens_loss, "token_ids": [[1, 2], [3, 4]]}, InvalidRequest),
+        ({"loss": tokens_loss, "model": "sample:tiny-bf16"}, InvalidRequest),
+        ({"loss": tokens_loss, "model": nn.Linear(2, 2)}, UnknownArchitecture),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], kind: type[MantissaError]) -> None:
-    asked: dict[str, Any] = {"model": Plain(), "batches": plain_data()} | options
+    asked: dict[str, Any] = {"model": tiny_llama(), "batches": rows()} | options
     with pytest.raises(kind):
         mantissa.conflict(asked.pop("model"), **asked)
 
 
-def test_weights_of_several_layers_are_refused() -> None:
-    first, second = (nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 6)) for _ in range(2))
-    second[0].weight = first[0].weight
-    model = nn.Sequential(first, second)
-    with pytest.raises(MantissaError, match="Some layers of this model share their weights"):
-        mantissa.conflict(model, batches=plain_data(), loss=plain_loss)
-
-
-def test_weights_that_are_computed_are_refused() -> None:
-    model = Plain()
-    torch.nn.utils.parametrizations.weight_norm(model.first["fc1"])
-    with pytest.raises(MantissaError, match="Some weights of this model are computed from other tensors"):
-        mantissa.conflict(model, batches=plain_data(), loss=plain_loss)
+def test_weights_that_are_shared_or_computed_are_refused() -> None:
+    shared, computed = tiny_llama(), tiny_llama()
+    shared.model.layers[1].mlp.up_proj.weight = shared.model.layers[0].mlp.up_proj.weight
+    torch.nn.utils.parametrizations.weight_norm(computed.model.layers[0].mlp.up_proj)
+    for model in (shared, computed):
+        with pytest.raises(UnsupportedWeights):
+            mantissa.conflict(model, batches=rows(), loss=tokens_loss)

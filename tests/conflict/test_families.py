@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from analyzers.conflict.grams import unit_groups
+from analyzers.conflict.grams import unit_group
 from analyzers.language_models.batch import collate
 from analyzers.language_models.prompts import Encoded
 from analyzers.language_models.unit_gradients import UnitPass
@@ -53,8 +53,8 @@ def test_every_family_agrees_with_autograd_in_float64(name: str) -> None:
     passed = UnitPass(model, collate(samples(), "cpu"))
     list(passed.forward())
     for gradients in passed.backward():
-        (group,) = unit_groups(gradients, len(LENGTHS))
-        found = torch.cat([sum(each.values(), torch.zeros(())) for _, each in neuron_grams(group, chunk_bytes=1 << 14)]).double()
+        neurons = unit_group(gradients, len(LENGTHS))
+        found = torch.cat([sum(each.values(), torch.zeros(())) for _, each in neuron_grams(neurons, chunk_bytes=1 << 14)]).double()
         exact = expected.pop((gradients.layer, gradients.expert))
         cosines, truth = (cosines_of(gram) for gram in (found, exact))
         # A gradient that is nearly cancelled out has an error of its own size, in float32 on any route.

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.conflict.grams import held_group
+from analyzers.conflict.grams import held_group, unit_group
 from analyzers.language_models.unit_gradients import Block, UnitGradients
 
-from .captures import FloatArray, capture, gradients, group, neuron_grams
+from .captures import FloatArray, capture, gradients, neuron_grams
 
 FEW_BYTES = 3000
 COUNTS = [(3, 5, 1, 4), (4, 4, 4), (0, 6, 2, 0), (9, 7)]
@@ -18,7 +18,7 @@ COUNTS = [(3, 5, 1, 4), (4, 4, 4), (0, 6, 2, 0), (9, 7)]
 
 def grams(captured: UnitGradients, samples: int, **options: Any) -> dict[str, FloatArray]:
     """All chunks as one."""
-    chunks = list(neuron_grams(group(captured, samples), **options))
+    chunks = list(neuron_grams(unit_group(captured, samples), **options))
     assert [units.start for units, _ in chunks] == [0, *(units.stop for units, _ in chunks[:-1])]
     return {name: torch.cat([each[name] for _, each in chunks]).double().numpy() for name in chunks[0][1]}
 
@@ -60,6 +60,6 @@ def test_the_order_of_the_samples_tokens_does_not_matter() -> None:
 def test_gradients_held_in_memory_give_the_same() -> None:
     captured = capture(dtype=torch.float64)
     held = {name: torch.from_numpy(each).transpose(1, 2) for name, each in gradients(captured, 4).items()}
-    whole = {name: torch.cat([each[name] for _, each in neuron_grams(held_group(0, None, None, held))]).numpy() for name in held}
+    whole = {name: torch.cat([each[name] for _, each in neuron_grams(held_group(0, None, held))]).numpy() for name in held}
     for name, gram in grams(captured, 4).items():
         np.testing.assert_allclose(whole[name], gram, rtol=1e-12, atol=1e-12)

@@ -11,7 +11,8 @@ from analyzers.conflict.grams import UnitGroup
 from analyzers.conflict.neurons import NeuronTable
 from analyzers.conflict.sample_pairs import Pairs, packed
 from analyzers.core import limits
-from tests.conflict.reports import PAIRS, conflict_report
+from tests.conflict.reports import SAMPLES as REPORTED
+from tests.conflict.reports import conflict_report
 
 from .captures import FloatArray
 from .test_analyze import explicit
@@ -32,7 +33,7 @@ def table_of(found: FloatArray, chunks: int, gamma: float = 0.0) -> NeuronTable:
     """With mean activations 0, 1, 2 ..."""
     table = NeuronTable(SAMPLES, gamma)
     tokens = torch.arange(1, SAMPLES + 1)
-    table.begin(UnitGroup(3, 1, None, len(found), {}, 0, 1, True, torch.arange(len(found)) * tokens[:, None], tokens))
+    table.begin(UnitGroup(3, 1, len(found), {}, 0, 1, True, torch.arange(len(found)) * tokens[:, None], tokens))
     gram = torch.from_numpy(found @ found.swapaxes(1, 2))
     for start in range(0, len(found), chunks):
         table.add(slice(start, min(start + chunks, len(found))), Pairs(packed(gram[start : start + chunks]), SAMPLES))
@@ -86,7 +87,7 @@ def test_a_report_has_the_neurons_of_gradients_in_float64() -> None:
     found = conflict_report()
     blocks = explicit(found)
     gradient = np.concatenate(list(blocks.values()), axis=3)  # (layers, S, F, d)
-    samples = len(PAIRS)
+    samples = REPORTED
     assert len(found.neurons) == 2 * limits.REPORT_NEURONS
     for row in found.neurons:
         each = gradient[row.layer, :, row.neuron]

@@ -67,16 +67,8 @@ def plain(up: str, down: str) -> dict[str, tuple[str, Cut]]:
     return {"up": (up, same), "down": (down, columns)}
 
 
-def separate(where: str = "self_attn.", output: str = "o_proj") -> dict[str, tuple[str, Cut]]:
-    return {**{name: (f"{where}{name}_proj", same) for name in "qkv"}, "o": (f"{where}{output}", same)}
-
-
-def fused(where: str, name: str, output: str) -> dict[str, tuple[str, Cut]]:
-    return {"qkv": (where + name, same), "o": (where + output, same)}
-
-
 def llama(model_type: str, **settings: Any) -> Architecture:
-    return Architecture(model_type, {**gated(), **separate()}, settings)
+    return Architecture(model_type, gated(), settings)
 
 
 PLAIN = plain("mlp.up_proj", "mlp.down_proj")
@@ -94,10 +86,6 @@ TURNS: dict[str, tuple[str, Cut]] = {
     "down": ("mlp.experts.down_proj", same),
 }
 NUMBERED = {"gate": ("feed_forward.w1", same), "up": ("feed_forward.w3", same), "down": ("feed_forward.w2", columns)}
-LATENT = {
-    name: (f"self_attn.{module}", same)
-    for name, module in {"q_a": "q_a_proj", "q_b": "q_b_proj", "kv_a": "kv_a_proj_with_mqa", "kv_b": "kv_b_proj", "o": "o_proj"}.items()
-}
 LATENT_SIZES = {
     "q_lora_rank": 12,
     "kv_lora_rank": 10,
@@ -126,7 +114,7 @@ ARCHITECTURES = {
     "gemma3_text": llama("gemma3_text", head_dim=HEAD, sliding_window=5, query_pre_attn_scalar=HEAD),
     "gemma3, text of a model that also sees": Architecture(
         "gemma3",
-        {**gated(), **separate()},
+        gated(),
         {
             "text_config": {**COMMON, "head_dim": HEAD, "sliding_window": 5, "query_pre_attn_scalar": HEAD},
             "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
@@ -152,175 +140,170 @@ ARCHITECTURES = {
     "cohere2": llama("cohere2", logit_scale=0.25, sliding_window=5),
     "granite": llama("granite", **SCALED),
     "hyperclovax": llama("hyperclovax", **SCALED),
-    "nemotron": Architecture("nemotron", {**PLAIN, **separate()}, {"head_dim": HEAD}),
-    "arcee": Architecture("arcee", {**PLAIN, **separate()}, {"head_dim": HEAD}),
-    "jais2": Architecture("jais2", {**PLAIN, **separate()}, {"head_dim": HEAD}),
-    "apertus": Architecture("apertus", {**PLAIN, **separate()}),
-    "glm": Architecture("glm", {**halves("mlp."), **separate()}, {"head_dim": HEAD}),
-    "glm4": Architecture("glm4", {**halves("mlp."), **separate()}, {"head_dim": HEAD}),
+    "nemotron": Architecture("nemotron", PLAIN, {"head_dim": HEAD}),
+    "arcee": Architecture("arcee", PLAIN, {"head_dim": HEAD}),
+    "jais2": Architecture("jais2", PLAIN, {"head_dim": HEAD}),
+    "apertus": Architecture("apertus", PLAIN),
+    "glm": Architecture("glm", halves("mlp."), {"head_dim": HEAD}),
+    "glm4": Architecture("glm4", halves("mlp."), {"head_dim": HEAD}),
     "phi3": Architecture(
         "phi3",
-        {
-            **halves("mlp."),
-            **fused("self_attn.", "qkv_proj", "o_proj"),
-        },
+        halves("mlp."),
     ),
-    "phi": Architecture("phi", {**plain("mlp.fc1", "mlp.fc2"), **separate(output="dense")}),
-    "starcoder2": Architecture("starcoder2", {**plain("mlp.c_fc", "mlp.c_proj"), **separate()}, {"sliding_window": 5}),
+    "phi": Architecture("phi", plain("mlp.fc1", "mlp.fc2")),
+    "starcoder2": Architecture("starcoder2", plain("mlp.c_fc", "mlp.c_proj"), {"sliding_window": 5}),
     "gpt2": Architecture(
         "gpt2",
         {
             "up": ("mlp.c_fc", columns),
             "down": ("mlp.c_proj", same),
-            "qkv": ("attn.c_attn", columns),
-            "o": ("attn.c_proj", columns),
         },
         OLDER,
         "transformer.h",
     ),
     "gpt_bigcode": Architecture(
-        "gpt_bigcode", {**plain("mlp.c_fc", "mlp.c_proj"), **fused("attn.", "c_attn", "c_proj")}, OLDER, "transformer.h"
+        "gpt_bigcode", plain("mlp.c_fc", "mlp.c_proj"), OLDER, "transformer.h"
     ),
     "gpt_bigcode, a key for each head": Architecture(
         "gpt_bigcode",
-        {**plain("mlp.c_fc", "mlp.c_proj"), **fused("attn.", "c_attn", "c_proj")},
+        plain("mlp.c_fc", "mlp.c_proj"),
         {**OLDER, "multi_query": False},
         "transformer.h",
     ),
     "mpt": Architecture(
         "mpt",
-        {**plain("ffn.up_proj", "ffn.down_proj"), **fused("attn.", "Wqkv", "out_proj")},
+        plain("ffn.up_proj", "ffn.down_proj"),
         {"d_model": HIDDEN, "n_heads": HEADS, "n_layers": LAYERS},
         "transformer.blocks",
     ),
     "gpt_neo": Architecture(
         "gpt_neo",
-        {**plain("mlp.c_fc", "mlp.c_proj"), **separate("attn.attention.", "out_proj")},
+        plain("mlp.c_fc", "mlp.c_proj"),
         {"num_layers": LAYERS, "num_heads": HEADS, "attention_types": [[["global", "local"], 1]], "window_size": 5},
         "transformer.h",
     ),
     "gptj": Architecture(
-        "gptj", {**plain("mlp.fc_in", "mlp.fc_out"), **separate("attn.", "out_proj")}, {**OLDER, "rotary_dim": 4}, "transformer.h"
+        "gptj", plain("mlp.fc_in", "mlp.fc_out"), {**OLDER, "rotary_dim": 4}, "transformer.h"
     ),
     "gpt_neox": Architecture(
-        "gpt_neox", {**DENSE, **fused("attention.", "query_key_value", "dense")}, {"rotary_pct": 0.5}, "gpt_neox.layers"
+        "gpt_neox", DENSE, {"rotary_pct": 0.5}, "gpt_neox.layers"
     ),
     "opt": Architecture(
         "opt",
-        {**plain("fc1", "fc2"), **separate(output="out_proj")},
+        plain("fc1", "fc2"),
         {"ffn_dim": WIDTH, "word_embed_proj_dim": 16},
         "model.decoder.layers",
     ),
     "opt, norms after": Architecture(
         "opt",
-        {**plain("fc1", "fc2"), **separate(output="out_proj")},
+        plain("fc1", "fc2"),
         {"ffn_dim": WIDTH, "word_embed_proj_dim": HIDDEN, "do_layer_norm_before": False},
         "model.decoder.layers",
     ),
     "bloom": Architecture(
         "bloom",
-        {**DENSE, **fused("self_attention.", "query_key_value", "dense")},
+        DENSE,
         {"n_layer": LAYERS, "n_head": HEADS},
         "transformer.h",
     ),
     "falcon": Architecture(
         "falcon",
-        {**DENSE, **fused("self_attention.", "query_key_value", "dense")},
+        DENSE,
         {"num_kv_heads": KEY_HEADS, "new_decoder_architecture": True, "ffn_hidden_size": WIDTH},
         "transformer.h",
     ),
     "falcon, one key": Architecture(
         "falcon",
-        {**DENSE, **fused("self_attention.", "query_key_value", "dense")},
+        DENSE,
         {"new_decoder_architecture": False, "multi_query": True, "ffn_hidden_size": WIDTH},
         "transformer.h",
     ),
     "falcon, alibi": Architecture(
         "falcon",
-        {**DENSE, **fused("self_attention.", "query_key_value", "dense")},
+        DENSE,
         {"new_decoder_architecture": False, "multi_query": False, "alibi": True, "parallel_attn": False, "ffn_hidden_size": WIDTH},
         "transformer.h",
     ),
-    "mixtral": Architecture("mixtral", separate(), {"num_local_experts": 4}, experts=HALVES),
+    "mixtral": Architecture("mixtral", {}, {"num_local_experts": 4}, experts=HALVES),
     "qwen2_moe": Architecture(
-        "qwen2_moe", {**gated("mlp.shared_expert."), **separate()}, {**EXPERTS, "shared_expert_intermediate_size": 40}, experts=HALVES
+        "qwen2_moe", gated("mlp.shared_expert."), {**EXPERTS, "shared_expert_intermediate_size": 40}, experts=HALVES
     ),
-    "qwen3_moe": Architecture("qwen3_moe", separate(), {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
-    "olmoe": Architecture("olmoe", separate(), EXPERTS, experts=HALVES),
-    "flex_olmo": Architecture("flex_olmo", separate(), EXPERTS, experts=HALVES),
-    "phimoe": Architecture("phimoe", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2}, experts=HALVES),
+    "qwen3_moe": Architecture("qwen3_moe", {}, {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
+    "olmoe": Architecture("olmoe", {}, EXPERTS, experts=HALVES),
+    "flex_olmo": Architecture("flex_olmo", {}, EXPERTS, experts=HALVES),
+    "phimoe": Architecture("phimoe", {}, {"num_local_experts": 4, "num_experts_per_tok": 2}, experts=HALVES),
     "minimax_m2": Architecture(
-        "minimax_m2", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD}, experts=HALVES
+        "minimax_m2", {}, {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD}, experts=HALVES
     ),
-    "glm4_moe": Architecture("glm4_moe", {**gated("mlp.shared_experts."), **separate()}, GROUPS, experts=HALVES),
-    "dots1": Architecture("dots1", {**gated("mlp.shared_experts."), **separate()}, GROUPS, experts=HALVES),
-    "exaone_moe": Architecture("exaone_moe", {**gated("mlp.shared_experts."), **separate()}, GROUPS, experts=HALVES),
+    "glm4_moe": Architecture("glm4_moe", gated("mlp.shared_experts."), GROUPS, experts=HALVES),
+    "dots1": Architecture("dots1", gated("mlp.shared_experts."), GROUPS, experts=HALVES),
+    "exaone_moe": Architecture("exaone_moe", gated("mlp.shared_experts."), GROUPS, experts=HALVES),
     "ernie4_5_moe": Architecture(
         "ernie4_5_moe",
-        {**gated("mlp.shared_experts."), **separate()},
+        gated("mlp.shared_experts."),
         {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": WIDTH, "moe_layer_start_index": 0, "moe_num_shared_experts": 1},
         experts=HALVES,
     ),
     "granitemoe": Architecture(
         "granitemoe",
-        separate(),
+        {},
         {**SCALED, "num_local_experts": 4, "num_experts_per_tok": 2},
         experts=halves("block_sparse_moe.experts."),
     ),
     "granitemoeshared": Architecture(
         "granitemoeshared",
-        {**halves("shared_mlp.", "input_linear", "output_linear"), **separate()},
+        halves("shared_mlp.", "input_linear", "output_linear"),
         {**SCALED, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 40},
         experts=halves("block_sparse_moe.experts."),
     ),
     "qwen3_next": Architecture(
         "qwen3_next",
-        {**gated("mlp.shared_expert."), **separate()},
+        gated("mlp.shared_expert."),
         {**EXPERTS, **LINEAR_SIZES, "shared_expert_intermediate_size": 40},
         experts=HALVES,
     ),
-    "qwen3_5_text": Architecture("qwen3_5_text", {**gated(), **separate()}, LINEAR_SIZES),
+    "qwen3_5_text": Architecture("qwen3_5_text", gated(), LINEAR_SIZES),
     "qwen3_5_moe_text": Architecture(
         "qwen3_5_moe_text",
-        {**gated("mlp.shared_expert."), **separate()},
+        gated("mlp.shared_expert."),
         {**EXPERTS, **LINEAR_SIZES, "shared_expert_intermediate_size": 40},
         experts=HALVES,
     ),
     "lfm2": Architecture(
         "lfm2",
-        {**NUMBERED, **separate(output="out_proj")},
+        NUMBERED,
         {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
     ),
     "lfm2_moe": Architecture(
         "lfm2_moe",
-        {**NUMBERED, **separate(output="out_proj")},
+        NUMBERED,
         {**EXPERTS, "layer_types": ["full_attention", "conv"], "num_dense_layers": 1},
         experts=halves("feed_forward.experts."),
     ),
     "deepseek_v3": Architecture(
         "deepseek_v3",
-        {**gated("mlp.shared_experts."), **LATENT},
+        gated("mlp.shared_experts."),
         {**GROUPS, **LATENT_SIZES, "first_k_dense_replace": 1},
         experts=HALVES,
         instead=gated(),
     ),
     "deepseek_v2": Architecture(
-        "deepseek_v2", {**gated("mlp.shared_experts."), **LATENT, "q": separate()["q"]},
+        "deepseek_v2", gated("mlp.shared_experts."),
         {**GROUPS, **LATENT_SIZES, "q_lora_rank": None},
         experts=HALVES,
     ),
     "glm4_moe_lite": Architecture(
-        "glm4_moe_lite", {**gated("mlp.shared_experts."), **LATENT}, {**GROUPS, **LATENT_SIZES}, experts=HALVES
+        "glm4_moe_lite", gated("mlp.shared_experts."), {**GROUPS, **LATENT_SIZES}, experts=HALVES
     ),
-    "youtu": Architecture("youtu", {**gated(), **LATENT}, LATENT_SIZES),
-    "mellum": Architecture("mellum", separate(), {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
-    "solar_open": Architecture("solar_open", {**gated("mlp.shared_experts."), **separate()}, GROUPS, experts=HALVES),
+    "youtu": Architecture("youtu", gated(), LATENT_SIZES),
+    "mellum": Architecture("mellum", {}, {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
+    "solar_open": Architecture("solar_open", gated("mlp.shared_experts."), GROUPS, experts=HALVES),
     "cohere2_moe": Architecture(
-        "cohere2_moe", {**gated("mlp.shared_experts."), **separate()}, {**GROUPS, "logit_scale": 0.25, "sliding_window": 5}, experts=HALVES
+        "cohere2_moe", gated("mlp.shared_experts."), {**GROUPS, "logit_scale": 0.25, "sliding_window": 5}, experts=HALVES
     ),
     "granitemoehybrid": Architecture(
         "granitemoehybrid",
-        {**halves("shared_mlp.", "input_linear", "output_linear"), **separate()},
+        halves("shared_mlp.", "input_linear", "output_linear"),
         {
             **SCALED, **STATE_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 40,
             "layer_types": ["mamba", "attention"],
@@ -329,28 +312,28 @@ ARCHITECTURES = {
     ),
     "granitemoehybrid, dense": Architecture(
         "granitemoehybrid",
-        {**halves("shared_mlp.", "input_linear", "output_linear"), **separate()},
+        halves("shared_mlp.", "input_linear", "output_linear"),
         {**SCALED, **STATE_SIZES, "num_local_experts": 0, "shared_intermediate_size": 40, "layer_types": ["mamba", "attention"]},
     ),
     "falcon_h1": Architecture(
         "falcon_h1",
-        {**gated("feed_forward."), **separate()},
+        gated("feed_forward."),
         {**STATE_SIZES, "mamba_d_ssm": 64, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 0.8], "key_multiplier": 0.6},
     ),
-    "bamba": Architecture("bamba", {**gated("feed_forward."), **separate()}, {**STATE_SIZES, "attn_layer_indices": [1]}),
-    "olmo_hybrid": Architecture("olmo_hybrid", {**gated(), **separate()}, LINEAR_SIZES),
+    "bamba": Architecture("bamba", gated("feed_forward."), {**STATE_SIZES, "attn_layer_indices": [1]}),
+    "olmo_hybrid": Architecture("olmo_hybrid", gated(), LINEAR_SIZES),
     "diffllama": llama("diffllama"),
-    "nanochat": Architecture("nanochat", {**plain("mlp.fc1", "mlp.fc2"), **separate()}, {"final_logit_softcapping": 3.0}),
+    "nanochat": Architecture("nanochat", plain("mlp.fc1", "mlp.fc2"), {"final_logit_softcapping": 3.0}),
     "codegen": Architecture(
         "codegen",
-        {**plain("mlp.fc_in", "mlp.fc_out"), **fused("attn.", "qkv_proj", "out_proj")},
+        plain("mlp.fc_in", "mlp.fc_out"),
         {**OLDER, "rotary_dim": 4},
         "transformer.h",
     ),
-    "persimmon": Architecture("persimmon", {**DENSE, **fused("self_attn.", "query_key_value", "dense")}),
-    "biogpt": Architecture("biogpt", {**plain("fc1", "fc2"), **separate(output="out_proj")}, layers="biogpt.layers"),
+    "persimmon": Architecture("persimmon", DENSE),
+    "biogpt": Architecture("biogpt", plain("fc1", "fc2"), layers="biogpt.layers"),
     "gpt_oss": Architecture(
-        "gpt_oss", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS
+        "gpt_oss", {}, {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS
     ),
 }  # fmt: skip
 

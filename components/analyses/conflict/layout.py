@@ -23,7 +23,6 @@ LAYOUT = Layout(
                     "Share of the pairs of samples whose gradients in the same neuron point in opposite directions, with its 95% interval.",
                 ),
                 Table("layers"),
-                Table("published"),
                 Table("differences"),
                 Table("blocks"),
             ],
@@ -56,9 +55,8 @@ QUESTION = Question(
     examples={
         "tiny-bf16": {"model": "sample:tiny-bf16"},
         "tiny-bf16, top-k in all layers": {"model": "sample:tiny-bf16", "ffn": "topk", "topk_layers": "all"},
-        "tiny-bf16, attention": {"model": "sample:tiny-bf16", "unit": "attention"},
         "SmolLM2-135M": {"model": "HuggingFaceTB/SmolLM2-135M", "samples": 16, "max_length": 128},
-        "Llama-2-7b, the published run": {  # `analyzers.conflict.published.SETTING`
+        "Llama-2-7b, the published run": {
             "model": "meta-llama/Llama-2-7b-hf",
             "max_length": 2048,
             "data": "tatsu-lab/alpaca",

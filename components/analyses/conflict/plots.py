@@ -65,7 +65,7 @@ def _sides(report: ConflictReport) -> dict[str, str]:
     """Return the FFNs measured with their names in a legend; one alone is named after its units."""
     if report.original is not None:
         return {"topk": "top-k FFN", "original": "original FFN"}
-    return {"original": "neurons" if report.ffn.unit == "ffn" else "rows of attention projections"}
+    return {"original": "neurons"}
 
 
 def _conflict_axis(figure: go.Figure, report: ConflictReport) -> go.Figure:

@@ -133,8 +133,8 @@ def signals() -> str:
 
 
 def clip() -> str:
-    """Name the clip ranges."""
-    return f"Ranges by default: {', '.join(f'{name.upper()} {1 - low:g} to {1 + high:g}' for name, (low, high) in CLIP.items())}."
+    """Name the clip range."""
+    return f"Its range is {1 - CLIP[0]:g} to {1 + CLIP[1]:g}."
 
 
 def band() -> str:

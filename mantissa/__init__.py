@@ -12,7 +12,6 @@ from analyzers import __version__ as __version__  # noqa: E402
 from mantissa.api import (  # noqa: E402
     check,
     compare,
-    compare_runs,
     conflict,
     dtype,
     exit,
@@ -28,7 +27,6 @@ from mantissa.api import (  # noqa: E402
 __all__ = [
     "check",
     "compare",
-    "compare_runs",
     "conflict",
     "dtype",
     "exit",

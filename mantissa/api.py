@@ -165,17 +165,6 @@ def precision(
     return report
 
 
-def compare_runs(
-    a: Any, b: Any, *, model: "Model", tokenizer: Any = None, progress: bool = False, token: str | bool = True, **options: Any
-) -> "PrecisionReport":
-    """Compare the log-probabilities of two runs on the same tokens with what bf16 rounding explains.
-
-    a, b: as ``logprobs`` of `precision`. Returns its report on ``a``, whose ``engine.against`` is the difference between ``a`` and ``b``,
-    judged by what two bf16 runs of ``model`` may differ. Other parameters and errors as in `precision`.
-    """
-    return precision(model, tokenizer=tokenizer, progress=progress, token=token, logprobs=a, against=b, **options)
-
-
 def exit(model: "Model", *, tokenizer: Any = None, progress: bool = False, token: str | bool = True, **options: Any) -> "ExitReport":
     """Measure how close gradients without backpropagation at the LM head come to the exact gradient.
 
@@ -291,7 +280,7 @@ def _prepared(question: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         return [listed(each) for each in given] if isinstance(given, list | tuple) else given
 
     prepared = {**fields} | {name: listed(fields[name]) for name in ("token_ids", "answer_starts") if name in fields}
-    prepared |= {name: _logprobs(fields[name]) for name in ("logprobs", "against") if question == "precision" and name in fields}
+    prepared |= {"logprobs": _logprobs(fields["logprobs"])} if question == "precision" and "logprobs" in fields else {}
     rows = prepared.get("token_ids")
     if not isinstance(rows, list) or not rows:
         return prepared

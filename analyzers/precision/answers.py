@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 
 from analyzers.core.notes import Advice, Note
 from analyzers.core.records import Interval
-from analyzers.numerics.formats import FP16_OVERFLOW
-from analyzers.precision.engine.comparison import needed
 from analyzers.precision.engine.measurements import CauseKind, Engine, Ratio
-from analyzers.precision.fp16_passport import Fp16Passport
-from analyzers.precision.measurements import Inputs, Reference, Variant
+from analyzers.precision.measurements import Fp16, Inputs, Reference, Variant
 from analyzers.precision.variants import PARTS as EVERY_PART
 from analyzers.precision.variants import Settings
 from analyzers.precision.words import CAUSES, PARTS, WORDS, WORTHWHILE, cause_text, measured
@@ -24,14 +21,14 @@ _DISAGREEMENT = 1e-2  # Nats by which fp32 runs of the same function may differ.
 _NAMED = 3  # Modules that a note names.
 
 
-def answer(reference: Reference, variants: Mapping[str, Variant], passport: Fp16Passport, engine: Engine | None, tokens: int) -> Note:
-    """Return the verdict: an overflow wherever it is known, then that of an engine or two; else the closest variant.
+def answer(reference: Reference, variants: Mapping[str, Variant], fp16: Fp16, engine: Engine | None, tokens: int) -> Note:
+    """Return the verdict: an overflow wherever it is known, then that of an engine; else the closest variant.
 
     tokens: whose probabilities were compared.
     """
-    overflow = _overflow(passport)
+    overflow = WORDS.note("fp16_overflows", module=fp16.module, value=fp16.value) if fp16.module is not None else None
     if engine is not None:
-        judged = _of_runs(engine) if engine.against is not None else _of_engine(engine)
+        judged = _of_engine(engine)
         if overflow is None:
             return judged
         return judged.model_copy(update={"values": judged.values | overflow.values, "text": f"{overflow.text} {judged.text}"})
@@ -49,14 +46,6 @@ def answer(reference: Reference, variants: Mapping[str, Variant], passport: Fp16
         return WORDS.note("single", variant=closest, error=least, tokens=tokens)
     code = "alike" if most < WORTHWHILE * least else "closest"
     return WORDS.note(code, closest=closest, least=least, farthest=farthest, most=most, tokens=tokens)
-
-
-def _overflow(passport: Fp16Passport) -> Note | None:
-    """Return the first value above the largest of fp16, or None."""
-    largest = passport.first_overflow or passport.weights
-    if passport.verdict == "overflows" and largest.value is not None and abs(largest.value) >= FP16_OVERFLOW:
-        return WORDS.note("fp16_overflows", module=largest.module, value=abs(largest.value))
-    return None
 
 
 def _times(ratio: Ratio) -> Interval | float | None:
@@ -81,13 +70,6 @@ def _of_engine(engine: Engine) -> Note:
     return WORDS.note("engine_possible", ratio=ratio, causes=tuple(map(cause_text, causes)))
 
 
-def _of_runs(engine: Engine) -> Note:
-    assert engine.against is not None
-    pair = engine.against
-    tokens = {"tokens": pair.tokens} if pair.verdict == "undecided" else {}
-    return WORDS.note(f"runs_{pair.verdict}", ratio=_times(pair.ratio), **tokens)
-
-
 _TO_DO: dict[CauseKind, str] = {
     "temperature": "write_raw",
     "filter": "write_raw",
@@ -98,14 +80,14 @@ _TO_DO: dict[CauseKind, str] = {
 }
 
 
-def advice(model: str, variants: Mapping[str, Variant], passport: Fp16Passport, engine: Engine | None) -> Advice:
+def advice(model: str, variants: Mapping[str, Variant], fp16: Fp16, engine: Engine | None) -> Advice:
     """Return what to do about an engine, else about an overflow, else about the error of bf16; next comes the passport of the weights."""
-    code, values = engine_advice(engine) if engine is not None else _advice(variants, passport)
+    code, values = engine_advice(engine) if engine is not None else _advice(variants, fp16)
     return WORDS.advice(code, "dtype", model, **values)
 
 
-def _advice(variants: Mapping[str, Variant], passport: Fp16Passport) -> tuple[str, dict[str, float | tuple[str, ...]]]:
-    if passport.verdict == "overflows":
+def _advice(variants: Mapping[str, Variant], fp16: Fp16) -> tuple[str, dict[str, float | tuple[str, ...]]]:
+    if fp16.verdict == "overflows":
         return "use_bf16", {}
     plain = next((each.summary.mid_max for each in variants.values() if each.settings == Settings(dtype="bf16")), None)
     partly = [each for each in variants.values() if each.settings.fp32 and each.settings == Settings(dtype="bf16", fp32=each.settings.fp32)]
@@ -123,30 +105,21 @@ def _advice(variants: Mapping[str, Variant], passport: Fp16Passport) -> tuple[st
 
 def engine_advice(engine: Engine) -> tuple[str, dict[str, float | tuple[str, ...]]]:
     """Return the code of the advice about an engine, with its values."""
-    if engine.verdict == "undecided":
-        return _more(engine.ratio, engine.compared, engine.band)
-    pair = engine.against
     if engine.verdict == "within":
-        if pair is not None and pair.verdict == "undecided":
-            return _more(pair.ratio, pair.tokens, pair.band)
-        return "judge_other" if pair is not None and pair.verdict == "beyond" else "nothing", {}
+        return "nothing", {}
+    if engine.verdict == "undecided":
+        if engine.ratio.low is None:
+            return "more_sequences", {}
+        return ("at_limit", {"band": engine.band}) if engine.needed is None else ("more_tokens", {"needed": engine.needed})
     codes = {_TO_DO[cause.cause] for cause in engine.causes if cause.explains == "all"}
     return ("tell_apart" if len(codes) > 1 else next(iter(codes), "check_weights")), {}
-
-
-def _more(size: Ratio, tokens: int, band: float) -> tuple[str, dict[str, float | tuple[str, ...]]]:
-    """Return how many tokens would decide."""
-    if size.low is None:
-        return "more_sequences", {}
-    enough = needed(size, tokens, band)
-    return ("at_limit", {"band": band}) if enough is None else ("more_tokens", {"needed": enough})
 
 
 def notes(
     request: "PrecisionRequest",
     inputs: Inputs,
+    reference: Reference,
     variants: Mapping[str, Variant],
-    passport: Fp16Passport,
     engine: Engine | None,
     opened: "OpenModel",
     model: "RunnableModel",
@@ -177,17 +150,16 @@ def notes(
         yield WORDS.note("random")
     if request.pre_rounded:
         yield WORDS.note("pre_rounded")
-    if passport.not_called:
-        yield WORDS.note("not_called", modules=len(passport.not_called), names=passport.not_called[:_NAMED])
+    if reference.not_called:
+        yield WORDS.note("not_called", modules=len(reference.not_called), names=reference.not_called[:_NAMED])
 
 
 def engine_notes(engine: Engine, inputs: Inputs) -> Iterator[Note]:
     """Yield what changes how the numbers of an engine are to be read."""
     if inputs.predicted < engine.compared:
         yield WORDS.note("part", length=inputs.length, sequences=inputs.sequences)
-    forbidden = max(engine.forbidden, engine.against.forbidden if engine.against is not None else 0)
-    if forbidden:
-        yield WORDS.note("forbidden", tokens=forbidden)
+    if engine.forbidden:
+        yield WORDS.note("forbidden", tokens=engine.forbidden)
     if engine.not_tried:
         yield WORDS.note("not_tried", causes=(CAUSES.text("quantized", {"value": ", ".join(engine.not_tried)}),))
 

@@ -84,13 +84,6 @@ class RunnableModel:
         """Return whether a layer has a router."""
         return any(role_of(name, module) == "router" for name, module in self.model.get_decoder().named_modules())
 
-    @property
-    def elsewhere(self) -> tuple[str, ...]:
-        """The modules with weights that belong neither to the decoder nor to the head, by the first two parts of their names."""
-        known = {*self.model.get_decoder().modules(), self.model.get_output_embeddings()}
-        others = (name for name, module in self.model.named_modules() if module._parameters and module not in known)
-        return tuple(dict.fromkeys(".".join(name.split(".")[:2]) for name in others))
-
     def loaded(self, dtype: torch.dtype) -> LoadedDtypes:
         """Return the model's tensors as transformers loads them in ``dtype``."""
         if dtype not in self._loaded:

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from analyzers.checkpoints import Access, quoted
+from analyzers.checkpoints import Access
 from analyzers.core.command_line import Parser, add_fields, add_outputs, request_of, write_one
-from analyzers.precision.request import PrecisionRequest, parse_old_logprobs
+from analyzers.precision.request import PrecisionRequest
 from analyzers.precision.variants import DEFAULT, PRESETS
 
 
@@ -26,7 +26,7 @@ def add_options(parser: Parser) -> None:
         default=[],
         help="your own variant, 'name: key=value,...', with the keys dtype (fp32, tf32, bf16, fp16), fp32 (parts joined by +: residual, "
         "lm_head, norms, router, softmax), autocast (true, false), attention (eager, sdpa, flash), reductions (full, reduced), weights "
-        "(int8, int4, fp8, fp8_tensor, mxfp4); may be repeated",
+        "(int8, fp8, fp8_tensor, mxfp4); may be repeated",
     )
     add_outputs(parser)
 
@@ -34,10 +34,6 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the analysis and write its report. Returns the exit status."""
     given: dict[str, Any] = {}
-    if options.old_logprobs is not None:
-        from analyzers.precision.inputs import read_text
-
-        given["old_logprobs"] = parse_old_logprobs(read_text(options.old_logprobs), quoted(options.old_logprobs))
     if options.logprobs is not None:
         from analyzers.precision.logprobs import read_logprobs
 

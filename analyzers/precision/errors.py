@@ -17,13 +17,6 @@ from analyzers.precision.measurements import Kind, TensorError
 _CPU_CHUNK, _GPU_CHUNK = 1 << 16, 1 << 25
 
 
-class Fit(NamedTuple):
-    """The least-squares fit of x on ref. None where ref is constant, correlation also where x is."""
-
-    slope: float | None = None
-    correlation: float | None = None
-
-
 class Sums(NamedTuple):
     """Over the elements at which x is finite: their count, the sums of ref, d, ref^2, d^2 and ref d, and max |d|.
 
@@ -73,21 +66,20 @@ class Sums(NamedTuple):
             return None
         return math.sqrt(self.d_d / self.ref_ref) if self.d_d else 0.0
 
-    def fit(self) -> Fit:
-        """Return the least-squares fit of x on ref."""
+    @property
+    def correlation(self) -> float | None:
+        """Correlation of x and ref; None where one is constant."""
         n = self.finite
         if n < 2:
-            return Fit()
+            return None
         ref_mean, d_mean = self.ref / n, self.d / n
         ref_variance = self.ref_ref / n - ref_mean**2
         if ref_variance <= 1e-13 * self.ref_ref / n:  # constant up to rounding
-            return Fit()
+            return None
         d_variance = max(0.0, self.d_d / n - d_mean**2)
         covariance = self.ref_d / n - ref_mean * d_mean
         x_variance = ref_variance + 2 * covariance + d_variance
-        slope = 1 + covariance / ref_variance
-        correlation = max(-1.0, min(1.0, slope * math.sqrt(ref_variance / x_variance))) if x_variance > 0 else None
-        return Fit(slope, correlation)
+        return max(-1.0, min(1.0, (ref_variance + covariance) / math.sqrt(ref_variance * x_variance))) if x_variance > 0 else None
 
 
 @torch.no_grad()
@@ -138,5 +130,5 @@ class Compared:
 
     def row(self) -> TensorError:
         """Return the row of the report."""
-        measures = {name: getattr(self.whole, name) for name in ("rms_rel", "rms", "max", "bias", "nonfinite", "ref_rms")}
-        return TensorError(name=self.name, kind=self.kind, layer=self.layer, correlation=self.whole.fit().correlation, **measures)
+        measures = {name: getattr(self.whole, name) for name in ("rms_rel", "rms", "max", "bias", "nonfinite", "ref_rms", "correlation")}
+        return TensorError(name=self.name, kind=self.kind, layer=self.layer, **measures)

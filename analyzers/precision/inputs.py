@@ -14,8 +14,7 @@ from analyzers.language_models.instruction_data import instruction_pairs
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.tokenizer import Tokenizer
 from analyzers.precision.engine.runs import token_rows
-from analyzers.precision.losses import Objective
-from analyzers.precision.request import CLIP, PrecisionRequest
+from analyzers.precision.request import PrecisionRequest
 
 _MANY_PAIRS = 1_024
 _CHOICES = "builtin, random, a FILE.jsonl or FILE.txt (command line)"
@@ -23,16 +22,12 @@ _CHOICES = "builtin, random, a FILE.jsonl or FILE.txt (command line)"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """rows: (sequences, length) token ids. source, commit: as in `report.Inputs`. readable: whether they are a text's.
-
-    cut: whether the text has more tokens.
-    """
+    """rows: (sequences, length) token ids. source, commit: as in `report.Inputs`. readable: whether they are a text's."""
 
     rows: tuple[tuple[int, ...], ...]
     source: str
     commit: str | None
     readable: bool = False
-    cut: bool = False
 
 
 def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Tokens:
@@ -53,13 +48,12 @@ def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Toke
         )
         return Tokens(tuple(map(tuple, drawn.tolist())), "random", None)
     most = request.sequences * request.sequence_length
-    stream, source, commit = _stream(request, access, opened.tokenizer, most + 1)
-    token_ids = stream[:most]
+    token_ids, source, commit = _stream(request, access, opened.tokenizer, most)
     if len(token_ids) < 2:
         raise InvalidData(f"{quoted(source)} has {plural(len(token_ids), 'token')}: at least 2 are needed to predict one.")
     length = min(request.sequence_length, len(token_ids))
     rows = tuple(tuple(token_ids[first : first + length]) for first in range(0, len(token_ids) - length + 1, length))
-    return Tokens(rows, source, commit, readable=True, cut=len(rows) * length < len(stream))
+    return Tokens(rows, source, commit, readable=True)
 
 
 def _of_engine(request: PrecisionRequest, opened: OpenModel) -> Tokens:
@@ -81,27 +75,6 @@ def advantages(request: PrecisionRequest, sequences: int) -> tuple[float, ...]:
         return request.advantages
     generator = torch.Generator().manual_seed(request.seed)
     return tuple(torch.randn(sequences, generator=generator).tolist())
-
-
-def objective(request: PrecisionRequest, tokens: Tokens, advantages: tuple[float, ...]) -> Objective:
-    """The loss of these tokens. Raises InvalidData for old log-probabilities that do not match them."""
-    if request.loss == "ce":
-        return Objective()
-    old = request.old_logprobs
-    rows, predicted = len(tokens.rows), len(tokens.rows[0]) - 1
-    if old and (len(old) != rows or any(len(row) != predicted for row in old)):
-        lengths = ", ".join(str(length) for length in sorted({len(row) for row in old})[:4])
-        raise InvalidData(
-            f"Old log-probabilities must be {plural(rows, 'list')} of {predicted}, one number per token but the first of each sequence: "
-            f"there are {plural(len(old), 'list')} of {lengths}."
-        )
-    return Objective(request.loss, torch.tensor(advantages), torch.tensor(old) if old else None, clip_range(request))
-
-
-def clip_range(request: PrecisionRequest) -> tuple[float, float]:
-    """Clipping below and above 1: as requested, or as published for the loss."""
-    low, high = CLIP[request.loss]
-    return low if request.clip_low is None else request.clip_low, high if request.clip_high is None else request.clip_high
 
 
 def read_text(path: str) -> str:

@@ -21,17 +21,18 @@ from analyzers.precision.casts import DTYPES, STORED, Rounding, RunnableModel, i
 from analyzers.precision.engine.compare import EngineComparison
 from analyzers.precision.engine.measurements import Engine
 from analyzers.precision.engine.runs import token_rows
-from analyzers.precision.inputs import advantages, objective, tokens
+from analyzers.precision.inputs import advantages, tokens
 from analyzers.precision.lockstep import Lockstep, Steps
-from analyzers.precision.magnitudes import passport
+from analyzers.precision.losses import Objective
+from analyzers.precision.magnitudes import fits_fp16
 from analyzers.precision.measurements import Inputs, Variant
 from analyzers.precision.quantization import check_quantization
 from analyzers.precision.request import PrecisionRequest
 from analyzers.precision.run import Run, RunOptions
 from analyzers.precision.variants import Settings
 
-_OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
-_OPTIONS |= {"pre_rounded", "inside", "attention", "logprobs", "against"}
+_OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "seed"}
+_OPTIONS |= {"pre_rounded", "inside", "attention", "logprobs"}
 _PREVIEW_TOKENS, _PREVIEW_CHARACTERS = 60, 240
 
 
@@ -70,7 +71,7 @@ class PrecisionJob(Job):
         self.inputs = tokens(request, access, opened)
         self.rows = torch.tensor(self.inputs.rows, device=opened.device)
         self.advantages = advantages(request, len(self.rows))
-        self.objective = objective(request, self.inputs, self.advantages)
+        self.objective = Objective(torch.tensor(self.advantages) if self.advantages else None)
         self.engine: EngineComparison | None = None
         lengths = tuple(map(len, self.inputs.rows))
         self.batch = Batch(self.rows, self.rows, lengths)
@@ -78,7 +79,7 @@ class PrecisionJob(Job):
         self.tokens = self.passes * self.rows.numel()
         if request.logprobs:
             given = token_rows(request.logprobs, opened)
-            self.engine = EngineComparison(request.logprobs, given, opened, opened.attention, self.variants, request.against)
+            self.engine = EngineComparison(request.logprobs, given, opened, opened.attention, self.variants)
             self.passes += self.engine.runs
             self.tokens += self.engine.runs * sum(map(len, given))
             longest = torch.nn.functional.pad(self.rows[:1], (0, max(map(len, given)) - self.rows.shape[1]))
@@ -106,15 +107,15 @@ class PrecisionJob(Job):
         runnable = RunnableModel(model)
         steps = Steps(2 * runnable.layers * self.passes)
 
-        def run(settings: Settings, attention: str, rounding: Rounding = STORED, located: bool = False) -> Run:
-            return Run(runnable, [self.rows], RunOptions(settings, attention, rounding, self.request.inside, located))
+        def run(settings: Settings, attention: str, rounding: Rounding = STORED) -> Run:
+            return Run(runnable, [self.rows], RunOptions(settings, attention, rounding, self.request.inside))
 
         variants: dict[str, Variant] = {}
         disagreements: dict[str, float] = {}
         first: Lockstep | None = None
         for rounding, attention in self._references():
             own = {name: each for name, each in self.variants.items() if self._reference(*each) == (rounding, attention)}
-            reference = run(Settings(), attention, rounding, located=first is None)
+            reference = run(Settings(), attention, rounding)
             together = Lockstep(reference, {name: run(*each) for name, each in own.items()}, self.objective, steps, rounding)
             variants |= yield from together.run()
             first = first or together
@@ -129,21 +130,20 @@ class PrecisionJob(Job):
         results, reference = measured, measured.first.report(request.random_init)
         readable = opened.tokenizer.decode if self.inputs.readable else None
         preview = readable([rows[0][:_PREVIEW_TOKENS]])[0][:_PREVIEW_CHARACTERS] if readable else ""
-        found = passport(results.first.reference, reference, results.variants, rows, readable, self.inputs.cut)
-        clip = None if request.loss == "ce" else self.objective.clip
-        inputs = Inputs(source=self.source, commit=self.commit, token_ids=rows, advantages=self.advantages, clip=clip, preview=preview)
+        fp16 = fits_fp16(reference, results.variants)
+        inputs = Inputs(source=self.source, commit=self.commit, token_ids=rows, advantages=self.advantages, preview=preview)
         most = limits.REPORT_TENSORS // len(results.variants)
         cut = any(len(each.tensors) > most for each in results.variants.values())
         engine, variants = results.engine, results.variants
-        remarks = notes(request, inputs, variants, found, engine, opened, results.first.reference.model, results.disagreements)
+        remarks = notes(request, inputs, reference, variants, engine, opened, results.first.reference.model, results.disagreements)
         return {
             "inputs": inputs,
             "reference": reference,
             "variants": {name: each.model_copy(update={"tensors": each.tensors[:most]}) for name, each in variants.items()},
-            "fp16_passport": found,
+            "fp16": fp16,
             "engine": engine,
-            "answer": answer(reference, variants, found, engine, inputs.predicted),
-            "advice": advice(opened.facts.ref, variants, found, engine),
+            "answer": answer(reference, variants, fp16, engine, inputs.predicted),
+            "advice": advice(opened.facts.ref, variants, fp16, engine),
             "notes": tuple(remarks),
             "every": {"variants": lambda: variants} if cut else {},
         }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from analyzers.core.errors import InvalidCheckpoint, InvalidData
+from analyzers.core.errors import InvalidCheckpoint
 from analyzers.core.request import Progress
 from analyzers.language_models.model_failures import explaining_failures
 from analyzers.numerics.formats import FP16
@@ -110,8 +110,8 @@ class Lockstep:
         self._terms: LossTerms
 
     def run(self) -> Generator[Progress, None, dict[str, Variant]]:
-        """Run all forward and backward. Raises InvalidCheckpoint where values of the reference are not finite, InvalidData where old
-        log-probabilities leave no gradient, InvalidRequest for an operation that this machine does not support.
+        """Run all forward and backward. Raises InvalidCheckpoint where values of the reference are not finite, InvalidRequest for an
+        operation that this machine does not support.
         """
         try:
             yield from self._passes()
@@ -128,7 +128,7 @@ class Lockstep:
         if not reference.backward_peaks.finite:
             raise InvalidCheckpoint(_not_finite(self._rounding))
         peaks = reference.backward_peaks
-        reference.located, largest = False, peaks.largest()
+        largest = peaks.largest()
         for each in searched:
             each.search, each.scale = LossScale(fitting_exponent(largest.size if largest else 0.0)), None
         while searched:
@@ -158,8 +158,8 @@ class Lockstep:
             parameters=sum(parameters.values()),
             loss=float(losses.mean()),
             sequence_losses=tuple(losses.reshape(len(run.log_p), -1).mean(-1).tolist()),
-            clipped=self._terms.clipped,
             headroom=levels,
+            not_called=tuple(run.not_called),
         )
 
     def _forward(self) -> Iterator[Progress]:
@@ -178,7 +178,6 @@ class Lockstep:
         if not self.reference.forward_peaks.finite or not torch.isfinite(log_p).all():
             raise InvalidCheckpoint(_not_finite(self._rounding))
         self._terms = self._objective.terms(log_p, log_p)
-        self._check_gradient(self._terms)
         for name, each in self._variants.items():
             with explaining_failures(name):
                 each.forward += self._compare(each, [logits], [each.run.head()])
@@ -251,7 +250,6 @@ class Lockstep:
             attention=run.options.attention,
             loss_scale=None if run.options.settings.dtype == "fp16" and not torch.isfinite(mean) else each.scale,
             loss=float(mean) if torch.isfinite(mean) else None,
-            clipped=each.terms.clipped,
             summary=summary(compared, reference.layers, *log_p),
             routing=routing(run.routing, reference.routing, compared),
             logprobs=logprobs(*log_p),
@@ -260,17 +258,6 @@ class Lockstep:
             overflow=run.forward_peaks.first("forward"),
             overflow_bw=each.peaks.first("backward"),
         )
-
-    def _check_gradient(self, terms: LossTerms) -> None:
-        """Raise an error for old log-probabilities far from those of the reference: every ratio would be clipped."""
-        if not torch.isfinite(terms.losses).all():
-            raise InvalidData("The ratios to the old log-probabilities overflow: are they those of these tokens under this model?")
-        if not terms.coefficients.any():
-            low, high = self._objective.clip
-            raise InvalidData(
-                f"Every ratio to the old log-probabilities is clipped at 1 - {low:g} or 1 + {high:g} in the reference, which leaves no "
-                "gradient to compare: check them, or clip less (clip low 1 and clip high 1e6 clip nothing)."
-            )
 
 
 def _per_token(log_p: Tensor, losses: Tensor) -> list[Captured]:

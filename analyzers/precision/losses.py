@@ -12,38 +12,28 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from analyzers.precision.request import Loss
+from analyzers.precision.request import CLIP
 
 PIECE_BYTES = 16 << 20
 """Bytes of fp32 logits handled at a time; on a GPU 16 times as many, since each operation is a launch."""
 
 
 class LossTerms(NamedTuple):
-    """losses: (S, L) or (S,), their mean is the loss; coefficients: (S, L), -d loss / d log p.
-
-    clipped: the share of ratios whose gradient is zero because of clipping; None for cross-entropy or if a loss is not finite.
-    """
+    """losses: (S, L) or (S,), their mean is the loss; coefficients: (S, L), -d loss / d log p."""
 
     losses: Tensor
     coefficients: Tensor
-    clipped: float | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Objective:
-    """The loss that is differentiated. advantages: (S,); old: (S, L) old log-probabilities, None for the reference's; clip: (low, high)."""
+    """The loss that is differentiated: gspo with ``advantages`` (S,), cross-entropy without."""
 
-    loss: Loss = "ce"
     advantages: Tensor | None = None
-    old: Tensor | None = None
-    clip: tuple[float, float] = (0.0, 0.0)
 
     def terms(self, log_p: Tensor, reference: Tensor) -> LossTerms:
-        """log_p: (S, L) of the run; reference: (S, L) of the fp32 reference."""
-        if self.loss == "ce" or self.advantages is None:
-            return cross_entropy(log_p)
-        old = (reference if self.old is None else self.old).to(log_p.device)
-        return (gspo if self.loss == "gspo" else grpo)(log_p, old, self.advantages.to(log_p.device), self.clip)
+        """log_p: (S, L) of the run; reference: (S, L) of the fp32 reference, the sampling policy."""
+        return cross_entropy(log_p) if self.advantages is None else gspo(log_p, reference, self.advantages.to(log_p.device))
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
@@ -72,37 +62,20 @@ def logits_gradient(logits: Tensor, targets: Tensor, coefficients: Tensor) -> Te
 
 def cross_entropy(log_p: Tensor) -> LossTerms:
     """-log p of each token, (S, L)."""
-    return LossTerms(-log_p, torch.full_like(log_p, 1 / log_p.numel()), None)
+    return LossTerms(-log_p, torch.full_like(log_p, 1 / log_p.numel()))
 
 
-def gspo(log_p: Tensor, old: Tensor, advantages: Tensor, clip: tuple[float, float]) -> LossTerms:
+def gspo(log_p: Tensor, old: Tensor, advantages: Tensor) -> LossTerms:
     """-min(s A, clip(s, 1 - low, 1 + high) A) of each sequence (S,), with s = exp(mean over tokens of log p - log p_old).
 
-    Group Sequence Policy Optimization (arXiv 2507.18071, equations 5 and 7). old: (S, L); advantages: (S,).
+    Group Sequence Policy Optimization (arXiv 2507.18071, equations 5 and 7). old: (S, L); advantages: (S,); low, high: `CLIP`. A clipped
+    sequence has no gradient.
     """
-    ratios = (log_p - old).mean(-1).exp()
-    losses, weights, clipped = _clipped_surrogate(ratios, advantages, clip)
-    sequences, tokens = log_p.shape
-    return LossTerms(losses, (weights / (sequences * tokens))[:, None].expand(sequences, tokens).contiguous(), clipped)
-
-
-def grpo(log_p: Tensor, old: Tensor, advantages: Tensor, clip: tuple[float, float]) -> LossTerms:
-    """-min(r A, clip(r, 1 - low, 1 + high) A) of each token (S, L), with r = p / p_old and A of its sequence.
-
-    Group Relative Policy Optimization (arXiv 2402.03300, equation 3) without the KL penalty: the mean over the tokens of a sequence, then
-    over sequences, which is the mean over all, since sequences are equally long. old: (S, L); advantages: (S,).
-    """
-    losses, weights, clipped = _clipped_surrogate((log_p - old).exp(), advantages[:, None], clip)
-    return LossTerms(losses, weights / log_p.numel(), clipped)
-
-
-def _clipped_surrogate(ratios: Tensor, advantages: Tensor, clip: tuple[float, float]) -> tuple[Tensor, Tensor, float | None]:
-    """Losses, minus their derivatives with respect to log(ratio), and the share of ratios at which clipping makes these zero."""
-    low, high = 1 - clip[0], 1 + clip[1]
-    losses = -torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
-    clipped = ((advantages > 0) & (ratios > high)) | ((advantages < 0) & (ratios < low))
-    share = float(clipped.double().mean()) if bool(torch.isfinite(losses).all()) else None
-    return losses, torch.where(clipped, 0.0, ratios * advantages), share
+    ratios, (low, high) = (log_p - old).mean(-1).exp(), CLIP
+    losses = -torch.minimum(ratios * advantages, ratios.clamp(1 - low, 1 + high) * advantages)
+    clipped = ((advantages > 0) & (ratios > 1 + high)) | ((advantages < 0) & (ratios < 1 - low))
+    weights = torch.where(clipped, 0.0, ratios * advantages) / log_p.numel()
+    return LossTerms(losses, weights[:, None].expand(log_p.shape).contiguous())
 
 
 def _pieces(rows: Tensor) -> Iterator[slice]:

@@ -34,6 +34,11 @@ def short_layer(layer: int | None) -> str:
     return NOTHING if layer is None else "emb." if layer < 0 else str(layer)
 
 
+def place(layer: int, name: str, layers: int) -> str:
+    """Write where a tensor is in a model of ``layers`` layers: the layer and, within it, the module."""
+    return f"layer {layer}, {name}" if 0 <= layer < layers and name != f"layers.{layer}" else name
+
+
 def _seven_digits(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.7g}"
 
@@ -125,7 +130,7 @@ class Summary(Backward, Forward):
 
 
 class Logprobs(Record):
-    """Log-probabilities of the chosen tokens, d = log p - log p_ref in nats. bias: mean of d; slope, correlation: of log p on log p_ref.
+    """Log-probabilities of the chosen tokens, d = log p - log p_ref in nats. bias: mean of d; correlation: of log p and log p_ref.
 
     The importance ratio between both, as when sampling in one precision and training in the other, is exp(d) for a token and exp(mean d)
     for a sequence: ratio_mean and ratio_max are the mean and maximum of |exp(d) - 1|, sequence_ratio_mean and sequence_ratio_max those of
@@ -135,7 +140,6 @@ class Logprobs(Record):
     bias: Annotated[
         float | None, Shown("Bias (nats)", "magnitude", help="Mean of log p - log p in fp32: 0.01 nats change a probability by 1%.")
     ]
-    slope: Annotated[float | None, Shown("Slope", _seven_digits, help="Slope of log p over log p in fp32: 1 if nothing is scaled.")]
     correlation: Annotated[float | None, Shown("Correlation", _seven_digits)]
     ratio_mean: Annotated[
         float | None, Shown("Token ratio, mean", "share", help="Mean distance from 1 of p / p in fp32, the importance ratio of a token.")
@@ -156,7 +160,7 @@ class Logprobs(Record):
 
 
 class Headroom(Record):
-    """Headroom of a layer in fp16: forward = log2(65504 / forward_max), backward and weights likewise; it overflows below 0.
+    """Headroom of a layer in fp16: forward = log2(65504 / forward_max), backward and weights likewise; a value overflows from 65520 on.
 
     forward_max: largest |x| in the outputs of the layer and of the modules within it, in the tensor ``forward_at``; backward_max: largest
     |gradient| with respect to these outputs and to the layer's parameters, without loss scale (a loss scale S costs log2(S) bits);
@@ -196,10 +200,23 @@ class Overflow(Record):
     nonfinite: int
 
     def where(self, layers: int) -> str:
-        """Write the place in a model of ``layers`` layers: the layer and, within it, the module; a gradient as one."""
-        inside = 0 <= self.layer < layers and self.name != f"layers.{self.layer}"
-        place = f"layer {self.layer}, {self.name}" if inside else self.name
-        return f"the gradient of {place}" if self.direction == "backward" else place
+        """Write the place in a model of ``layers`` layers; a gradient as one."""
+        at = place(self.layer, self.name, layers)
+        return f"the gradient of {at}" if self.direction == "backward" else at
+
+
+class Fp16(Record):
+    """Whether the values of the texts that were run fit fp16.
+
+    verdict: "overflows" where a value of the reference or a stored weight rounds to infinity (from 65520 on), where a plain fp16 run is not
+    finite, or where no loss scale keeps its gradients finite; else "at_risk" where the smallest ``margin``, forward, backward or of a
+    weight, is under 2 bits; null where all is 0. module, value: the largest value of the first layer with one that overflows.
+    """
+
+    verdict: Literal["safe", "at_risk", "overflows"] | None
+    margin: float | None
+    module: str | None
+    value: float | None
 
 
 class Routing(Record):
@@ -219,9 +236,8 @@ class Variant(Record):
     """One way of running the model, compared with the reference.
 
     settings: as parsed; attention: the implementation that ran. loss_scale: the largest power of two that keeps all gradients finite,
-    undone before comparing; 1 except for fp16; null if none does (gradients are then those of the unscaled loss). loss: the mean. clipped:
-    the share of ratios (gspo: sequences, grpo: tokens) whose gradient is zero because of clipping; null for ce and where the loss is not
-    finite. tensors: those at the boundaries of layers first, each in the order computed; over all variants the first
+    undone before comparing; 1 except for fp16; null if none does (gradients are then those of the unscaled loss). loss: the mean, null
+    where it is not finite. tensors: those at the boundaries of layers first, each in the order computed; over all variants the first
     `limits.REPORT_TENSORS`. headroom: of the variant's own values, layers -1 to L; overflow, overflow_bw: null where all is finite.
     routing: null without experts.
     """
@@ -230,7 +246,6 @@ class Variant(Record):
     attention: str
     loss_scale: float | None
     loss: float | None
-    clipped: float | None
     summary: Summary
     logprobs: Logprobs
     tensors: tuple[TensorError, ...]
@@ -242,7 +257,7 @@ class Variant(Record):
 
 class Reference(Record):
     """The run in fp32, TF32 off, with the stored (or random) weights. headroom: layers -1 to L. sequence_losses: the mean loss of each
-    sequence. clipped: as in `Variant`.
+    sequence. not_called: modules within layers that were not called as such, and so not measured.
     """
 
     attention: str
@@ -251,21 +266,20 @@ class Reference(Record):
     parameters: int
     loss: float
     sequence_losses: tuple[float, ...]
-    clipped: float | None
     headroom: tuple[Headroom, ...]
+    not_called: tuple[str, ...] = ()
 
 
 class Inputs(Record):
     """The tokens of the runs. source: "builtin", "text", "random", a file or a dataset; commit: of a dataset, or a hash of the text; null
     for the built-in text and random tokens. token_ids: (sequences, length); every token but the first of a row is predicted. advantages:
-    empty for ce. clip: the range used, (below 1, above 1); null for ce. preview: the beginning of the first row.
+    empty for ce. preview: the beginning of the first row.
     """
 
     source: str
     commit: str | None
     token_ids: tuple[tuple[int, ...], ...]
     advantages: tuple[float, ...]
-    clip: tuple[float, float] | None
     preview: str
 
     @property

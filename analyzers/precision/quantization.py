@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from analyzers.core.errors import InvalidRequest
 from analyzers.precision.variants import Quantization
 
-_MX_BLOCK, _INT4_GROUP = 32, 128
+_MX_BLOCK = 32
 _TINY = torch.finfo(torch.float32).tiny
 
 
@@ -24,7 +24,7 @@ def check_quantization(name: str, weights: Quantization) -> None:
 def fake_quantized(weight: Tensor, weights: Quantization) -> Tensor:
     """A weight (outputs, inputs) quantized and dequantized, in fp32; experts (experts, outputs, inputs) one matrix at a time.
 
-    int8 and fp8 (E4M3) have one scale per row, fp8_tensor one per matrix, int4 one per 128 values of a row, mxfp4 a power of two per 32.
+    int8 and fp8 (E4M3) have one scale per row, fp8_tensor one per matrix, mxfp4 a power of two per 32.
     Raises InvalidRequest for rows whose length is not a multiple of mxfp4's blocks.
     """
     return torch.stack([_matrix(expert, weights) for expert in weight]) if weight.dim() == 3 else _matrix(weight, weights)
@@ -38,8 +38,6 @@ def _matrix(weight: Tensor, weights: Quantization) -> Tensor:
     if weights == "fp8_tensor":
         scale = weight.float().abs().amax().clamp(min=_TINY) / 448
         return (weight / scale).to(torch.float8_e4m3fn).float() * scale
-    if weights == "int4":
-        return torch.cat([_int4(group.float()) for group in torch.split(weight, _INT4_GROUP, 1)], 1)
     if weights == "mxfp4":
         from torchao.prototype.mx_formats.mx_tensor import MXTensor
 
@@ -53,8 +51,3 @@ def _matrix(weight: Tensor, weights: Quantization) -> Tensor:
     quantize_(holder, config)
     quantized: Any = holder[0].weight
     return cast(Tensor, quantized.dequantize().to(torch.float32))
-
-
-def _int4(group: Tensor) -> Tensor:
-    scale = group.abs().amax(1, keepdim=True).clamp(min=_TINY) / 7
-    return (group / scale).round() * scale

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from analyzers.core.columns import Column, Table
-from analyzers.core.formatting import NOTHING, magnitude, power, share
+from analyzers.core.formatting import NOTHING, magnitude, power
 from analyzers.core.report import CheckpointFacts, Report
 from analyzers.core.rows import columns
 from analyzers.precision.engine.measurements import Engine
-from analyzers.precision.fp16_passport import Extreme, Fp16Passport
 from analyzers.precision.measurements import (
     Backward,
     Forward,
+    Fp16,
     Headroom,
     Inputs,
     Logprobs,
@@ -61,14 +61,6 @@ def _headroom(report: "PrecisionReport") -> Iterator[dict[str, Any]]:
         yield {**vars(row), "head": row.layer == report.reference.layers}
 
 
-def _magnitudes(report: "PrecisionReport") -> Iterator[dict[str, Any]]:
-    passport = report.fp16_passport
-    named = {"forward": passport.forward, "first overflow": passport.first_overflow, "backward": passport.backward}
-    for what, extreme in (named | {"weights": passport.weights}).items():
-        if extreme is not None and extreme.value is not None:
-            yield {"what": what, **vars(extreme)}
-
-
 def _only_in_files(declared: Sequence[Column]) -> tuple[Column, ...]:
     return tuple(replace(column, title="") for column in declared)
 
@@ -84,7 +76,7 @@ class PrecisionReport(Report):
         Table(
             "backward",
             _variants,
-            (_VARIANT, *columns(Backward), Column("loss_scale", "Loss scale", cell=_scale), Column("clipped", "Clipped", share)),
+            (_VARIANT, *columns(Backward), Column("loss_scale", "Loss scale", cell=_scale)),
             title="Relative error of gradients",
         ),
         Table(
@@ -101,7 +93,6 @@ class PrecisionReport(Report):
             title="Variants",
         ),
         Table("logprobs", _of_variants("logprobs"), (_VARIANT, *columns(Logprobs)), title="Log-probabilities"),
-        Table("magnitudes", _magnitudes, (Column("what", "Values"), *columns(Extreme)), title="Largest values, and their headroom in fp16"),
         Table("headroom", _headroom, (_LAYER, *columns(Headroom)[1:]), title="fp16 headroom of each layer of the reference, in bits"),
         Table("headroom_of_variants", _of_variants("headroom"), (Column("variant"), *_only_in_files(columns(Headroom)))),
         Table(
@@ -126,5 +117,5 @@ class PrecisionReport(Report):
     inputs: Inputs
     reference: Reference
     variants: dict[str, Variant]
-    fp16_passport: Fp16Passport
+    fp16: Fp16
     engine: Engine | None = None

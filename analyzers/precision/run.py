@@ -40,15 +40,12 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run: settings, attention implementation, rounding of the weights beforehand; inside: also capture modules within layers;
-    located: also find where the largest values are.
-    """
+    """How to run: settings, attention implementation, rounding of the weights beforehand; inside: also capture modules within layers."""
 
     settings: Settings
     attention: str
     rounding: Rounding = STORED
     inside: bool = False
-    located: bool = False
 
 
 class Run:
@@ -62,10 +59,10 @@ class Run:
     def __init__(self, model: RunnableModel, token_ids: Sequence[Tensor], options: RunOptions) -> None:
         self.model = model
         self.options = options
-        self.scale, self.located = 1.0, options.located
+        self.scale = 1.0
         self.routing: dict[int, Tensor] = {}
         self.not_called: list[str] = []
-        self.forward_peaks, self.weight_peaks = Peaks(options.located), Peaks()
+        self.forward_peaks, self.weight_peaks = Peaks(), Peaks()
         self._device = token_ids[0].device.type
         self._token_ids, self._targets = token_ids, token_ids[0][:, 1:]
         casts = Casts(model, options.settings, options.rounding, self._device)
@@ -158,9 +155,9 @@ class Run:
         modules = [name for name, _ in watched.edges]
         inside = [(name, gradient.new_zeros(()) if each is None else each) for name, each in zip(modules, of_modules, strict=True)]
         for name, each in inside:
-            self.backward_peaks.add(i, name, each, True, watched.by_token(name))
+            self.backward_peaks.add(i, name, each)
         for name, each in named.items():
-            self.backward_peaks.add(i, name, each, by_token=False)
+            self.backward_peaks.add(i, name, each)
         captured = watched.captured("inside_grad", inside if self.options.inside else ())
         captured += [Captured("parameter_grad", name, i, each) for name, each in named.items()]
         captured.append(self._hidden_grad(i))
@@ -175,7 +172,7 @@ class Run:
         for (name, weight), each in zip(self._outside, results, strict=True):
             self._add_outside(name, weight, each)
         for name, each in self._of_outside.items():
-            self.backward_peaks.add(self._place(name), name, each, by_token=False)
+            self.backward_peaks.add(self._place(name), name, each)
         self.backward_peaks.settle()
         return [Captured("parameter_grad", name, None, each) for name, each in self._of_outside.items()]
 
@@ -207,7 +204,7 @@ class Run:
         del self._part, self._outside, self._of_outside
 
     def _begin(self) -> None:
-        self.backward_peaks = Peaks(self.located)
+        self.backward_peaks = Peaks()
         self._of_outside: dict[str, Tensor] = {}
 
     @contextmanager
@@ -294,11 +291,6 @@ class _Watched:
         """Note what enters the layer, which is the output of the one before."""
         self._known.add((hidden.data_ptr(), hidden.numel()))
 
-    def by_token(self, name: str) -> bool:
-        """Return whether the axes of what enters or leaves a module may be those of the tokens."""
-        module = self.computing[name.removesuffix(INPUT)]
-        return module not in self._routed and not isinstance(module, nn.Conv1d)
-
     def captured(self, kind: Kind, tensors: Sequence[tuple[str, Tensor]]) -> list[Captured]:
         """Return outputs or their gradients; those of a module that runs once for each expert are one tensor."""
         runs: dict[str, list[Tensor]] = {}
@@ -335,7 +327,7 @@ class _Watched:
         if place not in self._known:
             self._known.add(place)
             self._held.append(tensor.detach())
-            self._peaks.add(self._layer, name, tensor, True, self.by_token(name))
+            self._peaks.add(self._layer, name, tensor)
 
 
 def _computes(name: str, module: nn.Module) -> bool:

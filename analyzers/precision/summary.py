@@ -54,14 +54,12 @@ def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
     d, sequence_means = _differences(log_p, reference), (log_p.double() - reference.double()).mean(-1)
     sequence_means = sequence_means[torch.isfinite(sequence_means)]
     (whole,) = sums([(log_p, reference)])
-    fit = whole.fit()
     ratios, sequence_ratios = d.expm1().abs(), sequence_means.expm1()
-    low, high = CLIP["gspo"]
+    low, high = CLIP
     outside = (sequence_ratios < -low) | (sequence_ratios > high)
     return Logprobs(
         bias=whole.bias,
-        slope=fit.slope,
-        correlation=fit.correlation,
+        correlation=whole.correlation,
         ratio_mean=_finite(torch.mean, ratios),
         ratio_max=_finite(torch.max, ratios),
         sequence_ratio_mean=_finite(torch.mean, sequence_ratios.abs()),

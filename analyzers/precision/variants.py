@@ -11,7 +11,7 @@ from analyzers.core.request import request_error
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Part = Literal["residual", "lm_head", "norms", "router", "softmax"]
 Implementation = Literal["eager", "sdpa", "flash"]
-Quantization = Literal["int8", "fp8", "mxfp4", "int4", "fp8_tensor"]
+Quantization = Literal["int8", "fp8", "mxfp4", "fp8_tensor"]
 Rounded = Literal["loaded", "all"]
 
 PARTS: tuple[Part, ...] = get_args(Part)

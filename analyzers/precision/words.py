@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from analyzers.core.formatting import fixed, magnitude, plural, share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
-from analyzers.precision.fp16_passport import Extreme, Fp16Passport, least
 from analyzers.precision.variants import Part
 
 if TYPE_CHECKING:
     from analyzers.precision.engine.measurements import Engine
-    from analyzers.precision.measurements import Variant
+    from analyzers.precision.measurements import Fp16, Variant
 
 FRONT = "variants"
 PARTS: dict[Part, str] = {
@@ -46,10 +45,6 @@ WORDS = Words(
         "engine_undecided": f"The engine differs from fp32 {{ratio:times}} as much as {_OWN}; {{tokens:#token}} do not decide whether "
         "rounding explains that.",
         "engine_unmeasured": "This model's own bf16 run equals fp32 on these tokens: there is nothing to measure the engine by.",
-        "runs_within": f"Rounding explains the two runs: they differ {{ratio:times}} as much as {_OWN} from fp32.",
-        "runs_beyond": f"More than rounding: the two runs differ {{ratio:times}} as much as {_OWN} from fp32.",
-        "runs_undecided": f"The two runs differ {{ratio:times}} as much as {_OWN} from fp32; {{tokens:#token}} do not decide whether "
-        "rounding explains that.",
         "use_bf16": "Run it in bf16, whose range is that of fp32.",
         "fix": "Cheapest fix for bf16: keep {parts:list} in fp32, which makes the error of the worst layer {factor:times} smaller.",
         "no_fix": "Run it in plain bf16: no part that was kept in fp32 makes the error of the worst layer {worthwhile:times} smaller.",
@@ -65,7 +60,6 @@ WORDS = Words(
         "more_tokens": "Give log-probabilities of about {needed:count} tokens, in 8 or more sequences: they probably decide.",
         "more_sequences": "Give log-probabilities of more tokens, in at least 8 sequences.",
         "at_limit": "Judge by the size: more tokens hardly decide a ratio so close to the limit of {band:magnitude}.",
-        "judge_other": "Judge the second run too: causes are looked for in one run at a time.",
         "nothing": "Rounding needs no fix here, unless bf16 itself costs too much.",
         "short": "The text gives {sequences:#sequence} of {length:#token}, fewer than asked for.",
         "part": "Errors by layer are those of the first {length:#token} of {sequences:#sequence} of the engine.",
@@ -112,7 +106,7 @@ def tiles(report: Any) -> list[Tile]:
     engine = [_engine(report.engine)] if report.engine is not None else []
     variants, tokens = report.variants, report.inputs.predicted
     measures = [_closest(variants, tokens), _worst_layer(variants), _importance_ratio(variants, tokens)]
-    return [*engine, *measures, _safe_in_fp16(report.fp16_passport)]
+    return [*engine, *measures, _safe_in_fp16(report.fp16)]
 
 
 def nats(value: float, changed: float, tokens: int) -> str:
@@ -166,25 +160,17 @@ def _importance_ratio(variants: "dict[str, Variant]", tokens: int) -> Tile:
     return Tile(label="Importance ratio", value=share(errors[name]), kind="fact", detail=detail)
 
 
-def _safe_in_fp16(passport: Fp16Passport) -> Tile:
-    label, margin, first = "Safe in fp16?", least(passport), passport.first_overflow
-    if passport.verdict is None or margin is None:
+def _safe_in_fp16(fp16: "Fp16") -> Tile:
+    label, margin = "Safe in fp16?", fp16.margin
+    if fp16.verdict is None or margin is None:
         return _cannot_tell(label, "All values are 0 on these texts.")
-    if passport.verdict == "overflows":
-        detail = f"First above 65,504: {_place(first)}." if first is not None else "A weight, or a value of a run in fp16, overflows."
+    if fp16.verdict == "overflows":
+        detail = "A value of a run in fp16 overflows." if fp16.value is None else f"Above 65,504: {magnitude(fp16.value)} in {fp16.module}."
         return Tile(label=label, value="Overflows", kind="warning", detail=detail)
     detail = f"The largest value is {magnitude(2.0**margin)}x below overflow ({fixed(margin, 1)} bits); other texts may exceed it."
-    if passport.verdict == "at_risk":
+    if fp16.verdict == "at_risk":
         return Tile(label=label, value="At risk", kind="inference", detail=detail)
     return Tile(label=label, value="Yes, on these texts", kind="fact", detail=detail)
-
-
-def _place(extreme: Extreme) -> str:
-    """Write a value, its module, and the token where it has one."""
-    at = ""
-    if extreme.position is not None and extreme.text is not None:
-        at = f", token {extreme.position} of sequence {extreme.text}"
-    return f"{magnitude(extreme.value)} in {extreme.module}{at}"
 
 
 def _engine(engine: "Engine") -> Tile:

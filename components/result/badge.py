@@ -111,12 +111,11 @@ def _checked(check: "CheckReport | None") -> Part:
 
 
 def _ran(run: "PrecisionReport | None") -> Part:
-    """Say what the fp16 passport does, of the model's own weights."""
-    passport = run.fp16_passport if run is not None and run.reference.weights == "pretrained" else None
-    if passport is None or passport.verdict is None:
+    """Say whether the values of the model's own weights fit fp16."""
+    fits = run.fp16.verdict if run is not None and run.reference.weights == "pretrained" else None
+    if run is None or fits is None:
         return Part("run in fp16", UNKNOWN)
-    verdict = passport.verdict.replace("_", " ")
-    return Part("run in fp16", f"{verdict} on {numbers.plural(passport.tokens, 'token')}", _VERDICTS[passport.verdict])
+    return Part("run in fp16", f"{fits.replace('_', ' ')} on {numbers.plural(run.inputs.predicted, 'token')}", _VERDICTS[fits])
 
 
 def _width(text: str) -> float:

@@ -1,17 +1,13 @@
 """Trials of the judgement on an engine's log-probabilities: clean engines in bf16, and engines with one injected fault each.
 
-``python -m tests.precision.engine_trials [--trials 200] [--first SEED] [--write FILE] [NAME ...]`` prints, for each engine, the
-shares of trials that are judged right. Engines are models of transformers. Each trial has another model, text and number of sequences; the
+Engines are models of transformers. Each trial has another model, text and number of sequences; the
 runs that the analysis makes are those of whole sampled texts, made once and cut to the text of the trial.
 """
 
-import argparse
-import json
 import shutil
 import tempfile
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +19,6 @@ import torch
 from torch import Tensor
 
 from analyzers.checkpoints import Access
-from analyzers.core.terminal import print_line
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.samples import sample_folder
 from analyzers.precision.casts import RunnableModel
@@ -40,7 +35,6 @@ LENGTH = 96
 FIRST = 3  # Ids below are special tokens.
 ENOUGH = 500  # Tokens, in 8 sequences or more: with fewer a small fault may be left undecided.
 _POOL = 128  # Sampled sequences, of which each trial draws some.
-_MOST = 384  # The same of a trial with the number of tokens that a report asks for.
 
 
 def _tokenizer(folder: Path) -> None:
@@ -148,10 +142,10 @@ class Subject:
         return model.eval().requires_grad_(False)
 
     @cache  # noqa: B019 - as long as the process
-    def pool(self, sample: Callable[[Tensor], Tensor] | None = None, sequences: int = _POOL) -> Tensor:
+    def pool(self, sample: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Sequences (S, LENGTH) sampled from the model. sample: changes the logits."""
         generator = torch.Generator().manual_seed(0)
-        ids = torch.randint(FIRST, 512, (sequences, 1), generator=generator)
+        ids = torch.randint(FIRST, 512, (_POOL, 1), generator=generator)
         model, cached = self.engine(torch.float32), None
         for _ in range(LENGTH - 1):
             scores, cached = decoded(model, ids[:, -1:], cached)
@@ -183,20 +177,17 @@ class Subject:
 
 
 class Case:
-    """A trial of one seed: the model, and the number and length of its sequences. exactly: the number of them, if it is given."""
+    """A trial of one seed: the model, and the number and length of its sequences."""
 
-    def __init__(self, name: str, subject: Subject, seed: int, exactly: float | None = None) -> None:
-        self.subject, self.exactly = subject, exactly
+    def __init__(self, name: str, subject: Subject, seed: int) -> None:
+        self.subject = subject
         self.generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {seed}".encode()))
-        self.said: dict[str, float] = {}
         self._lengths: list[int] = []
         self._whole: Tensor | None = None
 
     def uniform(self, low: float, high: float) -> float:
         """Draw a number."""
-        drawn = low + (high - low) * float(torch.rand(1, generator=self.generator))
-        self.said[f"drawn{len(self.said)}"] = drawn
-        return drawn
+        return low + (high - low) * float(torch.rand(1, generator=self.generator))
 
     def one_of(self, *values: Any) -> Any:
         """Draw a value."""
@@ -204,8 +195,8 @@ class Case:
 
     def text(self, sample: Callable[[Tensor], Tensor] | None = None, most: int = 50, least: int = 1) -> Tensor:
         """Tokens (S, L) of sampled sequences. sample: changes the logits; most, least: sequences."""
-        sequences = round(self.exactly or int(torch.randint(least, most + 1, (1,), generator=self.generator)))
-        pool = self.subject.pool(sample, _MOST if self.exactly else _POOL)
+        sequences = int(torch.randint(least, most + 1, (1,), generator=self.generator))
+        pool = self.subject.pool(sample)
         self._whole = pool[torch.randperm(len(pool), generator=self.generator)[:sequences]]
         longest = int(torch.randint(32, LENGTH + 1, (1,), generator=self.generator))
         self._lengths = torch.randint(longest // 2, longest + 1, (sequences,), generator=self.generator).tolist()
@@ -499,7 +490,6 @@ class Outcome:
     case: Case
     engine: Engine
     expected: Expected
-    advised: "Outcome | None" = None
 
     @property
     def enough(self) -> bool:
@@ -525,56 +515,17 @@ class Outcome:
         return bool(self.kinds) and self.expected.kind not in self.kinds
 
 
-def outcome(name: str, subject: Callable[[str], Subject], seed: int, advised: bool = False) -> Outcome:
-    """Make one trial. advised: make another one where the report asks for more tokens."""
+def outcome(name: str, subject: Callable[[str], Subject], seed: int) -> Outcome:
+    """Make one trial."""
     expected = TRIALS[name]
     case = Case(name, subject(expected.models[seed % len(expected.models)]), seed)
-    engine, again = expected.trial(case), None
-    if advised and engine.needed and (more := max(engine.needed / engine.compared, 8 / engine.sequences)) * engine.sequences <= _MOST:
-        larger = Case(f"{name} again", case.subject, seed, more * engine.sequences)
-        again = Outcome(larger, expected.trial(larger), expected)
-    return Outcome(case, engine, expected, again)
+    return Outcome(case, expected.trial(case), expected)
 
 
 def shares(outcomes: list[Outcome]) -> dict[str, float]:
     """Return the shares of all trials that are wrong, and of those with enough tokens that are right."""
     enough = [each for each in outcomes if each.enough]
-    counts = Counter(each.engine.verdict for each in outcomes)
     return {
         "wrong": sum(each.wrong for each in outcomes) / len(outcomes),
-        "enough": len(enough) / len(outcomes),
         "right": sum(each.right for each in enough) / max(1, len(enough)),
-        "right of all": sum(each.right for each in outcomes) / len(outcomes),
-        "right as advised": sum((each.advised or each).right for each in outcomes) / len(outcomes),
-    } | {name: counts[name] / len(outcomes) for name in ("within", "undecided", "beyond")}
-
-
-def main() -> None:
-    """Print the shares of each trial."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", default=[*TRIALS])
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--write", type=Path, help="write each trial to this file")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    with subjects() as subject:
-        for name in options.names:
-            made = []
-            for seed in range(options.first, options.first + options.trials):
-                made.append(result := outcome(name, subject, seed, advised=True))
-                if options.write:
-                    ratio = result.engine.ratio
-                    facts = {"name": name, "seed": seed, "model": result.case.subject.name, "right": result.right, "wrong": result.wrong}
-                    facts |= {"sequences": result.engine.sequences, "tokens": result.engine.compared, "verdict": result.engine.verdict}
-                    facts |= {"ratio": [ratio.value, ratio.low, ratio.high], "drawn": result.case.said}
-                    if (again := result.advised) is not None:
-                        facts["advised"] = [again.engine.compared, again.engine.verdict, again.right, again.wrong]
-                    facts["causes"] = [(each.cause, each.value, each.explains) for each in result.engine.causes]
-                    with options.write.open("a") as file:
-                        file.write(json.dumps(facts) + "\n")
-            print_line(f"{name}: {', '.join(f'{key} {value:.3f}' for key, value in shares(made).items())}")
-
-
-if __name__ == "__main__":
-    main()
+    }

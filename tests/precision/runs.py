@@ -46,7 +46,7 @@ def backward(run: Run) -> list[Captured]:
 def lockstep(model: nn.Module, token_ids: Tensor, attention: str, variants: Mapping[str, Settings]) -> Lockstep:
     """A reference in fp32 and variants."""
     runs = {name: make(model, token_ids, settings, attention) for name, settings in variants.items()}
-    return Lockstep(make(model, token_ids, Settings(), attention, located=True), runs, Objective(), Steps(10**6))
+    return Lockstep(make(model, token_ids, Settings(), attention), runs, Objective(), Steps(10**6))
 
 
 def compared(model: nn.Module, token_ids: Tensor, attention: str, variants: Mapping[str, Settings]) -> dict[str, Variant]:

@@ -105,25 +105,26 @@ def test_weights_rounded_before_leave_the_rounding_of_computation() -> None:
 
 def test_the_first_layer_that_overflows_is_named() -> None:
     found = report("bf16", "fp16", "fp16_fp32_all_parts", model="sample:tiny-overflow")
-    assert found.fp16_passport.weights.module == "model.layers.1.mlp.up_proj.weight"
-    below = [row.layer for row in found.reference.headroom if (row.weights or 0) < 0 or (row.forward or 0) < 0]
-    assert below[0] == 1
+    rows = found.reference.headroom
+    first = next(row for row in rows if max(row.weights_max or 0, row.forward_max or 0) >= 65520)
+    assert first.layer == 1 and found.fp16.module in (f"layer 1, {first.forward_at}", first.weights_at)
+    assert (found.fp16.verdict, found.fp16.margin) == ("overflows", min(min(row.forward, row.backward, row.weights) for row in rows))  # type: ignore[type-var]
+    assert standard().fp16.verdict == "safe" and standard().fp16.module is None and standard().reference.not_called == ()
     for name in ("fp16", "fp16_fp32_all_parts"):
         variant = found.variants[name]
         assert variant.overflow is not None and (variant.overflow.layer, variant.overflow.name) == (1, "mlp.up_proj")
         assert variant.loss_scale is None and variant.loss is None and variant.summary.logits is None
         assert {row.name for row in variant.tensors if row.kind == "hidden" and not row.nonfinite} == {"embeddings", "layers.0"}
     assert found.variants["bf16"].overflow is None and found.variants["bf16"].summary.logits is not None
-    assert (found.answer.code, found.answer.values["module"]) == ("fp16_overflows", "layers.1.mlp.up_proj")
+    assert (found.answer.code, found.answer.values["module"]) == ("fp16_overflows", found.fp16.module)
     json.loads(found.model_dump_json(), parse_constant=pytest.fail)
 
 
 def test_what_is_inside_of_layers_on_request() -> None:
-    found = report("bf16", "same: dtype=fp32", inside=True)
+    found = report("bf16", inside=True)
     names = {row.name for row in found.variants["bf16"].tensors if row.kind == "inside" and row.layer == 2}
     assert {"self_attn.q_proj", "mlp.act_fn", "mlp.down_proj", "input_layernorm"} <= names
     assert names == {row.name for row in found.variants["bf16"].tensors if row.kind == "inside_grad" and row.layer == 2}
-    assert all(row.rms == 0 for row in found.variants["same"].tensors)
 
 
 def test_progress_is_in_layers_and_closing_stops_the_run() -> None:
@@ -175,13 +176,11 @@ def test_random_weights_need_no_weight_files(tmp_path: Path) -> None:
 
 def test_quantized_weights_lie_on_their_grids(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(1))
-    int8, fp8, mxfp4, int4, fp8_tensor = (fake_quantized(weight, kind) for kind in get_args(Quantization))
+    int8, fp8, mxfp4, fp8_tensor = (fake_quantized(weight, kind) for kind in get_args(Quantization))
     assert all(len(row.unique()) <= 255 for row in int8)
     assert (int8 - weight).abs().amax(1).le(weight.abs().amax(1) / 250).all()
     rows = fp8 / (weight.abs().amax(1, keepdim=True) / 448)
     torch.testing.assert_close(rows.to(torch.float8_e4m3fn).float(), rows, rtol=1e-5, atol=1e-5)
-    steps = int4 / (weight.abs().amax(1, keepdim=True) / 7)
-    torch.testing.assert_close(steps.round(), steps, rtol=1e-5, atol=1e-5)
     whole = fp8_tensor / (weight.abs().amax() / 448)
     torch.testing.assert_close(whole.to(torch.float8_e4m3fn).float(), whole, rtol=1e-5, atol=1e-5)
     blocks = mxfp4.view(-1, 32)

@@ -1,9 +1,6 @@
 """An engine's log-probabilities, made by transformers: clean ones are within bf16 rounding, an injected fault is named or not explained."""
 
-import json
-import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from analyzers.core.errors import InvalidData
 from analyzers.precision.engine.comparison import BAND, Units, needed
 from analyzers.precision.engine.measurements import Ratio
 from tests.cases import few
-from tests.precision.engine_trials import TRIALS, Subject, chosen, logits, outcome, shares, subjects
+from tests.precision.engine_trials import TRIALS, Subject, outcome, shares, subjects
 
 FAST = ("clean", "temperature", "offset", "fp8", "filter", "beginning of text", "soft-capped logits", "epsilon of the last norm")
 NEAR_THE_LIMIT = ("clean mixture of experts", "int8", "stale weights")
@@ -42,35 +39,6 @@ def test_nearly_all_trials_are_judged_right(name: str, subject: Callable[[str], 
     assert measured["wrong"] <= 0.05
     if name not in NEAR_THE_LIMIT:
         assert measured["right"] >= 0.95
-
-
-def engine_file(path: Path, subject: Subject, changed: Callable[[torch.Tensor], torch.Tensor] = lambda scores: scores) -> torch.Tensor:
-    """Write JSON lines of sequences of different lengths; returns the ids."""
-    ids = subject.pool()[:8]
-    log_p = chosen(changed(logits(subject.engine(attention="eager"), ids).float()), ids)
-    lines = []
-    for at, (row, values) in enumerate(zip(ids.tolist(), log_p.tolist(), strict=True)):
-        lines.append(json.dumps({"token_ids": row[: 96 - at], "logprobs": [None, *values[: 95 - at]]}))
-    path.write_text("\n".join(lines))
-    return ids
-
-
-def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject], tmp_path: Path) -> None:
-    engine_file(tmp_path / "a.jsonl", subject("tiny-bf16"))
-    engine_file(tmp_path / "b.jsonl", subject("tiny-bf16"), lambda scores: scores / 0.9)
-    asked: dict[str, Any] = {"model": "sample:tiny-bf16", "variants": ("bf16",), "sequence_length": 16}
-    report = mantissa.compare_runs(tmp_path / "a.jsonl", tmp_path / "b.jsonl", **asked)
-    assert report.engine is not None and report.engine.against is not None
-    assert (report.engine.verdict, report.engine.against.verdict) == ("within", "beyond")
-    assert (report.answer.code, report.advice.code) == ("runs_beyond", "judge_other")
-    rows = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
-    again = [rows[0] | {"logprobs": [None, -math.inf, *rows[0]["logprobs"][2:]]}, *rows[1:]]
-    engine = mantissa.compare_runs(rows, again, **asked).engine
-    assert engine is not None and engine.against is not None
-    pair = engine.against
-    assert (pair.tokens, pair.forbidden, pair.difference.max, pair.verdict) == (sum(95 - at for at in range(8)) - 1, 1, 0, "beyond")
-    with pytest.raises(InvalidData, match="The two runs have different tokens"):
-        mantissa.compare_runs(rows, rows[1:], **asked)
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,7 @@ def row(x: Tensor, ref: Tensor, scale: float = 1.0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("dtype", "scale", "size"),
     [
-        (torch.bfloat16, 1.0, 1e-9),
         (torch.bfloat16, 1.0, 1e3),
-        (torch.float16, 1.0, 1.0),
         (torch.float16, 2.0**12, 1e-3),
         (torch.float32, 1.0, 1e-9),
     ],
@@ -77,12 +75,11 @@ def test_sums_of_every_dtype_and_size(dtype: torch.dtype, size: int) -> None:
     assert torch.equal(strided, before)
 
 
-@pytest.mark.parametrize("located", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_peaks_of_every_kind(dtype: torch.dtype, located: bool) -> None:
+def test_peaks_of_every_kind(dtype: torch.dtype) -> None:
     x = torch.randn(40, 50, generator=torch.Generator().manual_seed(4)).to(dtype)
     x[3, 7] = -19.5
-    peaks = Peaks(located)
+    peaks = Peaks()
     for layer, tensor in enumerate((x, x.T, x[:, 3:9], x[3, 7], torch.zeros(5, dtype=dtype), x[:0])):
         peaks.add(layer, f"tensor {layer}", tensor)
     x[3, 7] = 99  # written after what was read of it
@@ -91,9 +88,6 @@ def test_peaks_of_every_kind(dtype: torch.dtype, located: bool) -> None:
     assert peaks.finite and (peaks.largest_fp16() == 19.5) == (dtype == torch.float16) and peaks.largest(4) is None
     largest = peaks.largest()
     assert largest is not None and largest.layer == 0
-    if located:
-        assert (largest.value, largest.index) == (-19.5, 3 * 50 + 7)
-        return
     x[0, :3] = torch.tensor([torch.inf, -torch.inf, torch.nan])
     peaks.add(5, "x", x)
     peaks.add(5, "nothing", torch.full((5,), torch.nan))
@@ -133,12 +127,11 @@ def test_log_probabilities_and_the_importance_ratio() -> None:
     x = ref + torch.tensor([[1e-3, -2e-3, 4e-3], [1e-4, 0.0, -1e-4]])
     found, d = logprobs(x, ref), (x.double() - ref.double()).numpy()
     ratios = np.exp(d.mean(1))
-    slope, intercept = np.polyfit(ref.double().numpy().ravel(), x.double().numpy().ravel(), 1)
-    assert found.slope == pytest.approx(slope) and abs(intercept) < 0.01
+    assert found.correlation == pytest.approx(np.corrcoef(ref.double().numpy().ravel(), x.double().numpy().ravel())[0, 1])
     assert found.bias == pytest.approx(d.mean())
     assert found.ratio_max == pytest.approx(np.max(np.abs(np.exp(d) - 1)))
     assert found.ratio_mean == pytest.approx(np.mean(np.abs(np.exp(d) - 1)))
     assert found.sequence_ratio_max == pytest.approx(np.max(np.abs(ratios - 1)))
     assert found.outside_clip == 0.5
     broken = logprobs(torch.full((2, 3), torch.nan), ref)
-    assert broken.bias is broken.ratio_max is broken.outside_clip is broken.slope is None
+    assert broken.bias is broken.ratio_max is broken.outside_clip is None

@@ -15,7 +15,6 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.precision import PrecisionReport
 from analyzers.precision.answers import advice, answer, engine_notes
 from analyzers.precision.engine.measurements import Engine
-from analyzers.precision.fp16_passport import Extreme
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.precision.engine_trials import chosen, logits
 from tests.precision.test_experts import save as save_experts
@@ -104,9 +103,8 @@ def _engines() -> dict[str, PrecisionReport]:
         log_p = chosen(logits(model, ids).float(), ids)
     rows = [{"token_ids": row, "logprobs": [None, *values]} for row, values in zip(ids.tolist(), log_p.tolist(), strict=True)]
     clean = mantissa.precision("sample:tiny-bf16", logprobs=rows, variants=["bf16"], sequence_length=16)
-    first = Extreme(value=1.39e7, margin_bits=-7.73, module="layers.1.mlp.up_proj")
-    passport = clean.fp16_passport.model_copy(update={"verdict": "overflows", "first_overflow": first})
-    over = _changed(clean.model_copy(update={"fp16_passport": passport}), {})
+    fp16 = clean.fp16.model_copy(update={"verdict": "overflows", "margin": -7.73, "value": 1.39e7, "module": "layer 1, mlp.up_proj"})
+    over = _changed(clean.model_copy(update={"fp16": fp16}), {})
     return {"a clean engine": clean, "an engine of a model that overflows": over} | {
         f"an engine with {title}": _changed(clean, facts) for title, facts in _facts(clean).items()
     }
@@ -114,10 +112,9 @@ def _engines() -> dict[str, PrecisionReport]:
 
 def _facts(clean: PrecisionReport) -> dict[str, dict[str, Any]]:
     assert clean.engine is not None
-    ratio, difference = clean.engine.ratio.model_dump(), clean.engine.difference.model_dump()
+    ratio = clean.engine.ratio.model_dump()
     near, far = ratio | {"value": 1.15, "low": 1.05, "high": 1.25}, ratio | {"value": 24.8, "low": 23.0, "high": 26.7}
     none = ratio | {"low": None, "high": None}
-    pair = {"tokens": 100, "difference": difference, "band": 1.2}
     beyond = {"verdict": "beyond", "ratio": far}
 
     def caused(*causes: tuple[str, Any]) -> dict[str, Any]:
@@ -130,13 +127,10 @@ def _facts(clean: PrecisionReport) -> dict[str, dict[str, Any]]:
         "tokens at minus infinity": caused(("forbidden", 3)) | {"forbidden": 3, "ratio": near},
         "causes that are not told apart": caused(("quantized", "fp8"), ("offset", 1)),
         "a difference that nothing explains, without torchao": beyond | {"not_tried": ["fp8", "fp8_tensor"]},
-        "a ratio that more tokens decide": {"verdict": "undecided", "ratio": near},
+        "a ratio that more tokens decide": {"verdict": "undecided", "ratio": near, "needed": 5_200},
         "a ratio at the limit": {"verdict": "undecided", "ratio": near | {"value": 1.2}},
         "few tokens": {"verdict": "undecided", "ratio": none, "compared": 5},
         "a bf16 run without error": {"verdict": "undecided", "ratio": none | {"value": None}},
-        "a second run that is within": {"against": pair | {"verdict": "within", "ratio": near}},
-        "a second run that is beyond": {"against": pair | {"verdict": "beyond", "ratio": far}},
-        "a second run that is undecided": {"against": pair | {"verdict": "undecided", "ratio": near}},
     }
 
 
@@ -145,8 +139,8 @@ def _changed(report: PrecisionReport, facts: dict[str, Any]) -> PrecisionReport:
     assert report.engine is not None
     engine = Engine.model_validate(report.engine.model_dump() | facts)
     said = {
-        "answer": answer(report.reference, report.variants, report.fp16_passport, engine, report.inputs.predicted),
-        "advice": advice(report.checkpoint.ref, report.variants, report.fp16_passport, engine),
+        "answer": answer(report.reference, report.variants, report.fp16, engine, report.inputs.predicted),
+        "advice": advice(report.checkpoint.ref, report.variants, report.fp16, engine),
         "notes": tuple(engine_notes(engine, report.inputs)),
     }
     return report.model_copy(update={"engine": engine, **said})

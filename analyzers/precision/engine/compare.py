@@ -16,8 +16,8 @@ from analyzers.language_models.model_failures import explaining_failures
 from analyzers.precision.casts import STORED, Rounding, RunnableModel
 from analyzers.precision.engine import causes, comparison
 from analyzers.precision.engine.causes import Logits, Tried
-from analyzers.precision.engine.comparison import BAND, PAIR_BAND, Floats, Units
-from analyzers.precision.engine.measurements import Cause, Engine, NearRun, RunDifference, TokenDifference
+from analyzers.precision.engine.comparison import BAND, Floats, Units
+from analyzers.precision.engine.measurements import Cause, Engine, NearRun, TokenDifference
 from analyzers.precision.engine.runs import EngineRun, Rows, given_log_p, run
 from analyzers.precision.lockstep import Steps
 from analyzers.precision.logprobs import EngineSequence
@@ -26,14 +26,14 @@ from analyzers.precision.variants import DEFAULT, PRESETS, Quantization, Setting
 
 LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
 """Tokens, spread over all, and bytes of fp32 logits of a run that are kept, to try causes on."""
-_WORST, _OTHERS = 20, 80
+_WORST = 100
 _QUANTIZED: tuple[Quantization, ...] = ("fp8", "fp8_tensor")
 
 
 @dataclass(frozen=True, eq=False)
 class EngineComparison:
     """An engine's sequences on one model. rows: their token ids; attention: of the reference; asked: settings and attention of the
-    requested variants; against: the log-probabilities of another run on the same tokens, or none.
+    requested variants.
     """
 
     sequences: tuple[EngineSequence, ...]
@@ -41,7 +41,6 @@ class EngineComparison:
     opened: OpenModel
     attention: str
     asked: Mapping[str, tuple[Settings, str]]
-    against: tuple[EngineSequence, ...] = ()
 
     @cached_property
     def variants(self) -> dict[str, tuple[Settings, str]]:
@@ -118,15 +117,12 @@ class EngineComparison:
             found.append(Cause(cause="forbidden", value=int((~finite).sum()), explains=causes.explained(size)))
         verdict = comparison.verdict(size, forced)
         ordered = np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")
-        rest = ordered[_WORST:]
-        evenly = np.unique(np.linspace(0, len(rest) - 1, min(len(rest), _OTHERS)).astype(np.int64))
-        tokens = self._tokens([*map(int, (*ordered[:_WORST], *rest[evenly]))], engine, reference, b)
+        tokens = self._tokens(ordered[:_WORST].tolist(), engine, reference, b)
         near = [
             NearRun(run=name, difference=comparison.difference(d[finite]), ratio=units.ratio(e, d, finite))
             for name, d in deviations.items()
             if np.isfinite(d[finite]).all()
         ]
-        kl, weights = comparison.divergence(e[finite])
         return Engine(
             form=self.sequences[0].form,
             sequences=len(self.rows),
@@ -138,13 +134,10 @@ class EngineComparison:
             band=BAND,
             verdict=verdict,
             needed=comparison.needed(size, len(e)) if verdict == "undecided" else None,
-            kl=kl,
-            importance_ratio=weights,
             nearest=tuple(sorted(near, key=lambda each: abs(np.log(each.ratio.value or np.inf)))),
             tokens=tuple(tokens),
             causes=tuple(found),
             not_tried=() if self.weights else _QUANTIZED,
-            against=self._pair(engine, b, units) if self.against else None,
         )
 
     def _run(
@@ -174,26 +167,6 @@ class EngineComparison:
             sampled,
             torch.tensor([self.rows[index][position] for index, position in at]),
             torch.from_numpy(engine[sampled]).float(),
-        )
-
-    def _pair(self, engine: Floats, b: Floats, units: Units) -> RunDifference:
-        """Compare with the other run. Raises InvalidData if it has other tokens."""
-        if [each.token_ids or each.tokens for each in self.against] != [each.token_ids or each.tokens for each in self.sequences]:
-            raise InvalidData("The two runs have different tokens: give both the same sequences, in the same order.")
-        other = self._over(given_log_p(self.against))
-        with np.errstate(invalid="ignore"):  # minus infinity in both
-            d = np.where(np.isnan(other), np.nan, engine) - other
-        known, forbidden = np.isfinite(d), int(np.isinf(d).sum())
-        if not known.any():
-            raise InvalidData("No token has a log-probability in both runs.")
-        size = units.ratio(d, b, known)
-        return RunDifference(
-            tokens=int(known.sum()),
-            forbidden=forbidden,
-            difference=comparison.difference(d[known]),
-            ratio=size,
-            band=PAIR_BAND,
-            verdict=comparison.verdict(size, forbidden > 0, PAIR_BAND),
         )
 
     def _tokens(self, chosen: list[int], engine: Floats, reference: Floats, b: Floats) -> list[TokenDifference]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.precision.engine.measurements import KL, Difference, ImportanceRatio, Ratio, Verdict
+from analyzers.precision.engine.measurements import Difference, Ratio, Verdict
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -16,9 +16,6 @@ Flags = NDArray[np.bool_]
 BAND = 1.2
 """An engine whose mean |e| is at most this many times bf16's is within. Clean runs (other attention, batches, padding, a cache) have
 ratios of 0.95 to 1.1 on the samples; an independent deviation of sqrt(band^2 - 1) = 0.66 times bf16's own is the smallest that shows."""
-
-PAIR_BAND = BAND * 2**0.5
-"""The same for the difference of two engines: independent errors of bf16's size differ by sqrt(2) times as much."""
 
 _LIKELY = 1.65  # An interval this many times narrower than its distance to the limit decides in six of seven repetitions.
 _MOST = 100  # Times the tokens, beyond which nobody goes on.
@@ -74,19 +71,19 @@ def _resamples(count: int) -> Integers:
     return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLES)
 
 
-def verdict(measured: Ratio, beyond: bool, band: float = BAND) -> Verdict:
+def verdict(measured: Ratio, beyond: bool) -> Verdict:
     """Judge a ratio. beyond: something else than the size shows that rounding does not explain the difference."""
-    if beyond or (measured.low is not None and measured.low > band):
+    if beyond or (measured.low is not None and measured.low > BAND):
         return "beyond"
-    return "within" if measured.high is not None and measured.high <= band else "undecided"
+    return "within" if measured.high is not None and measured.high <= BAND else "undecided"
 
 
-def needed(measured: Ratio, tokens: int, band: float = BAND) -> int | None:
+def needed(measured: Ratio, tokens: int) -> int | None:
     """Return the number of tokens that would decide a ratio, if it stays what it is: None without an interval, or if they are too many."""
-    if measured.value is None or measured.low is None or measured.high is None or measured.value == band:
+    if measured.value is None or measured.low is None or measured.high is None or measured.value == BAND:
         return None
-    width = measured.value - measured.low if measured.value > band else measured.high - measured.value
-    times = (_LIKELY * width / (measured.value - band)) ** 2
+    width = measured.value - measured.low if measured.value > BAND else measured.high - measured.value
+    times = (_LIKELY * width / (measured.value - BAND)) ** 2
     return int(float(f"{tokens * times:.1e}")) if times <= _MOST else None
 
 
@@ -95,11 +92,3 @@ def difference(d: Floats) -> Difference:
     size = np.abs(d)
     p50, p99 = np.quantile(size, [0.5, 0.99])
     return Difference(mean_abs=float(size.mean()), p50=float(p50), p99=float(p99), max=float(size.max()))
-
-
-def divergence(e: Floats) -> tuple[KL, ImportanceRatio]:
-    """Return the estimates of the KL divergence and the percentiles of the importance ratio, of exponents up to e^700."""
-    weights = np.exp(np.clip(-e, None, 700))
-    p1, p50, p99 = np.quantile(weights, [0.01, 0.5, 0.99])
-    ratios = ImportanceRatio(p1=float(p1), p50=float(p50), p99=float(p99), max=float(weights.max()))
-    return KL(k1=float(e.mean()), k3=float((weights - 1 + e).mean())), ratios

@@ -34,22 +34,6 @@ class Ratio(Record):
     units: int
 
 
-class KL(Record):
-    """Estimates of KL(engine || reference) if the engine sampled the tokens: k1 = mean e; k3 = mean (exp(-e) - 1 + e), never negative."""
-
-    k1: float
-    k3: float
-
-
-class ImportanceRatio(Record):
-    """Percentiles of exp(-e), the ratio of the reference's probability to the engine's."""
-
-    p1: float
-    p50: float
-    p99: float
-    max: float
-
-
 class TokenDifference(Record):
     """One token. sequence, position: from 0; text: decoded alone, "" without a tokenizer or
     for a part of a character; engine: null where it is minus infinity."""
@@ -88,19 +72,6 @@ class Cause(Record):
     gain_high: float | None = None
 
 
-class RunDifference(Record):
-    """The engine's log-probabilities less those of another run, on the same tokens. ratio: to bf16's own deviation from fp32. forbidden:
-    tokens at minus infinity in one of the two, which rounding never gives.
-    """
-
-    tokens: int
-    forbidden: int = 0
-    difference: Difference
-    ratio: Ratio
-    band: float
-    verdict: Verdict
-
-
 class Engine(Record):
     """The engine's log-probabilities compared with the reference and with this model's own bf16 run on the same tokens.
 
@@ -109,8 +80,7 @@ class Engine(Record):
     difference better than rounding; else "undecided". needed: the number of tokens that would probably decide it, if the ratio stays; null
     if it is decided, has no interval, or would take more than 100 times as many.
     nearest: runs of ours, that of the nearest ratio to 1 first.
-    causes: see `Cause`; not_tried: quantized weights that this machine cannot run. tokens: those that depart most,
-    then some of the others, evenly by size.
+    causes: see `Cause`; not_tried: quantized weights that this machine cannot run. tokens: those that depart most.
     """
 
     form: str
@@ -123,10 +93,7 @@ class Engine(Record):
     band: float
     verdict: Verdict
     needed: int | None = None
-    kl: KL
-    importance_ratio: ImportanceRatio
     nearest: Annotated[tuple[NearRun, ...], Rows("The engine's difference from fp32 in units of each run's own")]
     tokens: Annotated[tuple[TokenDifference, ...], Rows("Tokens with the largest differences, in log-probabilities")]
     causes: tuple[Cause, ...]
     not_tried: tuple[str, ...] = ()
-    against: RunDifference | None = None

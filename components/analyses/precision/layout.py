@@ -41,7 +41,6 @@ LAYOUT = Layout(
         Tab(
             "Headroom",
             [
-                Table("magnitudes"),
                 Figure(
                     "Headroom by layer",
                     plots.headroom,

@@ -85,14 +85,6 @@ def _root() -> None:
     os.chdir(Path(__file__).parents[1])
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _idle() -> None:
-    """Let processes that have loaded transformers wait for the next test that needs them: starting one takes up to five seconds."""
-    from analyzers.language_models import limited_process
-
-    limited_process.IDLE_SECONDS = 3600
-
-
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Start the app, once for all tests that visit it.

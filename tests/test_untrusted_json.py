@@ -23,7 +23,6 @@ OURS = {
     "analyzers/core/untrusted_json.py": "the function itself",
     "analyzers/dtype/classifier.py": "the built-in fit",
     "analyzers/language_models/builtin_text.py": "the built-in text",
-    "analyzers/language_models/limited_process.py": "answers of our process, which may be longer than any file",
     "components/theme.py": "a built-in table of colours",
     "components/worker.py": "the report of our process",
     "components/api.py": "arguments of a call, which Gradio has parsed",

@@ -62,7 +62,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         lone = is_adapter_alone(checkpoint)
         nbytes = checkpoint.nbytes + (base.nbytes if base and not lone else 0)
         check_size(nbytes, largest, "the command line")
-        oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
+        oracle = LoadingOracle(checkpoint) if applies(checkpoint) else None
         notes = [note for note in checkpoint.notes if note.code not in _IN_FINDINGS]
         judged = cache(lambda: judge(checkpoint, oracle, notes))  # asked once, when values have been read
         alone, reach, results = yield from _alone(checkpoint, access, notes, lambda: kept_in_fp32(judged()[0] if oracle else None))

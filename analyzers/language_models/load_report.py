@@ -1,19 +1,19 @@
 """Determines what transformers loads from a checkpoint, by its configuration and the names and shapes of its tensors alone.
 
-The model is built without weights in a limited process (`loading`), and "loads" tensors without values under
+The model is built without weights in a process with limits (`loading`), and "loads" tensors without values under
 transformers' own renaming and conversion. Nothing is read but headers, and no code of the repository runs.
 """
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import Any, cast
 
 from analyzers.checkpoints import Checkpoint, Tensor
-from analyzers.core.errors import InvalidCheckpoint, MissingExtra
-from analyzers.language_models.limited_process import LimitedProcess, limited_process
+from analyzers.core import limits
+from analyzers.core.errors import MissingExtra
+from analyzers.language_models.limited_call import limited_call
+
+_NOT_NEEDED = ("torchao", "scipy", "sklearn", "pandas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,11 @@ class LoadReport:
     linears: tuple[str, ...] = ()
 
 
-_REPORT = TypeAdapter(LoadReport)
+@dataclass(frozen=True, slots=True)
+class LoadingOracle:
+    """Asks transformers about a checkpoint."""
 
-
-class LoadingOracle(ExitStack):
-    """Asks transformers about a checkpoint. A context manager: opening it starts the process, so that libraries load in the meantime."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        super().__init__()
-        self._checkpoint = checkpoint
-        self._process: LimitedProcess | None = None
-        if find_spec("transformers") is not None and find_spec("torch") is not None:
-            self._process = self.enter_context(limited_process("loading"))
+    checkpoint: Checkpoint
 
     def ask(self, generation: Any = None) -> LoadReport:
         """Return what transformers would report. generation: the contents of generation_config.json.
@@ -64,14 +57,20 @@ class LoadingOracle(ExitStack):
         Raises MissingExtra without transformers or a library that it needs, UnknownArchitecture for a class that it does not have,
         LimitExceeded, InvalidCheckpoint.
         """
-        if self._process is None:
+        if find_spec("transformers") is None or find_spec("torch") is None:
             raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
-        tensors = [(tensor.name, tensor.shape) for tensor in loaded_tensors(self._checkpoint)]
-        try:
-            answer = self._process.ask("Building its model", "load", config=self._checkpoint.config, tensors=tensors, generation=generation)
-        except RecursionError:
-            raise InvalidCheckpoint("config.json is nested too deeply.") from None
-        return _REPORT.validate_python(answer)
+        tensors = [(tensor.name, tensor.shape) for tensor in loaded_tensors(self.checkpoint)]
+
+        def load() -> LoadReport:
+            from analyzers.language_models import loading
+
+            return LoadReport(**loading.load(cast(Any, self.checkpoint.config), tensors, generation))
+
+        return limited_call("Building its model", load, limits.LOADING_MEMORY, limits.LOADING_SECONDS, _libraries, _NOT_NEEDED)
+
+
+def _libraries() -> None:
+    import analyzers.language_models.loading  # noqa: F401
 
 
 def kept_in_fp32(loading: LoadReport | None) -> frozenset[str]:

@@ -28,42 +28,40 @@ _Stored = Sequence[tuple[str, Sequence[int]]]
 _Result = TypeVar("_Result")
 
 
-# A process loads transformers for this program alone.
-cast(Any, messages).set_verbosity(logging.CRITICAL)
-cast(Any, messages).disable_progress_bar()
-
-
 def load(config: dict[str, Any], tensors: _Stored, generation: Any) -> dict[str, Any]:
     """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
 
-    generation: the contents of generation_config.json. Returns the fields of a `load_report.LoadReport` as JSON.
+    generation: the contents of generation_config.json. Returns the fields of a `load_report.LoadReport`. Changes settings of transformers:
+    call it in a process of its own.
     Raises LimitExceeded, MissingExtra, and UnknownArchitecture for a class that transformers does not have.
     """
+    cast(Any, messages).set_verbosity(logging.CRITICAL)
+    cast(Any, messages).disable_progress_bar()
     check_counts(config)
     described, refused = _attempt(lambda: (*_described(config), _quantization(config)))
     if described is None:
         return {"refused": refused, "by_config": True}
     model_class, settings, instead, method = described
-    answer = {"model": model_class.__name__, "instead": instead, "dtype": str(settings.dtype or "").removeprefix("torch.")}
+    named = {"model": model_class.__name__, "instead": instead, "dtype": str(settings.dtype or "").removeprefix("torch.")}
     gc.disable()  # one request makes little garbage, and collecting it would take a fifth of the time
     state = {name: torch.empty(tuple(shape), device="meta") for name, shape in tensors}
     loaded, refused = (None, "") if method else _attempt(lambda: _loaded(model_class, settings, state))
     if loaded is None:  # find out whether the configuration or the tensors are at fault
         empty, by_config = _attempt(lambda: _loaded(model_class, settings, {"": torch.empty(0, device="meta")}))
         if method and empty is not None:
-            return {**answer, "quantized": method, **_modules(empty[0], list(state), True)}
-        return {**answer, "refused": by_config or refused, "by_config": bool(by_config)}
+            return {**named, "quantized": method, **_modules(empty[0], list(state), True)}
+        return {**named, "refused": by_config or refused, "by_config": bool(by_config)}
     model, info = loaded
     fault = _attempt(lambda: _check_rest(model, config, generation))[1].partition(". ")[0]
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return {
-        **answer,
+        **named,
         "fault": fault,
-        "missing": sorted(name for name in info["missing_keys"] if name in parameters),
-        "buffers": sorted(name for name in info["missing_keys"] if name not in parameters),
+        "missing": tuple(sorted(name for name in info["missing_keys"] if name in parameters)),
+        "buffers": tuple(sorted(name for name in info["missing_keys"] if name not in parameters)),
         # If config.json names no known class, an unexpected tensor may be a head.
-        "unexpected": sorted(info["unexpected_keys"]) if config.get("architectures") and not instead else [],
-        "mismatched": sorted((name, list(stored), list(expected)) for name, stored, expected in info["mismatched_keys"]),
+        "unexpected": tuple(sorted(info["unexpected_keys"])) if config.get("architectures") and not instead else (),
+        "mismatched": tuple(sorted((name, tuple(stored), tuple(expected)) for name, stored, expected in info["mismatched_keys"])),
         **_modules(model, list(state), False),
     }
 
@@ -107,7 +105,7 @@ def _loaded(model_class: type[PreTrainedModel], settings: PreTrainedConfig, stat
     return loaded
 
 
-def _modules(model: Any, stored: Sequence[str], quantized: bool) -> dict[str, list[str]]:
+def _modules(model: Any, stored: Sequence[str], quantized: bool) -> dict[str, Any]:
     """Return which stored tensors the model keeps in fp32, loaded in any dtype or in fp16 only, and which are weights of linear layers.
 
     The latter only of ``quantized`` weights: to name every tensor as the model does takes time.
@@ -122,9 +120,9 @@ def _modules(model: Any, stored: Sequence[str], quantized: bool) -> dict[str, li
     kept = {}
     for field, patterns in (("fp32", always), ("fp32_in_fp16", in_fp16)):
         found = build_glob_alternation(sorted(patterns))[0] if patterns else None
-        kept[field] = [name for name, own in names.items() if found is not None and own in state and found.search(own)]
+        kept[field] = tuple(name for name, own in names.items() if found is not None and own in state and found.search(own))
     linear = {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)} if quantized else set()
-    return {**kept, "linears": [name for name, own in names.items() if own.rpartition(".")[0] in linear]}
+    return {**kept, "linears": tuple(name for name, own in names.items() if own.rpartition(".")[0] in linear)}
 
 
 def _check_rest(model: Any, stated: Mapping[str, Any], generation: Any) -> None:

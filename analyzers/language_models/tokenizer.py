@@ -1,17 +1,18 @@
 """Runs a checkpoint's tokenizer in a limited process, built from its own files only, without repository code."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzers.checkpoints import MemoryRepository, Repository, quoted, read_range
+from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
 from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 from analyzers.language_models.builtin_text import Pair
-from analyzers.language_models.limited_process import limited_process
-from analyzers.language_models.prompts import Encoded, Template
+from analyzers.language_models.limited_call import Result, limited_call
+from analyzers.language_models.prompts import Encoded, Template, encode, resolved
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -39,31 +40,52 @@ class Tokenized:
 
 
 class Tokenizer:
-    """The tokenizer in a folder. Methods raise the errors of `LimitedProcess.ask`; InvalidCheckpoint if it cannot be loaded."""
+    """The tokenizer in a folder. Methods raise the errors of `limited_call`; InvalidCheckpoint if it cannot be loaded."""
 
     def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
-        named = {name: value for name in _CHOICE if isinstance(value := getattr(config, name, None), str)}
-        self._known = {"folder": str(folder), "config": named}
+        self._folder = folder
+        self._config = {name: value for name in _CHOICE if isinstance(value := getattr(config, name, None), str)}
 
     def samples(self, pairs: Sequence[Pair], max_length: int, template: Template = "auto") -> Tokenized:
         """Encode pairs, see `prompts.encode`."""
-        found = self._ask("samples", pairs=list(map(asdict, pairs)), max_length=max_length, template=template)
-        samples = [Encoded(**each | {"token_ids": tuple(each["token_ids"])}) for each in found.pop("samples")]
-        return Tokenized(samples, **found)
+
+        def samples(tokenizer: Any) -> Tokenized:
+            encoded = encode(tokenizer, pairs, max_length, template)
+            return Tokenized(encoded, resolved(template, tokenizer), resolved("auto", tokenizer), len(tokenizer))
+
+        return self._limited(samples)
 
     def encode(self, texts: Sequence[str], most: int, special: bool = True) -> list[list[int]]:
         """Tokenize texts, of each at most the first ``most`` tokens. special: add the tokenizer's special tokens."""
-        tokens: list[list[int]] = self._ask("encode", texts=texts, special=special, most=most)
-        return tokens
+        options = {"truncation": False, "verbose": False, "add_special_tokens": special}
+        return self._limited(lambda tokenizer: [tokenizer(text, **options)["input_ids"][:most] for text in texts])
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Decode rows of tokens to text."""
-        texts: list[str] = self._ask("decode", rows=rows)
-        return texts
+        return self._limited(lambda tokenizer: [tokenizer.decode(row) for row in rows])
 
-    def _ask(self, question: str, **options: Any) -> Any:
-        with limited_process("tokenizing") as process:
-            return process.ask("The tokenizer", question, **self._known, **options)
+    def _limited(self, work: Callable[[Any], Result]) -> Result:
+        """Load the tokenizer and return what ``work`` makes of it, in a process with limits."""
+        return limited_call("The tokenizer", lambda: work(self._loaded()), limits.TOKENIZER_MEMORY, limits.TOKENIZER_SECONDS, _libraries)
+
+    def _loaded(self) -> Any:
+        from transformers import AutoTokenizer, PreTrainedConfig
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        kind = self._config.get("model_type")
+        made: PreTrainedConfig = CONFIG_MAPPING[kind]() if kind in CONFIG_MAPPING else PreTrainedConfig()
+        for name, value in self._config.items():
+            setattr(made, name, value)
+        try:
+            return AutoTokenizer.from_pretrained(self._folder, config=made, local_files_only=True, trust_remote_code=False)
+        except MemoryError:
+            raise
+        except BaseException:  # a Rust panic is not an Exception; the message contains local paths
+            raise InvalidCheckpoint("The tokenizer's files cannot be used: they are damaged, or need code from their repository.") from None
+
+
+def _libraries() -> None:
+    from transformers import AutoTokenizer  # noqa: F401
 
 
 def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: Path) -> Tokenizer:

@@ -43,8 +43,7 @@ def shrink(
         before = checkpoint.nbytes
         check_size(before, largest, "the command line")
         about: dict[str, Any] = {"model": checkpoint.ref, "commit": checkpoint.commit, "out": out, "bytes_before": before}
-        # A process, opened now so that its libraries load during the reads
-        oracle = opened.enter_context(LoadingOracle(checkpoint)) if _names_a_model(checkpoint) else None
+        oracle = LoadingOracle(checkpoint) if _names_a_model(checkpoint) else None
         unknown: list[Note] = []
         try:
             plan = yield from plan_shrink(checkpoint, to, lambda: _kept(oracle, unknown))

@@ -13,13 +13,12 @@ from analyzers.check import CheckReport, CheckRequest, Finding, analyze
 from analyzers.check.words import UNJUDGED
 from analyzers.checkpoints import Access
 from analyzers.core import limits
-from analyzers.language_models import limited_process, load_report
+from analyzers.language_models import load_report
 from tests.cases import few
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
 from tests.check.quantized_uploads import quantized
 from tests.check.unloadable import WRONG_INDEXES
 from tests.dtype.checkpoints import normal, write
-from tests.waiting import wait_until
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 5,
@@ -263,17 +262,6 @@ def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:
         path = write(tmp_path / f"pruned{experts}", pruned, config | {"num_local_experts": experts})
         (found,) = [each for each in report_on(path, base).findings if each.rule == "misshapen"]
         assert found.level == level and transformers_faults(path) == (level == "error")
-
-
-@pytest.mark.exhaustive
-def test_a_process_that_nobody_asks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited_process, "IDLE_SECONDS", 1)
-    process = limited_process.LimitedProcess("loading")
-    try:
-        assert process.ask("it", "load", config=LLAMA, tensors=[], generation=None)
-        wait_until(process.has_ended)
-    finally:
-        process.close()
 
 
 def test_without_transformers_only_empty_tensors_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,10 @@
 """Tokenizers and chat templates in a limited process: the same as in this one, and bounds that hold."""
 
 import json
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+import os
+import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +13,8 @@ from transformers import AutoTokenizer, PreTrainedConfig
 
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, InvalidData, LimitExceeded, MantissaError
-from analyzers.language_models import limited_process
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
-from analyzers.language_models.limited_process import LimitedProcess
+from analyzers.language_models.limited_call import limited_call
 from analyzers.language_models.prompts import encode
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer
@@ -148,33 +143,12 @@ def test_an_error_of_the_program_keeps_its_kind(tmp_path: Path) -> None:
         opened(tmp_path).samples([Pair("a", "", "")], 16)
 
 
-@pytest.fixture
-def process() -> Iterator[LimitedProcess]:
-    started = LimitedProcess("tokenizing")
-    yield started
-    started.close()
-
-
-def test_it_sees_no_secrets_survives_being_killed_and_ends_when_closed(process: LimitedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {"folder": str(sample_folder("tiny-fp32")), "config": {"model_type": "llama"}}
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    for _ in range(2):
-        assert process.ask("it", "decode", rows=[[5]], **known)
-        number = process._process.pid
-        environment = Path(f"/proc/{number}/environ").read_bytes()
-        assert b"PATH=" in environment and b"hf_secret" not in environment
-        process._process.kill()
-        process._process.wait()
-    process.close()
-    process.close()
-    assert not Path(f"/proc/{number}").exists()
-
-
-def test_a_process_that_never_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", shutil.which("true"))
-    never = LimitedProcess("tokenizing")
-    with closing(never), pytest.raises(InvalidCheckpoint, match=r"^It cannot be used: its process ended unexpectedly\.$"):
-        never.ask("It", "decode")
+def test_a_process_that_ends_or_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidCheckpoint, match=r"^It cannot be used: its process ended unexpectedly\.$"):
+        limited_call("It", lambda: os.kill(os.getpid(), signal.SIGSEGV), 1 << 30, 9, int)
+    with pytest.raises(LimitExceeded, match="It takes more than 1 seconds"):
+        limited_call("It", lambda: [None for _ in iter(int, 1)], 1 << 30, 1, int)
+    assert limited_call("It", lambda: (os.getpid(), "x" * 3_000_000), 1 << 30, 9, int)[0] != os.getpid()
 
 
 def test_several_at_once() -> None:
@@ -183,30 +157,3 @@ def test_several_at_once() -> None:
     with ThreadPoolExecutor(2) as threads:
         found = list(threads.map(lambda text: tokenizer.encode([text], 9)[0], texts))
     assert found == [theirs(text)["input_ids"] for text in texts]
-    assert len(limited_process._waiting) <= 2
-
-
-@pytest.mark.exhaustive
-def test_what_computes_for_nobody_ends() -> None:
-    """A program whose user was killed is stopped by its own limit of CPU time, and a process that waits ends at once."""
-    code = (
-        "import sys, threading, time\n"
-        "from analyzers.core import limits\n"
-        "from analyzers.language_models.limited_process import LimitedProcess\n"
-        "limits.TOKENIZER_SECONDS = 2\n"
-        "both = [LimitedProcess('tokenizing') for _ in range(2)]\n"
-        "known = {'folder': sys.argv[1], 'config': {'model_type': ''}, 'texts': ['baaaa'], 'special': True, 'most': 9}\n"
-        "threading.Thread(target=both[0].ask, args=('it', 'encode'), kwargs=known, daemon=True).start()\n"
-        "print(*(each._process.pid for each in both), flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        opened(Path(folder), normalizer={"type": "Sequence", "normalizers": GROWTH[:8]})
-        with subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) as parent:
-            assert parent.stdout is not None
-            started = [int(each) for each in parent.stdout.readline().split()]
-            parent.kill()
-        until = time.monotonic() + 60
-        while any(Path(f"/proc/{each}").exists() for each in started):
-            assert time.monotonic() < until
-            time.sleep(0.01)

@@ -8,14 +8,15 @@ import io
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from random import Random
 from typing import Any, Literal
 
 from analyzers.checkpoints import RangeFile, Repository, quoted, read_range
 from analyzers.core import limits
-from analyzers.core.errors import InvalidData, LimitExceeded
+from analyzers.core.errors import InvalidCheckpoint, InvalidData, LimitExceeded
 from analyzers.core.untrusted_json import InvalidJson, parse_json
+from analyzers.language_models.limited_call import limited_call
 
 RowSelection = Literal["random", "first"]
 ENDINGS = (".parquet", ".jsonl", ".json")
@@ -24,8 +25,7 @@ _LINE_BYTES = 16 * limits.PAIR_CHARACTERS
 _LINES = 1_000_000
 _BATCH_ROWS = 8  # a text may be repeated without taking space in the file
 _FOOTER_BYTES = 10_000_000
-# Reading a file's footer takes a few requests before a row can be chosen.
-_PARQUET_FILES = 64
+_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,47 +53,58 @@ def read_rows(
 ) -> Rows:
     """Read the chosen rows of the files ``paths``, which are all JSON or all Parquet; of Parquet only the existing ``columns``.
 
-    Of random rows of Parquet, the row count comes from the footers, and only row groups with chosen rows are read; if those exceed
-    ``limits.DATASET_BYTES``, rows are chosen from random row groups that fit together. JSON lines are read up to that total size.
-    Raises InvalidData, naming the line or row, if the content does not match the file extension; LimitExceeded.
+    Rows are chosen at random among those of the first ``limits.DATASET_BYTES``. Of Parquet, the row count comes from the footers, and only
+    row groups with chosen rows are read. Raises InvalidData, naming the line or row, if the content does not match the file extension;
+    LimitExceeded.
     """
-    parquet = paths[0].endswith(".parquet")
+    kind: type[_Lines | _Table] = _Table if paths[0].endswith(".parquet") else _Lines
     if choice == "first":
-        every = _table_rows(repository, paths, columns) if parquet else _json_rows(repository, paths)
-        values = tuple(islice(every, samples))
+        values = tuple(islice((row for path in paths for row in kind(repository.open(path), columns).first()), samples))
         return Rows(values, tuple(range(len(values))))
-    return (_of_tables if parquet else _of_json)(repository, paths, columns, samples, seed)
-
-
-def _json_rows(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    files, total, size, limited = [], 0, 0, False
     for path in paths:
-        file = repository.open(path)
-        for where, entry in _entries(file):
+        file = kind(repository.open(path), columns, limits.DATASET_BYTES - size)
+        files.append((total, file))
+        total, size, limited = total + file.rows, size + file.size, limited or file.limited
+        if limited:
+            break
+    rows = chosen_rows(total, samples, "random", seed)
+    chosen = [value for first, file in files for value in file.chosen({row - first for row in rows if first <= row < first + file.rows})]
+    if len(chosen) != len(rows):
+        raise InvalidData(f"{quoted(repository.ref)} has Parquet files with fewer rows than their footers say.")
+    return Rows(tuple(chosen), tuple(rows), total, limited or len(files) < len(paths))
+
+
+class _Lines:
+    """A file of JSON lines, or of a JSON list. rows, size: entries and bytes within the ``budget``; limited: whether the file has more.
+
+    Entries are held as text; an invalid line raises only when it is chosen.
+    """
+
+    def __init__(self, file: RangeFile, columns: Collection[str], budget: int = 0) -> None:
+        self._file = file
+        self._entries = list(_entries(file, budget)) if budget else []
+        self.rows, self.size, self.limited = len(self._entries), min(file.size, budget), file.size > budget
+
+    def first(self) -> Iterator[tuple[str, Any]]:
+        """Yield the rows in order."""
+        for where, entry in _entries(self._file, limits.DATASET_BYTES):
             yield where, _parsed(entry, where)
-        if file.size > limits.DATASET_BYTES:
-            most = f"{limits.DATASET_BYTES:,} bytes of {quoted(path)} (MANTISSA_DATASET_BYTES)"
+        if self._file.size > limits.DATASET_BYTES:
+            most = f"{limits.DATASET_BYTES:,} bytes of {quoted(self._file.path)} (MANTISSA_DATASET_BYTES)"
             raise LimitExceeded(f"Too few samples in the first {most}.")
 
-
-def _of_json(repository: Repository, paths: Sequence[str], columns: Collection[str], samples: int, seed: int) -> Rows:
-    """Choose among the rows of JSON files, which are held as text; invalid lines raise only when chosen."""
-    entries: list[tuple[str, Any]] = []
-    size, limited = 0, False
-    for path in paths:
-        size += repository.files[path]
-        limited |= size > limits.DATASET_BYTES
-        if limited and entries:
-            break
-        file = repository.open(path)
-        entries += _entries(file)
-    rows = chosen_rows(len(entries), samples, "random", seed)
-    return Rows(tuple((entries[row][0], _parsed(entries[row][1], entries[row][0])) for row in rows), tuple(rows), len(entries), limited)
+    def chosen(self, rows: Collection[int]) -> Iterator[tuple[str, Any]]:
+        """Yield the rows with these indices, in order."""
+        for row in sorted(rows):
+            where, entry = self._entries[row]
+            yield where, _parsed(entry, where)
 
 
-def _entries(file: RangeFile) -> Iterator[tuple[str, Any]]:
+def _entries(file: RangeFile, budget: int) -> Iterator[tuple[str, Any]]:
     """Yield the location of each entry of a JSON list with its value, or of each line that is not blank with its text.
 
-    A line that does not end within ``limits.DATASET_BYTES`` is left out.
+    A line that does not end within ``budget`` bytes is left out.
     """
     name, mark = quoted(file.path), len(b"\xef\xbb\xbf")
     start = mark if read_range(file, 0, min(file.size, mark)) == b"\xef\xbb\xbf" else 0
@@ -104,13 +115,13 @@ def _entries(file: RangeFile) -> Iterator[tuple[str, Any]]:
         values = _parsed(read_range(file, 0, file.size), name)
         yield from ((f"entry {number} of {name}", value) for number, value in enumerate(values, start=1))
         return
-    with io.BufferedReader(_Seekable(file, limits.DATASET_BYTES), _PIECE) as lines:
+    with io.BufferedReader(_Seekable(file, budget), _PIECE) as lines:
         lines.seek(start)
         for number in range(1, _LINES + 1):
             line = lines.readline(_LINE_BYTES + 1)
             if len(line) > _LINE_BYTES:
                 raise LimitExceeded(f"Line {number} of {name} is longer than {_LINE_BYTES:,} bytes.")
-            if not line or (file.size > limits.DATASET_BYTES and not line.endswith(b"\n")):
+            if not line or (file.size > budget and not line.endswith(b"\n")):
                 return
             if line.strip():
                 yield f"line {number} of {name}", line
@@ -129,89 +140,75 @@ def _parsed(content: Any, where: str) -> Any:
 
 
 class _Table:
-    """A Parquet file, restricted to its ``columns``. Opening it reads only the footer. Raises InvalidData if it is not a Parquet file."""
+    """A Parquet file, restricted to its ``columns``. Opening it reads only the footer. Raises InvalidData if it is not a Parquet file.
 
-    def __init__(self, file: RangeFile, columns: Collection[str]) -> None:
+    rows, size: those of its row groups that fit into the ``budget`` of bytes, the first in any case; limited: whether it has more.
+    """
+
+    def __init__(self, file: RangeFile, columns: Collection[str], budget: int | None = None) -> None:
         from pyarrow import ArrowException, parquet
 
-        self._name = quoted(file.path)
-        self._damaged = (ArrowException, OSError, ValueError)
-        options = {"thrift_string_size_limit": _FOOTER_BYTES, "thrift_container_size_limit": _FOOTER_BYTES}
-        try:
-            self._parquet = parquet.ParquetFile(_Seekable(file, file.size), **options, buffer_size=_PIECE)
-            self._fields = self._parquet.schema_arrow.names
-        except self._damaged:
-            raise InvalidData(f"{self._name} is not a Parquet file that can be read.") from None
-        self._wanted = [name for name in self._fields if name in columns]
+        self._name, self._damaged = quoted(file.path), (ArrowException, OSError, ValueError)
+        _check_footer(file)
+        self._parquet = parquet.ParquetFile(_Seekable(file, file.size), buffer_size=_PIECE)
+        fields = self._parquet.schema_arrow.names
+        self._wanted = [name for name in fields if name in columns]
+        # A file without any of the columns counts as one row of its own columns, for the error that names them.
+        self._other = None if self._wanted else dict.fromkeys(fields, "")
+        every = [] if self._other is not None else list(map(self._parquet.metadata.row_group, range(self._parquet.num_row_groups)))
+        self._groups, self.size, self.limited = list[int](), 0, False
+        for group in every:
+            self.limited = budget is not None and bool(self._groups) and self.size + group.total_byte_size > budget
+            if self.limited:
+                break
+            self._groups.append(max(0, group.num_rows))
+            self.size += max(0, group.total_byte_size)
+        self.rows = 1 if self._other is not None else sum(self._groups)
 
-    def groups(self) -> list[tuple[int, int]]:
-        """Return (rows, bytes) of each row group. A file without any of the columns counts as the one row that `read` returns."""
-        groups = map(self._parquet.metadata.row_group, range(self._parquet.num_row_groups))
-        return [(max(0, group.num_rows), max(0, group.total_byte_size)) for group in groups] if self._wanted else [(1, 0)]
+    def first(self) -> Iterator[tuple[str, Any]]:
+        """Yield all rows in order."""
+        return self.chosen(range(self.rows))
 
-    def read(self, chosen: Collection[int] | None = None) -> Iterator[tuple[str, Any]]:
-        """Read all rows in order, or those with the indices ``chosen``, counted from 0: only their row groups are read.
-
-        A file without any of the columns yields one row of its own columns, for the error that names them.
-        """
-        if not self._wanted:
-            yield f"row 1 of {self._name}", dict.fromkeys(self._fields, "")
+    def chosen(self, rows: Collection[int]) -> Iterator[tuple[str, Any]]:
+        """Yield the rows with these indices, in order: only their row groups are read."""
+        if self._other is not None:
+            if rows:
+                yield f"row 1 of {self._name}", self._other
             return
         done = 0
         try:
-            for index, (rows, _) in enumerate(self.groups()):
-                left = None if chosen is None else {row for row in chosen if done <= row < done + rows}
-                first, done = done, done + rows
-                if left is not None and not left:
+            for index, count in enumerate(self._groups):
+                first, done = done, done + count
+                if not any(row in rows for row in range(first, done)):
                     continue
                 for batch in self._parquet.iter_batches(_BATCH_ROWS, row_groups=[index], columns=self._wanted, use_threads=False):
                     for row in range(first, first + batch.num_rows):
-                        if left is None or row in left:
+                        if row in rows:
                             yield f"row {row + 1} of {self._name}", batch.slice(row - first, 1).to_pylist()[0]
                     first += batch.num_rows
         except self._damaged:
             raise InvalidData(f"{self._name} is not a Parquet file that can be read (after {done:,} rows).") from None
 
 
-def _table_rows(repository: Repository, paths: Sequence[str], columns: Collection[str]) -> Iterator[tuple[str, Any]]:
-    for path in paths:
-        file = repository.open(path)
-        yield from _Table(file, columns).read()
+def _check_footer(file: RangeFile) -> None:
+    """Parse the footer of a Parquet file in a process with limits: pyarrow may abort on one that is damaged. Raises InvalidData."""
+    damaged = InvalidData(f"{quoted(file.path)} is not a Parquet file that can be read.")
+    end = read_range(file, max(0, file.size - 8), min(file.size, 8))
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != _MAGIC or length + 12 > file.size or length > _FOOTER_BYTES:
+        raise damaged
+    footer = read_range(file, file.size - 8 - length, length)
 
+    def parse() -> list[str]:
+        from pyarrow import parquet
 
-def _of_tables(repository: Repository, paths: Sequence[str], columns: Collection[str], samples: int, seed: int) -> Rows:
-    groups: list[tuple[int, int, int]] = []  # file, first row and bytes of each row group
-    starts, total = [0], 0
-    ends: list[int] = []
-    for number, path in enumerate(paths[:_PARQUET_FILES]):
-        file = repository.open(path)
-        for rows, size in _Table(file, columns).groups():
-            groups.append((number, total, size))
-            total += rows
-            ends.append(total)
-        starts.append(total)
-    every = list(range(len(groups)))
+        names: list[str] = parquet.ParquetFile(io.BytesIO(_MAGIC + footer + end)).schema_arrow.names
+        return names
 
-    def choose(among: Sequence[int]) -> tuple[int, list[int]]:
-        """Return how many rows these groups have, and the rows chosen of them, counted through all files."""
-        candidates = [row for group in among for row in range(groups[group][1], ends[group])] if len(among) < len(every) else range(total)
-        return len(candidates), [candidates[row] for row in chosen_rows(len(candidates), samples, "random", seed)]
-
-    among, (count, chosen) = every, choose(every)
-    touched = {next(group for group in every if row < ends[group]) for row in chosen}
-    if sum(groups[group][2] for group in touched) > limits.DATASET_BYTES:
-        shuffled = Random(seed).sample(every, len(every))
-        sizes = accumulate(groups[group][2] for group in shuffled)
-        among = sorted(group for group, size in zip(shuffled, sizes, strict=True) if size <= limits.DATASET_BYTES) or shuffled[:1]
-        count, chosen = choose(among)
-    values: list[tuple[str, Any]] = []
-    for path, first, end in zip(paths, starts, starts[1:], strict=False):
-        if inside := [row - first for row in chosen if first <= row < end]:
-            file = repository.open(path)
-            values += _Table(file, columns).read(inside)
-    if len(values) != len(chosen):
-        raise InvalidData(f"{quoted(repository.ref)} has Parquet files with fewer rows than their footers say.")
-    return Rows(tuple(values), tuple(chosen), count, len(among) < len(every) or len(paths) > _PARQUET_FILES)
+    try:
+        limited_call("The footer", parse, limits.TOKENIZER_MEMORY, limits.TOKENIZER_SECONDS, lambda: None)
+    except (InvalidCheckpoint, LimitExceeded):
+        raise damaged from None
 
 
 class _Seekable(io.RawIOBase):

@@ -8,6 +8,7 @@ attention scores and the products within fused experts. A run in fp16 among the 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -119,6 +120,7 @@ def fits_fp16(reference: Reference, variants: Mapping[str, Variant]) -> Fp16:
     over = next(((place(layer, at, reference.layers), size) for layer, at, size in values if at and size and size >= FP16_OVERFLOW), None)
     runs = ((run, run.settings) for run in variants.values())
     plain = [run for run, its in runs if its.dtype == "fp16" and not (its.fp32 or its.autocast or its.weights)]
+    verdict: Literal["safe", "at_risk", "overflows"] | None
     if over is not None or any(run.overflow is not None or run.loss_scale is None for run in plain):
         verdict = "overflows"
     elif not any(row.forward for row in rows):

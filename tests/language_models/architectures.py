@@ -85,7 +85,11 @@ TURNS: dict[str, tuple[str, Cut]] = {
     "up": ("mlp.experts.gate_up_proj", lambda weight: weight.T[1::2]),
     "down": ("mlp.experts.down_proj", same),
 }
-NUMBERED = {"gate": ("feed_forward.w1", same), "up": ("feed_forward.w3", same), "down": ("feed_forward.w2", columns)}
+NUMBERED: dict[str, tuple[str, Cut]] = {
+    "gate": ("feed_forward.w1", same),
+    "up": ("feed_forward.w3", same),
+    "down": ("feed_forward.w2", columns),
+}
 LATENT_SIZES = {
     "q_lora_rank": 12,
     "kv_lora_rank": 10,

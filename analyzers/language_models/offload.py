@@ -1,11 +1,10 @@
 """Runs models larger than memory: embeddings, final norm and head are loaded, decoder layers are read from the weight files one at a time.
 
 A layer is read for each pass through it, and dropped after the pass: only an autograd graph may hold its weights longer, until that
-layer's backward pass. accelerate's hooks do this around a layer's forward; `weights_read` does it around a block of code.
+layer's backward pass.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import torch
@@ -87,17 +86,3 @@ def read_layer_by_layer(model: PreTrainedModel, weights: Mapping[str, Tensor], d
         reader = AlignDevicesHook(device, offload=True, weights_map=PrefixedDataset(weights, f"{name}."), place_submodules=True)
         add_hook_to_module(layer, reader)
     return model.requires_grad_(False)
-
-
-def is_offloaded(layer: nn.Module) -> bool:
-    """Return whether the weights of a layer are read for each pass."""
-    from accelerate.utils import has_offloaded_params
-
-    return cast(bool, has_offloaded_params(layer))
-
-
-def weights_read(layer: nn.Module) -> AbstractContextManager[None]:
-    """Return a context in which the weights of an offloaded layer are in memory; those of other layers always are."""
-    from accelerate.utils import align_module_device
-
-    return cast(AbstractContextManager[None], align_module_device(layer))

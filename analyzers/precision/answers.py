@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from analyzers.precision.casts import RunnableModel
     from analyzers.precision.request import PrecisionRequest
 
-_DISAGREEMENT = 1e-2  # Nats by which fp32 runs of the same function may differ.
 _NAMED = 3  # Modules that a note names.
 
 
@@ -123,7 +122,6 @@ def notes(
     engine: Engine | None,
     opened: "OpenModel",
     model: "RunnableModel",
-    disagreements: Mapping[str, float],
 ) -> Iterator[Note]:
     """Yield what changes how the numbers are to be read."""
     short = inputs.sequences < request.sequences or inputs.length < request.sequence_length
@@ -136,11 +134,9 @@ def notes(
     yield from opened.notes()
     yield from _settings_notes(variants, opened.device, model.has_router)
     yield from _in_fp32(variants, model)
-    for attention, nats in disagreements.items():
-        names = tuple(name for name, variant in variants.items() if variant.attention == attention)
-        yield WORDS.note("own_reference", attention=attention, variants=names)
-        if nats > _DISAGREEMENT:
-            yield WORDS.note("functions_differ", attention=attention, first=opened.attention, nats=nats)
+    other = tuple(name for name, variant in variants.items() if variant.attention != reference.attention)
+    if other:
+        yield WORDS.note("other_attention", attention=reference.attention, variants=other)
     for name, variant in variants.items():
         if (routing := variant.routing) is not None and routing.rerouted:
             yield WORDS.note("rerouted", variant=name, rerouted=routing.rerouted, tokens=routing.tokens)

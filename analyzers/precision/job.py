@@ -38,20 +38,16 @@ _PREVIEW_TOKENS, _PREVIEW_CHARACTERS = 60, 240
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Results:
-    """What the runs gave. first: the report's reference with its variants; disagreements: largest difference of a log-probability between
-    that and another reference, by the attention implementation of the second; engine: None without log-probabilities of one.
-    """
+    """What the runs gave. first: the report's reference with its variants; engine: None without log-probabilities of one."""
 
     first: Lockstep
     variants: dict[str, Variant]
-    disagreements: dict[str, float]
     engine: Engine | None
 
 
 class PrecisionJob(Job):
     """Runs the reference and the variants. rows: the tokens; variants: name -> settings and attention implementation.
 
-    A variant with another implementation is compared with a reference that runs it too: they may be different functions.
     Raises InvalidRequest for what this model or machine does not support.
     """
 
@@ -75,7 +71,7 @@ class PrecisionJob(Job):
         self.engine: EngineComparison | None = None
         lengths = tuple(map(len, self.inputs.rows))
         self.batch = Batch(self.rows, self.rows, lengths)
-        self.passes = len(self._references()) + len(self.variants)
+        self.passes = len(self._roundings()) + len(self.variants)
         self.tokens = self.passes * self.rows.numel()
         if request.logprobs:
             given = token_rows(request.logprobs, opened)
@@ -101,9 +97,7 @@ class PrecisionJob(Job):
         return self.opened.initialize(self.request.seed) if self.request.random_init else self.opened.load()
 
     def measure(self, model: nn.Module) -> Generator[Progress, None, Results]:
-        """Run the reference with the stored weights and the variants that are compared with it; then, of variants with another reference,
-        one after the other: with another attention, or with ``pre_rounded`` with weights rounded like the variant's.
-        """
+        """Run the reference with the stored weights and its variants; with ``pre_rounded``, a reference for each rounding of weights."""
         runnable = RunnableModel(model)
         steps = Steps(2 * runnable.layers * self.passes)
 
@@ -111,19 +105,16 @@ class PrecisionJob(Job):
             return Run(runnable, [self.rows], RunOptions(settings, attention, rounding, self.request.inside))
 
         variants: dict[str, Variant] = {}
-        disagreements: dict[str, float] = {}
         first: Lockstep | None = None
-        for rounding, attention in self._references():
-            own = {name: each for name, each in self.variants.items() if self._reference(*each) == (rounding, attention)}
-            reference = run(Settings(), attention, rounding)
+        for rounding in self._roundings():
+            own = {name: each for name, each in self.variants.items() if self._rounding(each[0]) == rounding}
+            reference = run(Settings(), self.opened.attention, rounding)
             together = Lockstep(reference, {name: run(*each) for name, each in own.items()}, self.objective, steps, rounding)
             variants |= yield from together.run()
             first = first or together
-            if rounding == STORED and together is not first:
-                disagreements[attention] = float((reference.log_p - first.reference.log_p).abs().max())
             del reference, together
         engine = None if self.engine is None else (yield from self.engine.compare(runnable, steps))
-        return Results(cast(Lockstep, first), {name: variants[name] for name in self.variants}, disagreements, engine)
+        return Results(cast(Lockstep, first), {name: variants[name] for name in self.variants}, engine)
 
     def fields(self, measured: Results) -> Mapping[str, Any]:
         request, opened, rows = self.request, self.opened, self.inputs.rows
@@ -135,7 +126,7 @@ class PrecisionJob(Job):
         most = limits.REPORT_TENSORS // len(results.variants)
         cut = any(len(each.tensors) > most for each in results.variants.values())
         engine, variants = results.engine, results.variants
-        remarks = notes(request, inputs, reference, variants, engine, opened, results.first.reference.model, results.disagreements)
+        remarks = notes(request, inputs, reference, variants, engine, opened, results.first.reference.model)
         return {
             "inputs": inputs,
             "reference": reference,
@@ -148,16 +139,13 @@ class PrecisionJob(Job):
             "every": {"variants": lambda: variants} if cut else {},
         }
 
-    def _reference(self, settings: Settings, attention: str) -> tuple[Rounding, str]:
-        """Return rounding and attention of the reference of a variant; flash attention has none in fp32."""
-        rounding = Rounding.of(settings) if self.request.pre_rounded else STORED
-        return rounding, self.opened.attention if attention == "flash_attention_2" else attention
+    def _rounding(self, settings: Settings) -> Rounding:
+        """Return the rounding of the weights of a variant's reference."""
+        return Rounding.of(settings) if self.request.pre_rounded else STORED
 
-    def _references(self) -> list[tuple[Rounding, str]]:
-        """Return the reference of the report, then those with the stored weights."""
-        asked = [self._reference(*variant) for variant in self.variants.values()]
-        stored = [(STORED, attention) for _, attention in asked]
-        return list(dict.fromkeys([(STORED, self.opened.attention), *stored, *asked]))
+    def _roundings(self) -> list[Rounding]:
+        """Return the rounding of the report's reference, then those of the other references."""
+        return list(dict.fromkeys([STORED, *(self._rounding(settings) for settings, _ in self.variants.values())]))
 
     def resolved(self) -> dict[str, Any]:
         """Return what determines the report; variants by their settings, however they were written."""

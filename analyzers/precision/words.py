@@ -64,9 +64,7 @@ WORDS = Words(
         "short": "The text gives {sequences:#sequence} of {length:#token}, fewer than asked for.",
         "part": "Errors by layer are those of the first {length:#token} of {sequences:#sequence} of the engine.",
         "attention": "This model does not support {asked} attention: the reference ran with {attention}.",
-        "own_reference": "Compared with an fp32 run of {attention} attention: {variants:list}.",
-        "functions_differ": "In fp32, {attention} and {first} attention of this model differ by up to {nats:magnitude} nats in a token's "
-        "log-probability: transformers computes two different functions.",
+        "other_attention": "Compared with {attention} attention in fp32, which some families compute as another function: {variants:list}.",
         "no_effect": "No effect on this CPU: {settings:list}.",
         "no_router": "No effect without a router: router in fp32 ({variants:list}).",
         "wide_softmax": "With softmax in fp32 and sdpa attention everything between the projections is in fp32 ({variants:list}).",

@@ -53,19 +53,6 @@ def test_round_all_rounds_what_transformers_keeps() -> None:
         parse_variant("x: dtype=fp32, round=all")
 
 
-def test_implementations_that_disagree_each_have_their_own_reference() -> None:
-    """Alibi of Falcon: eager scales it with the scores, sdpa does not."""
-    names = ["plain: dtype=fp32", "other: dtype=fp32, attention=eager"]
-    falcon = mantissa.precision(build(ARCHITECTURES["falcon, alibi"], "sdpa", torch.float32), token_ids=IDS, variants=names)
-    llama = mantissa.precision(build(ARCHITECTURES["llama"], "sdpa", torch.float32), token_ids=IDS, variants=names)
-    for report in (falcon, llama):
-        assert {variant.summary.logits for variant in report.variants.values()} == {0.0}
-        own = next(note.values for note in report.notes if note.code == "own_reference")
-        assert own == {"attention": "eager", "variants": ("other",)}
-    assert [note.code for note in falcon.notes].count("functions_differ") == 1
-    assert "functions_differ" not in [note.code for note in llama.notes]
-
-
 def test_a_multimodal_model_without_the_softcap_of_its_configuration() -> None:
     """transformers' Gemma 3 with images does not cap its logits, whatever its text configuration says."""
     settings = {**COMMON, **ARCHITECTURES["gemma3, text of a model that also sees"].settings["text_config"], "final_logit_softcapping": 2.0}

@@ -80,7 +80,9 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 def unknown_family(kind: str) -> UnknownArchitecture:
     """Return the error for model types that belong to no family in `module_names`."""
     known = ", ".join(FAMILIES)
-    return UnknownArchitecture(f"Models of the type {quoted(kind)} are not supported: their layers are not known. Supported are {known}.")
+    return UnknownArchitecture(
+        f"Models of the type {quoted(kind)} are not supported: their layers, or their language model, are not known. Supported are {known}."
+    )
 
 
 def family_of(model: nn.Module) -> Family:

@@ -12,7 +12,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from analyzers.checkpoints import Checkpoint, MemoryRepository, quoted
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, MantissaError, UnknownArchitecture, UnsupportedWeights
-from analyzers.core.formatting import listed
 from analyzers.language_models.ffn import ffn_layers, unknown_family
 from analyzers.language_models.memory_needs import activation_bytes
 from analyzers.language_models.module_names import FAMILIES
@@ -83,23 +82,10 @@ def _stated(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 
 def _check_kind(kind: type[PreTrainedConfig]) -> None:
-    """Raise UnknownArchitecture unless this is a causal language model of a supported family."""
-    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING and "text_config" in kind.sub_configs:
-        raise UnknownArchitecture(
-            f"Multimodal models of the type {quoted(kind.model_type)} are not supported: name a model for text alone. Supported are the "
-            f"language models of {listed(_multimodal())}."
-        )
-    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise UnknownArchitecture(f"Models of the type {quoted(kind.model_type)} have no causal language modelling head.")
+    """Raise UnknownArchitecture unless this is a causal language model of a supported family, or a multimodal model with one."""
     name = getattr(kind.sub_configs.get("text_config", kind), "model_type", "")
-    if name and name not in FAMILIES:  # without a name, config.json determines the text model
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING or (name and name not in FAMILIES):  # without a name, config.json determines the text model
         raise unknown_family(kind.model_type)
-
-
-def _multimodal() -> list[str]:
-    """List the types of multimodal models whose text models are supported."""
-    texts = {kind.model_type: kind.sub_configs.get("text_config") for kind in MODEL_FOR_CAUSAL_LM_MAPPING}
-    return sorted(name for name, text in texts.items() if getattr(text, "model_type", None) in FAMILIES)
 
 
 def _refused(error: Exception) -> str:

@@ -292,20 +292,14 @@ _REDUCED = ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precis
 def implementation(name: str, settings: Settings, opened: OpenModel) -> str:
     """Return the name of its attention in transformers. Raises InvalidRequest where that is not available."""
     asked, kind = settings.attention or opened.attention, quoted(str(text_config(opened.outline).model_type))
-    supports_flash = getattr(opened.outline, "_supports_flash_attn", False) and text_config(opened.outline).model_type not in _BUILT_IN
-    problem = None
+    can_flash = getattr(opened.outline, "_supports_flash_attn", False) and text_config(opened.outline).model_type not in _BUILT_IN
     if asked == "sdpa" and opened.attention != "sdpa" and not getattr(opened.outline, "_supports_sdpa", False):
-        problem = f"sdpa attention, which models of type {kind} do not support: choose eager"
-    elif asked == "flash" and find_spec("flash_attn") is None:
-        problem = "flash attention, which is not installed: pip install flash-attn, or choose sdpa"
-    elif asked == "flash" and opened.runs_on != "cuda":
-        problem = "flash attention, which needs a GPU: choose sdpa"
-    elif asked == "flash" and not supports_flash:
-        problem = f"flash attention, which models of type {kind} do not support: choose sdpa"
-    elif asked == "flash" and "softmax" in settings.fp32:
-        problem = "flash attention in fp32, which does not exist: leave out softmax, or choose sdpa"
-    if problem is not None:
-        raise InvalidRequest(f"Variant {name} asks for {problem}.")
+        raise InvalidRequest(f"Variant {name} asks for sdpa attention, which models of type {kind} do not support: choose eager.")
+    if asked == "flash" and (not can_flash or opened.runs_on != "cuda" or find_spec("flash_attn") is None or "softmax" in settings.fp32):
+        raise InvalidRequest(
+            f"Variant {name} asks for flash attention, which takes a GPU, flash-attn, a model that supports it (not {kind}?) and 16 bits: "
+            "choose sdpa."
+        )
     return "flash_attention_2" if asked == "flash" else asked
 
 

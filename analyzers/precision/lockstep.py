@@ -20,7 +20,7 @@ from analyzers.precision.run import Captured, Run
 from analyzers.precision.summary import logprobs, routing, rows, summary
 
 REFERENCE = "reference"
-# Powers of two below the first attempt at which the search for a loss scale gives up: then the scale is not what overflows.
+# Powers of two below 1 at which the search for a loss scale gives up: then the scale is not what overflows.
 _GIVEN_UP = 12
 
 
@@ -46,16 +46,12 @@ class LossScale:
     """The search for the largest power of two by which the loss of an fp16 run can be multiplied with finite gradients.
 
     Gradients are proportional to the scale, so one finite attempt shows how far it can be raised; overflow inside an operation shows only
-    in another attempt. exponent: of the next attempt, at first that which fits the largest gradient of the reference.
+    in another attempt. exponent: of the next attempt; finite, infinite: the largest that was finite, the smallest that was not.
     """
 
-    exponent: int
-    lowest: int = field(init=False)
-    finite: int = field(init=False)
+    exponent: int = 0
+    finite: int = -_GIVEN_UP
     infinite: int = LARGEST_EXPONENT + 1
-
-    def __post_init__(self) -> None:
-        self.lowest = self.finite = self.exponent - _GIVEN_UP
 
     def goes_on(self, peaks: Peaks) -> bool:
         """Take in the gradients of an attempt at ``exponent``, and choose the next one: return whether there is one."""
@@ -75,24 +71,12 @@ def fitting_exponent(largest: float) -> int:
 
 @dataclass(eq=False, slots=True)
 class _Compared:
-    """A variant on its way. backward: of the attempt at the loss ``scale``, None where none keeps its gradients finite; peaks: of it.
-
-    search: for the loss scale; counted: whether its backward pass is in the progress.
-    """
+    """A variant on its way. scale: of its loss, None where none keeps its gradients finite."""
 
     run: Run
     terms: LossTerms | None = None
-    forward: list[Compared] = field(default_factory=list)
-    attempt: list[Compared] = field(default_factory=list)
-    backward: list[Compared] = field(default_factory=list)
-    peaks: Peaks = field(default_factory=Peaks)
+    tensors: list[Compared] = field(default_factory=list)
     scale: float | None = 1.0
-    search: LossScale | None = None
-    counted: bool = False
-
-    def keep_attempt(self) -> None:
-        """Make the last attempt the result."""
-        self.backward, self.peaks, self.scale = self.attempt, self.run.backward_peaks, self.run.scale
 
 
 class Lockstep:
@@ -106,7 +90,6 @@ class Lockstep:
         self._objective = objective
         self._steps = steps
         self._rounding = rounding
-        self._counted = False  # whether the reference's backward pass is in the progress
         self._terms: LossTerms
 
     def run(self) -> Generator[Progress, None, dict[str, Variant]]:
@@ -122,29 +105,29 @@ class Lockstep:
 
     def _passes(self) -> Iterator[Progress]:
         yield from self._forward()
-        searched = [each for each in self._variants.values() if self._is_searched(each)]
-        yield from self._backward([each for each in self._variants.values() if each not in searched])
-        reference = self.reference
-        if not reference.backward_peaks.finite:
+        for name, each in self._variants.items():
+            assert each.terms is not None
+            if each.run.options.settings.dtype == "fp16" and torch.isfinite(each.terms.losses).all():
+                yield from self._search(name, each, each.terms)
+        yield from self._backward()
+        if not self.reference.backward_peaks.finite:
             raise InvalidCheckpoint(_not_finite(self._rounding))
-        peaks = reference.backward_peaks
-        largest = peaks.largest()
-        for each in searched:
-            each.search, each.scale = LossScale(fitting_exponent(largest.size if largest else 0.0)), None
-        while searched:
-            for each in searched:
-                assert each.search is not None
-                each.run.scale = 2.0**each.search.exponent
-            yield from self._backward(searched)
-            searched = [each for each in searched if each.search is not None and each.search.goes_on(each.run.backward_peaks)]
-        hopeless = [each for each in self._variants.values() if each.search is not None and each.scale is None]
-        if hopeless:
-            for each in hopeless:
-                each.search, each.run.scale = None, 1.0
-            yield from self._backward(hopeless)
-            for each in hopeless:
-                each.scale = None
-        reference.backward_peaks = peaks
+
+    def _search(self, name: str, each: _Compared, terms: LossTerms) -> Iterator[Progress]:
+        """Find the largest loss scale with finite gradients, by the run's backward pass alone."""
+        search, run, goes_on = LossScale(), each.run, True
+        while goes_on:
+            run.scale = 2.0**search.exponent
+            run.begin_backward(terms.coefficients)
+            for layer in reversed(range(run.layers)):
+                if run.backward_peaks.finite:
+                    run.backward(layer)
+                    yield self._steps.progress(f"{name}: backward, layer {layer}, loss scale {run.scale:g}")
+            if run.backward_peaks.finite:
+                run.end_backward()
+            goes_on = search.goes_on(run.backward_peaks)
+        each.scale = 2.0**search.finite if search.finite > -_GIVEN_UP else None
+        run.scale = each.scale or 1.0
 
     def report(self, random: bool) -> Reference:
         """Return the facts of the reference, after `run`. random: its weights are random."""
@@ -165,13 +148,13 @@ class Lockstep:
     def _forward(self) -> Iterator[Progress]:
         exact = self.reference.embeddings()
         for each in self._variants.values():
-            each.forward += self._compare(each, exact, each.run.embeddings())
+            each.tensors += self._compare(each, exact, each.run.embeddings())
         for layer in range(self.reference.layers):
             exact = self.reference.forward(layer)
             yield self._steps.step(f"{REFERENCE}: forward, layer {layer}")
             for name, each in self._variants.items():
                 with explaining_failures(name):
-                    each.forward += self._compare(each, exact, each.run.forward(layer))
+                    each.tensors += self._compare(each, exact, each.run.forward(layer))
                 yield self._steps.step(f"{name}: forward, layer {layer}")
         logits = self.reference.head()
         log_p = self.reference.log_p
@@ -180,45 +163,28 @@ class Lockstep:
         self._terms = self._objective.terms(log_p, log_p)
         for name, each in self._variants.items():
             with explaining_failures(name):
-                each.forward += self._compare(each, [logits], [each.run.head()])
+                each.tensors += self._compare(each, [logits], [each.run.head()])
             each.terms = self._objective.terms(each.run.log_p, log_p)
             found = _per_token(each.run.log_p, each.terms.losses)
-            each.forward += self._compare(each, _per_token(log_p, self._terms.losses), found)
+            each.tensors += self._compare(each, _per_token(log_p, self._terms.losses), found)
 
-    def _backward(self, variants: Sequence[_Compared]) -> Iterator[Progress]:
-        """Run the reference and these variants backward. One whose gradients overflow while its scale is searched drops out."""
-        group = {name: each for name, each in self._variants.items() if each in variants}
-        counted = {name for name, each in group.items() if each.counted}
-
-        def compare(name: str, found: list[Captured]) -> None:
-            each = group[name]
-            each.attempt += self._compare(each, exact, found, each.run.scale)
-            if each.search is not None and not each.run.backward_peaks.finite:
-                del group[name]
-
+    def _backward(self) -> Iterator[Progress]:
+        """Run the reference and the variants backward."""
         exact = self.reference.begin_backward(self._terms.coefficients)
-        for name, each in list(group.items()):
+        for name, each in self._variants.items():
             assert each.terms is not None
-            each.attempt, each.counted = [], True
             with explaining_failures(name):
-                compare(name, each.run.begin_backward(each.terms.coefficients))
+                each.tensors += self._compare(each, exact, each.run.begin_backward(each.terms.coefficients), each.run.scale)
         for layer in reversed(range(self.reference.layers)):
-            note = f"backward, layer {layer}"
             exact = self.reference.backward(layer)
-            yield self._steps.progress(f"{REFERENCE}: {note}") if self._counted else self._steps.step(f"{REFERENCE}: {note}")
-            for name, each in list(group.items()):
+            yield self._steps.step(f"{REFERENCE}: backward, layer {layer}")
+            for name, each in self._variants.items():
                 with explaining_failures(name):
-                    compare(name, each.run.backward(layer))
-                whole = f"{name}: {note}" + (f", loss scale {each.run.scale:g}" if each.run.scale != 1 else "")
-                yield self._steps.progress(whole) if name in counted else self._steps.step(whole)
-            if self._counted and not group:
-                return
-        self._counted = True
+                    each.tensors += self._compare(each, exact, each.run.backward(layer), each.run.scale)
+                yield self._steps.step(f"{name}: backward, layer {layer}")
         exact = self.reference.end_backward()
-        for name, each in list(group.items()):
-            compare(name, each.run.end_backward())
-            if name in group:
-                each.keep_attempt()
+        for each in self._variants.values():
+            each.tensors += self._compare(each, exact, each.run.end_backward(), each.run.scale)
 
     def _compare(self, variant: _Compared, exact: Sequence[Captured], found: Sequence[Captured], scale: float = 1.0) -> list[Compared]:
         """Compare the tensors of one stage.
@@ -234,15 +200,9 @@ class Lockstep:
     def _corresponds(self, variant: _Compared, layer: int | None) -> bool:
         return layer is not None and torch.equal(variant.run.routing[layer], self.reference.routing[layer])
 
-    @staticmethod
-    def _is_searched(variant: _Compared) -> bool:
-        """Return whether a loss scale has to be found."""
-        assert variant.terms is not None
-        return variant.run.options.settings.dtype == "fp16" and bool(torch.isfinite(variant.terms.losses).all())
-
     def _variant(self, each: _Compared) -> Variant:
         assert each.terms is not None
-        run, reference, compared = each.run, self.reference, [*each.forward, *each.backward]
+        run, reference, compared = each.run, self.reference, each.tensors
         log_p = run.log_p.cpu(), reference.log_p.cpu()  # few values, and many operations
         mean = each.terms.losses.cpu().double().mean()
         return Variant(
@@ -254,9 +214,9 @@ class Lockstep:
             routing=routing(run.routing, reference.routing, compared),
             logprobs=logprobs(*log_p),
             tensors=rows(compared),
-            headroom=headroom(run.forward_peaks, each.peaks, run.weight_peaks, each.scale or 1.0),
+            headroom=headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, run.scale),
             overflow=run.forward_peaks.first("forward"),
-            overflow_bw=each.peaks.first("backward"),
+            overflow_bw=run.backward_peaks.first("backward"),
         )
 
 

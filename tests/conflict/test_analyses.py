@@ -10,7 +10,7 @@ from analyzers.conflict.activity_deciles import Deciles
 from analyzers.conflict.grams import unit_group
 from analyzers.conflict.measure import ALL, Collector, Settings, measurement
 from analyzers.conflict.random_batches import DRAWS, BatchSums, partitions
-from analyzers.conflict.rates import dominance, noise_bounds, noise_scale, whole
+from analyzers.conflict.rates import dominance, noise_bounds, whole
 from analyzers.conflict.rows import WeightRates
 from analyzers.conflict.sample_pairs import Pairs, Thresholds, packed
 from analyzers.conflict.weight_signs import WeightSums
@@ -43,15 +43,6 @@ def test_the_whole_gradient(vectors: FloatArray) -> None:
     covariance = np.cov(vectors.T)
     signal = np.square(vectors.mean(0)).sum() - np.trace(covariance) / SAMPLES
     assert found.noise_scale == pytest.approx(np.trace(covariance) / signal)
-
-
-def test_noise_scale_of_a_known_signal_and_of_none() -> None:
-    random = np.random.default_rng(1)
-    signal = random.standard_normal(4000) * 0.2
-    gradient = signal + random.standard_normal((200, 4000))
-    assert noise_scale(gradient @ gradient.T) == pytest.approx(4000 / np.square(signal).sum(), rel=0.05)
-    opposite = np.array([[1.0, 0.0], [-1.0, 0.1]])
-    assert noise_scale(opposite @ opposite.T) is None
 
 
 @pytest.mark.parametrize("samples", [8, 20])

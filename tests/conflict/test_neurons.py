@@ -11,11 +11,8 @@ from analyzers.conflict.grams import UnitGroup
 from analyzers.conflict.neurons import NeuronTable
 from analyzers.conflict.sample_pairs import Pairs, packed
 from analyzers.core import limits
-from tests.conflict.reports import SAMPLES as REPORTED
-from tests.conflict.reports import conflict_report
 
 from .captures import FloatArray
-from .test_analyze import explicit
 
 SAMPLES = 6
 
@@ -81,22 +78,3 @@ def test_the_report_lists_the_most_and_the_least_conflicted(chunks: int, monkeyp
     most = sorted(ranked, key=lambda row: (-row["conflict_rate"], row["mean_cosine"]))
     assert [row.neuron for row in listed] == [row["neuron"] for row in (*most[:12], *most[-12:])]
     assert [row.rank for row in listed] == [*range(1, 13), *range(len(ranked) - 11, len(ranked) + 1)]
-
-
-def test_a_report_has_the_neurons_of_gradients_in_float64() -> None:
-    found = conflict_report()
-    blocks = explicit(found)
-    gradient = np.concatenate(list(blocks.values()), axis=3)  # (layers, S, F, d)
-    samples = REPORTED
-    assert len(found.neurons) == 2 * limits.REPORT_NEURONS
-    for row in found.neurons:
-        each = gradient[row.layer, :, row.neuron]
-        norms = np.linalg.norm(each, axis=1)
-        cosines = (each @ each.T / np.outer(norms, norms))[np.tril_indices(samples, -1)]
-        assert row.conflict_rate == pytest.approx((cosines < 0).mean(), abs=1.01 / len(cosines))  # a cosine near 0 may turn
-        assert row.mean_cosine == pytest.approx(cosines.mean(), abs=1e-5)
-        shares = norms**2 / (norms**2).sum()
-        assert row.top_sample == shares.argmax() and row.top_share == pytest.approx(shares.max(), rel=1e-4)
-        assert row.effective_samples == pytest.approx(1 / (shares**2).sum(), rel=1e-4)
-    rates = [row.conflict_rate or 0 for row in found.neurons]
-    assert rates == sorted(rates, reverse=True) and rates[0] > (found.model.conflict_rate or 0) > rates[-1]

@@ -102,8 +102,6 @@ def test_a_padded_and_an_untied_head(tmp_path: Path) -> None:
     tied = report(model="sample:tiny-fp32")
     assert not untied.head.tied and tied.head.tied and tied.head.padded == 0
     assert untied.exact.loss > tied.exact.loss
-    again = report(model=written(tmp_path / "same", changed({HEAD: rows.clone()}, tie_word_embeddings=False)))
-    assert again.methods["svd"].cosine == tied.methods["svd"].cosine and again.id != tied.id
 
 
 def test_a_head_that_is_all_zero_leaves_no_nan(tmp_path: Path) -> None:
@@ -129,17 +127,9 @@ def test_narrow_models_have_their_head_measured_in_float32(dtype: str) -> None:
 def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products with the head count too: a sweep is more than the same without."""
     monkeypatch.setattr("analyzers.language_models.load.OpenModel.load", lambda opened: pytest.fail("was loaded"))
-
-    def refused(largest: int, **asked: Any) -> bool:
-        with pytest.raises((LimitExceeded, pytest.fail.Exception)) as caught:
-            list(analyze(ExitRequest(model=MODEL, **{**SMALL, **asked}), Access(), largest=largest))
-        said = str(caught.value)
-        return "fewer seeds or tokens" in said and "MANTISSA_WEB_MODEL_WORK" in said
-
-    assert refused(10**6) and not refused(10**9)
-    with_sweep = next(limit for limit in (2**power for power in range(20, 40)) if not refused(limit, sweep=True, seeds=8))
-    without = next(limit for limit in (2**power for power in range(20, 40)) if not refused(limit))
-    assert with_sweep > without
+    for sweep, largest, error in ((False, 10**6, LimitExceeded), (False, 10**8, pytest.fail.Exception), (True, 10**8, LimitExceeded)):
+        with pytest.raises(error):
+            list(analyze(ExitRequest(model=MODEL, **{**SMALL, "sweep": sweep, "seeds": 8}), Access(), largest=largest))
 
 
 def test_what_is_needed_is_estimated_from_the_outline() -> None:

@@ -33,5 +33,4 @@ step tests 110 12 "${pytest[@]}" tests/gpu tests/numerics/test_torch_kernels.py 
 step counting 120 8 "${bench[@]}" dtype sparsity memory-dtype memory-sparsity
 step models 100 8 "${bench[@]}" conflict precision exit monitor
 step heads 60 6 "${bench[@]}" head-exact head-hybrid
-step profile 40 45 "$python" -m tests.gpu.profiled
 if [ -n "$2" ]; then step more 70 5 "$python" "$2"; fi

@@ -117,15 +117,6 @@ def test_weights_that_are_not_the_models(change: Callable[[dict[str, torch.Tenso
     assert "/" not in str(caught.value)
 
 
-def test_a_vocabulary_smaller_than_the_tokenizers(tmp_path: Path) -> None:
-    tensors = load_file(sample_folder("tiny-fp32") / WEIGHTS)
-    small = {name: weight[:100] if len(weight) == 512 else weight for name, weight in tensors.items()}
-    with OpenModel(written(tmp_path / "model", with_weights(small, vocab_size=100)), Access(local=True)) as opened:
-        batch = batch_of(opened)
-        with pytest.raises(InvalidCheckpoint, match=r"The tokenizer produces token \d{3}, but the model has only 100 embeddings"):
-            opened.check(batch)
-
-
 def test_weights_that_are_damaged_while_they_are_in_use(tmp_path: Path) -> None:
     folder = written(tmp_path / "model", files())
     with OpenModel(folder, Access(local=True)) as opened:

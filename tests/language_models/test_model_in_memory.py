@@ -1,7 +1,6 @@
 """A model in memory is the caller's: nothing of it is changed, and what runs are its own values."""
 
 import copy
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -113,8 +112,7 @@ def test_weights_that_the_configuration_does_not_describe() -> None:
         mantissa.conflict(model, token_ids=IDS)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_models_of_two_threads_do_not_run_at_the_same_time(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_of_two_threads_do_not_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     # transformers sets torch's default dtype while it builds a model, for all threads.
     model = build(ARCHITECTURES["llama"]).bfloat16()
     running = most = 0
@@ -124,17 +122,12 @@ def test_models_of_two_threads_do_not_run_at_the_same_time(stream: bool, monkeyp
         nonlocal running, most
         running += 1
         most = max(most, running)
-        time.sleep(0.2)
         loaded = load(opened)
         running -= 1
         return loaded
 
     def figures() -> Any:
-        options: dict[str, Any] = {"token_ids": IDS, "variants": ["bf16"]}
-        report: Any = None if stream else mantissa.precision(model, **options)
-        if stream:
-            *_, report = mantissa.stream("precision", model=model, **options)
-        return report.variants
+        return mantissa.precision(model, token_ids=IDS, variants=["bf16"]).variants
 
     before = torch.get_rng_state(), torch.get_default_dtype(), logging.get_verbosity()
     alone = figures()

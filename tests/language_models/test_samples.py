@@ -1,8 +1,6 @@
 """The shipped samples are what their descriptions say, bit for bit."""
 
 import math
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -36,15 +34,14 @@ def values_of(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.concatenate([tensor.double().numpy().ravel() for _, tensor in sorted(weights_of(name).items())])
 
 
-def loss_per_token(model: Any, tokenizer: Any, pairs: int, answers_only: bool = False) -> float:
+def loss_per_token(model: Any, tokenizer: Any, pairs: int) -> float:
     """Mean cross-entropy (nats) of the first pairs, one at a time, in the layout the samples were trained in."""
     losses = []
     for pair in builtin_pairs()[:pairs]:
         token_ids = torch.tensor([[*tokenizer(pair.prompt + pair.output)["input_ids"], 1]])
         with torch.no_grad():
             logits = model(input_ids=token_ids).logits[0, :-1].double()
-        first = len(tokenizer(pair.prompt)["input_ids"]) - 1 if answers_only else 0
-        losses.append(torch.nn.functional.cross_entropy(logits[first:], token_ids[0, 1 + first :], reduction="none"))
+        losses.append(torch.nn.functional.cross_entropy(logits, token_ids[0, 1:], reduction="none"))
     return float(torch.cat(losses).mean())
 
 
@@ -58,15 +55,6 @@ def test_a_sample_loads_in_transformers_and_has_learnt(name: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     # A third of the nats of a uniform guess are gone; measured in float32, where even tiny-overflow is finite.
     assert loss_per_token(model.float().eval(), tokenizer, pairs=24) < 0.65 * math.log(model.config.vocab_size)
-
-
-def test_the_tokenizer_gives_text_back() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(sample_folder("tiny-bf16"))
-    assert len(tokenizer) <= 512
-    for text in [*(pair.prompt + pair.output for pair in builtin_pairs()), "ünseen \x00 text \U0001f98a"]:
-        token_ids = tokenizer(text)["input_ids"]
-        assert token_ids[0] == tokenizer.bos_token_id == 0
-        assert tokenizer.decode(token_ids[1:]) == text
 
 
 def test_overflow_is_the_same_function_beyond_the_range_of_fp16() -> None:
@@ -85,8 +73,3 @@ def test_an_unknown_sample_is_refused_with_the_list(name: str) -> None:
     with pytest.raises(CheckpointNotFound, match="tiny-overflow") as refusal:
         sample_folder(name)
     assert len(str(refusal.value)) < 1_000
-
-
-def test_listing_samples_imports_neither_torch_nor_transformers() -> None:
-    code = "import sys; from analyzers.language_models import builtin_text, samples; print({'torch', 'transformers'} & {*sys.modules})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"

@@ -239,14 +239,6 @@ def kept(scores: Tensor, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0)
     return result
 
 
-def repeated(scores: Tensor, ids: Tensor, by: float) -> Tensor:
-    """The logits under a repetition penalty, by the processor of transformers."""
-    from transformers import RepetitionPenaltyLogitsProcessor
-
-    process: Any = RepetitionPenaltyLogitsProcessor(by)
-    return torch.stack([process(ids[:, : at + 1], scores[:, at]) for at in range(scores.shape[1])], 1)
-
-
 @cache
 def _sampler(scale: float, **options: Any) -> Callable[[Tensor], Tensor]:
     return lambda scores: kept(scores / scale, **options)
@@ -290,12 +282,6 @@ def filtered(case: Case) -> Engine:
     options = case.one_of({"top_p": 0.82}, {"top_p": 0.9}, {"top_p": 0.95}, {"top_k": 10}, {"top_k": 20}, {"min_p": 0.02}, {"min_p": 0.07})
     ids = case.text(_sampler(1.0, **options))
     return case.judge(ids, chosen(kept(logits(case.subject.engine(), ids).float(), **options), ids))
-
-
-def repetition(case: Case) -> Engine:
-    """A repetition penalty of 1.02 to 1.3."""
-    ids, by = case.text(), case.uniform(1.02, 1.3)
-    return case.judge(ids, chosen(repeated(logits(case.subject.engine(), ids).float(), ids, by), ids))
 
 
 def capped(case: Case) -> Engine:
@@ -359,14 +345,6 @@ def offset(case: Case) -> Engine:
     return case.judge(ids, log_p)
 
 
-def tokenizer(case: Case) -> Engine:
-    """Token ids under another vocabulary than the model's."""
-    ids = case.text()
-    log_p = chosen(logits(case.subject.engine(), ids).float(), ids)
-    other = torch.randperm(512, generator=case.generator)
-    return case.judge(other[ids], log_p, others=True)
-
-
 def context(case: Case) -> Engine:
     """A beginning-of-text token that the file does not have."""
     ids = case.text()
@@ -379,15 +357,6 @@ def _to(weights: Any) -> Callable[[Tensor], Tensor]:
     return lambda weight: fake_quantized(weight, weights)
 
 
-def in_int4(weight: Tensor) -> Tensor:
-    """Round to 16 values between the extremes of each 32 values of a row."""
-    blocks: Any = weight.reshape(len(weight), -1, 32)
-    low, high = blocks.amin(-1, keepdim=True), blocks.amax(-1, keepdim=True)
-    step = ((high - low) / 15).clamp(min=1e-12)
-    result: Tensor = (((blocks - low) / step).round() * step + low).reshape(weight.shape)
-    return result
-
-
 def quantized(changed: Callable[[Tensor], Tensor]) -> Trial:
     """Quantized weights of the layers."""
 
@@ -397,35 +366,6 @@ def quantized(changed: Callable[[Tensor], Tensor]) -> Trial:
         return case.judge(ids, chosen(logits(model, ids).float(), ids))
 
     return trial
-
-
-def stale(case: Case) -> Engine:
-    """Weights of an earlier step. Over the pool they make |e| 2.3 (step 1 for 3), 2.4 (1 for 4), 1.27 (2 for 4) and 1.20 times (2 for 3) as
-    large as rounding; 1.20 is the limit, where no number of tokens decides.
-    """
-    ids, earlier = case.text(), case.one_of("tiny-step-1", "tiny-step-2")
-    case.said["step"] = float(earlier[-1])
-    return case.judge(ids, chosen(logits(case.subject.engine(folder=sample_folder(earlier)), ids).float(), ids))
-
-
-@contextmanager
-def _changed(model: Any, case: Case, by: float) -> Iterator[None]:
-    """Multiply every weight by a random number near 1."""
-    weights = [(weight, weight.clone()) for weight in model.parameters()]
-    for weight, before in weights:
-        weight.copy_(before * (1 + by * torch.randn(weight.shape, generator=case.generator)))
-    try:
-        yield
-    finally:
-        for weight, before in weights:
-            weight.copy_(before)
-
-
-def other_weights(case: Case) -> Engine:
-    """Weights that are each off by 1 to 3%."""
-    ids, model, by = case.text(), case.subject.engine(), case.uniform(0.01, 0.03)
-    with _changed(model, case, by):
-        return case.judge(ids, chosen(logits(model, ids).float(), ids))
 
 
 @dataclass(frozen=True)
@@ -452,15 +392,9 @@ TRIALS = {
     "offset": Expected(offset, "beyond", "offset"),
     "fp8": Expected(quantized(_to("fp8")), "beyond", "quantized"),
     "fp8, a scale per matrix": Expected(quantized(_to("fp8_tensor")), "beyond", "quantized"),
-    "repetition penalty": Expected(repetition, "beyond", None),
     "soft-capped logits": Expected(capped, "beyond", None, _TRAINED),
     "epsilon of the last norm": Expected(last_norm, "beyond", None, _TRAINED),
-    "other tokenizer": Expected(tokenizer, "beyond", None, SAMPLES),
     "beginning of text": Expected(context, "beyond", None, SAMPLES),
-    "int8": Expected(quantized(_to("int8")), "beyond", None),
-    "int4": Expected(quantized(in_int4), "beyond", None),
-    "stale weights": Expected(stale, "beyond", None, ("tiny-step-3", "tiny-step-4")),
-    "other weights": Expected(other_weights, "beyond", None),
 }
 
 

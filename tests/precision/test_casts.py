@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear, silu
 
-from analyzers.core.errors import InvalidRequest
 from analyzers.precision.variants import PARTS, PRESETS, Part, Settings
 from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, HEAD, HEADS, KEY_HEADS, LAYERS, VOCABULARY, build
-from tests.precision.runs import backward, compared, forward, lockstep, make, result
+from tests.precision.runs import backward, compared, forward, lockstep, make
 
 TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manual_seed(1))
 
@@ -159,18 +158,6 @@ def test_the_loss_scale_is_the_largest_that_keeps_gradients_finite(stretched: fl
     assert found.summary.parameters_bw is not None and found.summary.parameters_bw < 0.05
     row = found.headroom[2]
     assert row.backward is not None and math.log2(found.loss_scale) <= row.backward + 1e-9
-
-
-def test_a_missing_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch says it of operations that it has no 16-bit form of on a device."""
-    together = lockstep(llama(), TOKENS, "eager", {"fp16": PRESETS["fp16"]})
-
-    def refuse(layer: int) -> None:
-        raise RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'")
-
-    monkeypatch.setattr(together._variants["fp16"].run, "forward", refuse)
-    with pytest.raises(InvalidRequest, match="Variant fp16 cannot run here: this build of torch has no fp16 form of addmm_impl_cpu_"):
-        result(together.run())
 
 
 def test_the_model_is_as_it_was_also_when_a_run_is_left() -> None:

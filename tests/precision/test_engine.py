@@ -14,7 +14,7 @@ from tests.cases import few
 from tests.precision.engine_trials import TRIALS, Subject, outcome, shares, subjects
 
 FAST = ("clean", "temperature", "offset", "fp8", "filter", "beginning of text", "soft-capped logits", "epsilon of the last norm")
-NEAR_THE_LIMIT = ("clean mixture of experts", "int8", "stale weights")
+NEAR_THE_LIMIT = ("clean mixture of experts",)
 
 
 @pytest.fixture(scope="module")

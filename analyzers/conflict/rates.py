@@ -18,6 +18,7 @@ from analyzers.numerics import student_t
 
 # The threshold of single units, `SMALLEST_SQUARE`, relative to the largest squared norm.
 _SMALLEST_SHARE = SMALLEST_SQUARE / 4.0**LARGEST
+_ROUNDING = 1e-6  # of a sum of float32 products, relative to its largest term
 FEWEST = 4  # Samples for an interval: with 3, each delete-one rate would rest on a single pair.
 
 
@@ -156,13 +157,14 @@ def noise_bounds(gram: FloatArray) -> tuple[float | None, float | None]:
         return None, None
     products, of_each = gram.sum() - np.trace(gram), gram.sum(1) - np.diag(gram)
     signal, half = products / (number * (number - 1)), half_width((products - 2 * of_each) / ((number - 1) * (number - 2)))
-    noise = max(_noise(gram), 0.0)
+    noise = _noise(gram)
     return _quotient(noise, signal + half), _quotient(noise, signal - half)
 
 
 def _noise(gram: FloatArray) -> float:
-    """Return the unbiased trace of the covariance of the gradients."""
-    return float((np.trace(gram) - gram.sum() / len(gram)) / (len(gram) - 1))
+    """Return the unbiased trace of the covariance of the gradients, 0 where it is below the rounding error of float32."""
+    noise = float((np.trace(gram) - gram.sum() / len(gram)) / (len(gram) - 1))
+    return noise if noise > _ROUNDING * np.trace(gram) else 0.0
 
 
 def concentration(squares: FloatArray) -> tuple[float | None, float | None]:

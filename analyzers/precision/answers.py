@@ -138,10 +138,8 @@ def notes(
     if other:
         yield WORDS.note("other_attention", attention=reference.attention, variants=other)
     for name, variant in variants.items():
-        if (routing := variant.routing) is not None and routing.rerouted:
-            yield WORDS.note("rerouted", variant=name, rerouted=routing.rerouted, tokens=routing.tokens)
-        if routing is not None and routing.uncompared:
-            yield WORDS.note("uncompared", variant=name, tensors=routing.uncompared, layers=len(routing.apart))
+        if variant.rerouted:
+            yield WORDS.note("rerouted", variant=name, rerouted=variant.rerouted, tokens=inputs.predicted)
     if request.random_init:
         yield WORDS.note("random")
     if request.pre_rounded:

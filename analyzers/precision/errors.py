@@ -94,11 +94,6 @@ def sums(pairs: Sequence[tuple[Tensor, Tensor]], scale: float = 1.0) -> list[Sum
     ]
 
 
-def uncompared(x: Tensor) -> Sums:
-    """Return the counts of a tensor that has no counterpart in the reference."""
-    return Sums(elements=x.numel(), nonfinite=x.numel() - int(torch.isfinite(x).sum()))
-
-
 def _totals(x: Tensor, ref: Tensor, scale: float) -> Tensor:
     """Return the six sums of `Sums`, of x (n,) and ref (n,)."""
     total = torch.zeros(6, dtype=torch.float64, device=x.device)

@@ -12,12 +12,12 @@ from analyzers.core.request import Progress
 from analyzers.language_models.model_failures import explaining_failures
 from analyzers.numerics.formats import FP16
 from analyzers.precision.casts import STORED, Rounding
-from analyzers.precision.errors import Compared, sums, uncompared
+from analyzers.precision.errors import Compared, sums
 from analyzers.precision.losses import LossTerms, Objective
 from analyzers.precision.magnitudes import LARGEST_EXPONENT, Peaks, headroom
 from analyzers.precision.measurements import Reference, Variant
 from analyzers.precision.run import Captured, Run
-from analyzers.precision.summary import logprobs, routing, rows, summary
+from analyzers.precision.summary import logprobs, rerouted, rows, summary
 
 REFERENCE = "reference"
 # Powers of two below 1 at which the search for a loss scale gives up: then the scale is not what overflows.
@@ -148,13 +148,13 @@ class Lockstep:
     def _forward(self) -> Iterator[Progress]:
         exact = self.reference.embeddings()
         for each in self._variants.values():
-            each.tensors += self._compare(each, exact, each.run.embeddings())
+            each.tensors += self._compare(exact, each.run.embeddings())
         for layer in range(self.reference.layers):
             exact = self.reference.forward(layer)
             yield self._steps.step(f"{REFERENCE}: forward, layer {layer}")
             for name, each in self._variants.items():
                 with explaining_failures(name):
-                    each.tensors += self._compare(each, exact, each.run.forward(layer))
+                    each.tensors += self._compare(exact, each.run.forward(layer))
                 yield self._steps.step(f"{name}: forward, layer {layer}")
         logits = self.reference.head()
         log_p = self.reference.log_p
@@ -163,10 +163,10 @@ class Lockstep:
         self._terms = self._objective.terms(log_p, log_p)
         for name, each in self._variants.items():
             with explaining_failures(name):
-                each.tensors += self._compare(each, [logits], [each.run.head()])
+                each.tensors += self._compare([logits], [each.run.head()])
             each.terms = self._objective.terms(each.run.log_p, log_p)
             found = _per_token(each.run.log_p, each.terms.losses)
-            each.tensors += self._compare(each, _per_token(log_p, self._terms.losses), found)
+            each.tensors += self._compare(_per_token(log_p, self._terms.losses), found)
 
     def _backward(self) -> Iterator[Progress]:
         """Run the reference and the variants backward."""
@@ -174,31 +174,23 @@ class Lockstep:
         for name, each in self._variants.items():
             assert each.terms is not None
             with explaining_failures(name):
-                each.tensors += self._compare(each, exact, each.run.begin_backward(each.terms.coefficients), each.run.scale)
+                each.tensors += self._compare(exact, each.run.begin_backward(each.terms.coefficients), each.run.scale)
         for layer in reversed(range(self.reference.layers)):
             exact = self.reference.backward(layer)
             yield self._steps.step(f"{REFERENCE}: backward, layer {layer}")
             for name, each in self._variants.items():
                 with explaining_failures(name):
-                    each.tensors += self._compare(each, exact, each.run.backward(layer), each.run.scale)
+                    each.tensors += self._compare(exact, each.run.backward(layer), each.run.scale)
                 yield self._steps.step(f"{name}: backward, layer {layer}")
         exact = self.reference.end_backward()
         for each in self._variants.values():
-            each.tensors += self._compare(each, exact, each.run.end_backward(), each.run.scale)
+            each.tensors += self._compare(exact, each.run.end_backward(), each.run.scale)
 
-    def _compare(self, variant: _Compared, exact: Sequence[Captured], found: Sequence[Captured], scale: float = 1.0) -> list[Compared]:
-        """Compare the tensors of one stage.
-
-        The rows of experts correspond only where the router chose the same experts, in the same order, for every token of the layer.
-        Otherwise such a tensor is counted, with no error.
-        """
+    def _compare(self, exact: Sequence[Captured], found: Sequence[Captured], scale: float = 1.0) -> list[Compared]:
+        """Compare the tensors of one stage."""
         of_reference = {(each.kind, each.name): each.tensor for each in exact}
-        pairs = {each: of_reference[each.kind, each.name] for each in found if not each.routed or self._corresponds(variant, each.layer)}
-        compared = dict(zip(pairs, sums([(each.tensor, ref) for each, ref in pairs.items()], scale), strict=True))
-        return [Compared(each.kind, each.name, each.layer, compared.get(each) or uncompared(each.tensor)) for each in found]
-
-    def _corresponds(self, variant: _Compared, layer: int | None) -> bool:
-        return layer is not None and torch.equal(variant.run.routing[layer], self.reference.routing[layer])
+        compared = sums([(each.tensor, of_reference[each.kind, each.name]) for each in found], scale)
+        return [Compared(each.kind, each.name, each.layer, of_tensor) for each, of_tensor in zip(found, compared, strict=True)]
 
     def _variant(self, each: _Compared) -> Variant:
         assert each.terms is not None
@@ -211,7 +203,7 @@ class Lockstep:
             loss_scale=None if run.options.settings.dtype == "fp16" and not torch.isfinite(mean) else each.scale,
             loss=float(mean) if torch.isfinite(mean) else None,
             summary=summary(compared, reference.layers, *log_p),
-            routing=routing(run.routing, reference.routing, compared),
+            rerouted=rerouted(run.routing, reference.routing),
             logprobs=logprobs(*log_p),
             tensors=rows(compared),
             headroom=headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, run.scale),

@@ -219,19 +219,6 @@ class Fp16(Record):
     value: float | None
 
 
-class Routing(Record):
-    """How the routers of a mixture of experts chose, compared with the reference. tokens: their number; rerouted: tokens that at least one
-    layer sends to other experts. layers: the layers with a router; apart: those in which a token has other experts, or the same in another
-    order, so that values within the experts have no counterpart in the reference and no error; uncompared: the number of such tensors.
-    """
-
-    tokens: int
-    rerouted: int
-    layers: tuple[int, ...]
-    apart: tuple[int, ...]
-    uncompared: int
-
-
 class Variant(Record):
     """One way of running the model, compared with the reference.
 
@@ -239,7 +226,7 @@ class Variant(Record):
     undone before comparing; 1 except for fp16; null if none does (gradients are then those of the unscaled loss). loss: the mean, null
     where it is not finite. tensors: those at the boundaries of layers first, each in the order computed; over all variants the first
     `limits.REPORT_TENSORS`. headroom: of the variant's own values, layers -1 to L; overflow, overflow_bw: null where all is finite.
-    routing: null without experts.
+    rerouted: tokens that a layer sends to other experts than in the reference; null without experts.
     """
 
     settings: Settings
@@ -252,7 +239,7 @@ class Variant(Record):
     headroom: tuple[Headroom, ...]
     overflow: Overflow | None
     overflow_bw: Overflow | None
-    routing: Routing | None
+    rerouted: int | None
 
 
 class Reference(Record):

@@ -26,16 +26,12 @@ _NO_COMPUTATION = (nn.Dropout, nn.Identity)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Captured:
-    """One tensor of a run, named as in `measurements.TensorError`. Gradients include the loss scale.
-
-    routed: its rows are those of the experts one after the other, each with the tokens that the router sends there.
-    """
+    """One tensor of a run, named as in `measurements.TensorError`. Gradients include the loss scale."""
 
     kind: Kind
     name: str
     layer: int | None
     tensor: Tensor
-    routed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +288,14 @@ class _Watched:
         self._known.add((hidden.data_ptr(), hidden.numel()))
 
     def captured(self, kind: Kind, tensors: Sequence[tuple[str, Tensor]]) -> list[Captured]:
-        """Return outputs or their gradients; those of a module that runs once for each expert are one tensor."""
+        """Return outputs or their gradients, those of a module that runs twice as one tensor. Within experts the rows are those of the
+        tokens that a run sends there, which have no counterpart in another run.
+        """
         runs: dict[str, list[Tensor]] = {}
         for name, tensor in tensors:
-            runs.setdefault(name, []).append(tensor)
-        return [Captured(kind, name, self._layer, torch.cat(each), self.computing[name] in self._routed) for name, each in runs.items()]
+            if self.computing[name] not in self._routed:
+                runs.setdefault(name, []).append(tensor)
+        return [Captured(kind, name, self._layer, torch.cat(each)) for name, each in runs.items()]
 
     def _note_routing(self, module: nn.Module, given: tuple[Any, ...]) -> None:
         self.routing = given[1].detach()  # the second argument in every family

@@ -1,4 +1,4 @@
-"""A variant's summary row, its log-probabilities, its routing, and the order of its tensors."""
+"""A variant's summary row, its log-probabilities, rerouted tokens, and the order of its tensors."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from analyzers.precision.errors import Compared, Sums, sums
-from analyzers.precision.measurements import Kind, Logprobs, Routing, Summary, TensorError
+from analyzers.precision.measurements import Kind, Logprobs, Summary, TensorError
 from analyzers.precision.request import CLIP
 
 _WITHIN = ("parameter_grad", "inside", "inside_grad")
@@ -79,19 +79,10 @@ def _finite(statistic: Callable[[Tensor], Tensor], values: Tensor) -> float | No
     return result if math.isfinite(result) else None
 
 
-def routing(chosen: Mapping[int, Tensor], reference: Mapping[int, Tensor], compared: Sequence[Compared]) -> Routing | None:
-    """Compare the experts chosen for each token, (tokens, k) by layer; None without experts. compared: the tensors of the run."""
-    if not chosen:
-        return None
-    pairs = {layer: (chosen[layer].cpu(), reference[layer].cpu()) for layer in sorted(chosen)}
-    elsewhere = [(one.sort(-1).values != other.sort(-1).values).any(-1) for one, other in pairs.values()]
-    return Routing(
-        tokens=len(elsewhere[0]),
-        rerouted=int(torch.stack(elsewhere).any(0).sum()),
-        layers=tuple(pairs),
-        apart=tuple(layer for layer, pair in pairs.items() if not torch.equal(*pair)),
-        uncompared=sum(not tensor.whole.finite and tensor.whole.elements > tensor.whole.nonfinite for tensor in compared),
-    )
+def rerouted(chosen: Mapping[int, Tensor], reference: Mapping[int, Tensor]) -> int | None:
+    """Count the tokens that a layer sends to other experts, (tokens, k) by layer; None without experts."""
+    elsewhere = [(one.cpu().sort(-1).values != reference[layer].cpu().sort(-1).values).any(-1) for layer, one in chosen.items()]
+    return int(torch.stack(elsewhere).any(0).sum()) if elsewhere else None
 
 
 def rows(compared: Sequence[Compared]) -> tuple[TensorError, ...]:

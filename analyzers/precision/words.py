@@ -71,8 +71,6 @@ WORDS = Words(
         "kept_fp32": "transformers keeps {names:list} in fp32 when it loads {dtype}, and so did {variants:list}.",
         "rounded_all": "{variants:list} rounded every parameter to {dtype}; transformers keeps {names:list} in fp32 when it loads {dtype}.",
         "rerouted": "{variant} sends {rerouted:count} of {tokens:#token} to other experts than the reference; its errors include that.",
-        "uncompared": "{variant}: {tensors:#tensor} within experts without an error, because the reference chose other experts "
-        "in {layers:#layer}.",
         "random": "The weights are random: trained weights may be larger and have other errors.",
         "pre_rounded": "Each variant is compared with fp32 of the same rounded weights: only the error of the computation is left.",
         "not_called": "Not measured for fp16: {modules:#module} not called as such, {names:list} first.",

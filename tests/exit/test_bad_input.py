@@ -127,7 +127,11 @@ def test_narrow_models_have_their_head_measured_in_float32(dtype: str) -> None:
 def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products with the head count too: a sweep is more than the same without."""
     monkeypatch.setattr("analyzers.language_models.load.OpenModel.load", lambda opened: pytest.fail("was loaded"))
-    for sweep, largest, error in ((False, 10**6, LimitExceeded), (False, 2 * 10**8, pytest.fail.Exception), (True, 2 * 10**8, LimitExceeded)):
+    for sweep, largest, error in (
+        (False, 10**6, LimitExceeded),
+        (False, 2 * 10**8, pytest.fail.Exception),
+        (True, 2 * 10**8, LimitExceeded),
+    ):
         with pytest.raises(error):
             list(analyze(ExitRequest(model=MODEL, **{**SMALL, "sweep": sweep, "seeds": 8}), Access(), largest=largest))
 

@@ -1,4 +1,4 @@
-"""Variants that send tokens to other experts than the reference: what has no counterpart has no error, and the report says so."""
+"""Variants that send tokens to other experts than the reference: they are counted, and values within experts not compared."""
 
 import shutil
 from pathlib import Path
@@ -53,25 +53,12 @@ def test_values_of_other_tokens_are_not_compared(width: int, experts: str, tmp_p
     assert isinstance(report, PrecisionReport)
     token_ids = torch.tensor(report.inputs.token_ids)
     runs = [chosen(tmp_path, token_ids, dtype, experts) for dtype in (torch.float32, torch.bfloat16)]
-    apart = [layer for layer in range(LAYERS) if not torch.equal(runs[0][layer], runs[1][layer])]
     sets = [[[{*token} for token in layer.tolist()] for layer in run] for run in runs]
     tokens = len(sets[0][0])
     rerouted = sum(any(sets[0][layer][token] != sets[1][layer][token] for layer in range(LAYERS)) for token in range(tokens))
     assert rerouted
     same, narrow = report.variants["fp32"], report.variants["bf16"]
-    assert same.routing is not None and narrow.routing is not None
-    assert (same.routing.rerouted, same.routing.apart) == (0, ())
-    assert (narrow.routing.tokens, narrow.routing.rerouted, list(narrow.routing.apart)) == (tokens, rerouted, apart)
-    within = [row for row in narrow.tensors if row.name == "mlp.experts.act_fn"]
-    assert [row.layer for row in within] == [*range(LAYERS), *reversed(range(LAYERS))]
-    assert all(row.nonfinite == 0 for row in within)
-    assert {row.layer for row in within if row.rms_rel is None} == set(apart)
-    assert all(row.rms_rel is not None for row in narrow.tensors if row.name != "mlp.experts.act_fn")
-    assert all(row.rms_rel == 0 for row in same.tensors)
-    missing = sum(row.rms_rel is None for row in narrow.tensors)
-    assert (same.routing.uncompared, narrow.routing.uncompared) == (0, missing)
-    assert {note.code: note.values for note in report.notes} == {
-        "rerouted": {"variant": "bf16", "rerouted": rerouted, "tokens": tokens},
-        "uncompared": {"variant": "bf16", "tensors": missing, "layers": len(apart)},
-    }
-    assert PrecisionReport.model_validate_json(report.model_dump_json()) == report
+    assert (same.rerouted, narrow.rerouted) == (0, rerouted)
+    assert all(row.rms_rel == 0 for row in same.tensors) and all(row.rms_rel is not None for row in narrow.tensors)
+    assert "mlp.gate" in {row.name for row in narrow.tensors} and "mlp.experts.act_fn" not in {row.name for row in narrow.tensors}
+    assert {note.code: note.values for note in report.notes} == {"rerouted": {"variant": "bf16", "rerouted": rerouted, "tokens": tokens}}

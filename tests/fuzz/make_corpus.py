@@ -36,7 +36,6 @@ def files() -> Iterator[tuple[str, str, bytes]]:
     }
     for name, state in states.items():
         yield "pickle", f"{name}.zip", saved(state)
-        yield "pickle", f"{name}.legacy", saved(state, zipped=False)
         yield "pickle", f"{name}.protocol_4", saved(state, protocol=4)
     yield "gguf", "plain", _gguf(32)
     yield "gguf", "aligned", _gguf(8)
@@ -63,7 +62,6 @@ def files() -> Iterator[tuple[str, str, bytes]]:
         "modules",
         b'[{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}, {"idx": 1, "path": "1_Pooling"}]',
     )
-    yield "config", "pipeline", b'{"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"], "safety_checker": [null, null]}'
     rows = [{"instruction": "Say a.", "input": "", "output": "a"}, {"instruction": "Say \U0001f917.", "output": "b"}]
     chat = {"messages": [{"role": "user", "content": "Say c."}, {"role": "assistant", "content": [{"type": "text", "text": "c"}]}]}
     yield "rows", "lines", "\n".join(map(json.dumps, [*rows, chat])).encode()

@@ -37,7 +37,7 @@ _OTHER = re.compile(
 _COPIES = re.compile(
     r"original|consolidated|onnx.*|openvino.*|gguf.*|mlx.*|coreml.*|flax.*|tf|tensorrt.*|metal|fp16|bf16|fp32|fp8|int8|int4"
 )
-_MAIN = frozenset({"model", "pytorch_model", "diffusion_pytorch_model", "open_clip_pytorch_model", "open_clip_model"})
+_MAIN = frozenset({"model", "pytorch_model"})
 _WIDTH = re.compile(
     r"[-._]?(?<![a-z0-9])(ud-)?(i?q\d\w*|tq\d\w*|mxfp4\w*|nvfp4|f32|fp32|bf16|f16|fp16)(?![a-z0-9])|[-._](i1|imat(rix)?)(?![a-z0-9])",
     re.IGNORECASE,
@@ -130,8 +130,6 @@ def _renumbered(name: str, number: int) -> str:
 def format_of(path: str) -> str:
     """Return "export" or "other" for a file in a format that is not read, judged by its name; "" for any other file."""
     name = file_name(path)
-    if name.endswith(".distcp") and "optim" in path:
-        return ""
     return "export" if _EXPORT.fullmatch(name) else "other" if _OTHER.fullmatch(name) else ""
 
 

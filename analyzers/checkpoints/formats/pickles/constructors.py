@@ -32,11 +32,6 @@ STORAGES = {f"{module}.{kind}Storage": of for module in ("torch", "torch.cuda", 
 _OVERFLOW = 1 << 63
 _REBUILD = "torch._utils._rebuild"
 _FIRST_ARGUMENTS = 4  # functions that rebuild tensors take the storage among these
-# Functions that create an object of the class in their first argument; the object is named after its class.
-_CREATORS = frozenset({
-    "copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "functools.partial", "builtins.getattr",
-    "__builtin__.getattr",
-})  # fmt: skip
 
 
 class Global(NamedTuple):
@@ -62,14 +57,12 @@ class Pairs(list[tuple[Any, Any]]):
 class Opaque:
     """A value made by an unknown class or function. Its arguments are discarded.
 
-    name: of that class or function; tensor: whether it is a tensor that cannot be read; state: the attributes that the pickle sets;
-    entries: the items that it sets, for a subclass of dict.
+    name: of that class or function; tensor: whether it is a tensor that cannot be read; state: the attributes that the pickle sets.
     """
 
     name: str
     tensor: bool = False
     state: Any = None
-    entries: Pairs | None = None
 
 
 class Storage(NamedTuple):
@@ -101,8 +94,6 @@ def construct(function: Global | Opaque, arguments: tuple[Any, ...]) -> Any:
     name = function.name
     if type(function) is Global and name in CONSTRUCTORS:
         return CONSTRUCTORS[name](*arguments)
-    if name in _CREATORS and arguments and isinstance(arguments[0], Global | Opaque):
-        name = arguments[0].name
     first = arguments[:_FIRST_ARGUMENTS]
     return Opaque(name, name.startswith(_REBUILD) or any(isinstance(each, Storage) or is_tensor(each) for each in first))
 
@@ -183,7 +174,7 @@ CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys((f"{_REBUILD}_parameter", f"{_REBUILD}_parameter_with_state", "torch.nn.parameter.Parameter"), _parameter),
     **dict.fromkeys(("torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2"), _from_type),
     "collections.OrderedDict": _mapping,
-    "collections.Counter": lambda *_: Pairs(),  # the counts of a scheduler hold no tensors
+    **dict.fromkeys(("collections.Counter", "collections.defaultdict"), lambda *_: Pairs()),
     **dict.fromkeys(("torch.Size", "torch.device", "torch.serialization._get_layout", "_codecs.encode"), _first),
     **{f"torch.jit._pickle.{name}": _first
        for name in ("restore_type_tag", "build_intlist", "build_tensorlist", "build_doublelist", "build_boollist")},

@@ -21,7 +21,7 @@ from analyzers.checkpoints.repository import Access, RangeFile, Repository, read
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.checkpoints.weight_files.file_names import ENDINGS, GGUF, SAFETENSORS
-from analyzers.checkpoints.weight_files.selection import WeightFiles, select_weights, single_file
+from analyzers.checkpoints.weight_files.selection import WeightFiles, WeightSet, select_weights
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
@@ -179,7 +179,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
 def _weight_files(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> WeightFiles:
     """Select the weight files of a repository; none if it has only a config.json and they are not ``needed``."""
     if isinstance(repository, LocalRepository) and repository.single_file and repository.ref.endswith(ENDINGS):
-        return single_file(next(iter(repository.files)))
+        return WeightFiles((WeightSet("", ((next(iter(repository.files)),),)),))
     own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
     try:
         return select_weights(own or repository.files, partial(read_json, repository), subfolder)

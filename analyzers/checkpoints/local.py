@@ -49,7 +49,7 @@ class LocalFile:
                     raise InvalidCheckpoint(f"{quoted(self.path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
                 done += count
             if _state(os.fstat(descriptor)) != self._state:
-                raise self._changed("it was written to")
+                raise self._changed()
         except OSError as error:
             raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: {error.strerror}.") from None
         finally:
@@ -60,17 +60,17 @@ class LocalFile:
             descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO in its place
         except PermissionError as error:
             raise _unusable(error, self.path) from None
-        except OSError as error:
-            raise self._changed(str(error.strerror)) from None
+        except OSError:
+            raise self._changed() from None
         found = os.fstat(descriptor)
         if self._state in (None, _state(found)) and found.st_size == self.size and stat.S_ISREG(found.st_mode):
             self._state = _state(found)
             return descriptor
         os.close(descriptor)
-        raise self._changed("it was changed or replaced")
+        raise self._changed()
 
-    def _changed(self, why: str) -> InvalidCheckpoint:
-        return InvalidCheckpoint(f"{quoted(self.path, 200)} can no longer be read as it was opened ({why}): run it again.")
+    def _changed(self) -> InvalidCheckpoint:
+        return InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be opened, or was changed while it was read.")
 
 
 class LocalRepository:

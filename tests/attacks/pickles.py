@@ -300,7 +300,6 @@ _READ = {
     "name_none": ("None",),
     "name_of_many_digits": ("?",),
     "name_float": ("0.0",),
-    "same_name_twice": ("a.b", "a.b#2"),
 }
 
 # Pickles that are harmful only by their size: each opcode makes an object, ``FLOOD`` of them at most.

@@ -20,8 +20,7 @@ from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.core.errors import InvalidCheckpoint, MantissaError
 from tests.attacks.gguf import ATTACKS, LIST, STRING, UINT32, Attack, entry, framed, items, tensor, text
 from tests.checkpoints.counting_file import MemoryFile
-from tests.dtype.reports import exact, inspect
-from tests.hub import LocalHub
+from tests.dtype.reports import exact
 
 Array = NDArray[Any]
 PLAIN = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64}
@@ -147,20 +146,6 @@ def test_values_through_a_stream(tmp_path: Path) -> None:
         array, kind = mixed()[name]
         values = gguf.quants.dequantize(array, kind) if kind in (Kind.Q8_0, Kind.Q4_0) else array
         assert b"".join(pieces) == values.tobytes()
-
-
-def test_a_report_on_a_mixed_file(tmp_path: Path, hub: LocalHub) -> None:
-    path = written(tmp_path / "model.gguf", mixed(), vocabulary=100)
-    hub.add("org/model-GGUF", {"model.gguf": path})
-    for report in (exact(path), exact("org/model-GGUF"), inspect("org/model-GGUF")):
-        assert report.checkpoint.quantization == "gguf"
-        stored = {row.dtype: row for row in report.storage}
-        assert (stored["Q4_0"].parameters, stored["Q4_0"].bytes) == (64 * 64, 64 * 64 * 18 // 32)
-        assert "4.5 bits per weight" in stored["Q4_0"].note and stored["F16"].note == ""
-        assert {row.name for row in report.tensors} == mixed().keys() - {"rope_freqs.weight"}
-        # Most parameters are on a quantizer's grid: the few others must not answer for them.
-        assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("Q4_0", "undecided", "undecided")
-        assert report.coverage[0].whole
 
 
 def test_norms_do_not_answer_for_blocks(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], 
         part = slice(tensor.offset, tensor.offset + tensor.nbytes)
         assert rebuilt[tensor.file][part] == contents[tensor.file][part]
         assert (written[tensor.file][part] == 1).all()
+    assert isinstance(source.repository, FakeRepository) and not source.repository.closed.is_set()
     total = sum(t.nbytes for t in source.tensors)
     assert sum(int(w.sum()) for w in written) == total
     if spans:
@@ -167,7 +168,7 @@ class Failing(MemoryFile):
         super().read_into(offset, buffer)
 
 
-@pytest.mark.parametrize("at", [0, 1, 5])
+@pytest.mark.parametrize("at", [0, 5])
 def test_an_error_of_a_read_arrives_and_closes_the_repository(at: int) -> None:
     source, contents = checkpoint([("F32", (50, 64))] * 4, files=1)
     source = replace(source, files=(Failing(contents[0], at),))
@@ -176,7 +177,7 @@ def test_an_error_of_a_read_arrives_and_closes_the_repository(at: int) -> None:
     assert isinstance(source.repository, FakeRepository) and source.repository.closed.is_set()
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_error_of_the_work_arrives(error: type[BaseException]) -> None:
     source, _ = checkpoint([("F32", (50, 64))] * 4)
 
@@ -189,12 +190,6 @@ def test_an_error_of_the_work_arrives(error: type[BaseException]) -> None:
     with no_threads_left(), pytest.raises(error):
         list(stream([source], whole_spans([(each,) for each in source.tensors]), work))
     assert isinstance(source.repository, FakeRepository) and source.repository.closed.is_set()
-
-
-def test_finishing_leaves_the_repository_open() -> None:
-    source, _ = checkpoint([("F32", (50, 64))] * 4)
-    list(stream([source], whole_spans([(each,) for each in source.tensors]), collect))
-    assert isinstance(source.repository, FakeRepository) and not source.repository.closed.is_set()
 
 
 class Blocked(MemoryFile):
@@ -223,31 +218,7 @@ def test_progress_comes_while_reads_take_long_and_closing_wakes_them() -> None:
     assert time.monotonic() - start < 150  # or the read would have ended by itself
 
 
-def test_closing_stops_within_a_chunk() -> None:
-    source, _ = checkpoint([("F32", (400, 64))] * 8, threads=4)
-    seen = []
-
-    def slow(span: Span, chunks: Iterator[Chunk]) -> None:
-        for chunk in chunks:
-            seen.append(chunk.start)
-            time.sleep(0.01)
-
-    with no_threads_left():
-        steps = stream([source], whole_spans([(each,) for each in source.tensors]), slow)
-        next(steps)
-        steps.close()  # type: ignore[attr-defined]
-    after = len(seen)
-    time.sleep(0.05)
-    assert len(seen) == after < 400
-
-
-def test_no_spans_no_steps() -> None:
-    source, _ = checkpoint([("F32", (0,))])
-    with no_threads_left():
-        assert list(stream([source], [], collect)) == []
-
-
-@pytest.mark.parametrize(("chunk_bytes", "parallel", "in_flight"), [(100, 50, 1000), (4096, 50, 1000), (1000, 2, 64_000), (300, 7, 1000)])
+@pytest.mark.parametrize(("chunk_bytes", "parallel", "in_flight"), [(4096, 50, 1000), (1000, 2, 64_000)])
 def test_buffers_stay_within_the_limit(chunk_bytes: int, parallel: int, in_flight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STREAM_BYTES", in_flight)
     monkeypatch.setattr(limits, "CHUNK_BYTES", chunk_bytes)

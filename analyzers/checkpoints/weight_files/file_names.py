@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 
-from analyzers.core import limits
 from analyzers.core.coverage import FileCode, NotRead
 from analyzers.core.errors import InvalidCheckpoint
 from analyzers.core.terminal import printable, quoted
@@ -110,14 +109,6 @@ def grouped(names: Iterable[str], alternatives: bool = False) -> list[tuple[str,
     if missing and not (groups and alternatives):
         raise InvalidCheckpoint(f"The checkpoint is incomplete: {quoted(missing[0], 200)} is missing.")
     return groups
-
-
-def parts_of(path: str) -> list[str]:
-    """Return the names of all parts of a numbered file; only ``path`` for a file in one part, or in more parts than may be read."""
-    match = _SHARD.fullmatch(path)
-    if match is None or int(match[3]) > limits.SHARDS:
-        return [path]
-    return [_renumbered(path, number) for number in range(1, int(match[3]) + 1)]
 
 
 def _renumbered(name: str, number: int) -> str:

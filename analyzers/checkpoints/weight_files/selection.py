@@ -31,7 +31,6 @@ from analyzers.checkpoints.weight_files.file_names import (
     is_index,
     is_projector,
     is_weights,
-    parts_of,
     without_variants,
 )
 from analyzers.checkpoints.weight_files.lists import ReadJson, read_index, read_modules
@@ -40,9 +39,8 @@ from analyzers.core import limits
 from analyzers.core.coverage import NotRead
 from analyzers.core.errors import CheckpointNotFound, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
-from analyzers.core.terminal import printable, quoted, some_files
+from analyzers.core.terminal import quoted, some_files
 
-_NAMED_PARTS = 100  # other parts of a file that are listed
 _MAINS = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin")
 # Storage widths in the names of GGUF files, widest first; names without any of these rank last.
 _WIDTHS = [re.compile(rf"(^|[-._])({names})([-._]|$)", re.IGNORECASE) for names in ("f32|fp32", "bf16", "f16|fp16")]
@@ -113,12 +111,6 @@ def select_weights(files: Mapping[str, int], read_json: ReadJson, subfolder: str
     if len(paths) > limits.SHARDS:
         raise LimitExceeded(f"The checkpoint has {len(paths):,} weight files, more than {limits.SHARDS:,}.")
     return WeightFiles(tuple(sets), tuple(notes), tuple(files_not_read(listed, paths, start)))
-
-
-def single_file(path: str) -> WeightFiles:
-    """Return the weight file that a path names; other parts of it are listed as not read."""
-    others = [name for name in parts_of(path) if name != path][:_NAMED_PARTS]
-    return WeightFiles((WeightSet("", ((path,),)),), (), tuple(NotRead(path=printable(name), code="outside") for name in others))
 
 
 def _folders(inside: Mapping[str, list[str]], start: str) -> tuple[str, ...]:

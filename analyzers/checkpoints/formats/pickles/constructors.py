@@ -18,7 +18,7 @@ DTYPES = {
     "int16": (2, "I16"), "int8": (1, "I8"), "uint64": (8, "U64"), "uint32": (4, "U32"), "uint16": (2, "U16"), "uint8": (1, "U8"),
     "bool": (1, "BOOL"), "complex64": (8, "C64"), "complex128": (16, ""), "complex32": (4, ""), "float8_e4m3fn": (1, "F8_E4M3"),
     "float8_e5m2": (1, "F8_E5M2"), "float8_e4m3fnuz": (1, "F8_E4M3FNUZ"), "float8_e5m2fnuz": (1, "F8_E5M2FNUZ"),
-    "float8_e8m0fnu": (1, "F8_E8M0"), "float4_e2m1fn_x2": (1, "F4"), "qint8": (1, ""), "quint8": (1, ""), "qint32": (4, ""),
+    "float8_e8m0fnu": (1, "F8_E8M0"), "float4_e2m1fn_x2": (1, ""), "qint8": (1, ""), "quint8": (1, ""), "qint32": (4, ""),
     "quint4x2": (1, ""), "quint2x4": (1, ""),
 }  # fmt: skip
 _STORAGES = {
@@ -125,13 +125,11 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any, dty
     if len(rest) > 2 and rest[2]:
         return Opaque("a tensor to be conjugated or negated", tensor=True)
     known, views = DTYPES[dtype][1] or f"torch.{dtype}", normal_strides(shape, strides)
-    if known == "F4" and views is None:  # torch counts bytes, each of which holds two numbers
-        shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
     if 0 in shape:
         return Stored(storage.key, known, shape, None, 0, 0)
     if (offset + last) * size > storage.nbytes:
         raise Damaged("a tensor reaches beyond the end of its storage")
-    return Stored(storage.key, "torch.float4" if known == "F4" and views else known, shape, views, offset * size, last * size)
+    return Stored(storage.key, known, shape, views, offset * size, last * size)
 
 
 def _tensor_v3(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *metadata: Any) -> Stored | Opaque:

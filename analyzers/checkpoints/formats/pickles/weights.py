@@ -1,15 +1,14 @@
 """Lists the tensors below the object of a pickle, selects the weights among them, and names them."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
-from analyzers.checkpoints.formats.faults import Excess, Unsupported
+from analyzers.checkpoints.formats.faults import Damaged, Excess, Unsupported
 from analyzers.checkpoints.formats.pickles.constructors import Opaque, Pairs, Stored, is_tensor
 from analyzers.checkpoints.formats.pickles.machine import Budget, Machine
 from analyzers.checkpoints.formats.safetensors_header import Omitted
-from analyzers.checkpoints.reference import quoted_names
+from analyzers.checkpoints.reference import quoted, quoted_names
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
@@ -138,18 +137,16 @@ def _is_optimizer(value: Any) -> bool:
 
 
 def _named(tensors: Iterable[Found]) -> dict[str, Stored | Opaque]:
-    """Give each tensor a unique name: the second tensor of a name gets "#2"."""
-    counts: Counter[str] = Counter()
+    """Name each tensor by its path. Raises Damaged if two have one name, Excess."""
     named: dict[str, Stored | Opaque] = {}
     length = 0
     for path, tensor in tensors:
-        name = own = ".".join(path)
-        while own in named:
-            counts[name] += 1
-            own = f"{name}#{counts[name] + 1}"
-        named[own] = tensor
-        length += len(own)
-        if len(own) > limits.TENSOR_NAME_LENGTH or length > limits.HEADER_BYTES or len(named) > limits.TENSORS:
+        name = ".".join(path)
+        if name in named:
+            raise Damaged(f"two of its tensors are called {quoted(name)}")
+        named[name] = tensor
+        length += len(name)
+        if len(name) > limits.TENSOR_NAME_LENGTH or length > limits.HEADER_BYTES or len(named) > limits.TENSORS:
             raise Excess(f"names more than {limits.TENSORS:,} tensors, or one by more than {limits.TENSOR_NAME_LENGTH:,} characters.")
     return named
 

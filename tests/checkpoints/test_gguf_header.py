@@ -2,7 +2,6 @@
 
 import tempfile
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Access, Chunk, Span, open_checkpoint, stream, whole_spans
 from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.core.errors import InvalidCheckpoint, MantissaError
@@ -129,23 +127,6 @@ def test_a_long_vocabulary_takes_few_reads_and_little_memory(tmp_path: Path) -> 
     assert found.tensors[0].name == "a" and len(file.reads) <= 7
     assert sum(length for _, length in file.reads) < 12_000_000, "numbers are passed over unread"
     assert peak < 10_000_000
-
-
-def test_values_through_a_stream(tmp_path: Path) -> None:
-    path = written(tmp_path / "model.gguf", mixed())
-    with open_checkpoint(str(path), Access(local=True)) as checkpoint:
-        parts: dict[str, list[bytes]] = {t.name: [] for t in checkpoint.tensors}
-
-        def collect(span: Span, chunks: Iterator[Chunk]) -> int:
-            parts[span.tensor.name] += [chunk.codes.tobytes() for chunk in chunks]
-            return span.count
-
-        spans = whole_spans([(each,) for each in checkpoint.tensors])
-        assert sum(step.result or 0 for step in stream([checkpoint], spans, collect)) == sum(t.elements for t in checkpoint.tensors)
-    for name, pieces in parts.items():
-        array, kind = mixed()[name]
-        values = gguf.quants.dequantize(array, kind) if kind in (Kind.Q8_0, Kind.Q4_0) else array
-        assert b"".join(pieces) == values.tobytes()
 
 
 def test_norms_do_not_answer_for_blocks(tmp_path: Path) -> None:

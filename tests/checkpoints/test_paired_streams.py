@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
@@ -173,30 +171,6 @@ def test_fewer_rows_and_missing_tensors(tmp_path: Path, small: None, hub: LocalH
         check(opened(tmp_path / "0", tmp_path / "1", last), [base, first, few])
 
 
-@given(data=st.data())
-def test_any_part_of_any_group(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.getbasetemp() / "any-part"
-    states = [weights(), weights(7, torch.float32), weights(9, torch.float8_e5m2)]
-    if not folder.exists():
-        for i, state in enumerate(states):
-            write(folder / str(i), state)
-    checkpoints = opened(*(folder / str(i) for i in range(3)))
-    alignment = align(checkpoints[0], checkpoints[1:])
-    number = data.draw(st.integers(0, len(alignment.groups) - 1))
-    elements = alignment.groups[number].base.elements
-    start = data.draw(st.integers(0, max(elements - 1, 0)))
-    count = data.draw(st.integers(0, elements - start))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "CHUNK_BYTES", data.draw(st.integers(64, 5_000)))
-        patch.setattr(limits, "STREAM_BYTES", data.draw(st.integers(500, 50_000)))
-        (step,) = [s for s in stream(checkpoints, [Span(alignment.sides[number], start, count)], collect) if s.span is not None]
-    assert step.result is not None
-    for i, state in enumerate(states):
-        found = [part[i] for _, part in step.result]
-        expected = bits(state[alignment.groups[number].base.name])[start : start + count]
-        assert b"".join(piece.tobytes() for piece in found if piece is not None) == expected.tobytes()
-
-
 def test_hub_and_local_mixed(tmp_path: Path, small: None, hub: LocalHub) -> None:
     states = [weights(), weights(5, torch.float32), weights(6)]
     folders = [write(tmp_path / str(i), state) for i, state in enumerate(states)]
@@ -264,23 +238,6 @@ def saved(folder: Path, state: State) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(dict(state), folder / "pytorch_model.bin")
     return folder
-
-
-def test_a_sample_of_views_that_are_stored_alike_is_read_along_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    states = [{"a.weight": normal(2000, 1500, seed=i).bfloat16().t(), "b.weight": normal(1500, 2000, seed=i).bfloat16()} for i in (1, 2)]
-    checkpoints = opened(*(saved(tmp_path / str(i), state) for i, state in enumerate(states)))
-    alignment = align(checkpoints[0], checkpoints[1:])
-    sample = Plan.sampled(alignment.sides, 1 << 18, 20, seed=0)
-    read = counted_reads(monkeypatch)
-    steps = [s for s in stream(checkpoints, sample.spans, collect) if s.span is not None]
-    assert sum(read) == sample.nbytes <= 1 << 19
-    assert {step.span.tensor.shape for step in steps if step.span} == {(2000, 1500), (1500, 2000)}
-    for step in steps:
-        assert step.span is not None and step.result is not None
-        for i, state in enumerate(states):
-            span, tensor = step.span, state[step.span.tensor.name]
-            wanted = bits(tensor.t() if span.tensor.name == "a.weight" else tensor)[span.start : span.start + span.count]
-            assert np.concatenate([codes[i] for _, codes in step.result]).tobytes() == wanted.tobytes()
 
 
 def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -109,12 +109,6 @@ def test_too_many_vectors_take_a_quarter_and_not_more() -> None:
     assert len({block.tensor for block in vectors}) == len(vectors)
 
 
-def test_offsets_do_not_depend_on_where_tensors_lie_in_files() -> None:
-    here = [tensor((512, 512)), tensor((2048, 512))] * 20
-    there = [Tensor("other", t.dtype, t.shape, 3, 1_000_000 * n, t.nbytes, t.role, 7, True) for n, t in enumerate(here)]
-    assert plan_sample(here, 100_000, 50, 5).blocks == plan_sample(there, 100_000, 50, 5).blocks
-
-
 def test_the_smallest_budgets_read_single_elements() -> None:
     for budget, expected in ((1, 0), (2, 1), (3, 1), (100, 50)):
         assert sum(block.count for block in plan_sample([tensor((4096, 4096))], budget, 10, 0).blocks) == expected

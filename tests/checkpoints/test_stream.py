@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Step, Tensor, row_length, stream, whole_spans
-from analyzers.checkpoints.reading.spans import SPAN_BYTES
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint
 from tests.checkpoints.counting_file import MemoryFile
@@ -134,25 +132,6 @@ def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pyte
             if span.tensor.name == "t0":
                 assert start % 24 == 0 and len(data) % 96 == 0
     assert [row_length(t) for t in source.tensors] == [24, 3000, 1]
-
-
-def test_spans_cover_large_tensors_in_file_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CHUNK_BYTES", 8 << 20)
-    tensors = [
-        Tensor("b", "BF16", (70_000, 5_000), 1, 8, 700_000_000, "other", None, False),
-        Tensor("a", "F32", (4,), 0, 100, 16, "other", None, False),
-        Tensor("first", "F32", (), 0, 8, 4, "other", None, False),
-        Tensor("empty", "F32", (0, 7), 0, 12, 0, "other", None, False),
-        Tensor("long", "F32", (40_000_000,), 2, 8, 160_000_000, "other", None, False),
-    ]
-    spans = whole_spans([(each,) for each in tensors])
-    assert [s.tensor.name for s in spans[:2]] == ["first", "a"]
-    for tensor in tensors:
-        own = [s for s in spans if s.tensor is tensor]
-        assert sum(s.count for s in own) == tensor.elements
-        assert all(a.start + a.count == b.start for a, b in pairwise(own))
-        assert all(s.count * tensor.itemsize <= SPAN_BYTES for s in own)
-    assert all(s.start % 5_000 == 0 for s in spans if s.tensor.name == "b")
 
 
 class Failing(MemoryFile):

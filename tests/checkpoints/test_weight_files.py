@@ -1,7 +1,6 @@
 """Which files are the weights, and which are listed as not read, by their names and by the lists of a repository."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -210,24 +209,3 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SHARDS", 1)
     with pytest.raises(LimitExceeded, match="weight files, more than 1"):
         _select("a.safetensors b.safetensors")
-
-
-def test_very_many_files_are_sorted_in_bounded_time() -> None:
-    many = 20_000
-    kinds = ("model.fp16-00001-of-00002.safetensors", "x.fp16.safetensors", "tf.h5", "y.bin", "z-Q4_K.gguf")
-    files = {f"{'d/' * (at % 3)}{at}-{kinds[at % 5]}": at for at in range(many)}
-    start = time.process_time()
-    found = select_weights({"model.safetensors": 1, **files}, _reader({}))
-    assert len(found.paths) == 1 and len(found.not_read) == many
-    assert time.process_time() - start < 60
-    parts = {f"{at}-00001-of-999999.safetensors": at for at in range(many // 2)}
-    assert len(select_weights({"model.safetensors": 1, **parts}, _reader({})).not_read) == many // 2
-    with pytest.raises(InvalidCheckpoint):
-        select_weights(parts, _reader({}))
-    folders = {f"{at}/{at}.safetensors": at for at in range(many)}
-    with pytest.raises(NoWeights, match="more file"):
-        select_weights(folders, _reader({}))
-    modules = [{"path": str(at)} for at in range(max(6_000, many // 5))]
-    with pytest.raises(LimitExceeded, match="more than"):
-        select_weights({"modules.json": 1, **folders}, _reader({"modules.json": modules}))
-    assert time.process_time() - start < 90

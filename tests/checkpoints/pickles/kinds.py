@@ -88,15 +88,6 @@ def views() -> dict[str, torch.Tensor]:
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
 
 
-def _lightning() -> dict[str, Any]:
-    model, optimizer = trained()
-    return {
-        "epoch": 1, "global_step": 20, "state_dict": model.state_dict(), "loops": {"fit": {"a": 1}},
-        "callbacks": {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "dirpath": pathlib.PurePosixPath("/x")}},
-        "optimizer_states": [optimizer], "hyper_parameters": {"lr": 0.1, "args": argparse.Namespace(a=1)},
-    }  # fmt: skip
-
-
 def _resumed() -> dict[str, Any]:
     model, optimizer = trained()
     state = model.state_dict()
@@ -109,14 +100,9 @@ def _resumed() -> dict[str, Any]:
 # A name, what is saved, the keys that lead to the weights in it, and the keys of other tensors.
 KINDS: list[tuple[str, Any, tuple[str, ...], list[str]]] = [
     ("views", views(), (), []),
-    ("parameters", nn.ParameterDict({"a": nn.Parameter(torch.randn(3)), "b": nn.Parameter(torch.randn(2, 2))}).state_dict(), (), []),
-    ("nested_lists", {"layers": [[torch.randn(2)], [torch.randn(3), {"w": torch.randn(1)}]], "n": (torch.randn(2),)}, (), []),
     ("ordered", collections.OrderedDict(a=torch.randn(2)), (), []),
     ("default", collections.defaultdict(dict, a={"b": torch.randn(2)}), (), []),
-    ("lightning", _lightning(), ("state_dict",), ["callbacks", "optimizer_states"]),
     ("resumed", _resumed(), ("model",), ["optimizer", "ema", "rng_state", "step"]),
-    ("only_average", {"ema": {"w": torch.randn(3)}, "optimizer": trained()[1]}, ("ema",), ["optimizer"]),
-    ("wrapped_twice", {"state_dict": {"model": {"w": torch.randn(3)}}}, ("state_dict", "model"), []),
     ("two_parts", {"encoder": {"w": torch.ones(2)}, "decoder": {"w": torch.randn(3)}, "optimizer": trained()[1], "step": 3},
      (), ["optimizer"]),
 ]  # fmt: skip

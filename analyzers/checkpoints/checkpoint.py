@@ -13,10 +13,10 @@ from analyzers.checkpoints.file_tensors import count_once, file_tensors
 from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import Header, Omitted, read_header
-from analyzers.checkpoints.local import LocalRepository
-from analyzers.checkpoints.opening import open_repository
+from analyzers.checkpoints.local import LocalRepository, sample_folder
 from analyzers.checkpoints.quantization.description import quantization
 from analyzers.checkpoints.quantization.pairing import decode_on_reading
+from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_json
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
@@ -25,10 +25,10 @@ from analyzers.checkpoints.weight_files.selection import WeightFiles, WeightSet,
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
-from analyzers.core.errors import CheckpointError, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointError, CheckpointNotFound, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
 from analyzers.core.report import CheckpointFacts
-from analyzers.core.terminal import some_files
+from analyzers.core.terminal import printable, some_files
 from analyzers.core.untrusted_json import InvalidJson
 
 _DIGITS = re.compile("[0-9]+")
@@ -127,7 +127,7 @@ def open_stored(
     to those of a model.
     Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded; closes everything first.
     """
-    repository, origin = open_repository(text, access)
+    repository, origin = _open_repository(text, access)
     try:
         if on_repository is not None:
             on_repository(repository)
@@ -138,6 +138,29 @@ def open_stored(
             raise type(error)(f"{error} {origin}") from None
         raise
     return replace(checkpoint, notes=(origin, *checkpoint.notes)) if origin else checkpoint
+
+
+def _open_repository(text: str, access: Access) -> tuple[Repository, Note | None]:
+    """Open the repository of a reference, with a note if the web page would resolve the reference differently.
+
+    Raises InvalidReference, CheckpointNotFound, AccessDenied, LimitExceeded and the HubError family.
+    """
+    reference = parse_reference(text, access.local)
+    if reference.kind == "local":
+        bare = not reference.name.startswith(("./", "/"))
+        return LocalRepository(reference.name), WORDS.note("local-path", path=printable(reference.name)) if bare else None
+    if reference.kind == "memory":
+        if reference.name not in access.memory:
+            raise CheckpointNotFound(
+                f"{quoted(reference.name)} was a model in the memory of the program that made the report: pass it again."
+            )
+        return access.memory[reference.name], None
+    if reference.kind == "sample":
+        return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}"), None
+    # Local import: the Hub's client takes 0.2 s to import, and samples and local files do not need it.
+    from analyzers.checkpoints.hub.hub_repository import open_hub
+
+    return open_hub(reference.name, reference.revision, access), None
 
 
 def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> Checkpoint:

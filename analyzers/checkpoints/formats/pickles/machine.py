@@ -48,32 +48,6 @@ class Budget:
         self._left, self._grants = self._left + granted, self._grants - granted
 
 
-class Stream:
-    """A pickle as `pickletools.genops` reads it."""
-
-    def __init__(self, pickle: bytes) -> None:
-        self.budget = Budget(len(pickle))
-        self._source = io.BytesIO(pickle)
-
-    def read(self, count: int) -> bytes:
-        """Return the next ``count`` bytes. Raises Damaged if there are fewer."""
-        if count > _LONGEST:
-            self._source.seek(min(count, PICKLE_BYTES), io.SEEK_CUR)
-            raise _Skipped
-        data = self._source.read(count)
-        if len(data) < count:
-            raise Damaged("its pickle is cut off")
-        return data
-
-    def readline(self) -> bytes:
-        """Return the bytes up to and including the next line feed."""
-        self.budget.spend(_PER_LINE)
-        line = self._source.readline(_LONGEST)
-        if not line.endswith(b"\n") or b"\\" in line:  # `pickletools` warns of unknown escapes, and no name of a class has any
-            raise Damaged("its pickle is cut off, or has a line that is long or has escapes")
-        return line
-
-
 class Machine:
     """Interprets a pickle.
 
@@ -86,8 +60,8 @@ class Machine:
         self.opaque: dict[str, None] = {}
         self.names: set[str] = set()
         self.protocol = 0
-        self._stream = Stream(pickle)
-        self.budget = self._stream.budget
+        self.budget = Budget(len(pickle))
+        self._source = io.BytesIO(pickle)
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below each mark
         self._memo: dict[int, Any] = {}
@@ -97,7 +71,7 @@ class Machine:
         spend = self.budget.spend
         while True:
             try:
-                for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
+                for opcode, argument, _ in genops(cast("IO[bytes]", self)):  # calls read and readline only
                     spend()
                     name = opcode.name
                     if name not in _STEPS:
@@ -114,6 +88,24 @@ class Machine:
                 raise Damaged("its pickle refers to an object that it never memoized") from None
             except ValueError:  # raised by genops
                 raise Damaged("its pickle has an unknown opcode or an invalid argument") from None
+
+    def read(self, count: int) -> bytes:
+        """Return the next ``count`` bytes of the pickle. Raises Damaged if there are fewer."""
+        if count > _LONGEST:
+            self._source.seek(min(count, PICKLE_BYTES), io.SEEK_CUR)
+            raise _Skipped
+        data = self._source.read(count)
+        if len(data) < count:
+            raise Damaged("its pickle is cut off")
+        return data
+
+    def readline(self) -> bytes:
+        """Return the bytes up to and including the next line feed."""
+        self.budget.spend(_PER_LINE)
+        line = self._source.readline(_LONGEST)
+        if not line.endswith(b"\n") or b"\\" in line:  # `pickletools` warns of unknown escapes, and no name of a class has any
+            raise Damaged("its pickle is cut off, or has a line that is long or has escapes")
+        return line
 
     def push(self, value: Any) -> None:
         """Push ``value``."""

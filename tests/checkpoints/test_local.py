@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from analyzers.checkpoints import Access, LocalRepository, RangeFile, open_checkpoint, read_range
 from analyzers.checkpoints.local import HASHED_WHOLE_BYTES
 from analyzers.core import limits
-from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded
 
 _LOCAL = Access(local=True)
 
@@ -189,12 +189,6 @@ def test_damaged_config_is_noted(tmp_path: Path, content: str) -> None:
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
         assert checkpoint.config is None
         assert [(note.code, note.values["file"]) for note in checkpoint.notes] == [("unreadable-json", "config.json")]
-
-
-def test_no_tensors(tmp_path: Path) -> None:
-    _save(tmp_path / "model.safetensors")
-    with pytest.raises(NoWeights, match="no tensors"):
-        open_checkpoint(str(tmp_path), _LOCAL)
 
 
 def test_tensor_limit_counts_over_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

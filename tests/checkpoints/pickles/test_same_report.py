@@ -1,16 +1,12 @@
 """A pickled checkpoint is reported like the same weights in safetensors, in every layout and mode."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.dtype import DtypeReport
-from analyzers.language_models.samples import sample_folder
 from tests.checkpoints.pickles.pickled_files import saved
 from tests.dtype.reports import inspect, parsed
 from tests.hub import LocalHub
@@ -29,29 +25,6 @@ def _same(report: DtypeReport, *ignored: str) -> dict[str, Any]:
         covered.pop("ref")
     value["request"].pop("model")
     return value
-
-
-def _weights(sample: str) -> dict[str, torch.Tensor]:
-    return {name: tensor for path in sorted(sample_folder(sample).glob("*.safetensors")) for name, tensor in load_file(path).items()}
-
-
-def _copies(folder: Path, sample: str) -> tuple[Path, Path]:
-    """The sample as one safetensors file and as one pickled file, in a reordered state dict."""
-    first, second = folder / "safe", folder / "pickled"
-    weights = _weights(sample)
-    for each in (first, second):
-        each.mkdir()
-        shutil.copy(sample_folder(sample) / "config.json", each)
-    save_file(weights, first / "model.safetensors")
-    (second / "pytorch_model.bin").write_bytes(saved(dict(reversed(weights.items()))))
-    return first, second
-
-
-@pytest.mark.parametrize("sample", ["tiny-bf16", "tiny-sharded"])
-def test_a_pickled_copy_gives_the_same_report(sample: str, tmp_path: Path) -> None:
-    first, second = _copies(tmp_path, sample)
-    for options in ({"mode": "exact"}, {"budget": 100_000}, {"budget": 100_000, "seed": 3, "include": "attn|embed"}):
-        assert _same(inspect(second, **options)) == _same(inspect(first, **options))
 
 
 def test_views_are_reported_like_their_copies(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ _GRIDS, _LAYERS = 3, 8
 INDEX: dict[str, tuple[Level, str]] = {
     "index-wrong-files": ("error", "index-disagrees-with-files"),
     "index-missing-names": ("error", "index-incomplete"),
-    "index-wrong-size": ("warning", "index-counts-other-bytes"),
 }
 # Files that were not read, by why. Those that by name repeat what was read are only a remark.
 _NOT_READ: dict[FileCode, tuple[Level, str]] = {

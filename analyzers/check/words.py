@@ -43,7 +43,6 @@ FINDINGS = {
     # files
     "index-disagrees-with-files": "{tensors:#tensor} in other files than the index says, " + _INDEX,
     "index-incomplete": "{tensors:#tensor} that the index leaves out, " + _INDEX,
-    "index-counts-other-bytes": "The index counts {stated:count} bytes of tensors, the files {stored:count}. Save the model again.",
     "shards-differ": "{tensors:#tensor}; {name:name} is another in {file:name} than in {other:name}: transformers loads the last shard's.",
     "files-not-read": (
         "{files:#file} that may hold weights, not in the index or folder of the model, missing or unreadable: nothing is said about the "

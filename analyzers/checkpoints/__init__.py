@@ -2,7 +2,7 @@
 
 from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, open_checkpoint, open_whole
 from analyzers.checkpoints.checkpoint import Checkpoint
-from analyzers.checkpoints.checkpoint_coverage import account_notes, base_coverage, read_coverage, tuned_coverage
+from analyzers.checkpoints.checkpoint_coverage import account_notes, read_coverage, side_coverage
 from analyzers.checkpoints.formats.safetensors_header import read_header
 from analyzers.checkpoints.in_memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.local import LocalRepository
@@ -23,11 +23,11 @@ from analyzers.checkpoints.tensor_names.roles import ROLES
 from analyzers.checkpoints.weight_files.file_names import is_index, is_weights
 
 __all__ = [
-    "DTYPE_BITS", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "LocalRepository", "Matching", "MemoryRepository",
-    "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile", "Repository", "Span", "Step", "Summand", "Tensor", "Unmatched",
-    "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy",
-    "is_index", "is_weights", "joined", "layout_notes", "moved_layers", "not_decoded", "open_checkpoint", "open_sides",
-    "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range", "repeated",
-    "replaced_pairs", "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "whole_rows",
-    "whole_spans", "with_commits",
+    "DTYPE_BITS", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "LocalRepository", "Matching",
+    "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Plan", "RangeFile", "Repository", "Span", "Step", "Summand",
+    "Tensor", "Unmatched", "account_notes", "adapter_rank", "align", "canonical_name", "canonical_names", "check_side",
+    "is_copy", "is_index", "is_weights", "joined", "layout_notes", "moved_layers", "not_decoded", "open_checkpoint",
+    "open_sides", "open_whole", "parse_reference", "quoted", "quoted_names", "read_coverage", "read_header", "read_range",
+    "repeated", "replaced_pairs", "row_length", "select", "side_coverage", "states_ties", "stream", "summands", "tied_copies",
+    "whole_rows", "whole_spans", "with_commits",
 ]  # fmt: skip

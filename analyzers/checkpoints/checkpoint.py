@@ -10,24 +10,25 @@ from types import TracebackType
 from typing import Any, Self
 
 from analyzers.checkpoints.file_tensors import count_once, file_tensors
-from analyzers.checkpoints.formats.recognition import read_any_header
-from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
-from analyzers.checkpoints.local import ADAPTER_CONFIG, LocalRepository
-from analyzers.checkpoints.opening import open_repository
+from analyzers.checkpoints.formats.gguf_header import read_gguf
+from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
+from analyzers.checkpoints.formats.safetensors_header import Header, Omitted, read_header
+from analyzers.checkpoints.local import LocalRepository, sample_folder
 from analyzers.checkpoints.quantization.description import quantization
 from analyzers.checkpoints.quantization.pairing import decode_on_reading
+from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_json
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
-from analyzers.checkpoints.weight_files.file_names import ENDINGS
-from analyzers.checkpoints.weight_files.selection import WeightFiles, select_weights, single_file
+from analyzers.checkpoints.weight_files.file_names import ENDINGS, GGUF, SAFETENSORS
+from analyzers.checkpoints.weight_files.selection import WeightFiles, WeightSet, select_weights
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
-from analyzers.core.errors import CheckpointError, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointError, CheckpointNotFound, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
 from analyzers.core.report import CheckpointFacts
-from analyzers.core.terminal import some_files
+from analyzers.core.terminal import printable, some_files
 from analyzers.core.untrusted_json import InvalidJson
 
 _DIGITS = re.compile("[0-9]+")
@@ -126,7 +127,7 @@ def open_stored(
     to those of a model.
     Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded; closes everything first.
     """
-    repository, origin = open_repository(text, access)
+    repository, origin = _open_repository(text, access)
     try:
         if on_repository is not None:
             on_repository(repository)
@@ -139,6 +140,29 @@ def open_stored(
     return replace(checkpoint, notes=(origin, *checkpoint.notes)) if origin else checkpoint
 
 
+def _open_repository(text: str, access: Access) -> tuple[Repository, Note | None]:
+    """Open the repository of a reference, with a note if the web page would resolve the reference differently.
+
+    Raises InvalidReference, CheckpointNotFound, AccessDenied, LimitExceeded and the HubError family.
+    """
+    reference = parse_reference(text, access.local)
+    if reference.kind == "local":
+        bare = not reference.name.startswith(("./", "/"))
+        return LocalRepository(reference.name), WORDS.note("local-path", path=printable(reference.name)) if bare else None
+    if reference.kind == "memory":
+        if reference.name not in access.memory:
+            raise CheckpointNotFound(
+                f"{quoted(reference.name)} was a model in the memory of the program that made the report: pass it again."
+            )
+        return access.memory[reference.name], None
+    if reference.kind == "sample":
+        return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}"), None
+    # Local import: the Hub's client takes 0.2 s to import, and samples and local files do not need it.
+    from analyzers.checkpoints.hub.hub_repository import open_hub
+
+    return open_hub(reference.name, reference.revision, access), None
+
+
 def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> Checkpoint:
     weights = _weight_files(repository, subfolder, needed, adapter)
     files, headers = _read_headers(repository, weights.paths)
@@ -148,7 +172,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
     if not stored and weights.paths:
         others = f" Not read: {some_files([each.path for each in weights.not_read])}." if weights.not_read else ""
         raise NoWeights(f"The weight files of this checkpoint hold no tensors.{others}")
-    config = _read_config(repository, weights.config_folder, notes)
+    config = _read_config(repository, weights.sets[0].folder if weights.sets else "", notes)
     if is_adapter(weights.paths, stored):
         notes.append(WORDS.note("adapter"))
     tensors, misfits = decode_on_reading(stored, files, config, repository.parallel_reads)
@@ -177,19 +201,15 @@ def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: 
 
 def _weight_files(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> WeightFiles:
     """Select the weight files of a repository; none if it has only a config.json and they are not ``needed``."""
-    unreadable: list[str] = []
-    if isinstance(repository, LocalRepository):
-        unreadable = repository.unreadable
-        if repository.single_file and repository.ref.endswith(ENDINGS):
-            return single_file(path for path in repository.files if path != ADAPTER_CONFIG)
+    if isinstance(repository, LocalRepository) and repository.single_file and repository.ref.endswith(ENDINGS):
+        return WeightFiles((WeightSet("", ((next(iter(repository.files)),),)),))
     own = {path: size for path, size in repository.files.items() if adapter and path.startswith("adapter_model.")}
     try:
-        weights = select_weights(own or repository.files, partial(read_json, repository), subfolder)
-    except NoWeights as error:
+        return select_weights(own or repository.files, partial(read_json, repository), subfolder)
+    except NoWeights:
         if needed or "config.json" not in repository.files:
-            raise NoWeights(f"No weights can be read: {some_files(unreadable)}." if unreadable else str(error)) from None
-        weights = WeightFiles(())
-    return replace(weights, not_read=(*weights.not_read, *(NotRead(path=path, code="outside") for path in unreadable)))
+            raise
+        return WeightFiles(())
 
 
 def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple[RangeFile, ...], tuple[Header, ...]]:
@@ -198,7 +218,9 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
 
     def read(path: str) -> tuple[RangeFile, Header]:
         file = repository.open(path)
-        return file, read_any_header(file, checks)
+        if path.endswith(SAFETENSORS):
+            return file, read_header(file)
+        return file, read_gguf(file) if path.endswith(GGUF) else read_pickled(file, checks)
 
     files, headers, tensors = [], [], 0
     pool = ThreadPoolExecutor(max(1, min(repository.parallel_reads, len(paths))), thread_name_prefix="header")

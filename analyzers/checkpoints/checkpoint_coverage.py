@@ -30,34 +30,24 @@ def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterab
     return _coverage(checkpoint, "read", reached, lambda tensor: "undecoded" if tensor.name in names else "excluded", copies)
 
 
-def base_coverage(
-    checkpoint: Checkpoint, alignment: Alignment, columns: Sequence[int], include: str | None = None, exclude: str | None = None
+def side_coverage(
+    checkpoint: Checkpoint,
+    alignment: Alignment,
+    side: int,
+    columns: Sequence[int],
+    include: str | None = None,
+    exclude: str | None = None,
 ) -> Coverage:
-    """Return the coverage of the base of a comparison, taking the tuned checkpoints ``columns`` together.
+    """Return the coverage of a side of a comparison, 0 for the base, by the tuned checkpoints ``columns`` together.
 
     include, exclude: the visitor's filters.
     """
     compared: Counter[str] = Counter()
     for group in alignment.groups:
         sizes = [min(group.base.elements, tuned.elements) for column in columns if (tuned := group.tuned[column]) is not None]
-        compared[group.stored[0]] += max(sizes, default=0)
+        if sizes:
+            compared[group.stored[side]] += max(sizes)
     tied = set.intersection(*({tensor.name for tensor in alignment.unmatched[column].tied} for column in columns))
-    return _compared(checkpoint, compared, tied, include, exclude)
-
-
-def tuned_coverage(
-    checkpoint: Checkpoint, alignment: Alignment, column: int, include: str | None = None, exclude: str | None = None
-) -> Coverage:
-    """Return the coverage of the tuned checkpoint ``column`` of a comparison. include, exclude: the visitor's filters."""
-    compared: Counter[str] = Counter()
-    for group in alignment.groups:
-        tuned = group.tuned[column]
-        if tuned is not None:
-            compared[group.stored[1 + column]] += min(group.base.elements, tuned.elements)
-    return _compared(checkpoint, compared, {tensor.name for tensor in alignment.unmatched[column].tied}, include, exclude)
-
-
-def _compared(checkpoint: Checkpoint, compared: Mapping[str, int], tied: set[str], include: str | None, exclude: str | None) -> Coverage:
     chosen = {tensor.name for tensor in filtered(checkpoint.tensors, include, exclude)}
     return _coverage(checkpoint, "compared", compared, lambda tensor: "unmatched" if tensor.name in chosen else "excluded", tied)
 

@@ -10,8 +10,8 @@ from math import prod
 from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
-from analyzers.checkpoints.weight_files.file_names import SAFETENSORS, file_name, stem
-from analyzers.checkpoints.weight_files.selection import WeightFiles, WeightSet
+from analyzers.checkpoints.weight_files.file_names import file_name, stem
+from analyzers.checkpoints.weight_files.selection import WeightFiles
 from analyzers.checkpoints.words import WORDS
 from analyzers.core.errors import InvalidCheckpoint
 from analyzers.core.notes import Note
@@ -40,7 +40,7 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
         if again:
             notes.append(WORDS.note("same-names", files=tuple(group[0] for group, names in groups if again & names.keys())))
         if chosen.weight_map is not None:
-            notes += _contradictions(chosen, chosen.weight_map, {path: headers[numbers[path]] for path in chosen.groups[0]})
+            notes += _contradictions(chosen.weight_map, {path: headers[numbers[path]] for path in chosen.groups[0]})
         for group, names in groups:
             for path in group:
                 number, before = numbers[path], f"{chosen.prefix}{stem(file_name(path))}/"
@@ -61,7 +61,7 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
     return tensors, replaced
 
 
-def _contradictions(chosen: WeightSet, weight_map: Mapping[str, str], headers: Mapping[str, Header]) -> Iterator[Note]:
+def _contradictions(weight_map: Mapping[str, str], headers: Mapping[str, Header]) -> Iterator[Note]:
     """Yield notes on where an index contradicts the headers of its shards, which count."""
     held = {(tensor.name, path) for path, header in headers.items() for tensor in header.tensors}
     wrong = [name for name, path in weight_map.items() if (name, path) not in held]
@@ -69,10 +69,6 @@ def _contradictions(chosen: WeightSet, weight_map: Mapping[str, str], headers: M
     for code, names in (("index-wrong-files", wrong), ("index-missing-names", unlisted)):
         if names:
             yield WORDS.note(code, tensors=len(names), name=names[0])
-    stated, stored = chosen.total_size, sum(tensor.stop - tensor.start for header in headers.values() for tensor in header.tensors)
-    # For pickled shards some programs count tied tensors twice.
-    if stated is not None and stated != stored and all(path.endswith(SAFETENSORS) for path in headers):
-        yield WORDS.note("index-wrong-size", stated=stated, stored=stored)
 
 
 def count_once(every: list[Tensor]) -> tuple[list[Tensor], tuple[Tensor, ...]]:

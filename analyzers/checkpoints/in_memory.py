@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -22,8 +22,6 @@ WEIGHTS = "model.safetensors"
 # Order of dtypes in a file written by the safetensors library, widest first.
 _ORDER = {dtype: -number for number, dtype in enumerate(DTYPE_BITS)}
 _HASHED_AT_ONCE = 8 << 20
-
-_Part = tuple[int, Callable[[int, memoryview], None], Any]  # of a `MemoryFile`
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +45,31 @@ class MemoryTensor:
 
 
 class MemoryFile:
-    """Parts of memory, concatenated, as a file for positioned reads. parts: bytes, how to read them, and their patterns."""
+    """Tensors in memory, concatenated, as a file for positioned reads."""
 
-    def __init__(self, path: str, parts: list[_Part]) -> None:
+    def __init__(self, path: str, parts: Iterable[MemoryTensor]) -> None:
         self.path = path
-        self._parts = [part for part in parts if part[0]]
-        self._ends = list(accumulate(length for length, _, _ in self._parts))
+        self._parts = [part for part in parts if part.nbytes]
+        self._ends = list(accumulate(part.nbytes for part in self._parts))
         self.size = self._ends[-1] if self._ends else 0
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on."""
         while len(buffer):
             number = bisect_right(self._ends, offset)
-            length, read, _ = self._parts[number]
-            within = offset - (self._ends[number] - length)
-            count = min(len(buffer), length - within)
-            read(within, buffer[:count])
+            part = self._parts[number]
+            within = offset - (self._ends[number] - part.nbytes)
+            count = min(len(buffer), part.nbytes - within)
+            part.read_into(within, buffer[:count])
             offset, buffer = offset + count, buffer[count:]
 
     def patterns(self, offset: int, count: int, device: str) -> Any:
         """``count`` patterns from byte ``offset`` on, where they are; None unless they are those of a tensor on such a device."""
         number = bisect_right(self._ends, offset)
-        length, _, held = self._parts[number]
+        part, held = self._parts[number], self._parts[number].patterns
         if held is None or held.device.type != device:
             return None
-        first = (offset - (self._ends[number] - length)) // held.element_size()
+        first = (offset - (self._ends[number] - part.nbytes)) // held.element_size()
         return held[first : first + count]
 
 
@@ -89,9 +87,8 @@ class MemoryRepository:
         self.tensors = dict(sorted(tensors.items(), key=lambda item: (_ORDER[item[1].dtype], item[0])))
         self.parallel_reads = max(2, min(8, limits.cores()))  # as for local files
         header = written_header((name, each.dtype, each.shape, each.nbytes) for name, each in self.tensors.items())
-        weights = [(each.nbytes, each.read_into, each.patterns) for each in self.tensors.values()]
-        held = {path: MemoryFile(path, [_part(content)]) for path, content in small.items()}
-        self._files = {**held, WEIGHTS: MemoryFile(WEIGHTS, [_part(header), *weights])}
+        self._files = {path: MemoryFile(path, [_part(content)]) for path, content in small.items()}
+        self._files[WEIGHTS] = MemoryFile(WEIGHTS, [_part(header), *self.tensors.values()])
         self.files: Mapping[str, int] = {path: self._files[path].size for path in sorted(self._files)}
 
     @property
@@ -127,8 +124,8 @@ class MemoryRepository:
         """Do nothing: the memory is the caller's."""
 
 
-def _part(content: bytes) -> _Part:
+def _part(content: bytes) -> MemoryTensor:
     def read_into(offset: int, buffer: memoryview) -> None:
         buffer[:] = content[offset : offset + len(buffer)]
 
-    return len(content), read_into, None
+    return MemoryTensor("U8", (len(content),), read_into, content)

@@ -11,15 +11,14 @@ from pathlib import Path
 
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import Repository, read_range
-from analyzers.checkpoints.weight_files.file_names import GGUF, file_name, is_index, is_weights, parts_of
-from analyzers.checkpoints.weight_files.lists import MODULES, PIPELINE
+from analyzers.checkpoints.weight_files.file_names import file_name, is_index, is_weights
+from analyzers.checkpoints.weight_files.lists import MODULES
 from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
-from analyzers.core.terminal import printable
 
 HASHED_WHOLE_BYTES = 64 << 20
 ADAPTER_CONFIG = "adapter_config.json"
-_HASHED = ("config.json", MODULES, PIPELINE)
+_HASHED = ("config.json", MODULES)
 _ENDS_BYTES = 64 << 10
 
 SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
@@ -50,7 +49,7 @@ class LocalFile:
                     raise InvalidCheckpoint(f"{quoted(self.path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
                 done += count
             if _state(os.fstat(descriptor)) != self._state:
-                raise self._changed("it was written to")
+                raise self._changed()
         except OSError as error:
             raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: {error.strerror}.") from None
         finally:
@@ -61,28 +60,28 @@ class LocalFile:
             descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO in its place
         except PermissionError as error:
             raise _unusable(error, self.path) from None
-        except OSError as error:
-            raise self._changed(str(error.strerror)) from None
+        except OSError:
+            raise self._changed() from None
         found = os.fstat(descriptor)
         if self._state in (None, _state(found)) and found.st_size == self.size and stat.S_ISREG(found.st_mode):
             self._state = _state(found)
             return descriptor
         os.close(descriptor)
-        raise self._changed("it was changed or replaced")
+        raise self._changed()
 
-    def _changed(self, why: str) -> InvalidCheckpoint:
-        return InvalidCheckpoint(f"{quoted(self.path, 200)} can no longer be read as it was opened ({why}): run it again.")
+    def _changed(self) -> InvalidCheckpoint:
+        return InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be opened, or was changed while it was read.")
 
 
 class LocalRepository:
     """A folder of files, or a single file, as a `Repository`.
 
     path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public. Links to files are
-    followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A path to one part of a GGUF file
-    includes the other parts next to it, and a path to an adapter its configuration.
+    followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. Weight files that are no regular files,
+    such as dangling links, or whose names are not UTF-8, are listed with 0 bytes and cannot be opened. A path to an adapter includes its
+    configuration.
 
-    ``folder``: the folder of the files; ``single_file``: whether the path is a file; ``unreadable``: names of weight files that are no
-    regular files, such as dangling links, or not UTF-8. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    ``folder``: of the files; ``single_file``: whether the path is a file. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
     range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
@@ -93,18 +92,17 @@ class LocalRepository:
         self.ref = ref or str(location).encode(errors="backslashreplace").decode()  # file names may hold any bytes
         self.public = ref is not None
         self.parallel_reads = max(2, min(8, limits.cores()))  # reads from the page cache are copies: one per core
-        self.unreadable: list[str] = []
         try:
             mode = location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
             self.folder = location.parent if self.single_file else location
             if not self.single_file and not stat.S_ISDIR(mode):
                 raise CheckpointNotFound(f"{quoted(self._shown, 200)} is neither a folder nor a file.")
-            found = self._with_parts(location.name) if self.single_file else self._scan()
+            found = self._with_configuration(location) if self.single_file else self._scan()
         except (OSError, ValueError) as error:
             raise _unusable(error, self._shown) from None
-        self.files = {path: each.st_size for path, each in found.items()}
-        self._states = {path: _state(each) for path, each in found.items()}
+        self.files = {path: each.st_size if each else 0 for path, each in found.items()}
+        self._states = {path: _state(each) if each else () for path, each in found.items()}
 
     @cached_property
     def commit(self) -> str:
@@ -117,8 +115,11 @@ class LocalRepository:
         whole = sum(self.files[path] for path in paths) <= HASHED_WHOLE_BYTES
         digest = hashlib.sha256()
         for path in paths:
-            name, size, file = path.encode(), self.files[path], self.open(path)
+            name, size = path.encode(), self.files[path]
             digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
+            if size == 0:
+                continue
+            file = self.open(path)
             if whole:
                 digest.update(read_range(file, 0, size))
             else:
@@ -136,14 +137,16 @@ class LocalRepository:
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""
 
-    def _with_parts(self, name: str) -> dict[str, os.stat_result]:
-        """Return the named file and what belongs to it and is next to it: parts of a GGUF file, in order; an adapter's configuration."""
-        names = parts_of(name) if name.endswith(GGUF) else [name, *[ADAPTER_CONFIG] * name.startswith("adapter_model.")]
-        return {each: (self.folder / each).stat() for each in names if each == name or (self.folder / each).is_file()}
+    def _with_configuration(self, location: Path) -> dict[str, os.stat_result | None]:
+        """Return the named file, and the configuration next to an adapter."""
+        files = {location.name: _regular(location)}
+        if location.name.startswith("adapter_model.") and (beside := _regular(self.folder / ADAPTER_CONFIG)):
+            files[ADAPTER_CONFIG] = beside
+        return files
 
-    def _scan(self) -> dict[str, os.stat_result]:
-        """Return every regular file below the folder by its path, in order. Other ones with names of weights become ``unreadable``."""
-        files: dict[str, os.stat_result] = {}
+    def _scan(self) -> dict[str, os.stat_result | None]:
+        """Return every regular file below the folder by its path, in order, and None for other ones with names of weights."""
+        files: dict[str, os.stat_result | None] = {}
         seen = 0
         for where, folders, names in os.walk(self.folder, onerror=_fail):
             folders[:] = [name for name in folders if not name.startswith(".")]
@@ -154,12 +157,9 @@ class LocalRepository:
             for location in (Path(where, name) for name in names if not name.startswith(".")):
                 path = location.relative_to(self.folder).as_posix()
                 shown = os.fsencode(path).decode(errors="backslashreplace")
-                found = _regular(location)
-                if found is not None and shown == path:
-                    files[path] = found
-                elif is_weights(path):
-                    self.unreadable.append(printable(shown))
-        self.unreadable.sort()
+                found = _regular(location) if shown == path else None
+                if found is not None or is_weights(path):
+                    files[shown] = found
         return dict(sorted(files.items()))
 
 

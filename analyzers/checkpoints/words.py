@@ -6,7 +6,6 @@ WORDS = Words(
     {
         # which files were read
         "local-path": "{path:name} was read on this machine, not on the Hub.",
-        "cached": "{model:name} was read from this machine's Hub cache, which has only what was downloaded: the Hub was not reached.",
         "unreadable-json": "{file:name} is too large or not valid JSON of the expected form, and was ignored.",
         "folders": "Weights of {folders:names} were read together: name one folder to read it alone.",
         "widest-gguf": "Of {files:#GGUF file} the widest was read, {path:name}.",
@@ -14,7 +13,6 @@ WORDS = Words(
         # what the index says
         "index-wrong-files": "The index and the files disagree on {tensors:#tensor}, such as {name:name}: the files were read.",
         "index-missing-names": "The index leaves out {tensors:#tensor}, such as {name:name}: the files were read.",
-        "index-wrong-size": "The index counts {stated:count} bytes of tensors, and the files hold {stored:count}.",
         "replaced": "In several shards, of which transformers loads the last: {tensors:#tensor}, such as {name:name}.",
         # what a pickled file holds
         "nested": "The weights are under {key:name} in a pickled file.",

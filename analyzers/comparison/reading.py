@@ -13,11 +13,10 @@ from analyzers.checkpoints import (
     Matching,
     Plan,
     Span,
-    base_coverage,
     check_side,
     open_sides,
+    side_coverage,
     stream,
-    tuned_coverage,
 )
 from analyzers.comparison.counting import Counted, Counter, Task
 from analyzers.comparison.table import Table
@@ -93,9 +92,8 @@ class Pass:
     def coverage(self, side: int, by: Sequence[int]) -> Coverage:
         """Return the coverage of a side by others together. A side other than the first is matched with those through the first one."""
         filters = self._request.include, self._request.exclude
-        if side == 0:
-            return base_coverage(self.sides[0], self.alignment, sorted({other - 1 for other in by if other}), *filters)
-        return tuned_coverage(self.sides[side], self.alignment, side - 1, *filters)
+        columns = [side - 1] if side else sorted({other - 1 for other in by if other})
+        return side_coverage(self.sides[side], self.alignment, side, columns, *filters)
 
 
 def open_models(

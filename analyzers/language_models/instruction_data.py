@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzers.checkpoints import Access, LocalRepository, Repository, parse_reference, quoted
-from analyzers.checkpoints.opening import open_hub_or_cache
 from analyzers.core import limits
 from analyzers.core.errors import CheckpointError, HubError, InvalidData, InvalidReference, LimitExceeded
 from analyzers.core.pasted_text import is_address
@@ -87,8 +86,11 @@ def _dataset(source: str, access: Access, choices: str) -> Repository:
         local = f" {quoted(source, 200)} exists on this machine and is not a file of pairs, which ends in {', '.join(ENDINGS)}."
     if reference is None or reference.kind != "hub":
         raise InvalidData(f"{quoted(source)} is not a data source: give {choices} or the id of a dataset, org/name.{local}")
+    # Local import: the Hub's client takes 0.2 s to import, and built-in pairs and local files do not need it.
+    from analyzers.checkpoints.hub.hub_repository import open_hub
+
     try:
-        return open_hub_or_cache(reference.name, reference.revision, access, kind="datasets")[0]
+        return open_hub(reference.name, reference.revision, access, kind="datasets")
     except (CheckpointError, HubError) as error:
         raise type(error)(f"{error}{local}") from None
 

@@ -1,4 +1,4 @@
-"""Hostile GGUF files, each with the reason it must be refused. Run this module to see what each error says."""
+"""Hostile GGUF files, each with the reason it must be refused."""
 
 import struct
 from collections.abc import Sequence
@@ -65,73 +65,43 @@ _HUGE = 1 << 63
 
 ATTACKS = [
     Attack("empty", "no byte at all", b""),
-    Attack("magic_alone", "nothing but the magic", b"GGUF"),
     Attack("other_magic", "GGML's older format", framed(magic=b"ggjt")),
-    Attack("git_lfs_pointer", "text in place of weights", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n"),
-    Attack("version_0", "no such version", framed(version=0)),
     Attack("version_1", "lengths of 32 bits", framed(version=1)),
-    Attack("version_4", "a version of the future", framed(version=4)),
     Attack("big_endian", "bytes the other way round", framed(version=3 << 24)),
     Attack("tensor_count", "2^63 tensors", framed(tensors=[_A], data=16, counts=(_HUGE, 0))),
-    Attack("tensor_count_small", "more tensors than bytes", framed(tensors=[_A], data=16, counts=(500_000, 0))),
     Attack("one_more_tensor", "a tensor that is not described", framed(tensors=[_A], data=16, counts=(2, 0))),
     Attack("entry_count", "2^63 entries", framed(counts=(0, _HUGE))),
-    Attack("entry_count_small", "more entries than bytes", framed(counts=(0, 60_000))),
     Attack("entry_flood", "100,000 entries", framed([entry(str(i), UINT8, b"\0") for i in range(100_000)])),
     Attack("key_length", "a key of 2^63 bytes", framed([text("a", _HUGE) + bytes(64)])),
-    Attack("key_length_all", "a key of 2^64 - 1 bytes", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + b"\xff" * 64),
     Attack("key_long", "a key of a million bytes", framed([entry(b"a" * 1_000_000, UINT8, b"\0")])),
     Attack("key_not_text", "a key that is not UTF-8", framed([entry(b"\xff\xfe", UINT8, b"\0")])),
     Attack("key_twice", "one key, two values", framed([entry("a", UINT8, b"\0"), entry("a", UINT8, b"\1")])),
     Attack("type_unknown", "a value of type 13", framed([entry("a", 13, bytes(64))])),
-    Attack("type_huge", "a value of type 2^32 - 1", framed([entry("a", 0xFFFFFFFF, bytes(64))])),
-    Attack("string_length", "a string of 2^63 bytes", framed([entry("a", STRING, text("", _HUGE))])),
     Attack("string_end", "a string that ends behind the file", framed([entry("a", STRING, text("abc", 4_000))])),
     Attack("list_length", "2^63 numbers", framed([entry("a", LIST, items(UINT64, _HUGE))])),
     Attack("list_overflow", "2^61 numbers of 8 bytes are 0 bytes, modulo 2^64", framed([entry("a", LIST, items(UINT64, 1 << 61))])),
     Attack("list_of_strings", "2^63 strings", framed([entry("a", LIST, items(STRING, _HUGE))])),
     Attack("list_of_some_strings", "a million strings in no bytes", framed([entry("a", LIST, items(STRING, 1_000_000))])),
     Attack("list_of_a_huge_string", "one of its strings has 2^63 bytes", framed([entry("a", LIST, items(STRING, 2, text("", _HUGE)))])),
-    Attack("list_of_unknown", "a list of type 99", framed([entry("a", LIST, items(99, 1, bytes(64)))])),
-    Attack("lists_of_lists", "2^63 lists", framed([entry("a", LIST, items(LIST, _HUGE))])),
     Attack("nested_lists", "lists 100,000 deep", framed([entry("a", LIST, nested(100_000))])),
     Attack("many_empty_lists", "ten million lists of nothing", framed([entry("a", LIST, items(LIST, 10_000_000, items(UINT8, 0) * 100))])),
     Attack("alignment_0", "no alignment", framed([entry("general.alignment", UINT32, struct.pack("<I", 0))], [_A], 16)),
     Attack("alignment_3", "an alignment of 3", framed([entry("general.alignment", UINT32, struct.pack("<I", 3))], [_A], 16)),
     Attack("alignment_huge", "2^31", framed([entry("general.alignment", UINT32, struct.pack("<I", 1 << 31))], [_A], 16)),
     Attack("name_length", "a tensor's name of 2^63 bytes", framed(tensors=[text("a", _HUGE) + bytes(64)])),
-    Attack("name_long", "a tensor's name of 100,000 bytes", framed(tensors=[tensor("a" * 100_000, [4])], data=16)),
     Attack("name_not_text", "a tensor's name that is not UTF-8", framed(tensors=[tensor(b"\xc3", [4])], data=16)),
     Attack("name_twice", "one name, two tensors", framed(tensors=[_A, tensor("a", [4], 32)], data=64)),
     Attack("dimensions", "2^32 - 1 dimensions", framed(tensors=[tensor("a", [4], dimensions=0xFFFFFFFF)], data=16)),
     Attack("five_dimensions", "one more than ggml has", framed(tensors=[tensor("a", [1] * 5)], data=16)),
-    Attack("negative_length", "-1 as an unsigned number", framed(tensors=[tensor("a", [(1 << 64) - 1])], data=16)),
     Attack("overflow", "2^64 elements are 0, modulo 2^64", framed(tensors=[tensor("a", [1 << 32, 1 << 32])], data=16)),
-    Attack("overflow_before_zero", "an overflow hidden by a later 0", framed(tensors=[tensor("a", [1 << 63, 4, 0])], data=16)),
     Attack("overflow_bytes", "2^62 elements of 4 bytes", framed(tensors=[tensor("a", [1 << 62])], data=16)),
     Attack("kind_unknown", "GGML type 10,000", framed(tensors=[tensor("a", [4], kind=10_000)], data=16)),
-    Attack("kind_removed", "a type that was given up", framed(tensors=[tensor("a", [32], kind=4)], data=64)),
     Attack("part_of_a_block", "16 of the 32 weights of a block", framed(tensors=[tensor("a", [16, 2], kind=Q4_0)], data=64)),
-    Attack("scalar_of_a_block", "a block without a row", framed(tensors=[tensor("a", [], kind=Q4_K)], data=144)),
     Attack("offset_huge", "data far behind the file", framed(tensors=[tensor("a", [4], _HUGE)], data=16)),
     Attack("offset_unaligned", "an offset off the alignment", framed(tensors=[tensor("a", [4], 4)], data=64)),
     Attack("overlap", "two tensors in the same bytes", framed(tensors=[tensor("a", [16]), tensor("b", [16], 32)], data=128)),
-    Attack("same_bytes", "two tensors in exactly the same bytes", framed(tensors=[tensor("a", [16]), tensor("b", [16], 0)], data=128)),
     Attack("hole", "bytes that belong to nothing", framed(tensors=[_A, tensor("b", [4], 64)], data=128)),
-    Attack("hole_at_start", "data that begin late", framed(tensors=[tensor("a", [4], 32)], data=128)),
     Attack("order", "tensors in another order than their data", framed(tensors=[tensor("a", [4], 32), tensor("b", [4], 0)], data=64)),
     Attack("truncated", "the file stops inside a tensor", framed(tensors=[tensor("a", [100])], data=399)),
     Attack("no_data", "the file stops in front of its data", framed(tensors=[_A])),
 ]
-
-
-if __name__ == "__main__":
-    from analyzers.checkpoints.formats.gguf_header import read_gguf
-    from analyzers.core.errors import MantissaError
-    from tests.checkpoints.counting_file import MemoryFile
-
-    for attack in ATTACKS:
-        try:
-            print(f"{attack.name}: ACCEPTED", read_gguf(MemoryFile(attack.data, "model.gguf")))
-        except MantissaError as error:
-            print(f"{attack.name} ({attack.reason}): {error}")

@@ -1,4 +1,4 @@
-"""Hostile safetensors files, each with the reason it must be refused. Run this module to see what each error says."""
+"""Hostile safetensors files, each with the reason it must be refused."""
 
 import json
 from dataclasses import dataclass
@@ -34,84 +34,52 @@ _ONE = b'{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 
 ATTACKS = [
     Attack("empty", "no byte at all", b""),
-    Attack("short", "less than the 8 bytes of the length", b"\2\0\0"),
-    Attack("no_header", "a header of no bytes", framed(b"")),
     Attack("longer_than_file", "the header would end behind the file", (1000).to_bytes(8, "little") + b"{}"),
     Attack("giant_length", "2^64 - 1 bytes of header", b"\xff" * 8 + b"{}"),
     Attack("git_lfs_pointer", "text in place of weights", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n"),
-    Attack("zip", "a pickle checkpoint under a wrong name", b"PK\3\4" + bytes(96)),
     Attack("not_utf8", "bytes that are no text", framed(b'{"\xff":' + _ONE + b"}", bytes(4))),
     Attack("not_json", "JSON that stops", framed(b'{"a":')),
     Attack("list", "JSON that is no object", framed(b"[]")),
-    Attack("two_objects", "text behind the object", framed(b"{}{}")),
     Attack("deep_lists", "lists nested 100,000 deep", framed(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")),
-    Attack("deep_objects", "objects nested 100,000 deep", framed(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)),
     Attack(
         "duplicate_unusable",
         "an unknown dtype, replaced",
         framed(b'{"a":' + _ONE.replace(b"F32", b"F99") + b',"a":' + _ONE + b"}", bytes(4)),
     ),
-    Attack("duplicate_no_tensor", "a number in place of a tensor, replaced", framed(b'{"a":1,"a":' + _ONE + b"}", bytes(4))),
     Attack("duplicate_field", "two shapes", framed(b'{"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}}', bytes(4))),
     Attack("half_surrogate", "a name that is no text", framed(b'{"\\ud800":' + _ONE + b"}", bytes(4))),
-    Attack("control_character", "a raw line feed in a name", framed(b'{"a\n":' + _ONE + b"}", bytes(4))),
     Attack("tensor_without_name", "the description where the list should be", framed(_ONE, bytes(4))),
     Attack("tensor_as_list", "fields without names", framed(b'{"a":["F32",[1],[0,4]]}', bytes(4)), ours_alone=True),
-    Attack("missing_dtype", "no dtype", described({"a": {"shape": [1], "data_offsets": [0, 4]}}, 4)),
     Attack("unknown_dtype", "F128", described({"a": tensor([1], 0, 16, "F128")}, 16)),
     Attack("dtype_number", "a dtype that is no text", described({"a": tensor([1], 0, 4, 7)}, 4)),
     Attack("dtype_list", "a dtype that cannot be looked up", described({"a": tensor([1], 0, 4, ["F32"])}, 4)),
-    Attack("dtype_lower", "dtypes are upper case", described({"a": tensor([1], 0, 4, "f32")}, 4)),
     Attack("shape_number", "a shape that is no list", described({"a": tensor(1, 0, 4)}, 4)),
-    Attack("shape_null", "no shape", described({"a": tensor(None, 0, 4)}, 4)),
     Attack("negative_shape", "(-1) x (-1) is 1", described({"a": tensor([-1, -1], 0, 4)}, 4)),
     Attack("minus_zero", "-0 is no whole number", framed(b'{"a":{"dtype":"F32","shape":[-0],"data_offsets":[0,0]}}')),
     Attack("float_shape", "1.0 is no whole number", described({"a": tensor([1.0], 0, 4)}, 4)),
-    Attack("exponent_shape", "1e0 is none either", framed(b'{"a":{"dtype":"F32","shape":[1e0],"data_offsets":[0,4]}}', bytes(4))),
     Attack("true_shape", "true is not 1", described({"a": tensor([True], 0, 4)}, 4)),
-    Attack("true_offset", "true is not 1", described({"a": tensor([1], False, True, "U8")}, 1)),
-    Attack("text_shape", '"1" is not 1', described({"a": tensor(["1"], 0, 4)}, 4)),
-    Attack("nan_shape", "NaN", framed(b'{"a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,4]}}', bytes(4))),
     Attack("overflow", "2^64 elements are 0 elements, modulo 2^64", described({"a": tensor([1 << 32, 1 << 32], 0, 0)})),
     Attack("overflow_before_zero", "an overflow hidden by a later 0", described({"a": tensor([1 << 63, 4, 0], 0, 0)})),
     Attack("overflow_bits", "2^62 elements of 32 bits", described({"a": tensor([1 << 62], 0, 0)})),
     Attack("huge_shape", "a number of 4,000 digits", framed(b'{"a":{"dtype":"U8","shape":[' + b"9" * 4000 + b'],"data_offsets":[0,0]}}')),
-    Attack(
-        "huge_number", "a number of 10,000 digits", framed(b'{"a":{"dtype":"U8","shape":[' + b"9" * 10_000 + b'],"data_offsets":[0,0]}}')
-    ),
-    Attack("huge_offsets", "offsets beyond any file", described({"a": tensor([1], 10**4000, 10**4000 + 4)}, 4)),
     Attack("three_offsets", "three offsets", described({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 4]}}, 4)),
     Attack("reversed_offsets", "an end before its start", described({"a": tensor([0], 4, 0)}, 4)),
     Attack("negative_offset", "bytes of the header as data", described({"a": tensor([2], -4, 4)}, 4)),
     Attack("overlap", "two tensors in the same bytes", described({"a": tensor([2], 0, 8), "b": tensor([2], 4, 12)}, 12)),
-    Attack("same_bytes", "two tensors in exactly the same bytes", described({"a": tensor([2], 0, 8), "b": tensor([2], 0, 8)}, 8)),
     Attack("hole", "4 bytes that belong to nothing", described({"a": tensor([1], 0, 4), "b": tensor([1], 8, 12)}, 12)),
-    Attack("hole_at_start", "data that begins late", described({"a": tensor([1], 4, 8)}, 8)),
     Attack("trailing_bytes", "a file within the file", described({"a": tensor([1], 0, 4)}, 400)),
-    Attack("trailing_bytes_alone", "data and no tensors", described({}, 4)),
     Attack("truncated", "the file stops inside a tensor", described({"a": tensor([100], 0, 400)}, 399)),
     Attack("wrong_size", "4 bytes for two numbers of 4", described({"a": tensor([2], 0, 4)}, 4)),
     Attack("scalar_of_nothing", "a scalar has one element", described({"a": tensor([], 0, 0)})),
-    Attack("half_byte", "three numbers of 4 bits", described({"a": tensor([3], 0, 2, "F4")}, 2)),
     Attack("sub_byte_size", "three numbers of 6 bits in 3 bytes", described({"a": tensor([3], 0, 3, "F6_E2M3")}, 3)),
     Attack("metadata_number", "metadata is text", described({"__metadata__": {"a": 1}})),
-    Attack("metadata_nested", "metadata is flat", described({"__metadata__": {"a": {"b": "c"}}})),
-    Attack("metadata_list", "metadata is an object", described({"__metadata__": ["a"]})),
-    Attack("metadata_tensor", "a tensor in place of metadata", described({"__metadata__": tensor([1], 0, 4)}, 4)),
     Attack("metadata_twice", "metadata given twice", framed(b'{"__metadata__":{"a":"b"},"__metadata__":{"a":"c"}}')),
-    Attack("value_null", "a tensor described by null", described({"a": None})),
     Attack("long_name", "a name of 100,000 characters", described({"a" * 100_000: tensor([1], 0, 4)}, 4), ours_alone=True),
     Attack("many_dimensions", "10,000 dimensions", described({"a": tensor([1] * 10_000, 0, 4)}, 4), ours_alone=True),
     Attack(
         "metadata_flood",
         "400,000 entries of metadata",
         framed(b'{"__metadata__":{' + b",".join(b'"%d":""' % i for i in range(400_000)) + b"}}"),
-        ours_alone=True,
-    ),
-    Attack(
-        "metadata_flood_under_braces",
-        "the same, with a brace in each name, as if each were a tensor",
-        framed(b'{"__metadata__":{' + b",".join(b'"{%d":""' % i for i in range(400_000)) + b"}}"),
         ours_alone=True,
     ),
     Attack(
@@ -135,15 +103,3 @@ ATTACKS = [
     ),
     Attack("comma_flood", "ten million numbers in one shape", framed(b'{"a":[' + b"1," * 10_000_000 + b"1]}")),
 ]
-
-
-if __name__ == "__main__":
-    from analyzers.checkpoints.formats.safetensors_header import read_header
-    from analyzers.core.errors import MantissaError
-    from tests.checkpoints.counting_file import MemoryFile
-
-    for attack in ATTACKS:
-        try:
-            print(f"{attack.name}: ACCEPTED", read_header(MemoryFile(attack.data)))
-        except MantissaError as error:
-            print(f"{attack.name} ({attack.reason}): {error}")

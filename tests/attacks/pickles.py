@@ -1,9 +1,7 @@
-"""Hostile pickled checkpoints, each with the reason it must be refused. Run this module to see what each error says.
+"""Hostile pickled checkpoints, each with the reason it must be refused.
 
 The reader calls nothing that a pickle names, so it reads sound tensors next to a call, and must name the calls in `Attack.opaque`.
-
-Payloads write the file ``CANARY`` in the current folder. A test loads one with Python's own unpickler to show that they work, and all
-with the reader to show that they are not executed.
+Payloads write the file ``CANARY`` in the current folder: Python's own unpickler shows that they work, the reader does not execute them.
 """
 
 import struct
@@ -53,10 +51,10 @@ def called(function: bytes, *arguments: bytes) -> bytes:
 
 def stored(
     numel: bytes = number(4), *, offset: bytes = number(0), shape: bytes = b"(K\x04t", strides: bytes = b"(K\x01t", key: bytes = text("0"),
-    kind: bytes = named("torch", "FloatStorage"), word: bytes = text("storage"), view: bytes = b"",
+    kind: bytes = named("torch", "FloatStorage"), word: bytes = text("storage"),
 ) -> bytes:  # fmt: skip
     """Push a tensor, by default a valid one of four numbers."""
-    storage = b"(" + word + kind + key + text("cpu") + numel + view + b"tQ"
+    storage = b"(" + word + kind + key + text("cpu") + numel + b"tQ"
     hooks = called(named("collections", "OrderedDict"))
     return called(named("torch._utils", "_rebuild_tensor_v2"), storage, offset, shape, strides, b"\x89", hooks)
 
@@ -124,70 +122,26 @@ def zipped(value: bytes, storages: Sequence[bytes] = (bytes(16),)) -> bytes:
     return archive(parts(value, storages))
 
 
-MAGIC = pickled(number(0x1950A86A20F9469CFC6C)) + pickled(number(1001)) + pickled(mapping(little_endian=b"\x88"))
-
-
-def legacy(value: bytes, keys: bytes = b"](" + text("0") + b"e", data: bytes = struct.pack("<q", 4) + bytes(16)) -> bytes:
-    """Make a PyTorch file with this pickle, in the legacy layout."""
-    return MAGIC + value + pickled(keys) + data
-
-
 SOUND = pickled(mapping(weight=stored()))
-SOUND_LEGACY = legacy(pickled(mapping(weight=stored(view=b"N"))))
 
+# Well-known gadgets, one of each kind, and names that continue or resemble allowed ones.
 GADGETS = [
-    ("os", "system"), ("posix", "system"), ("nt", "system"), ("os", "popen"), ("os", "execv"), ("subprocess", "Popen"),
-    ("subprocess", "check_output"), ("subprocess", "getoutput"), ("builtins", "eval"), ("builtins", "exec"), ("builtins", "getattr"),
-    ("builtins", "__import__"), ("builtins", "compile"), ("builtins", "open"), ("builtins", "print"), ("builtins", "type"),
-    ("builtins", "object"), ("builtins", "dict"), ("builtins", "map"), ("__builtin__", "eval"), ("__builtin__", "getattr"),
-    ("__builtin__", "file"), ("runpy", "_run_code"), ("runpy", "run_path"), ("pickle", "loads"), ("pickle", "Unpickler"),
-    ("_pickle", "loads"), ("cPickle", "loads"), ("dill", "loads"), ("cloudpickle.cloudpickle", "_make_function"), ("joblib", "load"),
-    ("marshal", "loads"), ("shelve", "open"), ("torch", "load"), ("torch", "save"), ("torch", "compile"), ("torch.hub", "load"),
-    ("torch.jit", "load"), ("torch.serialization", "load"), ("torch.storage", "_load_from_bytes"),
-    ("torch._utils", "_import_dotted_name"), ("torch._utils", "_rebuild_wrapper_subclass"),
-    ("torch._utils", "_rebuild_device_tensor_from_numpy"), ("torch.utils.cpp_extension", "load"),
-    ("torch.utils._config_module", "load_config"), ("torch.utils.data.datapipes.utils.decoder", "basichandlers"),
-    ("torch._dynamo.guards", "GuardBuilder.get"), ("torch._inductor.codecache", "PyCodeCache.load"),
-    ("torch.nn.modules.linear", "Linear"), ("torch", "FloatTensor"),
-    ("torch.distributed.elastic.multiprocessing.api", "start_processes"), ("numpy", "load"), ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"), ("numpy._core.multiarray", "_reconstruct"), ("numpy.testing._private.utils", "runstring"),
-    ("numpy.f2py.crackfortran", "getlincoef"), ("functools", "partial"), ("functools", "reduce"), ("operator", "methodcaller"),
-    ("operator", "attrgetter"), ("operator", "itemgetter"), ("_operator", "attrgetter"), ("itertools", "starmap"),
-    ("copyreg", "_reconstructor"), ("copy_reg", "_reconstructor"), ("copyreg", "__newobj__"), ("types", "FunctionType"),
-    ("types", "CodeType"), ("types", "SimpleNamespace"), ("importlib", "import_module"), ("pkgutil", "resolve_name"),
-    ("pydoc", "locate"), ("pydoc", "pipepager"), ("webbrowser", "open"), ("socket", "create_connection"), ("urllib.request", "urlopen"),
-    ("http.client", "HTTPSConnection"), ("shutil", "rmtree"), ("pty", "spawn"), ("timeit", "timeit"), ("cProfile", "runctx"),
-    ("profile", "run"), ("trace", "Trace.run"), ("pdb", "run"), ("bdb", "Bdb.run"), ("doctest", "debug_script"), ("code", "interact"),
-    ("code", "InteractiveInterpreter.runcode"), ("ctypes", "CDLL"), ("ctypes.util", "find_library"), ("_ctypes", "dlopen"),
-    ("cffi", "FFI"), ("multiprocessing.util", "spawnv_passfds"), ("asyncio.unix_events", "_UnixSubprocessTransport._start"),
-    ("pip", "main"), ("pip._internal", "main"), ("ensurepip", "_run_pip"), ("venv", "create"), ("distutils.file_util", "write_file"),
-    ("zipapp", "create_archive"), ("logging.config", "listen"), ("lib2to3.pgen2.pgen", "ParserGenerator"),
-    ("idlelib.pyshell", "ModifiedInterpreter.runcode"), ("imaplib", "IMAP4_stream"), ("ast", "literal_eval"),
-    ("uuid", "_get_command_stdout"), ("sys", "exit"), ("sys", "setrecursionlimit"), ("gc", "get_objects"), ("io", "open"),
-    ("_io", "FileIO"), ("linecache", "getlines"), ("tempfile", "mktemp"), ("site", "main"), ("argparse", "Namespace"),
-    ("collections", "defaultdict"), ("datetime", "datetime"), ("pathlib", "PosixPath"), ("transformers", "pipeline"),
-    ("transformers.training_args", "TrainingArguments"), ("pytorch_lightning.callbacks.model_checkpoint", "ModelCheckpoint"),
-    # names that continue or resemble allowed ones
+    ("os", "system"), ("posix", "system"), ("subprocess", "Popen"), ("builtins", "eval"), ("builtins", "getattr"), ("__builtin__", "eval"),
+    ("runpy", "_run_code"), ("pickle", "loads"), ("marshal", "loads"), ("torch", "load"), ("torch.storage", "_load_from_bytes"),
+    ("torch._utils", "_import_dotted_name"), ("torch", "FloatTensor"), ("numpy.core.multiarray", "_reconstruct"), ("functools", "partial"),
+    ("operator", "attrgetter"), ("copyreg", "_reconstructor"), ("importlib", "import_module"), ("ctypes", "CDLL"), ("sys", "exit"),
     ("torch._utils", "_rebuild_tensor_v2.__globals__"), ("torch", "_utils._rebuild_tensor_v2"), ("torch._utils", "os.system"),
-    ("torch", "os.system"), ("torch.serialization", "os.system"), ("collections", "OrderedDict.__reduce_ex__"),
-    ("collections.OrderedDict", "__init__"), ("collections", "abc.sys.modules"), ("builtins", "set.__class__"),
-    ("torch", "Size.__class__"), ("torch", "storage"), ("torch", "__builtins__"), ("torch", ""), ("", ""), ("", "eval"),
-    ("torch ", "Size"), ("torch", "Size "), ("torch", "size"), ("\u043es", "system"), ("os\x00", "system"), ("x" * 4000, "y" * 4000),
+    ("collections", "OrderedDict.__reduce_ex__"), ("collections.OrderedDict", "__init__"), ("builtins", "set.__class__"), ("torch", ""),
+    ("", ""), ("torch ", "Size"), ("torch", "Size "), ("\u043es", "system"), ("os\x00", "system"), ("x" * 4000, "y" * 4000),
 ]  # fmt: skip
 
 _SYSTEM = named("os", "system")
 _ARGUMENT = text(_COMMAND)
-_NEW_TUPLE = called(named("torch", "Size"), b"(K\x04K\x04K\x04K\x04t")
 _LIVE = {
     "reduce": called(_SYSTEM, _ARGUMENT) + b"0",
-    "reduce_tuple1": _SYSTEM + _ARGUMENT + b"\x85R0",
     "stack_global": called(text("os") + text("system") + b"\x93", _ARGUMENT) + b"0",
     "inst": b"(" + _ARGUMENT + b"ios\nsystem\n0",
     "obj": b"(" + _SYSTEM + _ARGUMENT + b"o0",
-    "eval": called(named("builtins", "eval"), text(_SOURCE)) + b"0",
-    "exec": called(named("builtins", "exec"), text(_SOURCE)) + b"0",
-    "protocol_0": b"cos\nsystem\n(S'" + _COMMAND.encode() + b"'\ntR0",
-    "memoized": _SYSTEM + b"q\x00h\x00(" + _ARGUMENT + b"tR00",
     "getattr_chain": called(
         called(named("builtins", "getattr"), called(named("builtins", "__import__"), text("os")), text("system")), _ARGUMENT
     )
@@ -199,193 +153,101 @@ _LIVE = {
 
 # Names that each live payload calls.
 _NAMED = {
-    **dict.fromkeys(("reduce", "reduce_tuple1", "stack_global", "memoized", "partial"), ("os.system",)),
-    "eval": ("builtins.eval",),
-    "exec": ("builtins.exec",),
-    "getattr_chain": ("builtins.__import__",),
+    **dict.fromkeys(("reduce", "stack_global"), ("os.system",)),
+    "getattr_chain": ("builtins.__import__", "builtins.getattr"),
     "pickle_in_pickle": ("_pickle.loads",),
+    "partial": ("functools.partial",),
     "runpy": ("builtins.compile", "runpy._run_code"),
 }
 
 _FORMS = {
     "newobj": named("os", "_wrap_close") + b")\x81",
-    "newobj_ex": named("os", "_wrap_close") + b")}\x92",
-    "newobj_ex_known": named("collections", "OrderedDict") + b")}\x92",
-    "obj_known": b"(" + named("collections", "OrderedDict") + b"o",
-    "inst_known": b"(icollections\nOrderedDict\n",
     "build_global": _SYSTEM + b"}b",
-    "build_known": named("torch._utils", "_rebuild_tensor_v2") + mapping(__code__=b"N") + b"b",
     "build_tensor": stored() + mapping(__class__=b"N") + b"b",
-    "build_slots": named("torch", "Size") + b"N" + mapping(__call__=_SYSTEM) + b"\x86b",
     "extension_1": b"\x82\x01",
-    "extension_2": b"\x83\x01\x00",
-    "extension_4": b"\x84\x01\x00\x00\x00",
     "persistent_text": b"P('storage', 'os.system')\n",
-    "persistent_module": b"(" + text("module") + named("torch", "Tensor") + text("") + text("") + b"tQ",
     "persistent_word": stored(word=text("file")),
-    "persistent_bare": text("storage") + b"Q",
     "persistent_short": b"(" + text("storage") + b"tQ",
-    "buffer": b"\x97",
-    "readonly_buffer": b"\x97\x98",
     "unknown_opcode": b"\xff",
     "later_protocol": b"\x80\x06N",
     "call_dtype": called(named("torch", "float32")),
-    "call_storage": called(named("torch", "FloatStorage"), number(4)),
-    "call_storage_untyped": called(named("torch.storage", "UntypedStorage"), number(1 << 40)),
     "call_text": called(text("os.system"), _ARGUMENT),
     "call_without_tuple": named("collections", "OrderedDict") + b"]R",
     "global_by_number": b"K\x01K\x02\x93",
-    "global_by_lists": b"]]\x93",
     "type_v2_of_nothing": called(named("torch._tensor", "_rebuild_from_type_v2"), _SYSTEM, named("torch", "Tensor"), b")", b"}"),
     "type_v2_of_itself": called(named("torch._tensor", "_rebuild_from_type_v2"), named("torch._tensor", "_rebuild_from_type_v2"),
                                 named("torch", "Tensor"), b")", b"}"),
-    "type_v2_of_another_class": called(named("torch._tensor", "_rebuild_from_type_v2"), named("torch._utils", "_rebuild_tensor_v2"),
-                                       _SYSTEM, b")", b"}"),
     "qtensor": called(named("torch._utils", "_rebuild_qtensor")),
-    "sparse": called(named("torch._utils", "_rebuild_sparse_tensor"), named("torch", "sparse_coo"), b")"),
-    "meta": called(named("torch._utils", "_rebuild_meta_tensor_no_storage")),
     "conjugated": stored()[:-2] + mapping(conj=b"\x88") + b"tR",
-    "parameter_of_nothing": called(named("torch.nn.parameter", "Parameter"), b"N"),
-    "ordered_dict_of_number": called(named("collections", "OrderedDict"), number(1 << 60)),
     "ordered_dict_of_texts": called(named("collections", "OrderedDict"), b"](" + text("ab") + b"e"),
-    "size_of_number": called(named("torch", "Size"), number(1 << 60)),
 }  # fmt: skip
 
 _NET = named("net", "Net")
-
-
-def module(parameters: bytes = b"}", modules: bytes = b"}", buffers: bytes = b"}", made: bytes = _NET + b")\x81", **others: bytes) -> bytes:
-    """Push a module of an unknown class."""
-    return made + mapping(_parameters=parameters, _buffers=buffers, _modules=modules, **others) + b"b"
-
-
-def _shared(**state: bytes) -> bytes:
-    """Push thousands of modules that share a state of thousands of attributes."""
-    return _NET + b"q\x010" + mapping(**state) + b"q\x020](" + b"h\x01)\x81h\x02b" * 20_000 + b"e"
-
-
-_MANY = b"}(" + b"".join(text(str(key)) + b"N" for key in range(20_000)) + b"u"
 _STORAGE = b"(" + text("storage") + named("torch", "FloatStorage") + text("0") + text("cpu") + number(4) + b"tQ"
 
-# Tensors inside unknown objects, and invalid modules.
+# Tensors inside unknown objects.
 _OBJECTS = {
     "unknown_tensor": called(named("net", "_rebuild"), _STORAGE, number(0), b"(K\x04t", b"(K\x01t"),
-    "unknown_tensor_in_module": module(mapping(w=called(named("net", "_rebuild"), _STORAGE))),
     "unknown_storage": called(named("torch._utils", "_rebuild_tensor_v2"), called(named("torch.storage", "_load_from_bytes"), b"N"),
                               number(0), b"(K\x04t", b"(K\x01t", b"\x89", b"}"),
-    "wrapper_subclass": called(named("torch._tensor", "_rebuild_from_type_v2"), named("torch._utils", "_rebuild_wrapper_subclass"),
-                               named("net", "Quantized"), b"(" + stored() + b"t", b"}"),
     "dtensor": called(named("torch._tensor", "_rebuild_from_type_v2"), named("torch._utils", "_rebuild_wrapper_subclass"),
                       named("torch.distributed.tensor", "DTensor"), b")", b"}"),
     "tensor_as_argument": called(_NET, stored()),
     "tensor_as_attribute": _NET + b")\x81" + mapping(weight=stored()) + b"b",
-    "tensor_in_list_of_unknown_class": _NET + b")\x81" + stored() + b"a",
-    "module_of_lists": module(b"](" + stored() + b"e", b"]", b"]"),
-    "module_without_buffers": _NET + b")\x81" + mapping(_parameters=mapping(weight=stored()), _modules=b"}") + b"b",
-    "module_with_a_lying_tensor": module(mapping(weight=stored(shape=b"(K\x05t"))),
-    "module_in_itself": _NET + b")\x81q\x00" + mapping(_parameters=mapping(w=stored()), _buffers=b"}", _modules=mapping(a=b"h\x00")) + b"b",
-    "module_of_one_name_twice": module(mapping(w=stored()), buffers=mapping(w=stored())),
-    "deep_modules": module(mapping(w=stored())) + (b"q\x000" + module(modules=mapping(a=b"h\x00"))) * 1_200,
-    "module_name_float": module(b"}(G\0\0\0\0\0\0\0\0" + stored() + b"u"),
-    "shared_state": _shared(_parameters=b"}", _buffers=b"}", _modules=b"}", **{str(key): b"N" for key in range(20_000)}),
-    "shared_parameters": _shared(_parameters=_MANY, _buffers=b"}", _modules=b"}"),
-    "shared_names": _shared(_parameters=b"}", _buffers=b"}", _modules=b"}", _non_persistent_buffers_set=called(
-        named("builtins", "set"), b"](" + b"".join(text(str(key)) for key in range(20_000)) + b"e")),
     "copied_set": b"](" + b"N" * 100_000 + b"eq\x000" + called(named("builtins", "set"), b"h\x00") * 2_000,
     "call_of_an_object": called(called(_NET), _ARGUMENT),
-    "old_module_of_known_class": b"(" + text("module") + named("torch.nn.parameter", "Parameter") + text("") + text("") + b"tQ",
 }  # fmt: skip
 
 # False descriptions of storages and tensors.
 _TENSORS = {
     "beyond_storage": stored(shape=b"(K\x05t"),
     "offset_beyond_storage": stored(offset=number(1)),
-    "offset_far": stored(offset=number(1 << 62)),
     "offset_negative": stored(offset=number(-1)),
     "stride_beyond_storage": stored(shape=b"(K\x02t", strides=b"(K\x04t"),
-    "stride_negative": stored(strides=b"(" + number(-1) + b"t"),
     "shape_negative": stored(shape=b"(" + number(-4) + b"t"),
     "shape_overflow": stored(shape=b"(" + number(1 << 32) + number(1 << 32) + b"t", strides=b"(K\x00K\x00t"),
-    "shape_overflow_to_zero": stored(shape=b"(" + number(1 << 62) + b"K\x04K\x00t", strides=b"(K\x00K\x00K\x00t"),
-    "shape_text": stored(shape=b"(" + text("4") + b"t"),
     "shape_true": stored(shape=b"(\x88t"),
-    "shape_float": stored(shape=b"(G\x3f\xf0\0\0\0\0\0\0t"),
-    "shape_list": stored(shape=b"](K\x04e"),
     "shape_huge": stored(shape=b"(L" + b"9" * 5000 + b"L\nt"),
     "shape_of_its_own": stored(shape=text("4")),
     "shape_long": stored(shape=b"(" + b"K\x01" * 300 + b"t", strides=b"(" + b"K\x01" * 300 + b"t"),
-    "strides_missing": stored(strides=b")"),
-    "numel_negative": stored(number(-4)),
-    "numel_true": stored(b"\x88"),
     "numel_huge": stored(number(1 << 100)),
     "numel_more_than_entry": stored(number(5)),
     "numel_less_than_entry": stored(number(3), shape=b"(K\x03t"),
-    "numel_of_2_62": stored(number((1 << 62) - 1)),
     "two_lengths": b"(" + stored() + stored(number(8)) + b"t",
     "key_missing": stored(key=text("1")),
-    "key_number": stored(key=number(0)),
     "key_path": stored(key=text("../data.pkl")),
     "storage_of_no_type": stored(kind=text("FloatStorage")),
     "storage_class_a_tensor": stored(kind=named("torch", "Tensor")),
-    "view_beyond": stored(view=b"(" + text("1") + number(2) + number(4) + b"t"),
-    "view_no_tuple": stored(view=text("1")),
-    "view_negative": stored(view=b"(" + text("1") + number(-2) + number(4) + b"t"),
     "expanded_without_end": stored(shape=b"(" + number(1 << 40) + b"t", strides=b"(K\x00t"),
 }  # fmt: skip
 
 _STREAMS = {
     "nothing": b"",
-    "only_stop": b".",
-    "no_stop": b"\x80\x02}",
     "pop_of_nothing": b"0.",
-    "tuple_of_nothing": b"t.",
-    "tuple2_of_one": b"N\x86.",
-    "tuple3_of_two": b"NN\x87.",
     "append_to_nothing": b"Na.",
-    "append_to_mapping": b"}Na.",
-    "append_across_mark": b"](Na.",
     "item_of_list": b"]" + text("a") + b"Ns.",
-    "item_of_tensor": stored() + text("a") + b"Ns.",
     "odd_items": b"}(" + text("a") + b"u.",
-    "odd_dict": b"(" + text("a") + b"d.",
-    "items_without_mark": b"}u.",
     "memo_never_seen": b"h\x07.",
-    "memo_huge_never_seen": b"j\xff\xff\xff\xff.",
-    "memo_of_nothing": b"q\x00.",
     "memo_negative": b"Np-1\n.",
-    "memo_by_text": b"Npos\n.",
     "memo_by_digits": b"Np" + b"9" * 5000 + b"\n.",
     "text_of_2_63": b"\x8d" + struct.pack("<Q", 1 << 63) + b"a.",
     "text_of_4_gb": b"X\xff\xff\xff\xffa.",
-    "bytes_of_2_64": b"\x8e" + b"\xff" * 8 + b"a.",
     "byte_array_of_2_62": b"\x96" + struct.pack("<Q", 1 << 62) + b".",
     "long4_of_2_gb": b"\x8b\xff\xff\xff\x7f\x01.",
-    "long4_negative": b"\x8b\xff\xff\xff\xff.",
-    "frame_of_2_63": b"\x80\x04\x95" + struct.pack("<Q", 1 << 63) + b"h\x00.",
     "number_of_a_million_digits": b"}(" + text("a") + b"I" + b"1" * 1_000_000 + b"\nu.",
-    "number_that_is_none": b"I1_0\n.",
-    "number_of_other_digits": "I\u0663\n.".encode(),
     "line_without_end": b"c" + b"o" * 100_000,
-    "line_of_no_text": b"c\xff\xff\nsystem\n.",
-    "unquoted_text": b"Sabc\n.",
     "half_surrogate_as_name": b"}(" + b"X\x03\0\0\0\xed\xa0\x80" + stored() + b"u.",
-    "no_mapping": b"N.",
-    "a_text": text("state_dict") + b".",
     "a_tensor": stored() + b".",
     "a_list_of_tensors": b"](" + stored() + b"e.",
     "contains_itself": b"}q\x00(" + text("a") + b"h\x00" + text("b") + stored() + b"u.",
     "list_contains_itself": b"}(" + text("a") + b"]q\x00(h\x00" + stored() + b"eu.",
     "name_list": b"}(](K\x01e" + stored() + b"u.",
-    "name_mapping": b"}(}" + stored() + b"u.",
-    "name_tuple": b"}()" + stored() + b"u.",
     "name_none": b"}(N" + stored() + b"u.",
     "name_of_many_digits": b"}(\x8b" + struct.pack("<i", 8_000) + b"\x7f" * 8_000 + stored() + b"u.",
     "name_float": b"}(G\0\0\0\0\0\0\0\0" + stored() + b"u.",
     "same_name_twice": mapping(**{"a.b": stored(), "a": mapping(b=stored())}) + b".",
     "long_name": mapping(**{"a" * 5000: stored()}) + b".",
-    "deep_marks": b"(" * 2_000 + b".",
     "deep_mappings": b"".join(b"}" + text("a") for _ in range(1_500)) + stored() + b"s" * 1_500 + b".",
-    "module_with_items": module(modules=mapping(model=module(mapping(w=stored())))) + text("x") + b"Ns.",
     # nested mappings with two names for the next one: 2^40 tensors
     "doubled_mappings": stored() + b"q\x000" + b"".join(
         b"}(" + text("a") + b"h\x00" + text("b") + b"h\x00uq\x000" for _ in range(40)) + b"h\x00.",
@@ -397,17 +259,13 @@ _STREAMS = {
 
 # Names under which valid tensors with strange keys are read.
 _READ = {
-    "module_of_one_name_twice": ("a.w", "a.w#2"),
-    "module_name_float": ("a.0.0",),
     "half_surrogate_as_name": ("?",),
     "a_tensor": ("tensor",),
     "a_list_of_tensors": ("0",),
-    **dict.fromkeys(("name_tuple", "name_list", "name_mapping"), ("?",)),
+    "name_list": ("?",),
     "name_none": ("None",),
     "name_of_many_digits": ("?",),
     "name_float": ("0.0",),
-    "module_with_items": ("model.w",),
-    "same_name_twice": ("a.b", "a.b#2"),
 }
 
 # Pickles that are harmful only by their size: each opcode makes an object, ``FLOOD`` of them at most.
@@ -455,160 +313,69 @@ def _zip_tricks() -> dict[str, bytes]:
     return {
         "truncated": archive(whole)[:-1],
         "appended": archive(whole, tail=b"x"),
-        "comment": archive(whole)[:-2] + b"\x01\x00x",
-        "prefixed": archive(whole, prefix=b"#!/bin/sh\n"),
         "polyglot": archive(whole, prefix=b"PK\3\4" + bytes(60)),
-        "count_less": archive(whole, count=3),
-        "count_more": archive(whole, count=5),
         "count_lying": archive(whole, count=0xFFFE),
         "directory_elsewhere": archive(whole, start=0),
-        "directory_beyond": archive(whole, start=0xFFFFFF00),
-        "directory_longer": archive(whole, length=0xFFFFFFF0),
         "no_entries": archive([]),
         "same_name_twice": archive([*whole, pickle]),
         "same_data_twice": archive([pickle, order, data, Entry("archive/data/1", b"", offset=0), version]),
-        "overlap": archive([pickle, order, Entry("archive/data/0", bytes(16), size=10_000, packed=10_000), version]),
-        "overlap_next": archive([pickle, order, Entry("archive/data/0", bytes(16), size=40, packed=40), version]),
         "outside": archive([pickle, order, Entry("archive/data/0", bytes(16), offset=1 << 31), version]),
         "into_directory": archive([pickle, order, Entry("archive/data/0", bytes(16), offset=wide_start - wide_length + 1), version]),
         "local_name_differs": archive([pickle, order, Entry("archive/data/0", bytes(16), local_name="archive/data/9"), version]),
-        "local_size_differs": archive([pickle, order, Entry("archive/data/0", bytes(16), local_size=15), version]),
-        "size_differs": archive([pickle, order, Entry("archive/data/0", bytes(16), size=15, packed=15), version]),
         "bomb": archive([pickle, order, Entry("archive/data/0", squeezed, size=50_000_000, packed=len(squeezed), method=8), version]),
-        "bomb_pickle": archive(
-            [Entry("archive/data.pkl", squeezed, size=50_000_000, packed=len(squeezed), method=8), order, data, version]),
         "bomb_claimed_stored": archive([pickle, order, Entry("archive/data/0", squeezed, size=50_000_000, packed=len(squeezed)), version]),
-        "packed_differs": archive([pickle, order, Entry("archive/data/0", bytes(16), packed=15), version]),
         "method_99": archive([pickle, order, Entry("archive/data/0", bytes(16), method=99), version]),
         "encrypted": archive([pickle, order, Entry("archive/data/0", bytes(16), flags=1), version]),
         "descriptor_missing": archive([pickle, order, Entry("archive/data/0", bytes(16), flags=8), version]),
-        "wide_lengths_missing": archive([pickle, order, Entry("archive/data/0", bytes(16), size=0xFFFFFFFF, packed=0xFFFFFFFF), version]),
         "wide_lengths_lying": archive(
             [pickle, order, Entry("archive/data/0", bytes(16), size=0xFFFFFFFF, packed=0xFFFFFFFF,
                                   extra=struct.pack("<2H2Q", 1, 16, 1 << 62, 1 << 62)), version]),
-        "wide_lengths_short": archive(
-            [pickle, order, Entry("archive/data/0", bytes(16), size=0xFFFFFFFF, packed=0xFFFFFFFF, extra=b"\1\0\xff\xff\0"), version]),
         "wide_end_elsewhere": archive(whole, wide=end64(place=3)),
-        "wide_end_lying_start": archive(whole, wide=end64(start=0)),
         "wide_end_lying_count": archive(whole, wide=end64(count=1 << 60)),
         "wide_end_lying_length": archive(whole, wide=end64(length=1 << 62)),
-        "wide_end_lying_size": archive(whole, wide=end64(size=1 << 60)),
-        "wide_end_many_disks": archive(whole, wide=end64(disks=2)),
         "name_upwards": archive([*whole[:3], Entry("archive/../../x", b""), version]),
-        "name_absolute": archive([*whole, Entry("/etc/passwd", b"")]),
-        "name_control": archive([*whole, Entry("archive/a\nb", b"")]),
-        "name_long": archive([*whole, Entry("archive/" + "a" * 2000, b"")]),
-        "two_archives": archive([*whole, Entry("other/data.pkl", SOUND)]),
         "no_pickle": archive(whole[1:]),
-        "no_version": archive(whole[:3]),
-        "version_11": archive(parts(SOUND, version=b"11\n")),
-        "version_text": archive(parts(SOUND, version=b"\xb2\n")),
         "version_digits": archive(parts(SOUND, version=b"3" * 5000)),
         "big_endian": archive([pickle, Entry("archive/byteorder", b"big"), data, version]),
-        "middle_endian": archive([pickle, Entry("archive/byteorder", b"middle"), data, version]),
         "storage_missing": archive([pickle, order, version]),
-        "storage_a_folder": archive([pickle, order, Entry("archive/data/0/", b""), version]),
-        "script_storage_missing": archive([pickle, order, version, *_CODE]),
-        "script_storage_short": archive([pickle, order, Entry("archive/data/0", bytes(15)), version, *_CODE]),
-        "script_storage_long": archive([pickle, order, Entry("archive/data/0", bytes(17)), version, *_CODE]),
-        "script_storage_in_code": archive([pickle, order, Entry("archive/data/code/0", bytes(16)), version, *_CODE]),
-        "script_storage_compressed": archive(
-            [pickle, order, Entry("archive/data/0", squeezed, size=16, packed=len(squeezed), method=8), version, *_CODE]),
-        "script_storage_overlaps_code": archive([pickle, order, Entry("archive/data/0", bytes(8), size=16, packed=16), version, *_CODE]),
-        "script_code_overlaps": archive(
-            [*whole, Entry("archive/code/x.py", squeezed, size=50_000_000, packed=len(squeezed) + 1, method=8), _CODE[0]]),
-        "script_pickle_in_code": archive(
-            [Entry("archive/code/data.pkl", squeezed, size=50_000_000, packed=len(squeezed), method=8), order, data, version, _CODE[0]]),
         "script_object_in_itself": archive([*parts(pickled(
             named("__torch__", "Net") + b")\x81q\x00" + mapping(a=b"h\x00", w=stored()) + b"b")), *_CODE]),
         "script_frozen": archive(
             [*parts(pickled(named("__torch__", "Net") + b")\x81}b"), ()), *_CODE, Entry("archive/constants/0", bytes(4))]),
-        "numpy_archive": archive([Entry("a.npy", b"\x93NUMPY"), Entry("b.npy", b"")]),
         "word_document": archive([Entry("[Content_Types].xml", b""), Entry("word/document.xml", b"")]),
     }  # fmt: skip
 
 
-def _legacy_tricks() -> dict[str, bytes]:
-    sound = pickled(mapping(weight=stored()))
-    return {
-        "magic_only": MAGIC[:15],
-        "magic_wrong": pickled(number(7)) + legacy(sound),
-        "protocol_wrong": pickled(number(0x1950A86A20F9469CFC6C)) + pickled(number(1002)),
-        "protocol_list": pickled(number(0x1950A86A20F9469CFC6C)) + pickled(b"]"),
-        "big_endian": legacy(sound).replace(text("little_endian") + b"\x88", text("little_endian") + b"\x89"),
-        "system_list": MAGIC[: -len(pickled(mapping(little_endian=b"\x88")))] + pickled(b"]") + sound,
-        "truncated_data": legacy(sound)[:-1],
-        "length_differs": legacy(sound, data=struct.pack("<q", 3) + bytes(16)),
-        "length_negative": legacy(sound, data=struct.pack("<q", -4) + bytes(16)),
-        "keys_missing": legacy(sound, keys=b"]"),
-        "keys_other": legacy(sound, keys=b"](" + text("1") + b"e"),
-        "keys_twice": legacy(sound, keys=b"](" + text("0") + text("0") + b"e"),
-        "keys_numbers": legacy(sound, keys=b"](K\x00e"),
-        "keys_a_text": legacy(sound, keys=text("0")),
-        "numel_huge": legacy(pickled(mapping(weight=stored(number(1 << 61))))),
-        "runs_in_keys": legacy(sound, keys=_LIVE["reduce"] + b"]"),
-        "runs_in_system": MAGIC[: -len(pickled(mapping(little_endian=b"\x88")))] + pickled(_LIVE["reduce"] + b"}"),
-        "runs_in_magic": pickled(_LIVE["reduce"] + b"N") + legacy(sound),
-    }
-
-
 _OTHER_FILES = {
     "empty": b"",
-    "one_byte": b"\x80",
     "zeros": bytes(1000),
     "git_lfs_pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n",
     "web_page": b"<!doctype html><title>404</title>",
-    "tar": bytes(257) + b"ustar\x00" + bytes(2000),
-    "numpy": b"\x93NUMPY\x01\x00" + bytes(100),
-    "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100),
-    "gzip": b"\x1f\x8b\x08" + bytes(100),
-    "gguf": b"GGUF\x03\0\0\0" + bytes(100),
     "safetensors": (2).to_bytes(8, "little") + b"{}" + bytes(100),
+    "legacy": pickled(number(0x1950A86A20F9469CFC6C)) + pickled(number(1001)) + pickled(mapping(little_endian=b"\x88")),
     "plain_pickle": pickled(mapping(a=number(1))),
-    "joblib": pickled(called(named("joblib.numpy_pickle", "NumpyArrayWrapper"))),
     "zip_magic_alone": b"PK\3\4",
     "zip_end_alone": b"PK\5\6" + bytes(18),
 }
 
 
 def _all() -> list[Attack]:
-    found = []
-    for name, code in _LIVE.items():
-        value, opaque = pickled(code + mapping(weight=stored())), _NAMED.get(name, ())
-        found.append(Attack(f"live_{name}", "runs a command when unpickled", zipped(value), opaque))
-        found.append(Attack(f"live_{name}_legacy", "the same in the old layout", legacy(value), opaque))
+    found = [
+        Attack(f"live_{name}", "runs a command when unpickled", zipped(pickled(code + mapping(weight=stored()))), _NAMED.get(name, ()))
+        for name, code in _LIVE.items()
+    ]
     for module, name in GADGETS:
-        short = f"{module[:40]}.{name[:40]}"
-        found.append(Attack(f"global {short!a}", "is not part of a state dict", zipped(pickled(called(named(module, name), _ARGUMENT)))))
-        by_texts = text(module) + text(name) + b"\x93"
-        found.append(Attack(f"stack_global {short!a}", "the same by two texts", zipped(pickled(called(by_texts, _ARGUMENT)))))
-    found += [
-        Attack(name, "a form of building that no state dict needs", zipped(pickled(mapping(a=code)))) for name, code in _FORMS.items()
-    ]
-    found += [
-        Attack(name, "tensors inside something unknown", zipped(pickled(mapping(a=code))), names=_READ.get(name, ()))
-        for name, code in _OBJECTS.items()
-    ]
-    found += [Attack(name, "a tensor that contradicts itself", zipped(pickled(mapping(a=code)))) for name, code in _TENSORS.items()]
-    for name, code in _STREAMS.items():
-        found.append(Attack(f"stream_{name}", "a pickle that is none", zipped(code), names=_READ.get(name, ())))
-        found.append(Attack(f"stream_{name}_legacy", "the same in the old layout", legacy(code), names=_READ.get(name, ())))
+        call = called(named(module, name), _ARGUMENT)
+        found.append(Attack(f"global {f'{module[:40]}.{name[:40]}'!a}", "is not part of a state dict", zipped(pickled(call))))
+    for reason, codes in (
+        ("a form of building that no state dict needs", _FORMS),
+        ("tensors inside something unknown", _OBJECTS),
+        ("a tensor that contradicts itself", _TENSORS),
+    ):
+        found += [Attack(name, reason, zipped(pickled(mapping(a=code)))) for name, code in codes.items()]
+    found += [Attack(f"stream_{name}", "a pickle that is none", zipped(code), names=_READ.get(name, ())) for name, code in _STREAMS.items()]
     found += [Attack(f"zip_{name}", "an archive that contradicts itself", data) for name, data in _zip_tricks().items()]
-    found += [Attack(f"legacy_{name}", "an old file that contradicts itself", data) for name, data in _legacy_tricks().items()]
-    found += [Attack(f"file_{name}", "no file of torch.save", data) for name, data in _OTHER_FILES.items()]
-    return found
+    return found + [Attack(f"file_{name}", "no file of torch.save", data) for name, data in _OTHER_FILES.items()]
 
 
 ATTACKS = _all()
-
-
-if __name__ == "__main__":
-    from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
-    from analyzers.core.errors import MantissaError
-    from tests.checkpoints.counting_file import MemoryFile
-
-    for attack in ATTACKS:
-        try:
-            print(f"{attack.name}: ACCEPTED", read_pickled(MemoryFile(attack.data, "pytorch_model.bin")))
-        except MantissaError as error:
-            print(f"{attack.name} ({attack.reason}): {error}")

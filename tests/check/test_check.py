@@ -73,11 +73,6 @@ def wrong_index(folder: Path) -> Path:
     return folder
 
 
-def wrong_count(folder: Path) -> Path:
-    sharded(folder, total_size=5)
-    return folder
-
-
 def right_index(folder: Path) -> Path:
     sharded(folder, total_size=sum(value.nbytes for value in healthy().values()))
     return folder
@@ -131,7 +126,6 @@ CASES: list[Case] = [
     ("non-finite", NAN, "error", written(HEALTHY | {UP: with_value(HEALTHY[UP], torch.nan)}), 0, [UP]),
     ("non-finite", NAN, "error", written(HEALTHY | {NORM: with_value(HEALTHY[NORM], -torch.inf)}), 0, [NORM]),
     ("index", "index-disagrees-with-files", "error", wrong_index, 0, []),
-    ("index", "index-counts-other-bytes", "warning", wrong_count, 0, []),
     ("index", "index-incomplete", "error", short_index, 0, []),
     ("not-read", "files-not-read", "warning", with_projector, 0, ["projector/model.safetensors"]),
     ("not-read", "formats-not-read", "warning", with_archive, 0, ["model.npz"]),

@@ -166,8 +166,6 @@ def _beside(value: Any) -> Change:
 # Pickles; transformers refuses those with an opcode or a name that torch.load does not accept with weights_only, or without names.
 PICKLES: dict[str, Change] = {
     **{f"protocol-{number}": _saved(dict, pickle_protocol=number) for number in (2, 3, 4, 5)},
-    "old-layout": _saved(dict, _use_new_zipfile_serialization=False),
-    "old-layout-date": _saved(lambda values: {**values, "day": date(2026, 1, 2)}, _use_new_zipfile_serialization=False),
     "numpy-scalar": _beside(np.float64(2.5)), "numpy-array": _beside(np.arange(3)), "date": _beside(date(2026, 1, 2)),
     "namespace": _beside(Namespace(lr=0.1)), "class": _beside(_Opaque()), "frozenset": _beside(frozenset({1})),
     "set": _beside({1, 2}), "bytes": _beside(b"\x00\xff"), "long-text": _beside("x" * 70_000), "numbers": _beside([1, -1.5, 10**30, None]),

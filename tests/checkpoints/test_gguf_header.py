@@ -2,7 +2,6 @@
 
 import tempfile
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Access, Chunk, Span, open_checkpoint, stream, whole_spans
 from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.core.errors import InvalidCheckpoint, MantissaError
 from tests.attacks.gguf import ATTACKS, LIST, STRING, UINT32, Attack, entry, framed, items, tensor, text
 from tests.checkpoints.counting_file import MemoryFile
-from tests.dtype.reports import exact, inspect
-from tests.hub import LocalHub
+from tests.dtype.reports import exact
 
 Array = NDArray[Any]
 PLAIN = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64}
@@ -130,37 +127,6 @@ def test_a_long_vocabulary_takes_few_reads_and_little_memory(tmp_path: Path) -> 
     assert found.tensors[0].name == "a" and len(file.reads) <= 7
     assert sum(length for _, length in file.reads) < 12_000_000, "numbers are passed over unread"
     assert peak < 10_000_000
-
-
-def test_values_through_a_stream(tmp_path: Path) -> None:
-    path = written(tmp_path / "model.gguf", mixed())
-    with open_checkpoint(str(path), Access(local=True)) as checkpoint:
-        parts: dict[str, list[bytes]] = {t.name: [] for t in checkpoint.tensors}
-
-        def collect(span: Span, chunks: Iterator[Chunk]) -> int:
-            parts[span.tensor.name] += [chunk.codes.tobytes() for chunk in chunks]
-            return span.count
-
-        spans = whole_spans([(each,) for each in checkpoint.tensors])
-        assert sum(step.result or 0 for step in stream([checkpoint], spans, collect)) == sum(t.elements for t in checkpoint.tensors)
-    for name, pieces in parts.items():
-        array, kind = mixed()[name]
-        values = gguf.quants.dequantize(array, kind) if kind in (Kind.Q8_0, Kind.Q4_0) else array
-        assert b"".join(pieces) == values.tobytes()
-
-
-def test_a_report_on_a_mixed_file(tmp_path: Path, hub: LocalHub) -> None:
-    path = written(tmp_path / "model.gguf", mixed(), vocabulary=100)
-    hub.add("org/model-GGUF", {"model.gguf": path})
-    for report in (exact(path), exact("org/model-GGUF"), inspect("org/model-GGUF")):
-        assert report.checkpoint.quantization == "gguf"
-        stored = {row.dtype: row for row in report.storage}
-        assert (stored["Q4_0"].parameters, stored["Q4_0"].bytes) == (64 * 64, 64 * 64 * 18 // 32)
-        assert "4.5 bits per weight" in stored["Q4_0"].note and stored["F16"].note == ""
-        assert {row.name for row in report.tensors} == mixed().keys() - {"rope_freqs.weight"}
-        # Most parameters are on a quantizer's grid: the few others must not answer for them.
-        assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("Q4_0", "undecided", "undecided")
-        assert report.coverage[0].whole
 
 
 def test_norms_do_not_answer_for_blocks(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from analyzers.checkpoints import Access, LocalRepository, RangeFile, open_checkpoint, read_range
 from analyzers.checkpoints.local import HASHED_WHOLE_BYTES
 from analyzers.core import limits
-from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded
 
 _LOCAL = Access(local=True)
 
@@ -67,7 +67,7 @@ def test_a_file_that_changes_after_it_was_opened_is_refused(files: list[RangeFil
             if other:
                 other(path)
             break
-    with pytest.raises(InvalidCheckpoint, match=r"00\.bin.* can no longer be read as it was opened"):
+    with pytest.raises(InvalidCheckpoint, match=r"00\.bin.* cannot be opened, or was changed"):
         read_range(files[0], 0, 1)
     assert read_range(files[1], 0, 1) == b"\1"
 
@@ -89,7 +89,6 @@ def test_links_to_files_are_followed_hidden_names_and_links_to_folders_are_not(t
     (snapshot / "loop").symlink_to(snapshot)
     (snapshot / "gone").symlink_to(tmp_path / "nowhere")
     os.link(tmp_path / "blobs" / "0123", snapshot / "hard.txt")
-    (snapshot / os.fsdecode(b"\xff.safetensors")).write_bytes(b"")
     assert list(LocalRepository(snapshot).files) == ["hard.txt", "model.safetensors"]
     with open_checkpoint(str(snapshot), _LOCAL) as checkpoint:
         assert checkpoint.parameters == 3
@@ -134,36 +133,24 @@ def test_missing_path_is_named_as_typed(text: str) -> None:
     assert f'"{text}"' in str(caught.value)
 
 
-def _save_here(folder: Path, *names: bytes) -> None:
-    for name in names:
+def test_what_looks_like_weights_and_cannot_be_read_is_listed_or_refused(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"b\xff.safetensors")
+    makers: list[Callable[[Path], object]] = [
+        lambda path: path.symlink_to("/nowhere"),
+        lambda path: path.symlink_to(path.name),
+        os.mkfifo,
+        lambda path: path.with_name(odd).write_bytes(b"x"),
+    ]
+    for number, make in enumerate(makers):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        make(folder / "last.safetensors")
+        with pytest.raises(InvalidCheckpoint, match="last.safetensors" if number < 3 else "b.*xff"):
+            open_checkpoint(str(folder), _LOCAL)
         _save(folder / "model.safetensors", a=3)
-        target = os.path.join(os.fsencode(folder), name)  # noqa: PTH118 - names of bytes
-        os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
-        os.rename(folder / "model.safetensors", target)  # noqa: PTH104
-
-
-@pytest.mark.parametrize(
-    ("make", "files"),
-    [
-        (lambda folder: (folder / "model.safetensors").symlink_to("/nowhere"), ["model.safetensors"]),
-        (lambda folder: (folder / "model.safetensors").symlink_to("model.safetensors"), ["model.safetensors"]),
-        (lambda folder: os.mkfifo(folder / "model.safetensors"), ["model.safetensors"]),
-        (
-            lambda folder: _save_here(folder, b"b\xff.safetensors", b"a\xff.bin", b"\xfe.gguf"),
-            ["\\xfe.gguf", "a\\xff.bin", "b\\xff.safetensors"],
-        ),
-        (lambda folder: _save_here(folder, b"deep/\xff/deeper/model.safetensors"), ["deep/\\xff/deeper/model.safetensors"]),
-    ],
-)
-def test_what_looks_like_weights_and_cannot_be_read_is_named(make: Callable[[Path], None], files: list[str], tmp_path: Path) -> None:
-    make(tmp_path)
-    with pytest.raises(NoWeights) as caught:
-        open_checkpoint(str(tmp_path), _LOCAL)
-    assert all(path in str(caught.value) for path in files)
-    _save(tmp_path / "other.safetensors", a=3)
-    with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
-        assert checkpoint.parameters == 3
-        assert [(each.path, each.code) for each in checkpoint.not_read] == [(path, "outside") for path in files]
+        with open_checkpoint(str(folder), _LOCAL) as checkpoint:
+            assert checkpoint.parameters == 3 and len(checkpoint.commit) == 64
+            assert [each.code for each in checkpoint.not_read] == ["outside"]
 
 
 def test_sharded_checkpoint(tmp_path: Path) -> None:
@@ -195,57 +182,13 @@ def test_sharded_checkpoint(tmp_path: Path) -> None:
         assert alone.parameters == 6
 
 
-@pytest.mark.parametrize(
-    ("said", "noted"),
-    [("28", None), ("28.0", None), ("7", 7), ("1e15", 1e15), ("0", 0), ("null", None)]
-    + [(said, None) for said in ('"28"', "true", "-1", "NaN", "1e999", "9" * 4000, "[7]", '{"a": "\\ud800"}')],
-)
-def test_a_total_size_that_is_wrong_is_noted(said: str, noted: float | None, tmp_path: Path) -> None:
-    _save(tmp_path / "model-00001-of-00002.safetensors", a=3)
-    _save(tmp_path / "model-00002-of-00002.safetensors", b=4)
-    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    index = f'{{"metadata": {{"total_size": {said}}}, "weight_map": {json.dumps(weight_map)}}}'
-    (tmp_path / "model.safetensors.index.json").write_text(index)
-    with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
-        found = [(note.code, note.values["stated"]) for note in checkpoint.notes]
-        assert found == ([] if noted is None else [("index-wrong-size", noted)])
-        assert checkpoint.nbytes == 28
-
-
-def test_one_name_in_several_files_and_folders_is_told_apart(tmp_path: Path) -> None:
-    """Of shards, transformers loads the last; other files are other models."""
-    for name in ("model-00001-of-00002", "model-00002-of-00002"):
-        _save(tmp_path / "shards" / f"{name}.safetensors", a=1)
-    with open_checkpoint(str(tmp_path / "shards"), _LOCAL) as checkpoint:
-        assert [(tensor.name, tensor.file) for tensor in checkpoint.tensors] == [("a", 1), ("model-00001-of-00002/a", 0)]
-        assert checkpoint.replaced == {"model-00001-of-00002/a": "a"}
-    for name in ("x", "y"):
-        _save(tmp_path / "flat" / f"{name}.safetensors", a=1, b=2)
-        _save(tmp_path / "components" / name / "model.safetensors", a=1)
-    (tmp_path / "components" / "model_index.json").write_text(json.dumps({name: ["diffusers", "Model"] for name in "xy"}))
-    with open_checkpoint(str(tmp_path / "flat"), _LOCAL) as checkpoint:
-        assert sorted(tensor.name for tensor in checkpoint.tensors) == ["x/a", "x/b", "y/a", "y/b"]
-    with open_checkpoint(str(tmp_path / "components"), _LOCAL) as checkpoint:
-        assert [(tensor.name, tensor.file) for tensor in checkpoint.tensors] == [("x/a", 0), ("y/a", 1)]
-    with open_checkpoint(str(tmp_path), _LOCAL, subfolder="components/y") as checkpoint:
-        assert [tensor.name for tensor in checkpoint.tensors] == ["a"]
-    with pytest.raises(CheckpointNotFound, match="has no folder"):
-        open_checkpoint(str(tmp_path / "flat"), _LOCAL, subfolder="../components")
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "[" * 50, '"x"', "9" * 10_000])
+@pytest.mark.parametrize("content", ["{", "[]", "9" * 10_000])
 def test_damaged_config_is_noted(tmp_path: Path, content: str) -> None:
     _save(tmp_path / "model.safetensors", a=1)
     (tmp_path / "config.json").write_text(content)
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
         assert checkpoint.config is None
         assert [(note.code, note.values["file"]) for note in checkpoint.notes] == [("unreadable-json", "config.json")]
-
-
-def test_no_tensors(tmp_path: Path) -> None:
-    _save(tmp_path / "model.safetensors")
-    with pytest.raises(NoWeights, match="no tensors"):
-        open_checkpoint(str(tmp_path), _LOCAL)
 
 
 def test_tensor_limit_counts_over_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,16 +210,6 @@ def test_opening_local_files_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def _sparse(folder: Path, nbytes: int) -> Path:
-    """A checkpoint of one tensor of zeros that takes no room on the disk."""
-    header = json.dumps({"a.weight": {"dtype": "BF16", "shape": [nbytes // 2048, 1024], "data_offsets": [0, nbytes]}}).encode()
-    folder.mkdir()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(8 + len(header) + nbytes)
-    return folder
-
-
 _STREAMED = """
 import resource, sys
 from analyzers.checkpoints import Access, open_checkpoint, stream, whole_spans
@@ -290,8 +223,13 @@ print(step.bytes_read, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - befo
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    for size in (100 << 20, 800 << 20):
-        command = [sys.executable, "-c", _STREAMED, str(_sparse(tmp_path / str(size), size))]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True, cwd=Path(__file__).parents[2])
-        nbytes, kilobytes = map(int, run.stdout.split())
-        assert nbytes == size and kilobytes < (limits.STREAM_BYTES >> 10) + 20_000
+    """The file is one tensor of zeros, which take no room on the disk."""
+    size = 400 << 20
+    header = json.dumps({"a.weight": {"dtype": "BF16", "shape": [size // 2048, 1024], "data_offsets": [0, size]}}).encode()
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+    command = [sys.executable, "-c", _STREAMED, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True, cwd=Path(__file__).parents[2])
+    nbytes, kilobytes = map(int, run.stdout.split())
+    assert nbytes == size and kilobytes < (limits.STREAM_BYTES >> 10) + 20_000

@@ -1,10 +1,9 @@
 """Header validation: what we accept, the safetensors library accepts and reads alike; what it writes, we accept."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+import tracemalloc
+from itertools import product
+from math import prod
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, read_header
 from analyzers.checkpoints.tensor import DTYPE_BITS
-from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, MantissaError
 from tests.attacks.headers import ATTACKS, Attack, described, framed, tensor
 from tests.checkpoints.counting_file import MemoryFile
@@ -31,8 +29,15 @@ def _assert_same(header: Header, data: bytes) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack_is_refused_in_one_short_sentence(attack: Attack) -> None:
-    with pytest.raises((InvalidCheckpoint, LimitExceeded)) as caught:
-        read_header(MemoryFile(attack.data, "weights/model.safetensors"))
+    file = MemoryFile(attack.data, "weights/model.safetensors")
+    tracemalloc.start()
+    try:
+        with pytest.raises((InvalidCheckpoint, LimitExceeded)) as caught:
+            read_header(file)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 300_000_000
     assert "weights/model.safetensors" in str(caught.value)
     assert len(str(caught.value)) < 400
     if attack.ours_alone:
@@ -45,16 +50,10 @@ def test_attack_is_refused_in_one_short_sentence(attack: Attack) -> None:
 _ENTRY = b'{"dtype":"F32","shape":[1],"data_offsets":[0,4]%b}'
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        b' \n\t{"a":%b}' % (_ENTRY % b""),
-        b'{"a":%b}' % (_ENTRY % b',"more":{"x":[-0,1.5,null]}'),
-    ],
-)
-def test_what_the_library_loads_of_irregular_headers_is_read_alike(header: bytes) -> None:
-    data = framed(header, bytes(4))
-    _assert_same(read_header(MemoryFile(data)), data)
+def test_what_the_library_loads_of_irregular_headers_is_read_alike() -> None:
+    for header in (b' \n\t{"a":%b}' % (_ENTRY % b""), b'{"a":%b}' % (_ENTRY % b',"more":{"x":[-0,1.5,null]}')):
+        data = framed(header, bytes(4))
+        _assert_same(read_header(MemoryFile(data)), data)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +96,7 @@ def _plausible(draw: st.DrawFn) -> bytes:
     for index in range(draw(st.integers(0, 5))):
         dtype = draw(st.sampled_from(sorted(DTYPE_BITS)))
         shape = draw(st.lists(st.integers(0, 4), max_size=3))
-        count = 1
-        for length in shape:
-            count *= length
-        size = count * DTYPE_BITS[dtype] // 8
+        size = prod(shape) * DTYPE_BITS[dtype] // 8
         header[draw(st.text(max_size=2)) + str(index)] = tensor(shape, end, end + size, dtype)
         end += size
     names = draw(st.permutations(sorted(header)))
@@ -125,23 +121,17 @@ def _assert_alike_or_refused(data: bytes) -> None:
     _assert_same(header, data)
 
 
-_WRITTEN = [(dtype, shape) for dtype in sorted(DTYPE_BITS) for shape in ([], [0], [3, 0, 2], [8], [2, 3, 4])]
-
-
-@pytest.mark.parametrize(("dtype", "shape"), _WRITTEN)
-def test_every_layout_of_every_dtype_is_accepted(dtype: str, shape: list[int]) -> None:
-    count = 1
-    for length in shape:
-        count *= length
-    if count * DTYPE_BITS[dtype] % 8:
-        with pytest.raises(InvalidCheckpoint, match="where its dtype and shape need"):
-            read_header(MemoryFile(described({"a": tensor(shape, 0, 1, dtype)}, 1)))
-        return
-    size = count * DTYPE_BITS[dtype] // 8
-    data = described({"a": tensor(shape, 0, size, dtype), "__metadata__": {"format": "pt"}}, size)
-    header = read_header(MemoryFile(data))
-    assert header.metadata == {"format": "pt"}
-    _assert_same(header, data)
+def test_every_layout_of_every_dtype_is_accepted() -> None:
+    for dtype, shape in product(DTYPE_BITS, ([], [0], [3, 0, 2], [8], [2, 3, 4])):
+        bits = prod(shape) * DTYPE_BITS[dtype]
+        if bits % 8:
+            with pytest.raises(InvalidCheckpoint, match="where its dtype and shape need"):
+                read_header(MemoryFile(described({"a": tensor(shape, 0, 1, dtype)}, 1)))
+            continue
+        data = described({"a": tensor(shape, 0, bits // 8, dtype), "__metadata__": {"format": "pt"}}, bits // 8)
+        header = read_header(MemoryFile(data))
+        assert header.metadata == {"format": "pt"}
+        _assert_same(header, data)
 
 
 def test_short_header_costs_one_read_and_long_one_two() -> None:
@@ -160,67 +150,3 @@ def test_short_header_costs_one_read_and_long_one_two() -> None:
 def test_oversized_header_is_refused_before_it_is_read() -> None:
     with pytest.raises(LimitExceeded, match="200,000,000 bytes, more than 100,000,000"):
         read_header(MemoryFile((200_000_000).to_bytes(8, "little") + bytes(200_000_000)))
-
-
-# Opens a checkpoint with this header; prints the error, CPU time as a multiple of json.loads of the header, and memory taken in MiB.
-_MEASURED = """
-import json, resource, sys, time
-from pathlib import Path
-from analyzers.checkpoints import Access, open_checkpoint
-from analyzers.core.errors import MantissaError
-first = b'{{"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}'
-Path("first.safetensors").write_bytes(len(first).to_bytes(8, "little") + first + b"1")
-open_checkpoint("./first.safetensors", Access(local=True)).close()  # imports what opening needs
-header = {header}
-Path("model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes({data}))
-length = len(header)
-del header
-Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
-before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-started, said = time.process_time(), ""
-try:
-    open_checkpoint("./model.safetensors", Access(local=True))
-except MantissaError as error:
-    said = str(error)
-taken = time.process_time() - started
-peak = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
-header, started = Path("model.safetensors").read_bytes()[8 : 8 + length], time.process_time()
-json.loads(header)
-print(json.dumps([said, taken / (time.process_time() - started), (peak - before) >> 20]))
-"""
-
-_METADATA = """b'{"__metadata__":{' + b",".join(b'"%d":""' % i for i in range(7_000_000)) + b"}}" """
-_MANY = """b"{" + b",".join(b'"%x":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}' % (i * 2654435761 % 2**32, i, i + 1)
-    for i in range(TENSORS)) + b"}" """
-
-
-@pytest.mark.parametrize(
-    ("header", "data", "error"),
-    [
-        pytest.param(_METADATA, 0, "metadata of more than 10,000 entries", id="metadata of 90 MB", marks=pytest.mark.exhaustive),
-        pytest.param(
-            _MANY.replace("TENSORS", "1_000_000"),
-            1_000_000,
-            "more than 250,000 tensors",
-            id="a million tensors",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(
-            _MANY.replace("TENSORS", str(limits.TENSORS)), limits.TENSORS, "", id="as many tensors as allowed", marks=pytest.mark.exhaustive
-        ),
-        pytest.param(_MANY.replace("TENSORS", "50_000"), 50_000, "", id="fifty thousand tensors"),
-    ],
-)
-def test_the_largest_headers_cost_little_time_and_300_mb(tmp_path: Path, header: str, data: int, error: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", _MEASURED.format(header=header, data=data)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    said, times, mebibytes = json.loads(run.stdout)
-    assert error in said and bool(said) == bool(error)
-    # Seconds would measure the machine. It takes 4 to 6 times on Python 3.11, and 11 to 13 on 3.12, whose json is twice as fast.
-    assert times < 20 and mebibytes < 300

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Step, Tensor, row_length, stream, whole_spans
-from analyzers.checkpoints.reading.spans import SPAN_BYTES
 from analyzers.core import limits
 from analyzers.core.errors import InvalidCheckpoint
 from tests.checkpoints.counting_file import MemoryFile
@@ -114,6 +112,7 @@ def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], 
         part = slice(tensor.offset, tensor.offset + tensor.nbytes)
         assert rebuilt[tensor.file][part] == contents[tensor.file][part]
         assert (written[tensor.file][part] == 1).all()
+    assert isinstance(source.repository, FakeRepository) and not source.repository.closed.is_set()
     total = sum(t.nbytes for t in source.tensors)
     assert sum(int(w.sum()) for w in written) == total
     if spans:
@@ -135,25 +134,6 @@ def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pyte
     assert [row_length(t) for t in source.tensors] == [24, 3000, 1]
 
 
-def test_spans_cover_large_tensors_in_file_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CHUNK_BYTES", 8 << 20)
-    tensors = [
-        Tensor("b", "BF16", (70_000, 5_000), 1, 8, 700_000_000, "other", None, False),
-        Tensor("a", "F32", (4,), 0, 100, 16, "other", None, False),
-        Tensor("first", "F32", (), 0, 8, 4, "other", None, False),
-        Tensor("empty", "F32", (0, 7), 0, 12, 0, "other", None, False),
-        Tensor("long", "F32", (40_000_000,), 2, 8, 160_000_000, "other", None, False),
-    ]
-    spans = whole_spans([(each,) for each in tensors])
-    assert [s.tensor.name for s in spans[:2]] == ["first", "a"]
-    for tensor in tensors:
-        own = [s for s in spans if s.tensor is tensor]
-        assert sum(s.count for s in own) == tensor.elements
-        assert all(a.start + a.count == b.start for a, b in pairwise(own))
-        assert all(s.count * tensor.itemsize <= SPAN_BYTES for s in own)
-    assert all(s.start % 5_000 == 0 for s in spans if s.tensor.name == "b")
-
-
 class Failing(MemoryFile):
     """Fails at the nth read."""
 
@@ -167,7 +147,7 @@ class Failing(MemoryFile):
         super().read_into(offset, buffer)
 
 
-@pytest.mark.parametrize("at", [0, 1, 5])
+@pytest.mark.parametrize("at", [0, 5])
 def test_an_error_of_a_read_arrives_and_closes_the_repository(at: int) -> None:
     source, contents = checkpoint([("F32", (50, 64))] * 4, files=1)
     source = replace(source, files=(Failing(contents[0], at),))
@@ -176,7 +156,7 @@ def test_an_error_of_a_read_arrives_and_closes_the_repository(at: int) -> None:
     assert isinstance(source.repository, FakeRepository) and source.repository.closed.is_set()
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_error_of_the_work_arrives(error: type[BaseException]) -> None:
     source, _ = checkpoint([("F32", (50, 64))] * 4)
 
@@ -189,12 +169,6 @@ def test_an_error_of_the_work_arrives(error: type[BaseException]) -> None:
     with no_threads_left(), pytest.raises(error):
         list(stream([source], whole_spans([(each,) for each in source.tensors]), work))
     assert isinstance(source.repository, FakeRepository) and source.repository.closed.is_set()
-
-
-def test_finishing_leaves_the_repository_open() -> None:
-    source, _ = checkpoint([("F32", (50, 64))] * 4)
-    list(stream([source], whole_spans([(each,) for each in source.tensors]), collect))
-    assert isinstance(source.repository, FakeRepository) and not source.repository.closed.is_set()
 
 
 class Blocked(MemoryFile):
@@ -223,31 +197,7 @@ def test_progress_comes_while_reads_take_long_and_closing_wakes_them() -> None:
     assert time.monotonic() - start < 150  # or the read would have ended by itself
 
 
-def test_closing_stops_within_a_chunk() -> None:
-    source, _ = checkpoint([("F32", (400, 64))] * 8, threads=4)
-    seen = []
-
-    def slow(span: Span, chunks: Iterator[Chunk]) -> None:
-        for chunk in chunks:
-            seen.append(chunk.start)
-            time.sleep(0.01)
-
-    with no_threads_left():
-        steps = stream([source], whole_spans([(each,) for each in source.tensors]), slow)
-        next(steps)
-        steps.close()  # type: ignore[attr-defined]
-    after = len(seen)
-    time.sleep(0.05)
-    assert len(seen) == after < 400
-
-
-def test_no_spans_no_steps() -> None:
-    source, _ = checkpoint([("F32", (0,))])
-    with no_threads_left():
-        assert list(stream([source], [], collect)) == []
-
-
-@pytest.mark.parametrize(("chunk_bytes", "parallel", "in_flight"), [(100, 50, 1000), (4096, 50, 1000), (1000, 2, 64_000), (300, 7, 1000)])
+@pytest.mark.parametrize(("chunk_bytes", "parallel", "in_flight"), [(4096, 50, 1000), (1000, 2, 64_000)])
 def test_buffers_stay_within_the_limit(chunk_bytes: int, parallel: int, in_flight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STREAM_BYTES", in_flight)
     monkeypatch.setattr(limits, "CHUNK_BYTES", chunk_bytes)

@@ -1,7 +1,6 @@
 """Which files are the weights, and which are listed as not read, by their names and by the lists of a repository."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,23 +12,14 @@ from analyzers.checkpoints.weight_files.selection import WeightFiles, select_wei
 from analyzers.core import limits
 from analyzers.core.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
 from analyzers.core.untrusted_json import parse_json
-from tests.cases import few
 
 _PAIR = "model-00001-of-00002.safetensors model-00002-of-00002.safetensors"
 _PICKLED_PAIR = "pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.bin"
 _LISTS: dict[str, Any] = {
-    "model_index.json": {
-        "_class_name": "Pipeline", "unet": ["diffusers", "UNet"], "vae": ["diffusers", "AutoencoderKL"], "safety_checker": [None, None],
-        "scheduler": ["diffusers", "Scheduler"], "force_zeros": True,
-    },
     "model.safetensors.index.json": {"weight_map": dict(zip("ab", _PAIR.split(), strict=True))},
     "pytorch_model.bin.index.json": {"weight_map": dict(zip("ab", _PICKLED_PAIR.split(), strict=True))},
 }  # fmt: skip
-_LISTS |= {
-    "other.safetensors.index.json": _LISTS["model.safetensors.index.json"],
-    "other.bin.index.json": _LISTS["pytorch_model.bin.index.json"],
-}
-_LISTS["consolidated.safetensors.index.json"] = _LISTS["model.safetensors.index.json"]
+_LISTS |= dict.fromkeys(("other.safetensors.index.json", "consolidated.safetensors.index.json"), _LISTS["model.safetensors.index.json"])
 
 
 def _reader(lists: dict[str, Any]) -> Callable[[str, int], Any]:
@@ -51,15 +41,10 @@ def _select(paths: str, subfolder: str | None = None, **lists: Any) -> WeightFil
 @pytest.mark.parametrize(
     ("paths", "expected"),
     [
-        ("config.json model.safetensors", "model.safetensors"),
         ("model.safetensors adapter_model.safetensors", "model.safetensors"),
         (f"model.safetensors model.safetensors.index.json {_PAIR}", "model.safetensors"),
-        (f"model.safetensors {_PAIR}", "model.safetensors"),
-        ("flux.sft ae.sft", "ae.sft flux.sft"),
         ("x.safetensors x_fp8_e4m3fn.safetensors x-fp16.safetensors", "x.safetensors"),
-        ("adapter_model.safetensors", "adapter_model.safetensors"),
         ("model.safetensors model.fp16.safetensors unet/x.safetensors", "model.safetensors"),
-        ("model.fp16.safetensors", "model.fp16.safetensors"),
         ("x.fp16.safetensors x.safetensors y.bf16.safetensors", "x.safetensors y.bf16.safetensors"),
         (f"model.safetensors.index.json {_PAIR} consolidated.safetensors", _PAIR),
         (f"{_PAIR} consolidated.safetensors", _PAIR),
@@ -68,36 +53,19 @@ def _select(paths: str, subfolder: str | None = None, **lists: Any) -> WeightFil
         (f"consolidated.safetensors.index.json consolidated-00001-of-00001.safetensors {_PAIR}", _PAIR),
         ("x-00000-of-00002.safetensors x-00001-of-00002.safetensors", "x-00000-of-00002.safetensors x-00001-of-00002.safetensors"),
         ("b.safetensors a.safetensors", "a.safetensors b.safetensors"),
-        ("model_index.json vae/d.safetensors unet/d.safetensors unet/d.fp16.safetensors", "unet/d.safetensors vae/d.safetensors"),
-        ("deep/er/model.safetensors deep/er/lora/x.safetensors", "deep/er/model.safetensors"),
         # pickles
         ("config.json pytorch_model.bin training_args.bin optimizer.pt", "pytorch_model.bin"),
         ("pytorch_model.bin model.safetensors", "model.safetensors"),
         ("config.json pytorch_model.bin ema.safetensors", "pytorch_model.bin"),
-        ("config.json pytorch_model.bin consolidated.safetensors", "pytorch_model.bin"),
-        ("pytorch_model.bin adapter_model.safetensors", "pytorch_model.bin"),
         ("adapter_model.safetensors x.safetensors", "adapter_model.safetensors"),
         (f"pytorch_model.bin.index.json {_PICKLED_PAIR} training_args.bin", _PICKLED_PAIR),
-        (f"pytorch_model.bin pytorch_model.bin.index.json {_PICKLED_PAIR}", "pytorch_model.bin"),
-        (f"{_PICKLED_PAIR} optimizer.bin", _PICKLED_PAIR),
-        (f"other.bin.index.json {_PICKLED_PAIR} extra.bin", _PICKLED_PAIR),
-        ("pytorch_model.bin pytorch_model.fp16.bin rust_model.ot", "pytorch_model.bin"),
-        ("adapter_model.bin", "adapter_model.bin"),
-        ("consolidated.00.pth consolidated.01.pth params.json", "consolidated.00.pth consolidated.01.pth"),
         ("epoch_3.ckpt last.pt rng_state_0.pth scheduler.pt bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "epoch_3.ckpt last.pt"),
         ("pytorch_model.bin onnx/model.safetensors 2_Dense/pytorch_model.bin", "pytorch_model.bin"),
-        ("model_index.json unet/diffusion_pytorch_model.bin unet/x.bin vae/d.safetensors vae/d.bin v1-5-pruned.ckpt",
-         "unet/diffusion_pytorch_model.bin vae/d.safetensors"),
-        ("model_index.json sd.safetensors unet/config.json", "sd.safetensors"),
-        ("training_args.bin checkpoint-500/pytorch_model.bin", "checkpoint-500/pytorch_model.bin"),
         # GGUF
         ("model.safetensors model-f16.gguf", "model.safetensors"),
-        ("pytorch_model.bin model-f16.gguf", "pytorch_model.bin"),
         ("m-Q4_K_M.gguf m-F16.gguf m-BF16.gguf", "m-BF16.gguf"),
-        ("m.Q4_K_M.gguf m.f16.gguf m.fp32.gguf", "m.fp32.gguf"),
         ("m-Q8_0.gguf m-f16.gguf mmproj-m-f32.gguf", "m-f16.gguf"),
         ("mmproj-m-f32.gguf", "mmproj-m-f32.gguf"),
-        ("m-F16.gguf m.imatrix.gguf", "m-F16.gguf"),
         ("m-BF16-00002-of-00002.gguf m-Q8_0-00001-of-00002.gguf m-Q8_0-00002-of-00002.gguf m-Q2_K.gguf",
          "m-Q8_0-00001-of-00002.gguf m-Q8_0-00002-of-00002.gguf"),
         ("Q4/m-Q4.gguf BF16/m-BF16-00001-of-00002.gguf BF16/m-BF16-00002-of-00002.gguf",
@@ -108,11 +76,6 @@ def test_selection(paths: str, expected: str) -> None:
     assert _select(paths).paths == tuple(expected.split())
 
 
-def test_shards_of_an_index_are_one_group_and_plain_files_are_groups_of_their_own() -> None:
-    assert len(_select(f"model.safetensors.index.json {_PAIR}").sets[0].groups) == 1
-    assert len(_select("a.safetensors b.safetensors").sets[0].groups) == 2
-
-
 def test_of_gguf_files_of_unknown_width_the_largest_is_read() -> None:
     found = select_weights({"m-Q4.gguf": 4, "m-Q8.gguf": 8, "m-Q2.gguf": 2}, _reader({}))
     assert found.paths == ("m-Q8.gguf",)
@@ -120,10 +83,9 @@ def test_of_gguf_files_of_unknown_width_the_largest_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["training_args.bin", "a/optimizer.pt", "optimizer_1.bin", "scheduler.pt", "rng_state_7.pth", "random_states_0.pt", "scaler.pt",
-             "zero_pp_rank_0_mp_rank_00_optim_states.pt", "openvino_model.bin", "ggml-model-q4.bin", "vocab.txt", "model.pkl",
-             "m.imatrix.gguf", "m-imatrix.gguf", "imatrix.gguf", "imatrix_unsloth.gguf", "README.md", "config.json", "model.ggml",
-             "tf_model.h5", "onnx/model.onnx", "x/__0_0.distcp", "d/manifest.ocdbt", "rust_model.ot"]
+    "path", ["training_args.bin", "a/optimizer.pt", "optimizer_1.bin", "rng_state_7.pth", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+             "openvino_model.bin", "ggml-model-q4.bin", "vocab.txt", "m.imatrix.gguf", "imatrix_unsloth.gguf", "config.json", "tf_model.h5",
+             "onnx/model.onnx", "x/__0_0.distcp"]
 )  # fmt: skip
 def test_what_is_no_weights(path: str) -> None:
     assert not is_weights(path)
@@ -132,8 +94,9 @@ def test_what_is_no_weights(path: str) -> None:
 
 
 def test_folders_are_read_together_only_if_a_list_says_so() -> None:
-    (note,) = _select("model_index.json vae/model.safetensors unet/model.safetensors").notes
-    assert (note.code, note.values) == ("folders", {"folders": ("unet", "vae")})
+    found = _select("modules.json vae/model.safetensors unet/model.safetensors", modules__json=[{"path": "unet"}, 3, {"path": "vae"}])
+    assert [(note.code, note.values) for note in found.notes] == [("folders", {"folders": ("unet", "vae")})]
+    assert [(part.folder, part.prefix) for part in found.sets] == [("unet", ""), ("vae", "vae/")]
     for paths in ("a/model.safetensors b/model.safetensors", "checkpoint-100/model.safetensors checkpoint-200/model.safetensors"):
         with pytest.raises(NoWeights, match="in several folders: name one of"):
             _select(paths)
@@ -155,10 +118,6 @@ def test_subfolder() -> None:
         ("model.safetensors.index.json model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
         ("model.safetensors.index.json", "model-00001-of-00002.safetensors"),
         ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
-        ("model-00001-of-00002.safetensors extra.safetensors", "model-00002-of-00002.safetensors"),
-        ("x/model-00002-of-00003.safetensors", "model-00001-of-00003.safetensors"),
-        ("pytorch_model.bin.index.json pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"),
-        ("pytorch_model-00002-of-00002.bin", "pytorch_model-00001-of-00002.bin"),
         ("m-f16-00001-of-00003.gguf m-f16-00003-of-00003.gguf", "m-f16-00002-of-00003.gguf"),
         ("model-00001-of-999999.safetensors", "model-00002-of-999999.safetensors"),
     ],
@@ -170,21 +129,15 @@ def test_truncated_checkpoint_names_the_missing_shard(paths: str, missing: str) 
 
 @pytest.mark.parametrize(
     "shard",
-    ["../model.safetensors", "/model.safetensors", "a//model.safetensors", "./model.safetensors", "..\\model.safetensors", "model.bin",
-     "../../../../api/whoami-v2", "", "a\n.safetensors", "\ud800", 3, None, ["model.safetensors"]],
-)  # fmt: skip
+    ["../model.safetensors", "/model.safetensors", "a//model.safetensors", "model.bin", "", "\ud800", 3, ["model.safetensors"]],
+)
 def test_hostile_shard_names(shard: object) -> None:
     index = {"weight_map": {"a": shard}}
     with pytest.raises(InvalidCheckpoint):
         _select("model.safetensors.index.json x.safetensors model.bin", model__safetensors__index__json=index)
-    if shard != "model.bin":
-        with pytest.raises(InvalidCheckpoint):
-            _select("pytorch_model.bin.index.json x.bin model.bin", pytorch_model__bin__index__json=index)
 
 
-@pytest.mark.parametrize(
-    "index", [b"", b"{", b"\xff", b"[" * 200_000, b"[]", b"{}", b'{"weight_map": {}}', b'{"weight_map": []}', b"9" * 10_000]
-)
+@pytest.mark.parametrize("index", [b"{", b"\xff", b"[" * 200_000, b"[]", b'{"weight_map": {}}', b'{"weight_map": []}', b"9" * 10_000])
 def test_damaged_index(index: bytes) -> None:
     with pytest.raises((InvalidCheckpoint, LimitExceeded), match="index"):
         _select("model.safetensors.index.json x.safetensors", model__safetensors__index__json=index)
@@ -192,8 +145,8 @@ def test_damaged_index(index: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("content", "noted"),
-    [(content, True) for content in (b"", b"[" * 100_000, b"\xff", b"3", b'"x"')]
-    + [([{"path": path}], False) for path in ("../2_Dense", "/etc", "2_Dense\n", "a\\b", "2_Dense/../..", "\ud800")],
+    [(content, True) for content in (b"[" * 100_000, b"\xff", b"3", b"{}")]
+    + [([{"path": path}], False) for path in ("../2_Dense", "2_Dense\n", "2_Dense/../..", "\ud800")],
 )
 def test_modules_json_that_names_no_folder_of_the_checkpoint_is_ignored(content: Any, noted: bool) -> None:
     found = _select("model.safetensors modules.json 2_Dense/model.safetensors", modules__json=content)
@@ -202,38 +155,23 @@ def test_modules_json_that_names_no_folder_of_the_checkpoint_is_ignored(content:
     assert [note.code for note in found.notes] == ["unreadable-json"] * noted
 
 
-def test_hostile_parts_are_shown_as_text() -> None:
-    modules = [{"path": path, "type": "Dense"} for path in ("", "1", "../x\n", "\x1b[31m")]
-    found = _select("model.safetensors modules.json 1/model.safetensors", modules__json=modules)
-    assert found.paths == ("model.safetensors", "1/model.safetensors")
-    assert all(each.path.isprintable() for each in found.not_read) and len(found.not_read) == 2
-
-
 # A "*" marks files that are not read.
 @pytest.mark.parametrize(
     ("paths", "code"),
     [
         ("model.safetensors *pytorch_model.bin", "repeats"),
         (f"model.safetensors *{_PICKLED_PAIR.replace(' ', ' *')}", "repeats"),
-        ("x.safetensors *x.ckpt", "repeats"),
         ("model.safetensors *model.fp16.safetensors *model.fp16-00001-of-00002.safetensors *pytorch_model.fp16.bin", "repeats"),
-        ("model.safetensors *model_fp8_e4m3fn.safetensors", "repeats"),
         ("model.safetensors *consolidated.safetensors *consolidated.00.pth *original/consolidated.00.pth", "repeats"),
-        ("model.safetensors *model-00001-of-00002.safetensors", "repeats"),
         ("model.safetensors *onnx/model.safetensors *m-Q4_K_M.gguf", "repeats"),
         ("m-F16.gguf *m-Q4_K_M.gguf *Q8/m.i1-Q8_0.gguf *m-IQ2_XXS.gguf *m-UD-Q4_K_XL.gguf *m-BF16-00001-of-00002.gguf", "repeats"),
         ("model.safetensors *tf_model.h5 *flax_model.msgpack *onnx/model.onnx *onnx/model.onnx_data", "repeats"),
-        ("model.safetensors *openvino_model.bin *rust_model.ot", "repeats"),
         ("adapter_model.safetensors adapter_config.json *adapter_model.bin", "repeats"),
-        ("model_index.json unet/x.safetensors vae/x.safetensors *unet/x.bin scheduler/x.json", "repeats"),
         ("model.safetensors *model.tar.gz *weights.zip *weights.npy *weights.npz *dist/__0_0.distcp", "format"),
-        ("adapter_model.safetensors *tf_model.h5", "format"),
         ("model.safetensors adapter_config.json *adapter_model.safetensors *my-lora.safetensors", "outside"),
         ("model.safetensors *2_Dense/model.safetensors *tf_head/model.safetensors *checkpoint-500/model.safetensors", "outside"),
-        ("model.safetensors *mtp.safetensors *extra.bin", "outside"),
         ("m-f16.gguf *mmproj-m-f32.gguf *other-f16.gguf *lora-f16.gguf", "outside"),
         (f"pytorch_model.bin.index.json {_PICKLED_PAIR} *extra.bin", "outside"),
-        ("model_index.json *sd.safetensors *sd.ckpt unet/x.safetensors vae/x.safetensors *vae_1_0/x.safetensors", "outside"),
     ],
 )
 def test_what_is_not_read_is_listed_with_a_code(paths: str, code: str) -> None:
@@ -242,11 +180,7 @@ def test_what_is_not_read_is_listed_with_a_code(paths: str, code: str) -> None:
     assert {each.code for each in found.not_read} == {code}
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["optimizer.pt", "optimizer_0/__0_0.distcp", "scheduler.pt", "rng_state_0.pth", "training_args.bin",
-     "vocab.pkl", "random_states_0.pkl", "tokenizer.zip", "label.npy", "scaler.joblib", "README.md", "tokenizer.model"],
-)  # fmt: skip
+@pytest.mark.parametrize("path", ["optimizer.pt", "rng_state_0.pth", "vocab.pkl", "tokenizer.zip", "label.npy", "README.md"])
 def test_training_state_and_other_files_are_not_listed(path: str) -> None:
     found = _select(f"model.safetensors {path}")
     assert not found.not_read and not found.notes
@@ -263,34 +197,7 @@ def test_every_file_is_read_or_listed() -> None:
     assert len(found.paths) + len(found.not_read) == len(listed)
 
 
-def test_a_part_of_a_pipeline_without_weights_is_listed() -> None:
-    found = _select("model_index.json sd.safetensors vae/x.safetensors")
-    assert [(each.path, each.code) for each in found.not_read] == [("sd.safetensors", "outside"), ("unet", "outside")]
-
-
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SHARDS", 1)
-    for paths in ("a.safetensors b.safetensors", "modules.json a/x.bin b/x.bin c/x.bin"):
-        with pytest.raises(LimitExceeded, match="weight files, more than 1"):
-            _select(paths, modules__json=[{"path": name} for name in "abc"])
-
-
-@pytest.mark.parametrize("many", few([100_000, 20_000], {1}))
-def test_very_many_files_are_sorted_in_bounded_time(many: int) -> None:
-    kinds = ("model.fp16-00001-of-00002.safetensors", "x.fp16.safetensors", "tf.h5", "y.bin", "z-Q4_K.gguf")
-    files = {f"{'d/' * (at % 3)}{at}-{kinds[at % 5]}": at for at in range(many)}
-    start = time.process_time()
-    found = select_weights({"model.safetensors": 1, **files}, _reader({}))
-    assert len(found.paths) == 1 and len(found.not_read) == many
-    assert time.process_time() - start < 60
-    parts = {f"{at}-00001-of-999999.safetensors": at for at in range(many // 2)}
-    assert len(select_weights({"model.safetensors": 1, **parts}, _reader({})).not_read) == many // 2
-    with pytest.raises(InvalidCheckpoint):
-        select_weights(parts, _reader({}))
-    folders = {f"{at}/{at}.safetensors": at for at in range(many)}
-    with pytest.raises(NoWeights, match="more file"):
-        select_weights(folders, _reader({}))
-    modules = [{"path": str(at)} for at in range(max(6_000, many // 5))]
-    with pytest.raises(LimitExceeded, match="more than"):
-        select_weights({"modules.json": 1, **folders}, _reader({"modules.json": modules}))
-    assert time.process_time() - start < 90
+    with pytest.raises(LimitExceeded, match="weight files, more than 1"):
+        _select("a.safetensors b.safetensors")

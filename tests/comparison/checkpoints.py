@@ -28,10 +28,8 @@ def make(folder: Path) -> None:
     resized = {key: torch.cat([value, value[:8]]) if "embed" in key or "lm_head" in key else value for key, value in tuned.items()}
     _write(folder / "resized", {key: value.bfloat16() for key, value in resized.items()})
     _write_gguf(folder / "model.gguf", base)
-    for name, zipped in (("pickled", True), ("pickled-legacy", False)):
-        (folder / name).mkdir()
-        state = {key: value.bfloat16() for key, value in tuned.items()}
-        torch.save(state, folder / name / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    (folder / "pickled").mkdir()
+    torch.save({key: value.bfloat16() for key, value in tuned.items()}, folder / "pickled" / "pytorch_model.bin")
 
 
 def _state(seed: int, layers: int = 3, width: int = 128, vocabulary: int = 512) -> State:

@@ -18,7 +18,6 @@ RUNS: dict[str, str] = {
     "dtype-mxfp4-quick": "dtype {files}/mxfp4 --budget 20KB",
     "dtype-gguf": "dtype {files}/model.gguf --exact",
     "dtype-pickled": "dtype {files}/pickled --exact",
-    "dtype-pickled-legacy": "dtype {files}/pickled-legacy --exact",
     "dtype-hub": "dtype org/large --budget 4MB",
     "dtype-hub-exact": "dtype org/large --exact",
     "sparsity-sample": "sparsity sample:tiny-bf16 sample:tiny-tuned --exact",

@@ -22,7 +22,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None, help="default: random")
     parser.add_argument("--number", type=int, default=None, help="only this input of the seed")
-    parser.add_argument("--stricter", type=Path, help="folder for an example of each refusal of what the library reads")
     asked = parser.parse_args()
     target = TARGETS[asked.target]
     seed = Random().randrange(1 << 32) if asked.seed is None else asked.seed
@@ -55,10 +54,6 @@ def main() -> int:
     print(f"{numbers:,} inputs, {tally.read:,} read, of them {tally.compared:,} as by the library, {tally.refused:,} refused")
     for kind, count in tally.stricter.most_common(20):
         print(f"  {count:,} refused that the library reads: {kind}")
-    if asked.stricter:
-        asked.stricter.mkdir(exist_ok=True)
-        for number, data in enumerate(tally.examples.values()):
-            (asked.stricter / f"{target.name}-{number}").write_bytes(data)
     return 0
 
 

@@ -32,7 +32,6 @@ class Tally:
     compared: int = 0
     refused: int = 0
     stricter: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, bytes] = field(default_factory=dict)
 
 
 def examine(target: Target, data: bytes, tally: Tally) -> None:
@@ -50,9 +49,7 @@ def examine(target: Target, data: bytes, tally: Tally) -> None:
     if refused:
         tally.refused += 1
         if theirs is not None:
-            kind = "".join(c for c in ours if not c.isdigit())[:100]
-            tally.stricter[kind] += 1
-            tally.examples.setdefault(kind, data)
+            tally.stricter["".join(c for c in ours if not c.isdigit())[:100]] += 1
         return
     tally.read += 1
     if theirs is not None:

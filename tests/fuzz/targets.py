@@ -179,8 +179,7 @@ _SHARDS = {"model-00001-of-00002.safetensors": 100, "model-00002-of-00002.safete
 
 def _read_index(data: bytes) -> Any:
     name = "model.safetensors.index.json"
-    weight_map, _ = read_index(name, (".safetensors",), {**_SHARDS, name: len(data)}, lambda path, most: parse_json(data, lenient=True))
-    return weight_map
+    return read_index(name, (".safetensors",), {**_SHARDS, name: len(data)}, lambda path, most: parse_json(data, lenient=True))
 
 
 def _index(data: bytes) -> Any:
@@ -221,7 +220,7 @@ def _read_config(data: bytes) -> Any:
     from analyzers.write.files import state_dtype
 
     found: list[Any] = []
-    for name in ("config.json", "generation_config.json", "adapter_config.json", "modules.json", "model_index.json"):
+    for name in ("config.json", "generation_config.json", "adapter_config.json", "modules.json"):
         with _folder(name, data) as folder, open_checkpoint(str(folder), Access(local=True)) as checkpoint:
             findings, why = find_missing_files(checkpoint)
             found += [json.dumps(checkpoint.config), [t.name for t in checkpoint.tensors], why, repr(generation_settings(checkpoint))]

@@ -6,7 +6,6 @@ A code works once. An access token may read its user's repositories: gated ones 
 
 import base64
 import html
-import json
 import time
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -16,7 +15,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from .repositories import Kind, Repository, User
-from .wire import Answer, Request, plain
+from .wire import Answer, Request, answer_json, plain
 
 ISSUED_SECONDS = 8 * 3600
 
@@ -43,7 +42,7 @@ class Provider:
     def answer(self, request: Request, url: str, users: dict[str, User], repositories: dict[tuple[Kind, str], Repository]) -> Answer | None:
         """Answer a request about signing in; None for any other."""
         if request.path == "/.well-known/openid-configuration":
-            return _json(
+            return answer_json(
                 {
                     "issuer": url,
                     "authorization_endpoint": f"{url}/oauth/authorize",
@@ -55,20 +54,20 @@ class Provider:
                 }
             )
         if request.path == "/.well-known/jwks.json":
-            return _json({"keys": [self.key.as_dict(private=False)]})
+            return answer_json({"keys": [self.key.as_dict(private=False)]})
         if request.path == "/oauth/authorize":
             return self._authorize({name: values[0] for name, values in request.query.items()})
         if request.path == "/oauth/token" and request.method == "POST":
             return self._token(request, url, users, repositories)
         if request.path == "/oauth/userinfo":
             user = users.get(request.token or "")
-            return _json(_profile(user)) if user is not None else _json({"error": "invalid_token"}, 401)
+            return answer_json(_profile(user)) if user is not None else answer_json({"error": "invalid_token"}, 401)
         return None
 
     def _authorize(self, asked: dict[str, str]) -> Answer:
         application = self.applications.get(asked.get("client_id", ""))
         if application is None or asked.get("response_type") != "code" or not asked.get("redirect_uri"):
-            return _json({"error": "invalid_request"}, 400)
+            return answer_json({"error": "invalid_request"}, 400)
         code = f"code-{next(self.serial)}"
         self.granted[code] = (application, asked)
         mark = "&" if "?" in asked["redirect_uri"] else "?"
@@ -80,10 +79,10 @@ class Provider:
         form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
         application, asked = self.granted.pop(form.get("code", ""), (None, {}))
         if application is None or form.get("redirect_uri") != asked["redirect_uri"]:
-            return _json({"error": "invalid_grant"}, 400)
+            return answer_json({"error": "invalid_grant"}, 400)
         sent = base64.b64decode((request.headers.get("authorization") or "").removeprefix("Basic ")).decode()
         if [unquote(part) for part in sent.split(":")] != [application.client_id, application.secret]:
-            return _json({"error": "invalid_client"}, 401)
+            return answer_json({"error": "invalid_client"}, 401)
         scopes = asked.get("scope", "").split()
         needed = {repository.id: "read-repos" if repository.private else "gated-repos" for repository in repositories.values()}
         readable = frozenset(name for name in application.user.repositories if needed.get(name) in scopes)
@@ -93,7 +92,7 @@ class Provider:
             **_profile(application.user),
             **{"iss": url, "aud": application.client_id, "iat": now, "exp": now + ISSUED_SECONDS, "nonce": asked.get("nonce", "")},
         }
-        return _json(
+        return answer_json(
             {
                 "access_token": application.token,
                 "token_type": "bearer",
@@ -113,7 +112,3 @@ def _profile(user: User) -> dict[str, object]:
         "picture": f"https://huggingface.co/avatars/{user.name}.svg",
         "orgs": [],
     }
-
-
-def _json(value: object, status: int = 200) -> Answer:
-    return plain(status, json.dumps(value).encode())

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from . import writing
 from .oauth import Provider
 from .repositories import Commit, Contents, Kind, Repository, User, etag, is_lfs
-from .wire import Answer, Request, plain
+from .wire import Answer, Request, answer_json, plain
 
 TREE_PAGE = 1000
 KINDS: dict[str, Kind] = {"models": "model", "datasets": "dataset"}
@@ -67,7 +67,7 @@ class Routes:
         if parts == ["lfs-verify"]:
             return writing.verify(request, self.uploads)
         if parts == ["api", "validate-yaml"]:
-            return _json({"errors": [], "warnings": []})
+            return answer_json({"errors": [], "warnings": []})
         if parts == ["api", "repos", "create"]:
             return writing.create(request, user, self.repositories, self.url)
         if parts[-4:] == ["info", "lfs", "objects", "batch"]:
@@ -97,7 +97,7 @@ class Routes:
         if parts == ["whoami-v2"]:
             if user is None:
                 raise HubError(401, "", "Invalid username or password.")
-            return _json({"type": "user", "id": user.name, "name": user.name, "orgs": [], "auth": {"type": "access_token"}})
+            return answer_json({"type": "user", "id": user.name, "name": user.name, "orgs": [], "auth": {"type": "access_token"}})
         kind = KINDS.get(parts[0])
         if kind is None:
             raise HubError(404, "", "Not Found")
@@ -108,13 +108,13 @@ class Routes:
         if verb == "auth-check":
             if rest == ["write"] and not writing.may_write(user, repository.id):
                 raise HubError(401 if user is None else 403, "", "You do not have write access to this repository")
-            return _json({})
+            return answer_json({})
         if verb == "discussions":
             return writing.discussions(repository)
         commit = _commit(repository, rest[0] if rest else "main")
         if verb == "tree":
             return self._tree(request, commit, "/".join(rest[1:]))
-        return _json(_info(repository, commit, sizes=request.query.get("blobs", [""])[0].lower() in ("true", "1")))
+        return answer_json(_info(repository, commit, sizes=request.query.get("blobs", [""])[0].lower() in ("true", "1")))
 
     def _find(self, request: Request, kind: Kind, name: str, user: User | None) -> Repository:
         canonical = self.aliases.get((kind, name))
@@ -143,7 +143,7 @@ class Routes:
             and (not repository.private or _may_read(user, repository))
         ]
         page = found[start : start + limit]
-        answer = _json([{name: value for name, value in info.items() if name != "siblings"} for info in page])
+        answer = answer_json([{name: value for name, value in info.items() if name != "siblings"} for info in page])
         if start + limit < len(found):  # the Hub's limit is per page
             query = urlencode({"search": text, "author": author, "limit": limit, "cursor": start + limit})
             answer.headers["Link"] = f'<{self.url}/api/{kind}s?{query}>; rel="next"'
@@ -164,7 +164,7 @@ class Routes:
             if recursive or len(steps) == 1:
                 entries[path] = _entry(path, commit.files[path])
         start = int(request.query.get("cursor", ["0"])[0])
-        answer = _json(list(entries.values())[start : start + TREE_PAGE])
+        answer = answer_json(list(entries.values())[start : start + TREE_PAGE])
         if start + TREE_PAGE < len(entries):
             path = request.target.partition("?")[0]
             answer.headers["Link"] = f'<{self.url}{path}?recursive={recursive}&cursor={start + TREE_PAGE}>; rel="next"'
@@ -223,10 +223,6 @@ def _commit(repository: Repository, revision: str) -> Commit:
     if commit is None:
         raise HubError(404, "RevisionNotFound", f"Invalid rev id: {revision}")
     return commit
-
-
-def _json(value: object) -> Answer:
-    return plain(200, json.dumps(value).encode())
 
 
 def _entry(path: str, contents: Contents) -> dict[str, object]:

@@ -5,6 +5,7 @@ break the protocol on purpose.
 """
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import Mapping
@@ -163,3 +164,8 @@ class Connection:
 def plain(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
     """Make an answer from bytes, JSON unless ``headers`` set another type."""
     return Answer(status, {"Content-Type": "application/json", **(headers or {})}, InMemory(body))
+
+
+def answer_json(value: object, status: int = 200) -> Answer:
+    """Make a JSON answer."""
+    return plain(status, json.dumps(value).encode())

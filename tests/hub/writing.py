@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .repositories import Commit, Contents, InMemory, Kind, Repository, User, contents_of, is_lfs
-from .wire import Answer, Request, plain
+from .wire import Answer, Request, answer_json, plain
 
 
 class Refused(Exception):
@@ -24,11 +24,6 @@ class Uploads:
 
     stored: dict[str, Contents] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
-
-
-def answer_json(value: object, status: int = 200) -> Answer:
-    """Make a JSON answer."""
-    return plain(status, json.dumps(value).encode())
 
 
 def may_write(user: User | None, repository_id: str) -> bool:

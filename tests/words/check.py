@@ -31,7 +31,6 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 # Fields that are something else in these templates.
 OTHERS: dict[str, dict[str, Any]] = {
-    "index-counts-other-bytes": {"stated": 5, "stored": 123_456},
     "card-names-another-base": {"stated": ("org/other",)},
     "card-names-an-unrelated-base": {"stated": ("org/other",)},
     "norms-never-changed": {"values": ("1",)},

@@ -191,14 +191,14 @@ def test_shards_with_a_wrong_index(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_names_that_several_files_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Components in folders of their own, and two files of one folder: each keeps its names."""
+    """Modules in folders of their own, and two files of one folder: each keeps its names."""
     sources: dict[str, Values] = {}
     for number, path in enumerate(("unet/model.safetensors", "vae/a.safetensors", "vae/b.safetensors")):
         sources[path] = {"x.weight": through(normal(8, 8, seed=number), BF16, torch.float32), "vae/b/y": torch.ones(3)}
         (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
         save_file(sources[path], tmp_path / "in" / path)
     (tmp_path / "in" / "vae" / "config.json").write_text('{"torch_dtype": "torch.float32"}')
-    (tmp_path / "in" / "model_index.json").write_text(json.dumps({part: ["diffusers", "Model"] for part in ("unet", "vae")}))
+    (tmp_path / "in" / "modules.json").write_text(json.dumps([{"path": part} for part in ("unet", "vae")]))
     shrink(capsys, tmp_path / "in", tmp_path / "out")
     for path, source in sources.items():
         assert_same_values(source, load_file(tmp_path / "out" / path))

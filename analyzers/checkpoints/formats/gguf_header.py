@@ -6,12 +6,11 @@
     padding to the alignment | data, each tensor padded to the alignment
 
 All fields are little endian. Files that llama.cpp refuses are refused: tensors must cover the data in order, without gaps or
-overlaps. Values of entries are skipped, except the few that identify the file.
+overlaps. Values of entries are skipped, except the alignment.
 """
 
 import io
 import struct
-from collections.abc import Mapping
 from math import prod
 
 from analyzers.checkpoints.formats.faults import Damaged, Excess, Unsupported, cut_off, faults_named
@@ -35,7 +34,6 @@ _ALIGNMENT = 32
 _LARGEST_ALIGNMENT = 1 << 20
 
 _ALIGNMENT_KEY = "general.alignment"
-_TYPE = "general.type"
 
 
 def read_gguf(file: RangeFile) -> Header:
@@ -68,31 +66,25 @@ class _Reader:
             raise Unsupported(f"has version {version} of GGUF, or is big endian: convert it to version 3, little endian, with llama.cpp.")
         if tensors > limits.TENSORS or entries > GGUF_ENTRIES:
             raise Excess(f"claims more than {limits.TENSORS:,} tensors or {GGUF_ENTRIES:,} entries.")
-        found = self._entries(entries)
-        if found.get(_TYPE) == "imatrix":
-            raise Unsupported("is an importance matrix, statistics for quantization without weights.")
-        alignment = found.get(_ALIGNMENT_KEY, _ALIGNMENT)
-        if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-            raise Damaged(f"its alignment is {str(alignment)[:20]}, not a power of two up to {_LARGEST_ALIGNMENT:,}")
+        alignment = self._entries(entries)
+        if not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
+            raise Damaged(f"its alignment is {alignment}, not a power of two up to {_LARGEST_ALIGNMENT:,}")
         return Header(self._tensors(tensors, alignment))
 
-    def _entries(self, count: int) -> Mapping[str, str | int]:
-        """Read the values of `_TYPE` and `_ALIGNMENT_KEY`; skip all others."""
-        found: dict[str, str | int] = {}
-        keys = set()
+    def _entries(self, count: int) -> int:
+        """Skip all entries but the alignment, which is returned."""
+        alignment, keys = _ALIGNMENT, set()
         for _ in range(count):
             key = self._text()
             if key in keys:
                 raise Damaged(f"its entry {quoted(key)} occurs twice")
             keys.add(key)
             kind = self._number("<I")
-            if key == _TYPE and kind == _STRING:
-                found[key] = self._text()
-            elif key == _ALIGNMENT_KEY and kind == _UINT32:
-                found[key] = self._number("<I")
+            if key == _ALIGNMENT_KEY and kind == _UINT32:
+                alignment = self._number("<I")
             else:
                 self._pass_over(kind, 1)
-        return found
+        return alignment
 
     def _pass_over(self, kind: int, count: int, depth: int = 0) -> None:
         """Skip ``count`` values of a type. depth: of the lists that they are in."""

@@ -62,7 +62,7 @@ def ask(call: Callable[[], T], ref: str, stopped: threading.Event | None = None,
         try:
             return call()
         except OfflineModeIsEnabled:
-            raise HubUnreachable("Offline mode is on, so the Hub is not asked: unset HF_HUB_OFFLINE to read from it.") from None
+            raise HubUnreachable("Offline mode is on, so the Hub is not asked: unset HF_HUB_OFFLINE, or give a local folder.") from None
         except HubUnreachable as unreachable:
             error: MantissaError = unreachable
         except (*_CONNECTION, *_MALFORMED) as failure:

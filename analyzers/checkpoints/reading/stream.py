@@ -41,9 +41,6 @@ _BATCH = 64
 _ON_DEVICE = 1 << 24
 _READ = 1 << 20
 
-# Values are converted in pieces of this many elements, whose patterns (512 KiB) still fit a core's cache.
-_DECODED = 1 << 17
-
 # Threads that count at once; the others read, or wait for their turn.
 _COUNTING = os.cpu_count() or 1
 # Repositories over a network, of which each thread reads one after the other, that are read at once.
@@ -180,18 +177,16 @@ class _Reader:
                     yield Chunk(span.start + start, codes_of)
                 self._add(sum(0 if codes is None else codes.nbytes for codes in codes_of), len(codes_of))
             return
-        chunk = piece = block = chunk_elements(sides)
+        chunk = block = chunk_elements(sides)
         present = [side for side in sides if side is not None]
         if len(sides) > 1 and any(side.strides is not None for side in present):
             # The byte ranges of parts of a view overlap, so the buffer is filled as far as possible at a time.
             block = max(buffers.shape[1] * 8 // widest_bits(sides) // chunk, 1) * chunk
-        if any(side.converted for side in present):
-            piece = whole_rows(_DECODED, row_length(span.tensor))
         for first in range(span.start, end, block):
             last = min(first + block, end)
             read = [self._read(i, side, first, last, buffer) for i, (side, buffer) in enumerate(zip(sides, buffers, strict=True))]
-            for start in range(first, last, piece):
-                part = slice(start - first, min(start + piece, last) - first)
+            for start in range(first, last, chunk):
+                part = slice(start - first, min(start + chunk, last) - first)
                 # Converted before it is the turn of this thread to count
                 pieces = tuple(_counted(side, codes, part) for side, codes in zip(sides, read, strict=True))
                 with self._turns:

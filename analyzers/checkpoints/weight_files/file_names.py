@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 
-from analyzers.core import limits
 from analyzers.core.coverage import FileCode, NotRead
 from analyzers.core.errors import InvalidCheckpoint
 from analyzers.core.terminal import printable, quoted
@@ -37,7 +36,7 @@ _OTHER = re.compile(
 _COPIES = re.compile(
     r"original|consolidated|onnx.*|openvino.*|gguf.*|mlx.*|coreml.*|flax.*|tf|tensorrt.*|metal|fp16|bf16|fp32|fp8|int8|int4"
 )
-_MAIN = frozenset({"model", "pytorch_model", "diffusion_pytorch_model", "open_clip_pytorch_model", "open_clip_model"})
+_MAIN = frozenset({"model", "pytorch_model"})
 _WIDTH = re.compile(
     r"[-._]?(?<![a-z0-9])(ud-)?(i?q\d\w*|tq\d\w*|mxfp4\w*|nvfp4|f32|fp32|bf16|f16|fp16)(?![a-z0-9])|[-._](i1|imat(rix)?)(?![a-z0-9])",
     re.IGNORECASE,
@@ -112,14 +111,6 @@ def grouped(names: Iterable[str], alternatives: bool = False) -> list[tuple[str,
     return groups
 
 
-def parts_of(path: str) -> list[str]:
-    """Return the names of all parts of a numbered file; only ``path`` for a file in one part, or in more parts than may be read."""
-    match = _SHARD.fullmatch(path)
-    if match is None or int(match[3]) > limits.SHARDS:
-        return [path]
-    return [_renumbered(path, number) for number in range(1, int(match[3]) + 1)]
-
-
 def _renumbered(name: str, number: int) -> str:
     """Return the name of another part of the same numbering."""
     match = _SHARD.fullmatch(name)
@@ -130,8 +121,6 @@ def _renumbered(name: str, number: int) -> str:
 def format_of(path: str) -> str:
     """Return "export" or "other" for a file in a format that is not read, judged by its name; "" for any other file."""
     name = file_name(path)
-    if name.endswith(".distcp") and "optim" in path:
-        return ""
     return "export" if _EXPORT.fullmatch(name) else "other" if _OTHER.fullmatch(name) else ""
 
 

@@ -3,18 +3,17 @@
     model.safetensors                  or the shards of its index
     pytorch_model.bin                  or the shards of its index
     adapter_model.safetensors, .bin    of peft
-    diffusion_pytorch_model.*          of diffusers, or the shards of its index
     every other *.safetensors          or the shards of another index
     every other *.bin, *.pt, *.pth, *.ckpt with weights, or the shards of another index
     the widest GGUF file, with all its parts
 
 Files in precision variants (``model.fp16.safetensors``) and ``consolidated`` ones are read only if there are no others. The folder is the
 top one, else the only topmost one with weights; GGUF files may be in several. A model consists of several folders only if modules.json
-(sentence encoders) or model_index.json (pipelines) says so. Every other file that may hold weights is listed as not read.
+(sentence encoders) says so. Every other file that may hold weights is listed as not read.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzers.checkpoints.weight_files.file_names import (
@@ -32,53 +31,46 @@ from analyzers.checkpoints.weight_files.file_names import (
     is_index,
     is_projector,
     is_weights,
-    parts_of,
     without_variants,
 )
-from analyzers.checkpoints.weight_files.lists import ReadJson, find_components, read_index
+from analyzers.checkpoints.weight_files.lists import ReadJson, read_index, read_modules
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
 from analyzers.core.errors import CheckpointNotFound, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
-from analyzers.core.terminal import printable, quoted, some_files
+from analyzers.core.terminal import quoted, some_files
 
-_NAMED_PARTS = 100  # missing parts of a GGUF file that are listed
-_MAINS = ("model.safetensors", "pytorch_model.bin", *("adapter_model" + end for end in (".safetensors", ".bin")),
-          *("diffusion_pytorch_model" + end for end in (".safetensors", ".bin")))  # fmt: skip
+_MAINS = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin")
 # Storage widths in the names of GGUF files, widest first; names without any of these rank last.
 _WIDTHS = [re.compile(rf"(^|[-._])({names})([-._]|$)", re.IGNORECASE) for names in ("f32|fp32", "bf16", "f16|fp16")]
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSet:
-    """Weight files that make up one model or one component of it.
+    """Weight files that make up one model or one module of it.
 
     folder: contains its configuration, "" for the top folder; groups: files that belong together (the shards of one index or
     numbering), in which a name must be unique; if a name occurs in several groups, the file is added to it;
-    weight_map: tensor name -> path, from the index if there is one; total_size: bytes of all tensors according to the index;
-    prefix: begins the names of its tensors.
+    weight_map: tensor name -> path, from the index if there is one; prefix: begins the names of its tensors.
     """
 
     folder: str
     groups: tuple[tuple[str, ...], ...]
     weight_map: Mapping[str, str] | None = None
-    total_size: float | None = None
     prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightFiles:
-    """The weight files of a checkpoint: one set, or one per component folder.
+    """The weight files of a checkpoint: one set, or one for the folder of each module, the main one first.
 
-    notes: remarks for the reader; not_read: every other file that may hold weights; config_folder: the folder whose config.json takes
-    precedence over that of the top folder.
+    notes: remarks for the reader; not_read: every other file that may hold weights.
     """
 
     sets: tuple[WeightSet, ...]
     notes: tuple[Note, ...] = ()
     not_read: tuple[NotRead, ...] = ()
-    config_folder: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -104,36 +96,21 @@ def select_weights(files: Mapping[str, int], read_json: ReadJson, subfolder: str
         other = next((path for path in listed if format_of(path)), None)
         instead = f" but {quoted(other, 200)}, which docs/conversions.md says how to convert" if other else ""
         raise NoWeights(f"The checkpoint holds no weights{instead}: safetensors, PyTorch or GGUF files are needed.")
-    components = find_components(start, files, inside, read_json)
-    folders = components.folders or _folders(inside, start)
+    notes = list[Note]()
+    folders = read_modules(start, files, inside, read_json, notes) or _folders(inside, start)
     every = [path for where in folders for path in inside[where]]
-    notes = [*components.notes]
     if all(path.endswith(GGUF) for path in every):
         group = _widest(every, files)
         sets = [WeightSet(folder(group[0]), (group,))]
         notes += [WORDS.note("widest-gguf", files=len(every), path=group[0])] * (len(every) > len(group))
     else:
-        apart = {where: f"{where}/" for where in folders if len(folders) > 1 and where and where != components.main}
-        sets = [_select(where, inside[where], files, read_json, apart.get(where, "")) for where in folders]
+        sets = [_select(where, inside[where], files, read_json, f"{where}/" if number else "") for number, where in enumerate(folders)]
     if len(sets) > 1:
         notes.append(WORDS.note("folders", folders=tuple(each.folder or "." for each in sets)))
-    config_folder = components.main if components.main is not None else sets[0].folder if len(sets) == 1 else ""
     paths = WeightFiles(tuple(sets)).paths
     if len(paths) > limits.SHARDS:
         raise LimitExceeded(f"The checkpoint has {len(paths):,} weight files, more than {limits.SHARDS:,}.")
-    empty = [NotRead(path=printable(each), code="outside") for each in components.empty]
-    not_read = tuple(sorted((*files_not_read(listed, paths, start), *empty), key=lambda each: each.path))
-    return WeightFiles(tuple(sets), tuple(notes), not_read, config_folder)
-
-
-def single_file(files: Iterable[str]) -> WeightFiles:
-    """Return the weight file that a path names, with the other parts of a GGUF file: a single part cannot be interpreted.
-
-    files: that file, and the parts next to it. Other parts are listed as not read.
-    """
-    paths = tuple(files)
-    missing = [name for name in parts_of(paths[0]) if name not in paths][:_NAMED_PARTS]
-    return WeightFiles((WeightSet("", (paths,)),), (), tuple(NotRead(path=printable(name), code="outside") for name in missing))
+    return WeightFiles(tuple(sets), tuple(notes), tuple(files_not_read(listed, paths, start)))
 
 
 def _folders(inside: Mapping[str, list[str]], start: str) -> tuple[str, ...]:
@@ -156,8 +133,8 @@ def _select(where: str, paths: list[str], files: Mapping[str, int], read_json: R
     names = [file_name(path) for path in paths]
 
     def of_index(name: str, endings: tuple[str, ...]) -> WeightSet:
-        weight_map, total_size = read_index(before + name, endings, files, read_json)
-        return WeightSet(where, (tuple(sorted(set(weight_map.values()))),), weight_map, total_size, prefix)
+        weight_map = read_index(before + name, endings, files, read_json)
+        return WeightSet(where, (tuple(sorted(set(weight_map.values()))),), weight_map, prefix)
 
     for main in _MAINS:
         if main in names:

@@ -18,14 +18,12 @@ DTYPES = {
     torch.uint32: "U32", torch.uint64: "U64", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
     torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ", torch.float8_e8m0fnu: "F8_E8M0",
 }  # fmt: skip
-# Dtypes that torch writes as views of untyped storages, which it cannot load from the legacy layout.
-UNTYPED = [torch.uint16, torch.uint32, torch.uint64, *(dtype for dtype in DTYPES if "float8" in str(dtype))]
 
 
-def saved(value: Any, *, zipped: bool = True, protocol: int = 2) -> bytes:
+def saved(value: Any, *, protocol: int = 2) -> bytes:
     """Return the bytes that torch.save writes."""
     buffer = io.BytesIO()
-    torch.save(value, buffer, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+    torch.save(value, buffer, pickle_protocol=protocol)
     return buffer.getvalue()
 
 

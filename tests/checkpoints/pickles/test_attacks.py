@@ -8,26 +8,22 @@ from typing import Any
 
 import pytest
 
-from analyzers.checkpoints.formats.pickles.constructors import CONSTRUCTORS
 from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
-from analyzers.checkpoints.reference import quoted
 from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
-from tests.attacks.pickles import ATTACKS, CANARY, FLOOD, FLOODS, GADGETS, SOUND, SOUND_LEGACY, zipped
+from tests.attacks.pickles import ATTACKS, CANARY, FLOOD, FLOODS, SOUND, zipped
 from tests.checkpoints.counting_file import MemoryFile
 
 ROOT = Path(__file__).parents[3]
+WEIGHT = ["weight", "F32", [4], bytes(16).hex()]
 
-# Archives that two readers may see differently, and calls of known functions in an odd way: nothing runs, and what is read is in the file.
+# Archives that two readers may see differently: what is read is in the file.
 HARMLESS = {
-    "shared_names",
-    *(f"zip_{name}" for name in (
-        "appended", "comment", "polyglot", "count_less", "count_more", "count_lying", "local_name_differs", "local_size_differs",
-        "no_version", "version_11", "version_text", "version_digits",
-        "wide_end_elsewhere", "wide_end_lying_count", "wide_end_lying_size", "name_upwards", "name_absolute", "name_control", "name_long",
-        "two_archives", "script_code_overlaps",
-    )),
+    f"zip_{name}"
+    for name in (
+        "appended", "polyglot", "count_lying", "local_name_differs", "version_digits", "wide_end_elsewhere",
+        "wide_end_lying_count", "name_upwards",
+    )
 }  # fmt: skip
-
 
 # Reads every attack in a process that notes whatever Python tells of while it does so, and how much memory it took.
 _WITNESS = """
@@ -56,7 +52,7 @@ for name, data in files.items():
     watching = True
     header = said = None
     try:
-        header = read_pickled(MemoryFile(data, "pytorch_model.bin"), 4)
+        header = read_pickled(MemoryFile(data, "pickle.bin"), 4)
     except MantissaError as error:
         said = [type(error).__name__, str(error)]
     except BaseException as error:
@@ -88,50 +84,34 @@ def witnessed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_a_sound_file_of_the_same_making_is_read(witnessed: dict[str, Any]) -> None:
-    assert witnessed["found"]["sound"]["said"] is None
-    for data in (zipped(SOUND), SOUND_LEGACY):
-        ((name, dtype, shape, start, stop, strides),) = read_pickled(MemoryFile(data)).tensors
-        assert (name, dtype, shape, stop - start, strides) == ("weight", "F32", (4,), 16, None)
-        assert data[start:stop] == bytes(16)
-
-
-def test_calls_next_to_a_sound_tensor_are_named_and_the_tensor_is_read(witnessed: dict[str, Any]) -> None:
+def test_sound_tensors_are_read_and_calls_next_to_them_named(witnessed: dict[str, Any]) -> None:
+    assert witnessed["found"]["sound"] == {"said": None, "seen": [], "tensors": [WEIGHT], "notes": {}}
     calls = [attack for attack in ATTACKS if attack.opaque]
-    assert len(calls) == 20
+    assert len(calls) == 6
     for attack in calls:
         found = witnessed["found"][attack.name]
         assert found["said"] is None, (attack.name, found)
-        assert found["tensors"] == [["weight", "F32", [4], bytes(16).hex()]]
-        assert found["notes"]["opaque"]["classes"] == list(attack.opaque)
-
-
-def test_tensors_with_strange_keys_are_read(witnessed: dict[str, Any]) -> None:
-    strange = [attack for attack in ATTACKS if attack.names]
-    assert len(strange) == 24
-    for attack in strange:
-        assert [tensor[0] for tensor in witnessed["found"][attack.name]["tensors"]] == list(attack.names)
+        assert found["tensors"] == [WEIGHT] and found["notes"]["opaque"]["classes"] == list(attack.opaque)
+    for attack in ATTACKS:
+        if attack.names:
+            assert [tensor[0] for tensor in witnessed["found"][attack.name]["tensors"]] == list(attack.names)
 
 
 def test_every_other_attack_is_refused_in_one_sentence_that_names_the_file(witnessed: dict[str, Any]) -> None:
-    assert len(witnessed["found"]) == len(ATTACKS) + 1 > 500
-    allowed = {"InvalidCheckpoint", "UnsupportedWeights", "LimitExceeded"}
+    assert len(witnessed["found"]) == len(ATTACKS) + 1
     for attack in ATTACKS:
+        said = witnessed["found"][attack.name]["said"]
         if attack.opaque or attack.names:
             continue
-        said = witnessed["found"][attack.name]["said"]
-        if said is None and attack.name in HARMLESS:
-            assert witnessed["found"][attack.name]["tensors"] == [["weight", "F32", [4], bytes(16).hex()]] * attack.name.startswith("zip_")
+        if said is None:
+            assert attack.name in HARMLESS and witnessed["found"][attack.name]["tensors"] == [WEIGHT], attack.name
             continue
-        assert said is not None and said[0] in allowed, (attack.name, said)
-        assert said[1].startswith('"pytorch_model.bin" ') and len(said[1]) < 400 and said[1].isprintable(), (attack.name, said)
+        assert said[0] in {"InvalidCheckpoint", "UnsupportedWeights", "LimitExceeded"}, (attack.name, said)
+        assert said[1].startswith('"pickle.bin" ') and len(said[1]) < 400 and said[1].isprintable(), (attack.name, said)
 
 
 def test_no_attack_does_anything_python_would_tell_of(witnessed: dict[str, Any]) -> None:
-    # Threads look up several places at once; identities tell containers apart.
-    own = {"_thread.start_new_thread", "_thread.start_joinable_thread", "builtins.id"}
-    told = {name: set(found["seen"]) - own for name, found in witnessed["found"].items()}
-    assert {name: events for name, events in told.items() if events} == {}
+    assert {name: found["seen"] for name, found in witnessed["found"].items() if set(found["seen"]) - {"builtins.id"}} == {}
 
 
 def test_memory_of_all_attacks_together_is_bounded(witnessed: dict[str, Any]) -> None:
@@ -140,10 +120,10 @@ def test_memory_of_all_attacks_together_is_bounded(witnessed: dict[str, Any]) ->
 
 def test_the_corpus_is_live(tmp_path: Path) -> None:
     """What the reader refuses does run in Python's own unpickler: the payloads are real."""
-    live = next(attack for attack in ATTACKS if attack.name == "live_reduce_legacy")
-    program = "import io, pickle, sys\nfile = io.BytesIO(sys.stdin.buffer.read())\nfor _ in range(4):\n    pickle.load(file)"
-    alone = [sys.executable, "-S", "-c", program]  # without torch, whose tensors come after the payload
-    subprocess.run(alone, input=live.data, cwd=tmp_path, timeout=110, check=False, stderr=subprocess.DEVNULL)
+    live = next(attack for attack in ATTACKS if attack.name == "live_reduce")
+    content = live.data[live.data.index(b"\x80") :]
+    alone = [sys.executable, "-S", "-c", "import pickle, sys\npickle.load(sys.stdin.buffer)"]  # without torch: the tensors come later
+    subprocess.run(alone, input=content, cwd=tmp_path, timeout=110, check=False, stderr=subprocess.DEVNULL)
     assert (tmp_path / CANARY).read_text().strip() == "run"
 
 
@@ -157,23 +137,8 @@ def test_floods_of_objects_end_at_the_limit(tmp_path: Path) -> None:
     assert found["kib"] * 1024 < 400 * opcodes
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        gadget
-        for gadget in GADGETS
-        if len(text := ".".join(gadget)) < 60 and text.isascii() and " " not in text and text not in CONSTRUCTORS
-    ],
-)
-def test_what_is_asked_for_is_named(module: str, name: str) -> None:
-    attack = next(attack for attack in ATTACKS if attack.name == f"global {f'{module[:40]}.{name[:40]}'!a}")
-    with pytest.raises(UnsupportedWeights) as caught:
-        read_pickled(MemoryFile(attack.data))
-    assert quoted(f"{module}.{name}", 200) in str(caught.value)
-
-
-@pytest.mark.parametrize("data", [zipped(SOUND), SOUND_LEGACY], ids=["zip", "legacy"])
-def test_a_file_cut_off_anywhere_is_refused(data: bytes) -> None:
+def test_a_file_cut_off_anywhere_is_refused() -> None:
+    data = zipped(SOUND)
     for length in range(len(data)):
         with pytest.raises((InvalidCheckpoint, UnsupportedWeights, LimitExceeded)):
             read_pickled(MemoryFile(data[:length]))

@@ -3,7 +3,6 @@
 import argparse
 import io
 from collections.abc import Callable, Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from analyzers.checkpoints.checkpoint_coverage import read_coverage
 from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.core.errors import UnsupportedWeights
-from tests.cases import few
 from tests.checkpoints.counting_file import MemoryFile
-from tests.checkpoints.pickles.kinds import BESIDE, KINDS, WEIGHTS, Numbers, Range, Settings, noted, programs
+from tests.checkpoints.pickles.kinds import BESIDE, KINDS, WEIGHTS, Numbers, Settings, noted, programs
 from tests.checkpoints.pickles.pickled_files import contents, expected, loaded, saved
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -29,8 +27,6 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors below a value that torch has loaded, by their names."""
     if isinstance(value, torch.Tensor):
         yield prefix, value
-    elif isinstance(value, nn.Module):
-        yield from ((f"{prefix}.{name}".strip("."), tensor) for name, tensor in value.state_dict().items())
     elif isinstance(value, dict | list | tuple):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _flat(each, f"{prefix}.{key}".strip("."))
@@ -45,22 +41,17 @@ def _assert_weights(data: bytes, weights: dict[str, torch.Tensor]) -> None:
 
 @pytest.mark.parametrize(("value", "keys", "beside"), [pytest.param(*case, id=name) for name, *case in KINDS])
 def test_every_tensor_is_read_or_named(value: Any, keys: tuple[str, ...], beside: list[str]) -> None:
-    for zipped, protocol in ((True, 2), (True, 4), (True, 5), (False, 2), (False, 3)):
-        if value is KINDS[1][1] and not zipped:
-            continue  # torch cannot load what it writes
-        data = saved(value, zipped=zipped, protocol=protocol)
+    for protocol in (2, 4, 5):
+        data = saved(value, protocol=protocol)
         theirs = chosen = loaded(data, weights_only=False)
         for key in keys:
             chosen = chosen[key]
-        state = dict(_flat(chosen))
-        state = {name: tensor for name, tensor in state.items() if keys or name.partition(".")[0] not in beside}
+        state = {name: tensor for name, tensor in _flat(chosen) if keys or name.partition(".")[0] not in beside}
         _assert_weights(data, state)
         header = read_pickled(MemoryFile(data))
-        assert [(note.code, note.values) for note in header.notes if note.code == "nested"] == [("nested", {"key": ".".join(keys)})] * bool(
-            keys
-        )
-        others = [name for name in beside if name != "optimizers"]  # the same tensors as under another key
-        assert [row.what for row in header.omitted] == others
+        nested = [note.values for note in header.notes if note.code == "nested"]
+        assert nested == [{"key": ".".join(keys)}] * bool(keys)
+        assert [row.what for row in header.omitted] == beside
         for row in header.omitted:
             tensors = dict(_flat(theirs[row.what]))
             assert (row.tensors, row.parameters) == (len(tensors), sum(tensor.numel() for tensor in tensors.values()))
@@ -72,12 +63,10 @@ def test_strides_and_ties() -> None:
     assert found["one_row"].strides is None and found["t"].strides == (1, 8) and found["expanded"].strides == (0, 0)
 
 
-# Each with one protocol and layout of the eight, in turn; all with all in the exhaustive suite.
-@pytest.mark.parametrize(
-    ("beside", "protocol", "zipped"), few(product(BESIDE, (2, 3, 4, 5), (True, False)), {8 * at + at % 8 for at in range(len(BESIDE))})
-)
-def test_weights_next_to_anything(beside: str, protocol: int, zipped: bool) -> None:
-    _assert_weights(saved({"state_dict": WEIGHTS, "thing": BESIDE[beside], "epoch": 3}, zipped=zipped, protocol=protocol), WEIGHTS)
+@pytest.mark.parametrize("beside", BESIDE)
+def test_weights_next_to_anything(beside: str) -> None:
+    for protocol in (2, 3, 4, 5):
+        _assert_weights(saved({"state_dict": WEIGHTS, "thing": BESIDE[beside], "epoch": 3}, protocol=protocol), WEIGHTS)
 
 
 def test_what_stayed_opaque_is_named() -> None:
@@ -93,32 +82,27 @@ def test_what_stayed_opaque_is_named() -> None:
 
 # What makes a tensor, and the name that the refusal gives it.
 UNREADABLE: dict[str, tuple[Callable[[], Any], str]] = {
-    "sparse": (lambda: torch.eye(3).to_sparse(), "torch._utils._rebuild_sparse_tensor"),
-    "sparse_with_an_attribute": (lambda: noted(torch.eye(3).to_sparse()), "torch._utils._rebuild_sparse_tensor"),
+    "sparse": (lambda: noted(torch.eye(3).to_sparse()), "torch._utils._rebuild_sparse_tensor"),
     "quantized": (lambda: torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.qint8), "torch._utils._rebuild_qtensor"),
-    "meta": (lambda: torch.empty(2, 5, device="meta"), "torch._utils._rebuild_meta_tensor_no_storage"),
-    "meta_parameter": (lambda: nn.Parameter(torch.empty(8, device="meta")), "torch._utils._rebuild_meta_tensor_no_storage"),
+    "meta": (lambda: nn.Parameter(torch.empty(8, device="meta")), "torch._utils._rebuild_meta_tensor_no_storage"),
     "complex128": (lambda: torch.ones(7, dtype=torch.complex128), "torch.complex128"),
     "conjugated": (lambda: torch.ones(3, dtype=torch.complex64).conj(), "a tensor to be conjugated or negated"),
-    "named_tuple": (lambda: Range(torch.ones(2), torch.ones(3)), f"{Range.__module__}.Range"),
 }
 
 
-@pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_tensors_that_cannot_be_read_are_counted_or_refused_by_name(kind: str, zipped: bool) -> None:
+def test_tensors_that_cannot_be_read_are_counted_or_refused_by_name(kind: str) -> None:
     make, name = UNREADABLE[kind]
     other = make()
-    for value in ({**WEIGHTS, "x": other, "y": [other]}, {"model": {**WEIGHTS, "x": [other, other]}, "epoch": 3}):
-        data = saved(value, zipped=zipped)
-        _assert_weights(data, WEIGHTS)
-        (row,) = read_pickled(MemoryFile(data)).omitted
-        assert row.tensors == 2 and row.weights and row.parameters == (14 if kind == "complex128" else None)
-    data = saved({"state_dict": WEIGHTS, "extra": {"a": other}}, zipped=zipped)
+    data = saved({"model": {**WEIGHTS, "x": [other, other]}, "epoch": 3})
+    _assert_weights(data, WEIGHTS)
+    (row,) = read_pickled(MemoryFile(data)).omitted
+    assert row.tensors == 2 and row.weights and row.parameters == (14 if kind == "complex128" else None)
+    data = saved({"state_dict": WEIGHTS, "extra": {"a": other}})
     _assert_weights(data, WEIGHTS)
     assert read_pickled(MemoryFile(data)).omitted == (Omitted("extra", 1, 7 if kind == "complex128" else None, weights=False),)
     with pytest.raises(UnsupportedWeights) as caught:
-        read_pickled(MemoryFile(saved({"x": other}, zipped=zipped)))
+        read_pickled(MemoryFile(saved({"x": other})))
     assert f'"{name}"' in str(caught.value)
 
 
@@ -130,13 +114,13 @@ def test_tensors_that_cannot_be_read_are_in_the_account(tmp_path: Path) -> None:
     assert account.classes["undecoded"].tensors == 1 and [part.what for part in account.left_out] == ["x"]
 
 
-@pytest.mark.parametrize("value", [Settings(), argparse.Namespace(model=WEIGHTS), {"model": {"w": np.ones(3)}}, Numbers([1]), {"a": 3}, {}])
+@pytest.mark.parametrize("value", [Settings(), nn.Linear(2, 2), {"model": {"w": np.ones(3)}}, Numbers([1]), {"a": 3}, {}])
 def test_files_without_tensors_that_can_be_read(value: Any) -> None:
     with pytest.raises(UnsupportedWeights, match="holds no state dict"):
         read_pickled(MemoryFile(saved(value)))
 
 
-@pytest.mark.parametrize("name", ["scripted", "scripted_lists", "traced", "lstm"])
+@pytest.mark.parametrize("name", ["scripted", "scripted_lists", "traced"])
 def test_programs_of_torch_script(name: str) -> None:
     buffer = io.BytesIO()
     torch.jit.save(programs()[name], buffer, _extra_files={"config": "a" * 10_000})
@@ -146,15 +130,3 @@ def test_programs_of_torch_script(name: str) -> None:
     assert dict(contents(file, header)) == expected(theirs)  # attributes have no order
     hidden = [note.values for note in header.notes if note.code == "hidden"]
     assert hidden == [{"storages": 1, "bytes": 20}] * (name == "scripted_lists")
-
-
-@pytest.mark.exhaustive
-def test_an_optimizer_of_10_000_tensors_is_far_below_the_limit() -> None:
-    """A model of 10,000 tensors and three tensors for each in its optimizer: 40,000 storages, 1.4 million opcodes."""
-    one = torch.ones(1)
-    names = [f"model.layers.{number}.mlp.experts.{number % 64}.down_proj.weight" for number in range(10_000)]
-    optimizer = {number: {part: one.clone() for part in ("step", "exp_avg", "exp_avg_sq")} for number in range(10_000)}
-    data = saved({"model": {name: one.clone() for name in names}, "optimizer": {"state": optimizer, "param_groups": [{"lr": 0.1}]}})
-    header = read_pickled(MemoryFile(data), 8)
-    assert [tensor.name for tensor in header.tensors] == names
-    assert header.omitted[0][1:3] == (30_000, 30_000)

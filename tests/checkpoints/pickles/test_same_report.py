@@ -1,18 +1,12 @@
 """A pickled checkpoint is reported like the same weights in safetensors, in every layout and mode."""
 
-import shutil
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.dtype import DtypeReport
-from analyzers.language_models.samples import sample_folder
-from tests.cases import few
 from tests.checkpoints.pickles.pickled_files import saved
 from tests.dtype.reports import inspect, parsed
 from tests.hub import LocalHub
@@ -31,31 +25,6 @@ def _same(report: DtypeReport, *ignored: str) -> dict[str, Any]:
         covered.pop("ref")
     value["request"].pop("model")
     return value
-
-
-def _weights(sample: str) -> dict[str, torch.Tensor]:
-    return {name: tensor for path in sorted(sample_folder(sample).glob("*.safetensors")) for name, tensor in load_file(path).items()}
-
-
-def _copies(folder: Path, sample: str, zipped: bool) -> tuple[Path, Path]:
-    """The sample as one safetensors file and as one pickled file, in a reordered state dict."""
-    first, second = folder / "safe", folder / "pickled"
-    weights = _weights(sample)
-    for each in (first, second):
-        each.mkdir()
-        shutil.copy(sample_folder(sample) / "config.json", each)
-    save_file(weights, first / "model.safetensors")
-    (second / "pytorch_model.bin").write_bytes(saved(dict(reversed(weights.items())), zipped=zipped))
-    return first, second
-
-
-@pytest.mark.parametrize(
-    ("sample", "zipped"), few(product(["tiny-bf16", "tiny-fp16-as-fp32", "tiny-fp16-mixed", "tiny-sharded"], (True, False)), {0, 3, 4, 7})
-)
-def test_a_pickled_copy_gives_the_same_report(sample: str, zipped: bool, tmp_path: Path) -> None:
-    first, second = _copies(tmp_path, sample, zipped)
-    for options in ({"mode": "exact"}, {"budget": 100_000}, {"budget": 100_000, "seed": 3, "include": "attn|embed"}):
-        assert _same(inspect(second, **options)) == _same(inspect(first, **options))
 
 
 def test_views_are_reported_like_their_copies(tmp_path: Path) -> None:
@@ -92,15 +61,3 @@ def test_tied_weights_count_once(tmp_path: Path) -> None:
         assert [tensor.name for tensor in checkpoint.tensors] == ["cls.bias", "model.embed_tokens.weight", "part"]
         assert checkpoint.parameters == 50 * 8 + 50 + 3 * 8
         assert [tensor.name for tensor in checkpoint.aliases] == ["lm_head.weight", "cls.decoder.bias"]
-
-
-def test_tensors_come_in_natural_order_whatever_the_file(tmp_path: Path) -> None:
-    names = ["b", "layers.10.w", "layers.9.w", "layers.09.w", "layers.1.w", "a.weight", "layers.x", "layers.100000000000000000000000.w"]
-    for number, each in enumerate((names, names[::-1])):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        (folder / "pytorch_model.bin").write_bytes(saved({name: torch.ones(2) for name in each}))
-        with open_checkpoint(str(folder), LOCAL) as checkpoint:
-            assert [tensor.name for tensor in checkpoint.tensors] == [
-                "a.weight", "b", "layers.1.w", "layers.09.w", "layers.9.w", "layers.10.w", "layers.100000000000000000000000.w", "layers.x",
-            ]  # fmt: skip

@@ -18,7 +18,7 @@ DTYPES = {
     "int16": (2, "I16"), "int8": (1, "I8"), "uint64": (8, "U64"), "uint32": (4, "U32"), "uint16": (2, "U16"), "uint8": (1, "U8"),
     "bool": (1, "BOOL"), "complex64": (8, "C64"), "complex128": (16, ""), "complex32": (4, ""), "float8_e4m3fn": (1, "F8_E4M3"),
     "float8_e5m2": (1, "F8_E5M2"), "float8_e4m3fnuz": (1, "F8_E4M3FNUZ"), "float8_e5m2fnuz": (1, "F8_E5M2FNUZ"),
-    "float8_e8m0fnu": (1, "F8_E8M0"), "float4_e2m1fn_x2": (1, "F4"), "qint8": (1, ""), "quint8": (1, ""), "qint32": (4, ""),
+    "float8_e8m0fnu": (1, "F8_E8M0"), "float4_e2m1fn_x2": (1, ""), "qint8": (1, ""), "quint8": (1, ""), "qint32": (4, ""),
     "quint4x2": (1, ""), "quint2x4": (1, ""),
 }  # fmt: skip
 _STORAGES = {
@@ -32,11 +32,6 @@ STORAGES = {f"{module}.{kind}Storage": of for module in ("torch", "torch.cuda", 
 _OVERFLOW = 1 << 63
 _REBUILD = "torch._utils._rebuild"
 _FIRST_ARGUMENTS = 4  # functions that rebuild tensors take the storage among these
-# Functions that create an object of the class in their first argument; the object is named after its class.
-_CREATORS = frozenset({
-    "copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "functools.partial", "builtins.getattr",
-    "__builtin__.getattr",
-})  # fmt: skip
 
 
 class Global(NamedTuple):
@@ -62,14 +57,12 @@ class Pairs(list[tuple[Any, Any]]):
 class Opaque:
     """A value made by an unknown class or function. Its arguments are discarded.
 
-    name: of that class or function; tensor: whether it is a tensor that cannot be read; state: the attributes that the pickle sets;
-    entries: the items that it sets, for a subclass of dict.
+    name: of that class or function; tensor: whether it is a tensor that cannot be read; state: the attributes that the pickle sets.
     """
 
     name: str
     tensor: bool = False
     state: Any = None
-    entries: Pairs | None = None
 
 
 class Storage(NamedTuple):
@@ -101,8 +94,6 @@ def construct(function: Global | Opaque, arguments: tuple[Any, ...]) -> Any:
     name = function.name
     if type(function) is Global and name in CONSTRUCTORS:
         return CONSTRUCTORS[name](*arguments)
-    if name in _CREATORS and arguments and isinstance(arguments[0], Global | Opaque):
-        name = arguments[0].name
     first = arguments[:_FIRST_ARGUMENTS]
     return Opaque(name, name.startswith(_REBUILD) or any(isinstance(each, Storage) or is_tensor(each) for each in first))
 
@@ -134,13 +125,11 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any, dty
     if len(rest) > 2 and rest[2]:
         return Opaque("a tensor to be conjugated or negated", tensor=True)
     known, views = DTYPES[dtype][1] or f"torch.{dtype}", normal_strides(shape, strides)
-    if known == "F4" and views is None:  # torch counts bytes, each of which holds two numbers
-        shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
     if 0 in shape:
         return Stored(storage.key, known, shape, None, 0, 0)
     if (offset + last) * size > storage.nbytes:
         raise Damaged("a tensor reaches beyond the end of its storage")
-    return Stored(storage.key, "torch.float4" if known == "F4" and views else known, shape, views, offset * size, last * size)
+    return Stored(storage.key, known, shape, views, offset * size, last * size)
 
 
 def _tensor_v3(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *metadata: Any) -> Stored | Opaque:
@@ -183,7 +172,7 @@ CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys((f"{_REBUILD}_parameter", f"{_REBUILD}_parameter_with_state", "torch.nn.parameter.Parameter"), _parameter),
     **dict.fromkeys(("torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2"), _from_type),
     "collections.OrderedDict": _mapping,
-    "collections.Counter": lambda *_: Pairs(),  # the counts of a scheduler hold no tensors
+    **dict.fromkeys(("collections.Counter", "collections.defaultdict"), lambda *_: Pairs()),
     **dict.fromkeys(("torch.Size", "torch.device", "torch.serialization._get_layout", "_codecs.encode"), _first),
     **{f"torch.jit._pickle.{name}": _first
        for name in ("restore_type_tag", "build_intlist", "build_tensorlist", "build_doublelist", "build_boollist")},

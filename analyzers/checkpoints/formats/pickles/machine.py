@@ -1,4 +1,4 @@
-"""Interprets pickles without running anything: opcodes act on a stack, and names become plain descriptions (`constructors`).
+"""Interprets a pickle without running anything: opcodes act on a stack, and names become plain descriptions (`constructors`).
 
 The standard library decodes the opcodes of protocols 1 to 5. They produce numbers, strings, bytes, tuples, lists, mappings (as `Pairs`)
 and what `construct` describes. An opcode creates at most one object, and the length of every string and number is known before it is
@@ -48,46 +48,20 @@ class Budget:
         self._left, self._grants = self._left + granted, self._grants - granted
 
 
-class Stream:
-    """Consecutive pickles as `pickletools.genops` reads them, from a buffered file. nbytes: at most this many belong to them."""
-
-    def __init__(self, source: IO[bytes], nbytes: int) -> None:
-        self.budget = Budget(nbytes)
-        self._source = source
-
-    def read(self, count: int) -> bytes:
-        """Return the next ``count`` bytes. Raises Damaged if there are fewer."""
-        if count > _LONGEST:
-            self._source.seek(min(count, PICKLE_BYTES), io.SEEK_CUR)
-            raise _Skipped
-        data = self._source.read(count)
-        if len(data) < count:
-            raise Damaged("its pickle is cut off")
-        return data
-
-    def readline(self) -> bytes:
-        """Return the bytes up to and including the next line feed."""
-        self.budget.spend(_PER_LINE)
-        line = self._source.readline(_LONGEST)
-        if not line.endswith(b"\n") or b"\\" in line:  # `pickletools` warns of unknown escapes, and no name of a class has any
-            raise Damaged("its pickle is cut off, or has a line that is long or has escapes")
-        return line
-
-
 class Machine:
-    """Interprets the next pickle in ``stream``.
+    """Interprets a pickle.
 
     storages: the storages that it names, by key; opaque: names of unknown classes and functions that it calls, as keys; names: its
     globals; protocol: the protocol that its newest opcode is from.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, pickle: bytes) -> None:
         self.storages: dict[str, Storage] = {}
         self.opaque: dict[str, None] = {}
         self.names: set[str] = set()
         self.protocol = 0
-        self.budget = stream.budget
-        self._stream = stream
+        self.budget = Budget(len(pickle))
+        self._source = io.BytesIO(pickle)
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below each mark
         self._memo: dict[int, Any] = {}
@@ -97,7 +71,7 @@ class Machine:
         spend = self.budget.spend
         while True:
             try:
-                for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
+                for opcode, argument, _ in genops(cast("IO[bytes]", self)):  # calls read and readline only
                     spend()
                     name = opcode.name
                     if name not in _STEPS:
@@ -114,6 +88,24 @@ class Machine:
                 raise Damaged("its pickle refers to an object that it never memoized") from None
             except ValueError:  # raised by genops
                 raise Damaged("its pickle has an unknown opcode or an invalid argument") from None
+
+    def read(self, count: int) -> bytes:
+        """Return the next ``count`` bytes of the pickle. Raises Damaged if there are fewer."""
+        if count > _LONGEST:
+            self._source.seek(min(count, PICKLE_BYTES), io.SEEK_CUR)
+            raise _Skipped
+        data = self._source.read(count)
+        if len(data) < count:
+            raise Damaged("its pickle is cut off")
+        return data
+
+    def readline(self) -> bytes:
+        """Return the bytes up to and including the next line feed."""
+        self.budget.spend(_PER_LINE)
+        line = self._source.readline(_LONGEST)
+        if not line.endswith(b"\n") or b"\\" in line:  # `pickletools` warns of unknown escapes, and no name of a class has any
+            raise Damaged("its pickle is cut off, or has a line that is long or has escapes")
+        return line
 
     def push(self, value: Any) -> None:
         """Push ``value``."""
@@ -154,8 +146,7 @@ class Machine:
     def _set(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if type(target) is Opaque:
-            target.entries = target.entries if target.entries is not None else Pairs()
-            target = target.entries
+            return  # items of a subclass of dict
         if type(target) is not Pairs or len(items) % 2:
             raise Damaged("its pickle sets an item of something that is not a mapping, or a key without a value")
         target.extend(zip(items[::2], items[1::2], strict=True))
@@ -201,14 +192,11 @@ class Machine:
             raise Damaged("its pickle sets attributes of something that has none")
 
     def _persistent(self, _: None) -> None:
-        """Push a storage: "storage", its class, key, device, length, and in old files None in place of a view."""
+        """Push a storage: "storage", its class, key, device, length."""
         identity = self._stack.pop()
-        if type(identity) is tuple and len(identity) == 4 and identity[0] == "module" and type(identity[1]) is Global:
-            self.push(identity[1])  # a class of modules, which old files name together with its source code
-            return
-        if type(identity) is not tuple or len(identity) not in (5, 6) or identity[0] != "storage" or identity[5:] not in ((), (None,)):
+        if type(identity) is not tuple or len(identity) != 5 or identity[0] != "storage":
             raise Damaged("its pickle names a storage in an unknown way")
-        kind, key, _, numel = identity[1:5]
+        _, kind, key, _, numel = identity
         known = type(kind) is Global and kind.name in STORAGES
         if not known or type(key) is not str or type(numel) is not int or not 0 <= numel < _OVERFLOW:
             raise Damaged("its pickle describes a storage by something other than type, key and length")

@@ -1,15 +1,14 @@
 """Lists the tensors below the object of a pickle, selects the weights among them, and names them."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
-from analyzers.checkpoints.formats.faults import Excess, Unsupported
+from analyzers.checkpoints.formats.faults import Damaged, Excess, Unsupported
 from analyzers.checkpoints.formats.pickles.constructors import Opaque, Pairs, Stored, is_tensor
 from analyzers.checkpoints.formats.pickles.machine import Budget, Machine
 from analyzers.checkpoints.formats.safetensors_header import Omitted
-from analyzers.checkpoints.reference import quoted_names
+from analyzers.checkpoints.reference import quoted, quoted_names
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
@@ -18,8 +17,6 @@ from analyzers.core.notes import Note
 # Keys under which trainers store the weights next to other things, the most likely first.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params", "ema")
 _SCRIPT = "__torch__."  # the classes of TorchScript
-_MODULE = ("_parameters", "_buffers", "_modules")
-_TRANSIENT = "_non_persistent_buffers_set"
 _DEPTH = 100  # containers within each other; state dicts have under 10 levels
 _VISITS = 4  # per operation: they are faster than opcodes, and lists of numbers are long
 _LARGEST = 1 << 63  # largest number that may be a key
@@ -34,8 +31,8 @@ Found = tuple[Path, Stored | Opaque]
 def weights(root: Any, machine: Machine) -> tuple[dict[str, Stored], tuple[Omitted, ...], tuple[Note, ...]]:
     """Select the weights in ``root``, the object of a pickle: the tensors by name, what is left out, and remarks.
 
-    The weights are a tensor, a list of tensors, or a state dict: a mapping from names to tensors, or a module that was pickled whole. A
-    state dict may be nested in another mapping (``{"model": {...}, "optimizer": {...}}``); keys of mappings and lists inside it are joined
+    The weights are a tensor, a list of tensors, a state dict (a mapping from names to tensors), or a program of TorchScript. A state dict
+    may be nested in another mapping (``{"model": {...}, "optimizer": {...}}``); keys of mappings and lists inside it are joined
     with dots. Raises Unsupported if there are no tensors that can be read; Damaged; Excess.
     """
     walk = _Walk(machine.budget)
@@ -62,7 +59,7 @@ def weights(root: Any, machine: Machine) -> tuple[dict[str, Stored], tuple[Omitt
 class _Walk:
     """Visits the containers below an object.
 
-    found: the tensors; opened: unknown classes whose objects are modules or mappings that were visited.
+    found: the tensors; opened: classes of TorchScript whose objects were visited.
 
     A short pickle may refer to its containers so often that a walk would not end: visits are charged to the budget of the pickle.
     """
@@ -85,31 +82,17 @@ class _Walk:
                 self.visit(each, (*path, _text(key)))
 
     def _children(self, value: Any) -> Iterator[tuple[Any, Any]]:
-        """Return the entries of a container; of a module that was pickled whole, its parameters, buffers and children."""
+        """Return the entries of a container; of an object of TorchScript, its parameters, buffers and modules."""
         if type(value) is Opaque:
-            return self._opened(value)
+            if not value.name.startswith(_SCRIPT):
+                return iter(())
+            self.opened.add(value.name)
+            attributes = list(self._children(value.state if type(value.state) is Pairs else ()))
+            return ((key, each) for key, each in attributes if type(key) is str and type(each) in (Stored, Opaque))
         self._budget.spend(len(value) // _VISITS if type(value) in (Pairs, list, tuple) else 0)
         if type(value) is Pairs:
             return value.entries()
         return enumerate(value) if type(value) in (list, tuple) else iter(())
-
-    def _opened(self, value: Opaque) -> Iterator[tuple[Any, Any]]:
-        """Return the entries of an object of an unknown class: of a TorchScript object, a module, or a subclass of dict."""
-        state = value.state[0] if type(value.state) is tuple and value.state else value.state  # the second part holds slots
-        attributes = {key: each for key, each in self._children(state if type(state) is Pairs else ()) if type(key) is str}
-        parts = [attributes.get(part) for part in _MODULE]
-        if value.name.startswith(_SCRIPT):
-            entries = [(key, each) for key, each in attributes.items() if type(each) in (Stored, Opaque)]
-        elif all(type(part) is Pairs for part in parts):
-            transient = {name for _, name in self._children(attributes.get(_TRANSIENT)) if type(name) is str}
-            buffers = [each for each in self._children(parts[1]) if not (type(each[0]) is str and each[0] in transient)]
-            entries = [*self._children(parts[0]), *buffers, *self._children(parts[2])]
-        elif value.entries is not None:
-            entries = list(self._children(value.entries))
-        else:
-            return iter(())
-        self.opened.add(value.name)
-        return iter(entries)
 
 
 def _text(key: Any) -> str:
@@ -124,16 +107,16 @@ def _selected(root: Any, every: list[Found]) -> tuple[list[Found], list[Found], 
     """Return the tensors of the state dict with their paths in it, those beside it, and the keys that lead to it.
 
     The state dict is what is under the key of a wrapper, then under that of a wrapper that is the only key there. Without a wrapper it is
-    the whole object but for the state of optimizers. In a module, a child called "model" is an ordinary child.
+    the whole object but for the state of optimizers.
     """
     prefix: Path = ()
     beside: list[Found] = []
-    while (mapping := root.entries if type(root) is Opaque else root) and type(mapping) is Pairs:
+    while type(root) is Pairs:
         level = len(prefix)
         inside = {path[level] for path, _ in every if len(path) > level + 1}
         wrapper = next((name for name in _WRAPPERS if name in inside), None)
         rest = [found for found in every if found[0][level] != wrapper]
-        inner = next((value for key, value in reversed(mapping) if key == wrapper), None)
+        inner = next((value for key, value in reversed(root) if key == wrapper), None)
         if wrapper is None or inner is None or (prefix and rest):
             break
         every = [found for found in every if found[0][level] == wrapper]
@@ -154,18 +137,16 @@ def _is_optimizer(value: Any) -> bool:
 
 
 def _named(tensors: Iterable[Found]) -> dict[str, Stored | Opaque]:
-    """Give each tensor a unique name: the second tensor of a name gets "#2"."""
-    counts: Counter[str] = Counter()
+    """Name each tensor by its path. Raises Damaged if two have one name, Excess."""
     named: dict[str, Stored | Opaque] = {}
     length = 0
     for path, tensor in tensors:
-        name = own = ".".join(path)
-        while own in named:
-            counts[name] += 1
-            own = f"{name}#{counts[name] + 1}"
-        named[own] = tensor
-        length += len(own)
-        if len(own) > limits.TENSOR_NAME_LENGTH or length > limits.HEADER_BYTES or len(named) > limits.TENSORS:
+        name = ".".join(path)
+        if name in named:
+            raise Damaged(f"two of its tensors are called {quoted(name)}")
+        named[name] = tensor
+        length += len(name)
+        if len(name) > limits.TENSOR_NAME_LENGTH or length > limits.HEADER_BYTES or len(named) > limits.TENSORS:
             raise Excess(f"names more than {limits.TENSORS:,} tensors, or one by more than {limits.TENSOR_NAME_LENGTH:,} characters.")
     return named
 

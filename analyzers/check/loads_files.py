@@ -1,6 +1,6 @@
 """The rule `loads` on files: those that transformers looks for in a folder and does not find or cannot read, whatever the tensors are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analyzers.check.report import Finding
@@ -66,7 +66,7 @@ def find_missing_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     except JsonTooLarge as error:
         return [], f"{path} {error}."
     if not readable:
-        return [finding("loads", "error", "config-unreadable", path=path)], ""
+        return [finding("loads", "error", "config-refused", why=f"{path} is no JSON object in UTF-8 without a byte order mark")], ""
     config = checkpoint.config or {}
     if not ("model_type" in config or "architectures" in config):
         return [], "config.json names neither a model_type nor architectures, so it may be another library's."
@@ -85,15 +85,17 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
         stored = tuple(file.path for file in checkpoint.files)
         yield finding("loads", "error", "weights-not-found", sought=sought, files=stored[: limits.REPORT_TENSORS])
     elif found.endswith(INDEX) and place == beside and not _has_metadata(checkpoint, found):
-        yield finding("loads", "error", "index-without-metadata", path=found)
+        yield _refused((found,), 'it has no "metadata", which may be {}')
     if _adapter_fails(checkpoint, beside):
-        yield finding("loads", "error", "adapter-next-to-the-model", path=_in(beside, _ADAPTER_CONFIG))
-    nested = next((note for note in checkpoint.notes if note.code == "nested"), None)
+        yield _refused((_in(beside, _ADAPTER_CONFIG),), "the adapter is unreadable or without weights, and peft loads it with the model")
     if checkpoint.refused:
-        why = next(iter(checkpoint.refused.values()))
-        yield finding("loads", "error", "file-refused", files=tuple(checkpoint.refused), why=why)
-    elif nested:
-        yield finding("loads", "error", "weights-under-a-key", **nested.values)
+        yield _refused(tuple(checkpoint.refused), next(iter(checkpoint.refused.values())))
+    elif any(note.code == "nested" for note in checkpoint.notes):
+        yield _refused(tuple(checkpoint.pickled), "the weights are under a key: save model.state_dict() alone")
+
+
+def _refused(files: Sequence[str], why: str) -> Finding:
+    return finding("loads", "error", "file-refused", files=tuple(files[: limits.REPORT_TENSORS]), why=why)
 
 
 def training_state(checkpoint: Checkpoint) -> Iterator[Note]:

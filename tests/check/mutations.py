@@ -125,7 +125,6 @@ def replacing(replace: Callable[[Tensor], Tensor]) -> Callable[[Upload], bool]:
 
 MUTATIONS |= {
     "dropped": dropping("", 2),
-    "dropped-vector": dropping(r"norm|ln_|bias", 1),
     "dropped-embedding": dropping(r"embed_tokens|wte|word_embeddings|shared|embed_in|embeddings\.weight|patch_embed", 2),
     "resized": replacing(lambda value: value[: len(value) // 2].clone()),
     "emptied": replacing(lambda value: torch.empty(0)),
@@ -137,14 +136,6 @@ MUTATIONS |= {
 
 @mutation
 def unchanged(upload: Upload) -> bool:
-    return True
-
-
-@mutation
-def renamed(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name.replace(".weight", ".wieght") if ".weight" in name else name + "_old"] = upload.values.pop(name)
     return True
 
 
@@ -258,21 +249,6 @@ def pruned_and_counted(upload: Upload) -> bool:
 
 
 @mutation
-def layer_added(upload: Upload) -> bool:
-    for name in _layers(upload):
-        upload.values[re.sub(r"\.2\.", ".3.", name)] = upload.values[name].clone()
-    return True
-
-
-@mutation
-def gap(upload: Upload) -> bool:
-    """Omit the middle layer."""
-    for name in [name for name in upload.values if re.search(r"\.1\.", name)]:
-        del upload.values[name]
-    return True
-
-
-@mutation
 def resharded(upload: Upload) -> bool:
     upload.shards = 3
     return True
@@ -281,21 +257,6 @@ def resharded(upload: Upload) -> bool:
 @mutation
 def pickle(upload: Upload) -> bool:
     upload.pickled = True
-    return True
-
-
-@mutation
-def other_dtype(upload: Upload) -> bool:
-    chosen = upload.chance.choice([torch.bfloat16, torch.float16, torch.float64])
-    upload.values = {name: value.to(chosen) if value.is_floating_point() else value for name, value in upload.values.items()}
-    return True
-
-
-@mutation
-def duplicated(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name.replace("weight", "weight_copy") if "weight" in name else name + "_copy"] = upload.values[name].clone()
     return True
 
 

@@ -12,7 +12,6 @@ from analyzers.checkpoints.matching.choices import Match
 from analyzers.checkpoints.matching.layers import LayerMap
 from analyzers.checkpoints.matching.pairs import AS_HEAD, Matched, have_values, match_sides, parameters
 from analyzers.checkpoints.matching.probe import Reader
-from analyzers.checkpoints.matching.tied_heads import tied_names
 from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.reading.spans import Sides
 from analyzers.checkpoints.tensor import Tensor, normal_strides
@@ -47,16 +46,6 @@ class Pair:
     tuned: Tensor
     form: str = ""
     agree: bool = False
-
-    @property
-    def transposed(self) -> bool:
-        """Whether the shapes differ only in the order of the axes."""
-        return sorted(self.base.shape) == sorted(self.tuned.shape)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that both have."""
-        return min(self.base.shape[0], self.tuned.shape[0])
 
 
 @dataclass(slots=True)
@@ -108,21 +97,18 @@ def align(
 
     Buffers and scales are not parameters and are not listed. include, exclude: as in `filters.select`, applied to the name in the
     base, or to a tensor's own name if it is extra. repeats: for the base and each tuned checkpoint, which embeddings and heads hold the
-    values of another embedding (`tied_heads.repeated`); if omitted, only the configurations determine what is tied. readers: of the base
-    and each tuned checkpoint, to let values decide between forms; if omitted, names and shapes alone decide, and layers keep their
-    numbers.
+    values of another embedding (`tied_heads.repeated`); none if omitted. readers: of the base and each tuned checkpoint, to let values
+    decide between forms; if omitted, names and shapes alone decide, and layers keep their numbers.
 
     Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter,
     and the errors of reads.
     """
     every = parameters(base)
     chosen = {tensor.name for tensor in select(every, include, exclude)}
-    known: Sequence[Mapping[str, bool] | None] = repeats or [None] * (1 + len(tuned))
-    ours = tied_names(base, tuned, known[0])
+    ours, *copies = (frozenset(name for name, same in each.items() if same) for each in repeats or [{}] * (1 + len(tuned)))
     columns: list[dict[str, list[Match]]] = []
     unmatched: list[Unmatched] = []
-    for number, checkpoint in enumerate(tuned, 1):
-        theirs = tied_names(checkpoint, (base,), known[number])
+    for number, (checkpoint, theirs) in enumerate(zip(tuned, copies, strict=True), 1):
         matched = match_sides(base, checkpoint, (ours, theirs), (readers[0], readers[number]) if readers else None)
         found = Unmatched(layers=matched.layers)
         columns.append({each.name: _counterparts(each, matched, (ours, theirs), found) for each in every if each.name in chosen})

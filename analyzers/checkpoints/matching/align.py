@@ -47,6 +47,16 @@ class Pair:
     form: str = ""
     agree: bool = False
 
+    @property
+    def transposed(self) -> bool:
+        """Whether the shapes differ only in the order of the axes."""
+        return sorted(self.base.shape) == sorted(self.tuned.shape)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that both have."""
+        return min(self.base.shape[0], self.tuned.shape[0])
+
 
 @dataclass(slots=True)
 class Unmatched:

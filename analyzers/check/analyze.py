@@ -11,13 +11,12 @@ from analyzers.check.engine_facts import EngineFacts
 from analyzers.check.ignore_list import ignore_list
 from analyzers.check.load_rules import companions, keep_fp32, load_dtype
 from analyzers.check.loads import applies, judge
-from analyzers.check.loads_files import training_state
 from analyzers.check.promises import promises
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import INDEX, RULES, Facts, file_rules
 from analyzers.check.scale_rules import scales, unscaled
 from analyzers.check.words import KINDS, STATES, WORDS, finding
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, read_coverage, with_commits
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, open_checkpoint, quoted, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.checkpoints.matching.copies import relaid_copies
 from analyzers.checkpoints.model_card import base_models
@@ -76,7 +75,6 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             notes[:] = [note for note in notes if note.code != "misfit-scales"]  # a finding of `scales`
             facts = EngineFacts(checkpoint, results, loading, EngineFacts(base) if base else None, notes=notes)
             found += (each for rule in _ENGINE_RULES for each in rule(facts))
-        notes += training_state(checkpoint)
         if base is not None and not reach.covered:
             notes.append(WORDS.note("not-compared", base=base.ref))
         elif base is not None:
@@ -189,35 +187,17 @@ def _alone(
             coverage = read_coverage(checkpoint, checkpoint.tensors, (), ())
             unreadable = finding("non-finite", "error", "values-not-readable", why=str(error))
             return [unreadable, *file_rules(checkpoint, coverage)], coverage, ()
-        plan = yield from _plan(checkpoint, notes, kept)
-        copies = yield from _copies(checkpoint)
+        plan: list[Planned] = []
+        try:
+            plan = yield from plan_shrink(checkpoint, kept=kept)  # as `shrink` does
+        except NothingToShrink:
+            pass
+        except UnsupportedWeights as error:
+            notes.append(WORDS.note("shrinking-not-judged", why=str(error)))
+        copies = yield from relaid_copies(checkpoint)
         facts = Facts(checkpoint, report, inspection.results, plan, copies)
         found = [each for rule in RULES for each in rule(facts)]
         return [*found, *file_rules(checkpoint, report.coverage[0])], report.coverage[0], inspection.results
-
-
-def _copies(checkpoint: Checkpoint) -> Generator[Progress, None, dict[str, Tensor]]:
-    """Find weights that are stored twice in two forms."""
-    steps = relaid_copies(checkpoint)
-    with closing(steps):
-        while True:
-            try:
-                done = next(steps).bytes_read
-            except StopIteration as end:
-                return dict(end.value)
-            yield Progress(done=done, total=done, unit="bytes", note="comparing what is stored in two layouts")
-
-
-def _plan(checkpoint: Checkpoint, notes: list[Note], kept: Kept) -> Generator[Progress, None, list[Planned]]:
-    """Plan the shrinking as `shrink` does. The plan is empty if `shrink` refuses; a note gives the reason unless nothing can be shrunk."""
-    try:
-        plan: list[Planned] = yield from plan_shrink(checkpoint, kept=kept)
-    except NothingToShrink:
-        return []
-    except UnsupportedWeights as error:
-        notes.append(WORDS.note("shrinking-not-judged", why=str(error)))
-        return []
-    return plan
 
 
 def _card(checkpoint: Checkpoint, model: str, base: str, access: Access, notes: list[Note]) -> Generator[Progress, None, list[Finding]]:

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analyzers.check.report import Finding
-from analyzers.check.words import WORDS, finding
+from analyzers.check.words import finding
 from analyzers.checkpoints import Checkpoint, LocalRepository
 from analyzers.checkpoints.repository import read_file, read_json, read_object
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
-from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, file_name, folder, holds_no_weights, stem
+from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, folder
 from analyzers.core import limits
-from analyzers.core.notes import Note
 from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 from analyzers.language_models.load_report import loaded_tensors
 
@@ -44,13 +43,6 @@ def find_missing_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     files = checkpoint.repository.files
     other = another_format(checkpoint)
     places = {folder(checkpoint.files[tensor.file].path) for tensor in loaded_tensors(checkpoint)}
-    apart = (
-        not places
-        and len(checkpoint.files) > 1
-        and all(tensor.name.startswith(f"{stem(file_name(checkpoint.files[tensor.file].path))}/") for tensor in checkpoint.tensors)
-    )
-    if apart:
-        places = {folder(file.path) for file in checkpoint.files}
     if other or len(places) != 1:
         return [], other or "no folder holds all weights of one model."
     place = places.pop()
@@ -70,8 +62,7 @@ def find_missing_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     config = checkpoint.config or {}
     if not ("model_type" in config or "architectures" in config):
         return [], "config.json names neither a model_type nor architectures, so it may be another library's."
-    found = list(_weights(checkpoint, config, place, folder(path)))
-    return found, "several files hold tensors of the same names, as several models do." if apart and not found else ""
+    return list(_weights(checkpoint, config, place, folder(path))), ""
 
 
 def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, beside: str) -> Iterator[Finding]:
@@ -96,14 +87,6 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
 
 def _refused(files: Sequence[str], why: str) -> Finding:
     return finding("loads", "error", "file-refused", files=tuple(files[: limits.REPORT_TENSORS]), why=why)
-
-
-def training_state(checkpoint: Checkpoint) -> Iterator[Note]:
-    """Yield a note on files that have the extension of weights and, by their names, hold none: the optimizer's state and the like."""
-    sizes = {path: nbytes for path, nbytes in checkpoint.repository.files.items() if holds_no_weights(path)}
-    if sizes:
-        paths = sorted(sizes, key=lambda path: (-sizes[path], path))
-        yield WORDS.note("training-state", files=tuple(paths[: limits.REPORT_TENSORS]), bytes=sum(sizes.values()))
 
 
 def generation_settings(checkpoint: Checkpoint) -> Any:

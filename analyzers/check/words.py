@@ -179,7 +179,6 @@ WORDS = Words(
             "{entries:#entry|entries} of {all:count} in the quantization settings not judged: longer than {longest:count} characters, "
             "beyond the first {most:count}, or beyond {seconds:number} seconds of matching."
         ),
-        "training-state": "Not read, as files without weights by their names: {files:names} ({bytes:size}).",
         **FINDINGS,
     }
 )

@@ -355,9 +355,6 @@ def test_training_state_alarms_nobody(tmp_path: Path, capsys: pytest.CaptureFixt
     save_file({"exp_avg": torch.zeros(2000)}, folder / "optimizer.safetensors")
     report = check(capsys, folder)
     assert (report["findings"], report["coverage"]) == (before["findings"], before["coverage"])
-    (note,) = [note for note in report["notes"] if note not in before["notes"]]
-    names = ["optimizer.pt", "optimizer.safetensors", "rng_state.pth", "scheduler.pt"]  # the largest first
-    assert note["values"] == {"files": names, "bytes": sum((folder / name).stat().st_size for name in names)}
 
 
 def test_adapters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -372,11 +369,8 @@ def test_adapters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_two_models_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files with the same names: transformers finds none of them, and nothing is added up in silence."""
-    folder = tmp_path / "model"
-    LlamaConfig(hidden_size=64).save_pretrained(folder)
+    """Files with the same names: nothing is added up or judged in silence."""
+    LlamaConfig(hidden_size=64).save_pretrained(tmp_path)
     for name in ("a", "b"):
-        save_file(healthy(), folder / f"{name}.safetensors")
-    report = check(capsys, folder, status=1)
-    assert "weights-not-found" in {each["code"] for each in report["findings"]}
-    assert "same-names" in {note["code"] for note in report["notes"]}
+        save_file(HEALTHY, tmp_path / f"{name}.safetensors")
+    assert {"same-names", "loading-not-judged"} <= {note["code"] for note in check(capsys, tmp_path)["notes"]}

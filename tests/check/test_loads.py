@@ -96,7 +96,7 @@ def test_it_is_an_error_where_transformers_has_one(number: int, tmp_path: Path) 
 def test_it_is_an_error_where_transformers_has_one_in_all_mutations(architecture: str, tmp_path: Path) -> None:
     paths = [build(tmp_path, architecture, change) for change in MUTATIONS]
     faults = [assert_agrees(path) for path in paths if path is not None]
-    assert len(faults) >= 20 and True in faults and False in faults
+    assert len(faults) >= 16 and True in faults and False in faults
 
 
 Expected = tuple[str, str, str, list[str]]

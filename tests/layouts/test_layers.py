@@ -13,7 +13,7 @@ from tests.cases import few
 from tests.layouts.architectures import KEY_HEADS, State, architecture, llama
 from tests.layouts.file_formats import write, write_pickle, write_sharded
 from tests.layouts.pairs import parents, sparsity
-from tests.layouts.relayouts import fuse_gate_up, fuse_qkv, layer_of, renamed, stack_experts, transpose_linear, with_layers
+from tests.layouts.relayouts import fuse_gate_up, fuse_qkv, layer_of, renamed, transpose_linear, with_layers
 from tests.parents.checkpoints import asked
 
 MODES = ("quick", "exact")
@@ -140,17 +140,6 @@ def test_a_stack_of_strangers_in_another_order(tmp_path: Path) -> None:
     assert report.verdict == "stack"
     found = {layer: (Path(ref).name, source) for layer, (ref, source) in sources(report).items() if layer is not None}
     assert found == {0: ("base", 0), 1: ("stranger", 3), 2: ("base", 2), 3: ("stranger", 1)}
-
-
-def test_dropped_layers_of_experts_that_were_stacked(tmp_path: Path) -> None:
-    of = architecture("qwen3_moe")
-    pruned = stack_experts(with_layers(of.state, (0, 2)), "blocks", inputs_first=False)
-    one = write(tmp_path / "base", of.state, of.config)
-    other = write(tmp_path / "pruned", pruned, of.config | {"num_hidden_layers": 2})
-    report = sparsity(one, other, "exact")
-    assert report.num_changed == 0 and report.coverage[1].whole
-    assert report.coverage[0].covered == elements(of.state) - elements(of.state, {1})
-    assert names_the_layers(report.coverage[0], 1)
 
 
 def test_dropped_blocks_of_an_encoder_and_decoder(tmp_path: Path) -> None:

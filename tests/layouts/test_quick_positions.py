@@ -11,23 +11,12 @@ from analyzers.core import limits
 from tests.cases import few
 from tests.layouts.architectures import BF16, KEY_HEADS, State, architecture, llama
 from tests.layouts.file_formats import write, write_pickle
-from tests.layouts.pairs import parents
-from tests.layouts.relayouts import (
-    FORMS,
-    META,
-    chained,
-    fuse_gate_up,
-    fuse_qkv,
-    renamed,
-    rotary,
-    stack_experts,
-    transpose_linear,
-)
+from tests.layouts.relayouts import META, fuse_gate_up, fuse_qkv, renamed, rotary, stack_experts, transpose_linear
 from tests.parents.checkpoints import asked
 from tests.sparsity.oracle_comparison import compare
 
 # Eight times as wide as the small one: 3.0 MB in bf16, of which a budget is a fifth or less.
-TIMES, BUDGETS, SEEDS = 8, (120_000, 600_000), (0, 1)
+TIMES, BUDGETS, SEEDS = 8, (120_000, 600_000), (0,)
 CONFIG = architecture("llama").config | {"head_dim": 8 * TIMES}
 Change = Callable[[State], State]
 CHANGES: dict[str, Change] = {
@@ -108,16 +97,9 @@ def test_the_same_places_are_read(made: Callable[[], State], change: Change, swa
             assert 0 < report.values_compared < report.total_parameters
             assert report.bytes_read <= 2 * budget and report.requests <= 8 * limits.RANGE_REQUESTS
             assert all(coverage.share == 1 for coverage in report.coverage)
-
-
-@_forms({1, 8})
-def test_parents_keeps_its_budget(made: Callable[[], State], change: Change, tmp_path: Path) -> None:
-    one, other = write(tmp_path / "original", made(), CONFIG), write(tmp_path / "relaid", change(made()), CONFIG)
-    for budget in BUDGETS:
-        report = asked(str(other), str(one), budget=budget)
-        assert report.bytes_read <= 2 * budget
-        assert report.verdict == "same-weights"
-        assert all(row.relation == "equal" for row in report.conversion if row.values)  # of the smaller tensors nothing may be read
+        family = asked(str(model), str(base), budget=budget)
+        assert family.bytes_read <= 2 * budget and family.verdict == "same-weights"
+        assert all(row.relation == "equal" for row in family.conversion if row.values)  # of the smaller tensors nothing may be read
 
 
 @_forms({4, 9})
@@ -161,31 +143,3 @@ def test_several_fine_tunes_in_several_layouts(mode: str, tmp_path: Path) -> Non
         assert row.num_changed == changed(states[0], states[at])
         assert row.step.num_changed == changed(states[at - 1], states[at])
     assert len(report.coverage) == len(states) and all(coverage.whole for coverage in report.coverage)
-
-
-def test_several_candidates_in_several_layouts(tmp_path: Path) -> None:
-    """The parent is found among fine-tunes of it, and a merge of two in other layouts is explained."""
-    of, small = architecture("llama"), llama(3, times=2)
-    strangers = [llama(3, seed=seed, times=2) for seed in (5, 6)]
-    merged = {name: ((small[name].float() + strangers[0][name].float()) / 2).to(BF16) for name in small}
-    fused, config = chained(FORMS["qkv by group"], FORMS["data parallel"]), CONFIG | {"head_dim": 16}
-    folders = [
-        write(tmp_path / "stranger", strangers[1], config),
-        write(tmp_path / "parent", FORMS["transposed"](of, small), config),
-        write(tmp_path / "other", FORMS["qkv in blocks"](of, strangers[0]), config),
-    ]
-    copy = asked(str(write(tmp_path / "copy", fused(of, small), config)), *map(str, folders), mode="exact")
-    assert copy.verdict == "same-weights" and [Path(ref).name for ref in copy.parents] == ["parent"]
-    assert [coverage.ref for coverage in copy.coverage] == [copy.checkpoint.ref, *map(str, folders)]
-    model = asked(str(write(tmp_path / "merged", fused(of, merged), config)), *map(str, folders), mode="exact")
-    assert model.verdict == "merge" and {Path(ref).name for ref in model.parents} == {"parent", "other"}
-
-
-def test_a_damaged_part_is_found_within_a_budget(tmp_path: Path) -> None:
-    """A key of zeros inside a fused qkv, in quick mode."""
-    damaged = wide() | {"model.layers.1.self_attn.k_proj.weight": torch.zeros_like(wide()["model.layers.1.self_attn.k_proj.weight"])}
-    one, other = write(tmp_path / "base", wide(), CONFIG), write(tmp_path / "model", CHANGES["by group"](damaged), CONFIG)
-    report = parents(other, one, "quick")
-    assert report.verdict != "same-weights"
-    wrong = {row.name.partition("[")[0].strip() for row in report.conversion if row.relation != "equal"}
-    assert wrong == {"model.layers.1.self_attn.qkv_proj.weight"}

@@ -46,7 +46,6 @@ OTHERS: dict[str, dict[str, Any]] = {
     "scales-that-do-not-fit": {"parts": ("codes I32 4 x 64", "qzeros I32 1 x 64")},
     "values-not-readable": {"why": "The group index of \"model.layers.0.mlp.down_proj.weight\" is out of range."},
     "stored-twice": {"name": "lm_head.weight", "other": "model.embed_tokens.weight"},
-    "training-state": {"files": ("optimizer.pt", "scheduler.pt")},
     "loading-not-judged": {"why": "the weights are GGUF."},
 }
 
@@ -60,7 +59,7 @@ def values_of(code: str) -> dict[str, Any]:
 def reports() -> dict[str, CheckReport | MantissaError]:
     """Return the reports; the names say what is special about each."""
     wide, unread = mantissa.check("sample:tiny-bf16-as-fp32"), with_folder("a folder with other weights")
-    notes = [code for code in WORDS.templates if code.endswith(("-judged", "-tried", "-compared", "-instead", "-state"))]
+    notes = [code for code in WORDS.templates if code.endswith(("-judged", "-tried", "-compared", "-instead"))]
     found = tuple(finding("loads", "error", code, ["model.norm.weight"], **values_of(code)) for code in FINDINGS)
     return {
         "stored wider": wide,

@@ -48,11 +48,6 @@ class Pair:
     agree: bool = False
 
     @property
-    def transposed(self) -> bool:
-        """Whether the shapes differ only in the order of the axes."""
-        return sorted(self.base.shape) == sorted(self.tuned.shape)
-
-    @property
     def rows(self) -> int:
         """Number of rows that both have."""
         return min(self.base.shape[0], self.tuned.shape[0])

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from analyzers.check.coded_tensors import Coded, coded_tensors, is_fp8
 from analyzers.check.engine_facts import EngineFacts, Floats
 from analyzers.check.report import Finding
-from analyzers.check.scale_shapes import parts_and_shapes
+from analyzers.check.scale_shapes import Coded, coded_tensors, is_fp8, parts_and_shapes
 from analyzers.check.words import finding
 from analyzers.checkpoints import Tensor
 from analyzers.checkpoints.quantization.layouts import BYTES

@@ -76,7 +76,7 @@ def names_the_layers(coverage: Coverage, *layers: int) -> bool:
     return all(any(str(layer) in left.what for left in coverage.left_out) for layer in layers)
 
 
-@pytest.mark.parametrize(("change", "mode"), few(product(CHANGES, MODES), {0, 3, 5}))
+@pytest.mark.parametrize(("change", "mode"), few(product(CHANGES, MODES), {0, 5}))
 def test_dropped_layers(change: Change, mode: str, tmp_path: Path) -> None:
     base = llama(6)
     pruned = change(with_layers(base, (0, 1, 4, 5)))
@@ -96,20 +96,17 @@ def test_dropped_layers(change: Change, mode: str, tmp_path: Path) -> None:
     assert family.coverage[0].whole and not family.coverage[1].whole
 
 
-@pytest.mark.parametrize(("change", "mode"), few(product(CHANGES, MODES), {1, 2, 6}))
+@pytest.mark.parametrize(("change", "mode"), few(product(CHANGES, MODES), {1, 6}))
 def test_repeated_layers(change: Change, mode: str, tmp_path: Path) -> None:
-    base = llama(4)
     numbers = (0, 1, 2, 1, 2, 3)
-    upscaled = {name: tensor.clone() for name, tensor in change(with_layers(base, numbers)).items()}  # each layer in memory of its own
-    one = write(tmp_path / "base", base, architecture("llama").config | {"num_hidden_layers": 4})
-    other = write_pickle(tmp_path / "upscaled", upscaled, architecture("llama").config | {"num_hidden_layers": 6})
-    report = sparsity(one, other, mode)
-    assert report.num_changed == 0
+    upscaled = {name: tensor.clone() for name, tensor in change(with_layers(llama(4), numbers)).items()}  # each layer in memory of its own
+    config = architecture("llama").config
+    one = write(tmp_path / "base", llama(4), config | {"num_hidden_layers": 4})
+    other = write_pickle(tmp_path / "upscaled", upscaled, config | {"num_hidden_layers": 6})
     family = parents(other, one, mode)
-    assert family.verdict in ("derived", "stack")
+    assert sparsity(one, other, mode).num_changed == 0 and family.verdict in ("derived", "stack")
     assert moved(family, len(numbers)) == dict(enumerate(numbers))
-    assert all(coverage.whole for coverage in family.coverage)
-    assert all(row.relation == "equal" for row in family.conversion)
+    assert all(coverage.whole for coverage in family.coverage) and all(row.relation == "equal" for row in family.conversion)
 
 
 @pytest.mark.parametrize("change", few(CHANGES, {2}))

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 import torch
 from safetensors.torch import save
@@ -64,17 +63,8 @@ def test_rows_are_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         expected = steady(report)
         assert stored == expected and row["id"] == report.id
         assert (row["ref"], row["commit"], row["mode"]) == (report.checkpoint.ref, report.checkpoint.commit, "exact")
-        assert (row["lineage"], row["training"], row["fp16_risk"]) == (
-            report.lineage.verdict,
-            report.training.verdict,
-            report.fp16_risk.level,
-        )
-        assert row["passed_through"] == " ".join(report.lineage.passed_through)
-        for name in ("abs_min", "abs_max", "norm_min", "norm_max"):
-            assert row[name] == getattr(report.extremes, name)
-        assert row["fp16_overflow"] == report.counts.fp16_overflow and row["representable_bf16"] == report.representable.bf16
-        chances = {name: row[f"probability_{name}"] for name in ("fp16", "bf16", "fp32", "fp8")}
-        assert {name: chance for name, chance in chances.items() if not pandas.isna(chance)} == report.training.probabilities
+        assert (row["lineage"], row["training"]) == (report.lineage.verdict, report.training.verdict)
+        assert row["abs_max"] == report.extremes.abs_max and row["fp16_overflow"] == report.counts.fp16_overflow
         mine = tensors[tensors["position"] == position]
         assert mine["name"].tolist() == [tensor.name for tensor in report.tensors]
         assert mine["norm"].tolist() == [tensor.norm for tensor in report.tensors]

@@ -11,7 +11,8 @@ from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.choices import Match
 from analyzers.checkpoints.matching.layers import LayerMap
 from analyzers.checkpoints.matching.pairs import AS_HEAD, Matched, have_values, match_sides, parameters
-from analyzers.checkpoints.matching.probe import Reader
+from analyzers.checkpoints.matching.probe import Reader, remaining_budget
+from analyzers.checkpoints.matching.tied_heads import repeated
 from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.reading.spans import Sides
 from analyzers.checkpoints.tensor import Tensor, normal_strides
@@ -195,3 +196,35 @@ def _first_rows(tensor: Tensor, rows: int) -> Tensor:
     strides = None if tensor.strides is None else normal_strides(shape, tensor.strides)
     cut = replace(tensor, shape=shape, strides=strides)
     return replace(cut, nbytes=cut.elements * cut.itemsize)
+
+
+class Matching:
+    """Alignments of checkpoints that several analyses compare: what is read of each to match it is read once.
+
+    include, exclude: of the visitor, as in `align`.
+    """
+
+    def __init__(self, include: str | None, exclude: str | None) -> None:
+        self._include, self._exclude = include, exclude
+        self._readers: dict[int, Reader] = {}  # by the identity of their checkpoints, which they hold
+        self._repeats: dict[tuple[int, bool], Mapping[str, bool]] = {}
+        self._found: dict[tuple[tuple[int, ...], bool, bool], Alignment] = {}
+
+    def align(self, sides: Sequence[Checkpoint], names: Sequence[str], whole: bool, by_values: bool = True) -> Alignment:
+        """Align checkpoints with the first one. names: of the sides, for errors.
+
+        whole: verify copies of the embedding on all elements, not on a sample; by_values: whether values decide between forms.
+        """
+        readers = [self._readers.setdefault(id(side), Reader(side, name)) for side, name in zip(sides, names, strict=True)]
+        key = tuple(map(id, sides)), whole, by_values
+        if key not in self._found:
+            for side in sides:
+                if (id(side), whole) not in self._repeats:
+                    self._repeats[id(side), whole] = repeated(side, whole)
+            repeats = [self._repeats[id(side), whole] for side in sides]
+            self._found[key] = align(sides[0], sides[1:], self._include, self._exclude, repeats, readers if by_values else ())
+        return self._found[key]
+
+    def remaining_budget(self, budget: int, sides: Sequence[Checkpoint]) -> int:
+        """Return what a sample of checkpoints may still read after matching (`probe.remaining_budget`)."""
+        return remaining_budget(budget, [reader for side in sides if (reader := self._readers.get(id(side))) is not None])

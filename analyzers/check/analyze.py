@@ -6,19 +6,17 @@ from functools import cache
 from time import perf_counter
 from typing import Any
 
-from analyzers.check import adapter_rules
-from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
+from analyzers.check.base_rules import against_base, base_mismatch
 from analyzers.check.engine_facts import EngineFacts
 from analyzers.check.ignore_list import ignore_list
 from analyzers.check.load_rules import companions, keep_fp32, load_dtype
 from analyzers.check.loads import applies, judge
-from analyzers.check.loads_files import training_state
 from analyzers.check.promises import promises
-from analyzers.check.report import ANALYSIS_VERSION, LEVELS, NOT_OF_ADAPTERS, NOT_OF_MERGED, CheckReport, CheckRequest, Finding
+from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import INDEX, RULES, Facts, file_rules
 from analyzers.check.scale_rules import scales, unscaled
-from analyzers.check.words import KINDS, STATES, UNJUDGED, WORDS, kind
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, read_coverage, with_commits
+from analyzers.check.words import KINDS, STATES, WORDS, finding
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, open_checkpoint, quoted, read_coverage, with_commits
 from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.checkpoints.matching.copies import relaid_copies
 from analyzers.checkpoints.model_card import base_models
@@ -28,7 +26,7 @@ from analyzers.comparison.parents import analyze as analyze_parents
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity import analyze as analyze_sparsity
 from analyzers.core.coverage import Coverage
-from analyzers.core.errors import MantissaError, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.core.formatting import plural
 from analyzers.core.notes import Advice, Note
 from analyzers.core.report import Timing, check_size, content_id, environment, needs_the_whole
@@ -43,9 +41,10 @@ _STATED = 4
 # Notes of an open checkpoint that findings repeat.
 _IN_FINDINGS = {*INDEX, "nested"}
 _ENGINE_RULES = (scales, unscaled, ignore_list, promises, keep_fp32, load_dtype, companions)
-# Rules whose findings contradict the configuration, the card or the base, and those of an adapter that cannot be applied to its base.
+# Rules whose findings contradict the configuration, the card or the base.
 _CLAIMS = frozenset({"config-dtype", "base-mismatch", "unchanged", "missing", "misshapen", "replaced"})
-_UNFIT = frozenset({"adapter-upload", "adapter-config", "adapter-base", "adapter-unmatched"})
+# Rules on how weights are stored, which those that are computed, of BASE+ADAPTER, are not.
+_OF_STORED = frozenset({"upcast", "config-dtype"})
 
 
 def analyze(request: CheckRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | CheckReport]:
@@ -59,45 +58,37 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
     with ExitStack() as opened:
         checkpoint = opened.enter_context(open_checkpoint(request.model, access))
         base = opened.enter_context(open_checkpoint(request.base, access)) if request.base else None
-        lone = is_adapter_alone(checkpoint)
-        nbytes = checkpoint.nbytes + (base.nbytes if base and not lone else 0)
+        if base is not None and is_adapter_alone(checkpoint):
+            raise UnsupportedWeights(f"{quoted(checkpoint.ref, 200)} is an adapter: check it with its base, as BASE+ADAPTER.")
+        nbytes = checkpoint.nbytes + (base.nbytes if base else 0)
         check_size(nbytes, largest, "the command line")
         oracle = LoadingOracle(checkpoint) if applies(checkpoint) else None
         notes = [note for note in checkpoint.notes if note.code not in _IN_FINDINGS]
         judged = cache(lambda: judge(checkpoint, oracle, notes))  # asked once, when values have been read
-        alone, reach, results = yield from _alone(checkpoint, access, notes, lambda: kept_in_fp32(judged()[0] if oracle else None))
+        found, reach, results = yield from _alone(checkpoint, access, notes, lambda: kept_in_fp32(judged()[0] if oracle else None))
         coverage = [reach]
-        merged = isinstance(checkpoint, MergedCheckpoint)
-        not_applied = NOT_OF_ADAPTERS if lone else NOT_OF_MERGED if merged else frozenset()
-        found = [each for each in alone if each.rule not in not_applied]
-        if lone:
-            unfit, base = adapter_rules.judge(checkpoint, base, access, notes)
-            if base is not None:
-                opened.enter_context(base)
-        else:
-            loading, unfit = judged()
-            unfit = [*unfit, *adapter_rules.merged(checkpoint)]
-            if not merged and not any(file.path.endswith(GGUF) for file in checkpoint.files):
-                notes[:] = [note for note in notes if note.code != "misfit-scales"]  # a finding of `scales`
-                facts = EngineFacts(checkpoint, results, loading, EngineFacts(base) if base else None, notes=notes)
-                found += (each for rule in _ENGINE_RULES for each in rule(facts))
+        loading, unfit = judged()
         found += unfit
-        notes += training_state(checkpoint)
-        if base is not None and not lone and not reach.covered:
+        if isinstance(checkpoint, MergedCheckpoint):
+            found = [each for each in found if each.rule not in _OF_STORED]
+        elif not any(file.path.endswith(GGUF) for file in checkpoint.files):
+            notes[:] = [note for note in notes if note.code != "misfit-scales"]  # a finding of `scales`
+            facts = EngineFacts(checkpoint, results, loading, EngineFacts(base) if base else None, notes=notes)
+            found += (each for rule in _ENGINE_RULES for each in rule(facts))
+        if base is not None and not reach.covered:
             notes.append(WORDS.note("not-compared", base=base.ref))
-        elif base is not None and not lone and request.base is not None:
+        elif base is not None:
             model, other = with_commits(checkpoint.ref, checkpoint.commit), with_commits(base.ref, base.commit)
             against = SparsityRequest(base=other, tuned=(model,), mode="exact")
             compared: SparsityReport = yield from _last(analyze_sparsity(against, access))
-            missing = {each.name for each in compared.unmatched.missing}
             loads = loading if loading and not loading.refused and not loading.quantized else None
             codes = {name for each in found if each.rule in ("scales", "unscaled") for name in each.tensors}
-            found += against_base(compared, dropped_layers(base, checkpoint, missing), loads, codes)
+            found += against_base(compared, loads, codes)
             of_base, of_model = compared.coverage
             coverage = [reach.compared_as(of_model), of_base]
             found += yield from _card(checkpoint, model, other, access, notes)
         findings = tuple(sorted(found, key=lambda each: -LEVELS.index(each.level)))
-        loading_judged = not any(note.code in UNJUDGED for note in notes)
+        loading_judged = "loading-not-judged" not in {note.code for note in notes}
         resolved = {"model": checkpoint.ref, "commit": checkpoint.commit}
         resolved |= {"base": base.ref, "base_commit": base.commit} if base else {}
         yield CheckReport(
@@ -105,7 +96,6 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             analysis_version=ANALYSIS_VERSION,
             request=request,
             checkpoint=checkpoint.facts(),
-            adapter=lone,
             base=base.facts() if base else None,
             saving_bytes=sum(each.saving_bytes for each in found),
             findings=findings,
@@ -113,7 +103,6 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             advice=_advice(checkpoint, findings, coverage, loading_judged),
             notes=tuple(notes),
             loading_judged=loading_judged,
-            not_applied=tuple(sorted(not_applied)),
             coverage=tuple(coverage),
             timing=Timing.since(start, nbytes, perf_counter() - start),
             environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
@@ -122,20 +111,20 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
 
 def _answer(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Sequence[Coverage], loading_judged: bool) -> Note:
     """Say whether it loads, and name the findings, the gravest first; "nothing-found" needs all weights, and loading judged in full."""
-    state = _state(findings, coverage, loading_judged, is_adapter_alone(checkpoint))
+    state = _state(findings, coverage, loading_judged)
     if findings:
         note = _found(findings)
     else:
         code = needs_the_whole("nothing-found" if loading_judged else "nothing-unjudged", coverage, "nothing-in-part")
         note = WORDS.note(code, tensors=len(checkpoint.tensors), bytes=checkpoint.nbytes)
-    return note.model_copy(update={"values": {**note.values, "state": state}, "text": f"{STATES.text(state, {})} {note.text}".lstrip()})
+    return note.model_copy(update={"values": {**note.values, "state": state}, "text": STATES[state] + note.text})
 
 
 def _found(findings: Sequence[Finding]) -> Note:
     """Count the findings of each level, and name the kinds of the gravest."""
     nouns = {"error": "error", "warning": "warning", "info": "remark"}
     numbers = {level: sum(each.level == level for each in findings) for level in LEVELS[::-1]}
-    kinds = list(dict.fromkeys(map(kind, findings)))
+    kinds = list(dict.fromkeys(each.title[0].lower() + each.title[1:] for each in findings))
     more = [f"{len(kinds) - KINDS} more"] * (len(kinds) > KINDS)
     return WORDS.note(
         f"{nouns[findings[0].level]}s",
@@ -147,13 +136,11 @@ def _found(findings: Sequence[Finding]) -> Note:
     )
 
 
-def _state(findings: Sequence[Finding], coverage: Sequence[Coverage], judged: bool, adapter: bool) -> str:
+def _state(findings: Sequence[Finding], coverage: Sequence[Coverage], judged: bool) -> str:
     """Return the code of `STATES`. A model is what it claims if no finding contradicts its configuration, its card or its base."""
     errors = {each.rule for each in findings if each.level == "error"}
     if not judged:
         return "unjudged"
-    if adapter:
-        return "does-not-fit" if errors & _UNFIT else "fits"
     if errors & {"loads", "empty"}:
         return "does-not-load"
     grave = {each.rule for each in findings if each.level != "info"}
@@ -192,36 +179,25 @@ def _alone(
         coverage = read_coverage(checkpoint, checkpoint.tensors, (), ())
         return list(file_rules(checkpoint, coverage)), coverage, ()
     with inspection:
-        report = yield from inspection.run()
-        plan = yield from _plan(checkpoint, notes, kept)
-        copies = yield from _copies(checkpoint)
+        try:
+            report = yield from inspection.run()
+        except InvalidCheckpoint as error:
+            if checkpoint.quantization is None:
+                raise
+            coverage = read_coverage(checkpoint, checkpoint.tensors, (), ())
+            unreadable = finding("non-finite", "error", "values-not-readable", why=str(error))
+            return [unreadable, *file_rules(checkpoint, coverage)], coverage, ()
+        plan: list[Planned] = []
+        try:
+            plan = yield from plan_shrink(checkpoint, kept=kept)  # as `shrink` does
+        except NothingToShrink:
+            pass
+        except UnsupportedWeights as error:
+            notes.append(WORDS.note("shrinking-not-judged", why=str(error)))
+        copies = yield from relaid_copies(checkpoint)
         facts = Facts(checkpoint, report, inspection.results, plan, copies)
         found = [each for rule in RULES for each in rule(facts)]
         return [*found, *file_rules(checkpoint, report.coverage[0])], report.coverage[0], inspection.results
-
-
-def _copies(checkpoint: Checkpoint) -> Generator[Progress, None, dict[str, Tensor]]:
-    """Find weights that are stored twice in two forms."""
-    steps = relaid_copies(checkpoint)
-    with closing(steps):
-        while True:
-            try:
-                done = next(steps).bytes_read
-            except StopIteration as end:
-                return dict(end.value)
-            yield Progress(done=done, total=done, unit="bytes", note="comparing what is stored in two layouts")
-
-
-def _plan(checkpoint: Checkpoint, notes: list[Note], kept: Kept) -> Generator[Progress, None, list[Planned]]:
-    """Plan the shrinking as `shrink` does. The plan is empty if `shrink` refuses; a note gives the reason unless nothing can be shrunk."""
-    try:
-        plan: list[Planned] = yield from plan_shrink(checkpoint, kept=kept)
-    except NothingToShrink:
-        return []
-    except UnsupportedWeights as error:
-        notes.append(WORDS.note("shrinking-not-judged", why=str(error)))
-        return []
-    return plan
 
 
 def _card(checkpoint: Checkpoint, model: str, base: str, access: Access, notes: list[Note]) -> Generator[Progress, None, list[Finding]]:

@@ -48,11 +48,9 @@ def ignore_list(facts: EngineFacts) -> Iterator[Finding]:
         facts.notes.append(WORDS.note("entries-not-tried", entries=len(entries) - number, all=len(entries), **bounds))
         left = []  # which the others may exclude
     if unmatched:
-        number, every = len(unmatched), len(entries)
-        yield finding("ignore-list", "warning", "ignored-without-tensor", unmatched, entries=number, all=every, name=unmatched[0])
+        yield finding("ignore-list", "warning", "ignored-without-tensor", unmatched, all=len(entries))
     if left:
-        names = [plain[module] for module in left]
-        yield finding("ignore-list", "warning", "plain-but-not-ignored", names, tensors=len(names), name=names[0])
+        yield finding("ignore-list", "warning", "plain-but-not-ignored", [plain[module] for module in left])
 
 
 def _compare(entries: Sequence[str], modules: Sequence[str], plain: Sequence[str], by_parts: bool) -> tuple[list[str], list[str], int]:

@@ -54,7 +54,7 @@ def keep_fp32(facts: EngineFacts) -> Iterator[Finding]:
             found[tensor.name] = distinct, None
     if found:
         name, (left, source_values) = min(found.items(), key=lambda each: (each[1][1] is None, each[1][0]))
-        numbers: dict[str, Value] = {"tensors": len(found), "name": name, "dtype": facts.tensors[name].dtype, "distinct": left}
+        numbers: dict[str, Value] = {"name": name, "dtype": facts.tensors[name].dtype, "distinct": left}
         if source_values is None:
             yield finding("keep-fp32", "warning", "kept-in-fp32-but-stored-narrower", list(found), **numbers)
         else:
@@ -83,13 +83,10 @@ def load_dtype(facts: EngineFacts) -> Iterator[Finding]:
     named = facts.loading.dtype if facts.loading is not None and not facts.loading.refused else ""
     first = min(plain, key=lambda tensor: (tensor.file, tensor.name))
     loaded = named or next(iter(stated), "") or TORCH_NAMES[first.dtype]
-    values: dict[str, Value] = {"stored": stored, "loaded": loaded, "stated": stated[0] if stated else "no dtype"}
-    if len(set(stated)) > 1:
-        yield finding("load-dtype", "info", "two-dtypes-stated", **values, older=stated[1])
-    elif loaded != stored and loaded in TORCH_NAMES.values():
-        yield finding("load-dtype", "info", "loaded-in-another-dtype", **values)
-    elif not stated and not named:
-        yield finding("load-dtype", "info", "no-dtype-stated", **values)
+    differs = loaded != stored and loaded in TORCH_NAMES.values()
+    if differs or len(set(stated)) > 1 or not (stated or named):
+        texts = tuple(dict.fromkeys(stated)) or ("no dtype",)
+        yield finding("load-dtype", "info", "loaded-in-another-dtype", stored=stored, loaded=loaded, stated=texts)
 
 
 # --- companions ----------------------------------------------------------------------------------------------------
@@ -106,14 +103,12 @@ def companions(facts: EngineFacts) -> Iterator[Finding]:
     if facts.base is None:
         return
     ours, theirs = _companions(facts), _companions(facts.base)
-    lost = [key for key, value in theirs.items() if value is not None and ours.get(key) is None and key in ("chat_template", "generation")]
     has_files = any(path.startswith("tokenizer") for path in facts.checkpoint.repository.files)
-    if lost and has_files:
-        yield finding("companions", "warning", "companions-lost", lost=tuple(lost), base=facts.base.checkpoint.ref)
-    differ = [key for key in theirs if ours.get(key) is not None and theirs[key] is not None and ours[key] != theirs[key]]
-    if differ:
-        pairs = tuple(f"{key} {_short(theirs[key])} -> {_short(ours[key])}" for key in differ)
-        yield finding("companions", "info", "companions-differ", differ=pairs, base=facts.base.checkpoint.ref)
+    lost = {key for key in ("chat_template", "generation") if has_files and theirs[key] is not None and ours[key] is None}
+    differ = [key for key in theirs if None not in (ours[key], theirs[key]) and ours[key] != theirs[key]]
+    if lost or differ:
+        pairs = tuple(f"{key} {_short(theirs[key])} -> {_short(ours[key] or 'none')}" for key in theirs if key in lost or key in differ)
+        yield finding("companions", "warning" if lost else "info", "companions-differ", differ=pairs, base=facts.base.checkpoint.ref)
 
 
 def _companions(facts: EngineFacts) -> dict[str, Any]:

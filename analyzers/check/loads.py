@@ -1,6 +1,6 @@
 """The rules `loads` and `empty`: what transformers reports when it loads the checkpoint, or what names and shapes tell without it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,11 +51,12 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note
         notes.append(WORDS.note("class-instead", named=loading.instead, model=loading.model))
     attention = config.get("attn_implementation") or config.get("_attn_implementation")
     if attention not in (None, "eager", "sdpa") and not loading.fault:
-        notes.append(WORDS.note("attention-not-tried", named=str(attention)))
-    return loading, [*found, *loads(config, tensors, loading)]
+        why = f"config.json asks for the attention {quoted(str(attention), 60)}, which may take another library, and was not tried."
+        notes.append(WORDS.note("loading-not-judged", why=why))
+    return loading, [*found, *loads(tensors, loading)]
 
 
-def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: LoadReport) -> Iterator[Finding]:
+def loads(tensors: Sequence[Tensor], loading: LoadReport) -> Iterator[Finding]:
     """Turn the report of transformers' loader into findings."""
     if loading.refused:
         code = "config-refused" if loading.by_config else "refused-by-transformers"
@@ -65,9 +66,7 @@ def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: LoadRep
     if loading.fault:
         yield finding("loads", "error", "config-refused", why=loading.fault)
     missing, buffers = loading.missing, loading.buffers
-    if len(missing) == 1 and "head" in missing[0] and not buffers and config.get("tie_word_embeddings") is False:
-        yield finding("loads", "error", "head-missing", missing)
-    elif missing or buffers:
+    if missing or buffers:
         values: dict[str, Any] = {"model": loading.model, "parameters": len(missing), "buffers": len(buffers)}
         yield finding("loads", "error", "weights-missing", [*missing, *buffers], **values)
     without = [name for name, stored, _ in loading.mismatched if 0 in stored]
@@ -75,13 +74,12 @@ def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: LoadRep
         yield finding("empty", "error", "tensors-without-values", without, empty=len(without), tensors=len(tensors))
     others = [each for each in loading.mismatched if 0 not in each[1]]
     if others:
-        name, *shapes = others[0]
+        _, *shapes = others[0]
         stored, expected = (tuple(map(str, shape)) for shape in shapes)
-        values = {"tensors": len(others), "model": loading.model, "name": name, "shape": stored, "expected": expected}
+        values = {"model": loading.model, "shape": stored, "expected": expected}
         yield finding("loads", "error", "shapes-differ-from-the-model", [each[0] for each in others], **values)
     if loading.unexpected:
-        names = loading.unexpected
-        yield finding("loads", "warning", "weights-ignored", names, tensors=len(names), model=loading.model)
+        yield finding("loads", "warning", "weights-ignored", loading.unexpected, model=loading.model)
 
 
 def empty(tensors: Sequence[Tensor]) -> Iterator[Finding]:

@@ -1,16 +1,15 @@
 """The rule `loads` on files: those that transformers looks for in a folder and does not find or cannot read, whatever the tensors are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analyzers.check.report import Finding
-from analyzers.check.words import WORDS, finding
+from analyzers.check.words import finding
 from analyzers.checkpoints import Checkpoint, LocalRepository
 from analyzers.checkpoints.repository import read_file, read_json, read_object
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
-from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, file_name, folder, holds_no_weights, stem
+from analyzers.checkpoints.weight_files.file_names import GGUF, INDEX, folder
 from analyzers.core import limits
-from analyzers.core.notes import Note
 from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 from analyzers.language_models.load_report import loaded_tensors
 
@@ -44,13 +43,6 @@ def find_missing_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     files = checkpoint.repository.files
     other = another_format(checkpoint)
     places = {folder(checkpoint.files[tensor.file].path) for tensor in loaded_tensors(checkpoint)}
-    apart = (
-        not places
-        and len(checkpoint.files) > 1
-        and all(tensor.name.startswith(f"{stem(file_name(checkpoint.files[tensor.file].path))}/") for tensor in checkpoint.tensors)
-    )
-    if apart:
-        places = {folder(file.path) for file in checkpoint.files}
     if other or len(places) != 1:
         return [], other or "no folder holds all weights of one model."
     place = places.pop()
@@ -66,12 +58,11 @@ def find_missing_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     except JsonTooLarge as error:
         return [], f"{path} {error}."
     if not readable:
-        return [finding("loads", "error", "config-unreadable", path=path)], ""
+        return [finding("loads", "error", "config-refused", why=f"{path} is no JSON object in UTF-8 without a byte order mark")], ""
     config = checkpoint.config or {}
     if not ("model_type" in config or "architectures" in config):
         return [], "config.json names neither a model_type nor architectures, so it may be another library's."
-    found = list(_weights(checkpoint, config, place, folder(path)))
-    return found, "several files hold tensors of the same names, as several models do." if apart and not found else ""
+    return list(_weights(checkpoint, config, place, folder(path))), ""
 
 
 def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, beside: str) -> Iterator[Finding]:
@@ -85,23 +76,17 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
         stored = tuple(file.path for file in checkpoint.files)
         yield finding("loads", "error", "weights-not-found", sought=sought, files=stored[: limits.REPORT_TENSORS])
     elif found.endswith(INDEX) and place == beside and not _has_metadata(checkpoint, found):
-        yield finding("loads", "error", "index-without-metadata", path=found)
+        yield _refused((found,), 'it has no "metadata", which may be {}')
     if _adapter_fails(checkpoint, beside):
-        yield finding("loads", "error", "adapter-next-to-the-model", path=_in(beside, _ADAPTER_CONFIG))
-    nested = next((note for note in checkpoint.notes if note.code == "nested"), None)
+        yield _refused((_in(beside, _ADAPTER_CONFIG),), "the adapter is unreadable or without weights, and peft loads it with the model")
     if checkpoint.refused:
-        why = next(iter(checkpoint.refused.values()))
-        yield finding("loads", "error", "file-refused", files=tuple(checkpoint.refused), why=why)
-    elif nested:
-        yield finding("loads", "error", "weights-under-a-key", **nested.values)
+        yield _refused(tuple(checkpoint.refused), next(iter(checkpoint.refused.values())))
+    elif any(note.code == "nested" for note in checkpoint.notes):
+        yield _refused(tuple(checkpoint.pickled), "the weights are under a key: save model.state_dict() alone")
 
 
-def training_state(checkpoint: Checkpoint) -> Iterator[Note]:
-    """Yield a note on files that have the extension of weights and, by their names, hold none: the optimizer's state and the like."""
-    sizes = {path: nbytes for path, nbytes in checkpoint.repository.files.items() if holds_no_weights(path)}
-    if sizes:
-        paths = sorted(sizes, key=lambda path: (-sizes[path], path))
-        yield WORDS.note("training-state", files=tuple(paths[: limits.REPORT_TENSORS]), bytes=sum(sizes.values()))
+def _refused(files: Sequence[str], why: str) -> Finding:
+    return finding("loads", "error", "file-refused", files=tuple(files[: limits.REPORT_TENSORS]), why=why)
 
 
 def generation_settings(checkpoint: Checkpoint) -> Any:

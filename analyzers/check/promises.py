@@ -7,7 +7,8 @@ from typing import Any
 from analyzers.check.engine_facts import EngineFacts
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
-from analyzers.core.notes import Value
+from analyzers.core.formatting import plural
+from analyzers.core.terminal import quoted
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts")
@@ -34,21 +35,21 @@ def promises(facts: EngineFacts) -> Iterator[Finding]:
         return
     layers = _layers(names)
     sections = list(facts.sections())
-    stated = next((number for section in sections for _, number in _numbers(section, _LAYERS)), None)
+    layers_key, stated = next(((key, number) for section in sections for key, number in _numbers(section, _LAYERS)), ("", None))
     key, heads = next(((key, number) for section in sections for key, number in _numbers(section, _HEADS)), ("", 0))
     beyond = stated is not None and any(number >= stated for number in layers)
     if heads and not beyond and not any(map(_HEAD_NAMES.search, names)):
-        yield finding("promises", "warning", "next-token-heads-missing", key=key, promised=heads)
+        yield _parts_missing(plural(heads, "next-token layer"), key)
     for part, (keys, words) in _TOWERS.items():
         key = next((key for section in sections for key in keys if isinstance(section.get(key), dict) and section[key]), "")
         if key and not any(re.search(words, name, re.IGNORECASE) for name in names):
-            yield finding("promises", "warning", "tower-missing", part=part, key=key)
+            yield _parts_missing(f"a tower for {part}", key)
     if facts.loads_whole:  # transformers finds whatever else the configuration describes
         return
     shared = any(key in section for section in sections for key in _SHARED)
     if stated is not None and layers and len(layers) < stated and not shared:
-        lost = [number for number in range(min(stated, 10_000)) if number not in layers]
-        yield finding("promises", "warning", "layers-missing", promised=stated, found=len(layers), first=lost[0])
+        first = next(number for number in range(stated) if number not in layers)
+        yield _parts_missing(plural(stated, "layer"), layers_key, f"{plural(len(layers), 'layer')}, without number {first}")
     yield from _missing_experts(names, facts, sections)
 
 
@@ -69,16 +70,19 @@ def _missing_experts(names: Sequence[str], facts: EngineFacts, sections: Sequenc
         return
     groups: dict[str, set[int]] = {}
     for name in names:
-        found = _EXPERT.match(name)
-        if found:
-            groups.setdefault(found[1], set()).add(int(found[2]))
+        if match := _EXPERT.match(name):
+            groups.setdefault(match[1], set()).add(int(match[2]))
     short = {group: numbers for group, numbers in groups.items() if len(numbers) < promised}
     if short:
         group, numbers = next(iter(short.items()))
-        values: dict[str, Value] = {"key": key, "promised": promised, "found": len(numbers), "layers": len(short), "name": group}
-        yield finding("promises", "warning", "experts-missing", list(short), **values)
+        found = f"{plural(len(numbers), 'expert')} in {quoted(group)}"
+        yield _parts_missing(plural(promised, "expert"), key, found, list(short))
     elif not groups and not any(re.search(r"expert|moe", name, re.IGNORECASE) for name in names):
-        yield finding("promises", "warning", "no-experts", key=key, promised=promised)
+        yield _parts_missing(plural(promised, "expert"), key)
+
+
+def _parts_missing(promised: str, key: str, found: str = "none", names: Sequence[str] = ()) -> Finding:
+    return finding("promises", "warning", "parts-missing", names, promised=promised, key=key, found=found)
 
 
 def _missing_shards(facts: EngineFacts) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from analyzers.core.request import PASTED, Reference, Request
 from analyzers.core.rows import Shown, columns
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 14
+ANALYSIS_VERSION = 15
 # Tensors that a finding names for people
 _NAMED = 3
 
@@ -25,10 +25,10 @@ RULES = {
     "loads": "What transformers refuses, and tensors that are missing, ignored or misshapen for its model.",
     "empty": "A checkpoint or tensors without a single value.",
     "not-read": "Files that may hold weights and were not read; for information if by name they repeat others.",
-    "non-finite": "Weights that are NaN or infinite.",
+    "non-finite": "Weights that are NaN or infinite, and quantized ones that cannot be decoded.",
     "index": "A shard index that disagrees with the files.",
     "upcast": "fp32 tensors whose values all fit a narrower format, if one is proven to come from it.",
-    "stored-twice": "Matrices that repeat another byte for byte; for information if they make up whole layers.",
+    "stored-twice": "Matrices that repeat another, byte for byte or in another layout.",
     "config-dtype": "A dtype in config.json other than that of most parameters.",
     "untouched": "Norms with at least half of their entries at the initial value, and tensors of one value.",
     "zero-tensor": "Tensors of zeros, other than biases.",
@@ -49,20 +49,9 @@ RULES = {
     "replaced": "Tensors or layers that lost their relation to the base, while the others kept it.",
     "extra": "Tensors that the base does not have.",
     "base-mismatch": "A card's base_model that the weights do not come from.",
-    "adapter-upload": "Whole weights stored as an adapter, an adapter stored as a model, or both in one file.",
-    "adapter-config": "No adapter_config.json that can be used, or matrices of another rank than it states.",
-    "adapter-empty": "Modules that change nothing, because A or B is 0: an error if that is all of them.",
-    "adapter-base": "An adapter of which nothing fits its base.",
-    "adapter-unmatched": "Modules that match nothing in the base, or that peft does not load; as a warning, those that work only unmerged.",
 }
 """What each rule looks for."""
 WITH_BASE = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"})
-# Rules about how a model was trained and stored. In an adapter B begins at 0, A may be drawn alike in all modules, and whole tensors are
-# copies of the base's: `adapter-empty` tells what that means. Of BASE+ADAPTER, they are about the base.
-_OF_MODELS = {"zero-tensor", "untouched", "stored-twice", "fossil-rows"}
-_OF_ENGINES = {"scales", "unscaled", "ignore-list", "promises", "keep-fp32", "load-dtype", "companions"}
-NOT_OF_ADAPTERS = frozenset({*_OF_MODELS, *_OF_ENGINES, *WITH_BASE, "loads", "empty"})
-NOT_OF_MERGED = frozenset({*_OF_MODELS, *_OF_ENGINES, "upcast", "config-dtype"})
 
 
 class CheckRequest(Request):
@@ -115,22 +104,15 @@ def _rules(report: "CheckReport") -> Iterator[dict[str, str]]:
     """Yield each rule with the gravest level that it found."""
     for rule, about in RULES.items():
         levels = [each.level for each in report.findings if each.rule == rule]
-        if rule in report.not_applied:
-            outcome = "not applied"
-        elif rule in WITH_BASE and report.base is None:
-            outcome = "no base"
-        else:
-            outcome = levels[0] if levels else "nothing"
-        yield {"rule": rule, "outcome": outcome, "about": about}
+        nothing = "no base" if rule in WITH_BASE and report.base is None else "nothing"
+        yield {"rule": rule, "outcome": levels[0] if levels else nothing, "about": about}
 
 
 class CheckReport(Report):
     """Result of a check.
 
-    findings: the gravest first; saving_bytes: of all findings together; notes: what could not be checked; adapter: whether the checkpoint
-    is an adapter alone; base: the one named in the request, for an adapter alone that of its configuration if it could be read;
-    loading_judged: whether loading by transformers was judged in full, for an adapter how it fits its base; not_applied: rules that say
-    nothing about an adapter, or about a base with one. coverage: of the model, then of the base if they were compared.
+    findings: the gravest first; saving_bytes: of all findings together; notes: what could not be checked; loading_judged: whether loading
+    by transformers was judged in full. coverage: of the model, then of the base if they were compared.
     """
 
     DERIVED: ClassVar[tuple[Table, ...]] = (
@@ -145,7 +127,7 @@ class CheckReport(Report):
             _rules,
             (
                 Column("rule", "Rule"),
-                Column("outcome", "Found", help="The gravest level that the rule found, or why it was not applied."),
+                Column("outcome", "Found", help="The gravest level that the rule found, if there was a base to compare with."),
                 Column("about", "Looks for"),
             ),
             title="Rules",
@@ -156,12 +138,10 @@ class CheckReport(Report):
     schema_version: int = 1
     request: CheckRequest
     checkpoint: CheckpointFacts
-    adapter: bool = False
     base: CheckpointFacts | None
     saving_bytes: int
     findings: tuple[Finding, ...]
     loading_judged: bool = True
-    not_applied: tuple[str, ...] = ()
 
     def fails(self, fail_on: FailOn) -> bool:
         """Return whether a finding is of the level ``fail_on`` or graver."""

@@ -19,17 +19,17 @@ from analyzers.write.plan import Planned
 
 # Different matrices with equal statistics that a further matrix is compared with, at most
 _ORIGINALS = 4
-# Grids that a finding names, and repeated layers
-_GRIDS, _LAYERS = 3, 8
+# Grids that a finding names
+_GRIDS = 3
 # Notes of an open checkpoint on a wrong index. Most loaders ignore a wrong count of bytes.
 INDEX: dict[str, tuple[Level, str]] = {
     "index-wrong-files": ("error", "index-disagrees-with-files"),
-    "index-missing-names": ("error", "index-incomplete"),
+    "index-missing-names": ("error", "index-disagrees-with-files"),
 }
 # Files that were not read, by why. Those that by name repeat what was read are only a remark.
 _NOT_READ: dict[FileCode, tuple[Level, str]] = {
     "outside": ("warning", "files-not-read"),
-    "format": ("warning", "formats-not-read"),
+    "format": ("warning", "files-not-read"),
     "repeats": ("info", "copies-not-read"),
 }
 
@@ -54,7 +54,7 @@ def non_finite(facts: Facts) -> Iterator[Finding]:
     found = {r.tensor.name: r.statistics for r in facts.results if r.statistics.nan or r.statistics.inf}
     if found:
         nan, inf = (sum(getattr(each, kind) for each in found.values()) for kind in ("nan", "inf"))
-        yield finding("non-finite", "error", "weights-not-finite", list(found), nan=nan, inf=inf, tensors=len(found))
+        yield finding("non-finite", "error", "weights-not-finite", list(found), nan=nan, inf=inf)
 
 
 def index(checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -65,15 +65,15 @@ def index(checkpoint: Checkpoint) -> Iterator[Finding]:
     if others:
         one, other = others[0]
         files = {"file": checkpoint.files[one.file].path, "other": checkpoint.files[other.file].path}
-        yield finding("index", "error", "shards-differ", [each.name for each, _ in others], tensors=len(others), name=other.name, **files)
+        yield finding("index", "error", "shards-differ", [each.name for each, _ in others], **files | {"name": other.name})
 
 
 def not_read(coverage: Coverage) -> Iterator[Finding]:
     """Find files that were not judged and may hold weights of the model."""
-    for why, (level, code) in _NOT_READ.items():
-        paths = [each.path for each in coverage.files_not_read if each.code == why]
+    for level, code in dict.fromkeys(_NOT_READ.values()):
+        paths = [each.path for each in coverage.files_not_read if _NOT_READ.get(each.code) == (level, code)]
         if paths:
-            yield finding("not-read", level, code, paths, files=len(paths))
+            yield finding("not-read", level, code, paths)
 
 
 def upcast(facts: Facts) -> Iterator[Finding]:
@@ -84,7 +84,6 @@ def upcast(facts: Facts) -> Iterator[Finding]:
     if any(planned.tensor.name in proven for planned in narrow):
         saved = sum(planned.tensor.nbytes - planned.nbytes for planned in narrow)
         values: dict[str, Value] = {
-            "tensors": len(narrow),
             "formats": tuple(sorted({dtype_name(planned.to or "") for planned in narrow})),
             "bytes": saved,
             "share": saved / max(1, facts.checkpoint.nbytes),
@@ -94,62 +93,31 @@ def upcast(facts: Facts) -> Iterator[Finding]:
 
 
 def stored_twice(facts: Facts) -> Iterator[Finding]:
-    """Find matrices that repeat the bytes of another one. Matrices of a single value are left to other rules."""
-    tensors = {tensor.name: tensor for tensor in facts.checkpoint.tensors}
-    groups: dict[tuple[object, ...], list[str]] = {}
+    """Find matrices that repeat another one. Matrices of a single value are left to other rules."""
+    groups: dict[tuple[object, ...], list[Tensor]] = {}
     for result in facts.results:
         tensor, found = result.tensor, result.statistics
         if len(tensor.shape) > 1 and found.abs_max != found.abs_min:
-            alike = tensor.stored_dtype, tensor.shape, found
-            groups.setdefault(alike, []).append(tensor.name)
-    tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
-    copies = [name for name in tensors if name in facts.copies or name in tied]
-    known = set(copies)
-    originals: dict[str, Tensor] = {}  # name of a copy -> the tensor that it repeats
-    for names in groups.values():
-        firsts: list[str] = []
+            groups.setdefault((tensor.stored_dtype, tensor.shape, found), []).append(tensor)
+    tied = {planned.tensor.name: planned.original for planned in facts.plan if planned.to is None}
+    originals = tied | {name: other.name for name, other in facts.copies.items()}  # name of a copy -> the tensor that it repeats
+    for tensors in groups.values():
+        firsts: list[Tensor] = []
         # Equal statistics make a candidate; the bytes decide.
-        for name in sorted((name for name in names if name not in known), key=lambda name: tensors[name].role == "head"):
-            first = next((other for other in firsts[:_ORIGINALS] if is_copy(facts.checkpoint, tensors[other], tensors[name])), None)
+        for tensor in sorted((each for each in tensors if each.name not in originals), key=lambda tensor: tensor.role == "head"):
+            first = next((each for each in firsts[:_ORIGINALS] if is_copy(facts.checkpoint, each, tensor)), None)
             if first is None:
-                firsts.append(name)
+                firsts.append(tensor)
             else:
-                originals[name] = tensors[first]
-    repeats = _repeated_layers([tensors[name] for names in groups.values() for name in names], originals)
-    in_layers = [name for _, names in repeats for name in names]
-    if repeats:
-        pairs, nbytes = tuple(pair for pair, _ in repeats[:_LAYERS]), sum(tensors[name].on_disk.nbytes for name in in_layers)
-        yield finding("stored-twice", "info", "layers-repeated", in_layers, layers=len(repeats), pairs=pairs, bytes=nbytes)
-    copies += [name for name in originals if name not in in_layers]
+                originals[tensor.name] = first.name
+    copies = [tensor for tensor in facts.checkpoint.tensors if tensor.name in originals]
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # bytes that `upcast` saves count only once
         # Saved by shrink, which keeps all other copies, or by saving one layout alone.
-        saved = sum(tensors[name].on_disk.nbytes for name in copies if name in tied or name in facts.copies)
-        values: dict[str, Value] = {"tensors": len(copies), "bytes": sum(after.get(name, tensors[name].on_disk.nbytes) for name in copies)}
-        code = "stored-twice-though-tied" if tied else "stored-twice"
-        if facts.copies:
-            name, other = next(iter(facts.copies.items()))
-            code, values = "stored-in-two-layouts", values | {"name": name, "other": other.name}
-        yield finding("stored-twice", "warning", code, copies, saved, **values)
-
-
-def _repeated_layers(matrices: Sequence[Tensor], originals: Mapping[str, Tensor]) -> list[tuple[str, list[str]]]:
-    """Find layers all of whose matrices are those of another layer of the same stack: ``2 of 0``, and these matrices.
-
-    originals: name of a copy -> the matrix that it repeats.
-    """
-    layers: dict[tuple[str, int], list[str]] = {}
-    for tensor in matrices:
-        if tensor.layer is not None:
-            layers.setdefault((tensor.name.partition(f".{tensor.layer}.")[0], tensor.layer), []).append(tensor.name)
-    repeats = []
-    for (stack, layer), names in sorted(layers.items()):
-        found = [originals.get(name) for name in names]
-        source = found[0].layer if found[0] else None
-        there = [name.replace(f"{stack}.{layer}.", f"{stack}.{source}.", 1) for name in names]
-        if source is not None and source != layer and [each and each.name for each in found] == there:
-            repeats.append((f"{layer} of {source}", names))
-    return repeats
+        saved = sum(tensor.on_disk.nbytes for tensor in copies if tensor.name in tied or tensor.name in facts.copies)
+        nbytes = sum(after.get(tensor.name, tensor.on_disk.nbytes) for tensor in copies)
+        names = [tensor.name for tensor in copies]
+        yield finding("stored-twice", "warning", "stored-twice", names, saved, bytes=nbytes, other=originals[names[0]])
 
 
 def config_dtype(facts: Facts) -> Iterator[Finding]:
@@ -162,30 +130,23 @@ def config_dtype(facts: Facts) -> Iterator[Finding]:
 
 def untouched(facts: Facts) -> Iterator[Finding]:
     """Find norms at their initial value and constant tensors, which training may never have changed. Biases at zero are normal."""
-    every = [row for row in facts.report.untouched if row.value and not row.name.endswith("bias")]
-    kinds = {
-        "norms-never-changed": [row for row in every if row.share == 1 and row.role == "norm"],
-        "norms-mostly-unchanged": [row for row in every if row.share < 1],
-        "tensors-never-changed": [row for row in every if row.share == 1 and row.role != "norm"],
-    }
-    for code, rows in kinds.items():
-        if rows:
-            values = tuple(map(magnitude, sorted({row.value for row in rows})[:3]))
-            number = {code.partition("-")[0]: len(rows)}
-            yield finding("untouched", "warning", code, [row.name for row in rows], values=values, **number)
+    rows = [row for row in facts.report.untouched if row.value and not row.name.endswith("bias")]
+    if rows:
+        values = tuple(map(magnitude, sorted({row.value for row in rows})[:3]))
+        yield finding("untouched", "warning", "values-never-changed", [row.name for row in rows], values=values)
 
 
 def zero_tensor(facts: Facts) -> Iterator[Finding]:
     """Find tensors of zeros other than biases."""
     names = [row.name for row in facts.report.untouched if row.value == 0 and row.share == 1 and not row.name.endswith("bias")]
     if names:
-        yield finding("zero-tensor", "warning", "tensors-of-zeros", names, tensors=len(names))
+        yield finding("zero-tensor", "warning", "tensors-of-zeros", names)
 
 
 def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Find weights in files that can run code when they are loaded."""
     if checkpoint.pickled:
-        yield finding("pickled", "warning", "pickled-weights", files=len(checkpoint.pickled))
+        yield finding("pickled", "warning", "pickled-weights", list(checkpoint.pickled))
 
 
 def fp16_overflow(facts: Facts) -> Iterator[Finding]:
@@ -213,7 +174,7 @@ def grid(facts: Facts) -> Iterator[Finding]:
         needed = sum(int(row.bits_needed * row.parameters / 8) for row in rows)
         saved = max(0, sum(after.get(name, result.tensor.nbytes) for name, result in on_grid.items()) - needed)
         grids = tuple(map(describe, rows[:_GRIDS]))
-        yield finding("grid", "info", "values-on-a-grid", list(on_grid), saved, tensors=len(on_grid), grids=grids, bytes=saved)
+        yield finding("grid", "info", "values-on-a-grid", list(on_grid), saved, grids=grids, bytes=saved)
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

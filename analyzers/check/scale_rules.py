@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from analyzers.check.coded_tensors import Coded, coded_tensors, is_fp8
 from analyzers.check.engine_facts import EngineFacts, Floats
 from analyzers.check.report import Finding
-from analyzers.check.scale_shapes import parts_and_shapes
+from analyzers.check.scale_shapes import Coded, coded_tensors, is_fp8, parts_and_shapes
 from analyzers.check.words import finding
 from analyzers.checkpoints import Tensor
 from analyzers.checkpoints.quantization.layouts import BYTES
@@ -32,8 +31,7 @@ def scales(facts: EngineFacts) -> Iterator[Finding]:
     coded = list(coded_tensors(facts.tensors))
     lost = _lost(facts, coded)
     if lost:
-        name, part_name = next(iter(lost.items()))
-        yield finding("scales", "error", "codes-without-scale", list(lost), tensors=len(lost), name=name, part=part_name)
+        yield finding("scales", "error", "codes-without-scale", list(lost), part=next(iter(lost.values())))
         yield from _codes_of_base(facts, list(lost))
     yield from parts_and_shapes(facts, coded, lost)
     of_codes = {each.scale.name: each for each in coded if each.scale is not None}
@@ -97,7 +95,7 @@ def _codes_of_base(facts: EngineFacts, names: Sequence[str]) -> Iterator[Finding
             count = facts.values.same_bytes(*sides, _CODES // len(names))
             same, compared = [*same, *([name] if count else [])], compared + count
     if same:
-        yield finding("scales", "error", "codes-of-the-base", same, tensors=len(same), base=base.checkpoint.ref, bytes=compared)
+        yield finding("scales", "error", "codes-of-the-base", same, base=base.checkpoint.ref, bytes=compared)
 
 
 def _are_codes(facts: EngineFacts, each: Coded, scaled: bool) -> bool:
@@ -134,7 +132,7 @@ def _unusable(facts: EngineFacts, read: Mapping[str, Floats], of_codes: Mapping[
     if names:
         numbers: dict[str, Value] = {kind.replace("-", "_"): sum(number for _, number in found) for kind, found in bad.items()}
         looked = sum(values.size for values in read.values())
-        yield finding("scales", "error", "scales-unusable", names, tensors=len(names), read=looked, codes=codes, **numbers)
+        yield finding("scales", "error", "scales-unusable", names, read=looked, codes=codes, **numbers)
 
 
 def _is_of_floats(each: Coded, scale: str) -> bool:
@@ -182,7 +180,7 @@ def unscaled(facts: EngineFacts) -> Iterator[Finding]:
             kinds.setdefault(form, []).append(name)
     for form, names in kinds.items():
         most = max(largest[name] or 0 for name in names)
-        yield finding("unscaled", "error", "codes-in-place-of-weights", names, tensors=len(names), form=form, largest=most)
+        yield finding("unscaled", "error", "codes-in-place-of-weights", names, form=form, largest=most)
 
 
 def _leaf(name: str) -> str:

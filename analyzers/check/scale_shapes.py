@@ -1,34 +1,75 @@
-"""The part of the rule `scales` that needs shapes: parts that do not fit their codes, and settings and shapes stated otherwise."""
+"""Which stored tensors are codes of quantized weights, and the part of the rule `scales` that needs shapes.
+
+Parts may not fit their codes, and settings may state something else. Codes are found whether or not they are decoded.
+"""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from analyzers.check.coded_tensors import Coded
 from analyzers.check.engine_facts import EngineFacts
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
 from analyzers.checkpoints import Tensor
+from analyzers.checkpoints.quantization.layouts import Layout, layouts_of
 from analyzers.core.formatting import plural, shape
 from analyzers.core.tensor_words import dtype_name
+from analyzers.core.terminal import quoted
 
-_SHAPES = 50_000  # bytes of stated shapes that are read
 _SCHEMES, _STATED, _LARGEST = 1_000, 3, 1 << 62  # most schemes that are tried, that a finding names, and numbers in them
 _STATES = frozenset({"nf4", "fp4"})  # parts that are text
 _OF_ACTIVATIONS = frozenset({"input_activations", "output_activations", "kv_cache_scheme", "kv_cache_quant"})
 
 
-class _Scheme(NamedTuple):
-    """Bits of a code, and how many share a scale; of settings, where they may be anything, None if not stated."""
+class Coded(NamedTuple):
+    """Codes with the layout that they have, their name without its ending, and the scales found."""
 
-    bits: Any
-    group: Any
+    tensor: Tensor
+    layout: Layout
+    stem: str
+    scale: Tensor | None
+
+    def has(self, field: str, tensors: Mapping[str, Tensor]) -> bool:
+        """Return whether a part is stored."""
+        return any(self.stem + end in tensors for end in self.layout.parts[field])
+
+
+def coded_tensors(tensors: Mapping[str, Tensor]) -> Iterator[Coded]:
+    """Find tensors of codes: by a layout whose scales are there, else another part of it, else by the dtype and the ending of the name."""
+    for name, tensor in tensors.items():
+        leaf = name.rpartition(".")[2]
+        if tensor.buffer or not tensor.shape or "scale" in leaf or (is_fp8(tensor.dtype) and len(tensor.shape) < 2):
+            continue
+        best: Coded | None = None
+        for layout in layouts_of(tensor.dtype):
+            if not name.endswith(layout.codes) or (layout.codes == "weight" and leaf != "weight"):
+                continue
+            stem = name.removesuffix(layout.codes)
+            scale = next((tensors[stem + end] for end in layout.parts["scale"] if stem + end in tensors), None)
+            found = Coded(tensor, layout, stem, scale)
+            if scale is not None:
+                best = found
+                break
+            if any(found.has(field, tensors) for field in layout.parts) or (best is None and (layout.codes or is_fp8(tensor.dtype))):
+                best = found
+        if best is not None:
+            yield best
+
+
+def is_fp8(dtype: str) -> bool:
+    """Return whether a dtype is an 8-bit float with a sign, which E8M0 is not."""
+    return dtype.startswith(("F8_E4M3", "F8_E5M2"))
+
+
+class _Scheme(NamedTuple):
+    """Bits of a code, and how many share a scale, None if not stated; a text of settings where no number is stated."""
+
+    bits: int | str | None
+    group: int | str | None
 
     def __str__(self) -> str:
-        groups = f"groups of {self.group}" if type(self.group) is int else ""
-        return " in ".join(filter(None, (plural(self.bits, "bit") if type(self.bits) is int else "", groups)))
+        bits = plural(self.bits, "bit") if isinstance(self.bits, int) else f"{self.bits} bits" if self.bits else ""
+        return " in ".join(filter(None, (bits, "" if self.group is None else f"groups of {self.group}")))
 
 
 class _Row(NamedTuple):
@@ -40,14 +81,12 @@ class _Row(NamedTuple):
 
     def fits(self, stated: _Scheme) -> bool:
         """Return whether settings may be those of the codes."""
-        bits = self.bits or stated.bits
-        if type(stated.bits) is int and bits != stated.bits:
+        bits, group = self.bits or stated.bits, stated.group
+        if isinstance(bits, str) or isinstance(group, str) or (stated.bits is not None and bits != stated.bits):
             return False
-        if type(bits) is not int or type(stated.group) is not int:
+        if bits is None or group is None or (group == -1 and self.groups == 1):
             return True
-        return (stated.group == -1 and self.groups == 1) or (
-            0 < bits <= 32 and stated.group > 0 and -(-self.total // bits // stated.group) == self.groups
-        )
+        return 0 < bits <= 32 and group > 0 and -(-self.total // bits // group) == self.groups
 
     def made(self) -> str:
         """Say bits and group size of the codes; if the settings decide, only how many bits share a scale."""
@@ -56,7 +95,7 @@ class _Row(NamedTuple):
 
 
 def parts_and_shapes(facts: EngineFacts, coded: Sequence[Coded], lost: Container[str]) -> Iterator[Finding]:
-    """Find codes that the settings describe otherwise, parts of another shape or dtype, and shapes that are stated wrongly.
+    """Find codes that the settings describe otherwise, and parts of another shape or dtype.
 
     lost: names of codes that lack a part.
     """
@@ -75,26 +114,28 @@ def parts_and_shapes(facts: EngineFacts, coded: Sequence[Coded], lost: Container
     apart = [name for name, row in judged.items() if not fits(row) and name not in alone and name not in lost]
     if apart:
         texts = tuple(filter(None, map(str, stated[:_STATED])))
-        made = rows[apart[0]].made()
-        yield finding("scales", "error", "settings-against-shapes", apart, tensors=len(apart), name=apart[0], stated=texts, made=made)
+        yield finding("scales", "error", "settings-against-shapes", apart, stated=texts, made=rows[apart[0]].made())
     settled = set(apart)
     unfit = [name for name in misfits if name in facts.tensors and name not in lost and name not in settled]
     if unfit:
-        found = next((each for each in coded if each.tensor.name == unfit[0]), None)
-        wrong = tuple(_wrong(found, [each for each in coded if each.tensor.name in decoded], facts.tensors)) if found else ()
-        yield finding("scales", "error", "scales-that-do-not-fit", unfit, tensors=len(unfit), name=unfit[0], wrong=wrong)
-    yield from _stated_shapes(facts, coded, decoded)
+        parts = tuple(text for each in coded if each.tensor.name == unfit[0] for text in _described(each, facts.tensors))
+        yield finding("scales", "error", "scales-that-do-not-fit", unfit, parts=parts)
 
 
 def _schemes(settings: Mapping[str, Any]) -> Iterator[_Scheme]:
     """Yield what settings, and those of single modules in them, state."""
     queue: list[tuple[Mapping[str, Any], _Scheme]] = [(settings, _Scheme(None, None))]
     for section, outer in queue:
-        scheme = _Scheme(section.get("bits", section.get("num_bits", outer.bits)), section.get("group_size", outer.group))
-        scheme = _Scheme(*(max(-_LARGEST, min(each, _LARGEST)) if type(each) is int else None for each in scheme))
+        bits, group = section.get("bits", section.get("num_bits")), section.get("group_size")
+        scheme = _Scheme(outer.bits if bits is None else _stated(bits), outer.group if group is None else _stated(group))
         if scheme != outer and scheme.bits is not None:
             yield scheme
         queue += [(value, scheme) for key, value in section.items() if isinstance(value, dict) and key not in _OF_ACTIVATIONS]
+
+
+def _stated(value: Any) -> int | str:
+    """Return a stated number, within bounds, or the beginning of anything else."""
+    return max(-_LARGEST, min(value, _LARGEST)) if type(value) is int else quoted(str(value), 20)
 
 
 def _row(each: Coded, weight: Tensor | None, tensors: Mapping[str, Tensor]) -> _Row | None:
@@ -111,45 +152,10 @@ def _row(each: Coded, weight: Tensor | None, tensors: Mapping[str, Tensor]) -> _
     return _Row(0, codes.shape[-1] * 32, scale.shape[-1]) if whole else None
 
 
-def _wrong(found: Coded, decoded: Sequence[Coded], tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    """Say which part of codes differs from those of decoded ones that are otherwise alike; or of what shapes all of them are."""
-    own = _described(found, tensors)
-    for other in decoded:
-        if other.layout.codes == found.layout.codes and other.tensor.dtype == found.tensor.dtype:
-            usual = _described(other, tensors)
-            differing = [part for part in own if own[part] != usual.get(part)]
-            if len(differing) == 1 and differing[0] in usual:
-                yield f"{differing[0]} {own[differing[0]]} instead of {usual[differing[0]]}"
-                return
-            if not differing and any(found.has(field, tensors) for field in _STATES & found.layout.parts.keys()):
-                yield "a quant_state that contradicts them"
-                return
-    yield from (f"{part} {text}" for part, text in own.items())
-
-
-def _described(each: Coded, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the dtype and the shape of codes and of their parts, by the endings of their names."""
-    endings = [end for field, ends in each.layout.parts.items() for end in ends if field not in _STATES and each.stem + end in tensors]
-    parts = {"codes": each.tensor} | {end.lstrip("._"): tensors[each.stem + end] for end in endings}
-    return {part: f"{dtype_name(tensor.dtype)} {shape(tensor.shape)}" for part, tensor in parts.items()}
-
-
-def _stated_shapes(facts: EngineFacts, coded: Sequence[Coded], decoded: Mapping[str, Tensor]) -> Iterator[Finding]:
-    """Find shapes that compressed-tensors stores with packed codes, and that are not those of the codes."""
-    shapes = {
-        part.name: decoded[each.tensor.name]
-        for each in coded
-        if each.layout.name == "compressed-tensors" and each.tensor.name in decoded and (part := facts.tensors.get(f"{each.stem}_shape"))
-    }
-    read = facts.values.samples(facts.checkpoint, [facts.tensors[name] for name in shapes], _SHAPES, 32)
-    wrong: dict[str, tuple[int, ...]] = {}
-    for name, values in read.items():
-        weight, stated = shapes[name], tuple(int(value) for value in values[np.isfinite(values)][:8])
-        padding = weight.shape[-1] - stated[-1] if stated else 0
-        alike = len(stated) == len(weight.shape) and stated[:-1] == weight.shape[:-1] and 0 <= padding < 32 // weight.stored_bits
-        if not alike and values.size == facts.tensors[name].elements:
-            wrong[name] = stated
-    if wrong:
-        name, stated = next(iter(wrong.items()))
-        texts = {"stated": tuple(map(str, stated)), "shape": tuple(map(str, shapes[name].shape))}
-        yield finding("scales", "error", "stated-shapes-that-do-not-fit", list(wrong), tensors=len(wrong), name=name, **texts)
+def _described(each: Coded, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yield the dtype and the shape of codes and of their parts, by the endings of their names."""
+    yield f"codes {dtype_name(each.tensor.dtype)} {shape(each.tensor.shape)}"
+    for field, endings in each.layout.parts.items():
+        for end in endings if field not in _STATES else ():
+            if (part := tensors.get(each.stem + end)) is not None:
+                yield f"{end.lstrip('._')} {dtype_name(part.dtype)} {shape(part.shape)}"

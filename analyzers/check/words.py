@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.check.report import Finding, Level
 from analyzers.core import limits
-from analyzers.core.formatting import NOTHING, count, plural, share, size
+from analyzers.core.formatting import NOTHING, count, share, size
 from analyzers.core.notes import Tile, Value
 from analyzers.core.words import Words
 
@@ -13,47 +13,43 @@ if TYPE_CHECKING:
     from analyzers.check.report import CheckReport
 
 FRONT = "findings"
-_INDEX = "such as {name:name}: transformers loads all tensors of the files, other loaders fail or miss some. Save the model again."
-_COPIES = "{tensors:#tensor} with the bytes of another, {bytes:count} bytes: "
-_FROZEN = ": frozen, or updates too small for bf16 were lost. Train them with fp32 master weights."
 _SHAPES = "{tensors:#tensor}, such as {name:name} with {shape:shape} instead of {expected:shape}. "
-_MODULES = "{unmatched:count} of {modules:#module} ({share:share}), such as {name:name} on {base}: {why}. "
+_OF_BASE = "{tensors:#tensor} of {base} with {values:#value} not in the model"
 FINDINGS = {
     # values
     "weights-not-finite": "{nan:count} NaN and {inf:count} infinite in {tensors:#tensor}: go back to a checkpoint without any.",
+    "values-not-readable": "{why} Save the model again, or quantize it again.",
     "stored-wider-than-needed": (
         "{tensors:#tensor} in fp32 with values that fit {formats:list} bit for bit, {bytes:count} bytes ({share:share}) less: "
         "mantissa shrink {model} --out FOLDER"
     ),
-    "stored-twice": _COPIES + "tie embedding and head if the model may; if others should differ, the wrong ones were saved.",
-    "stored-twice-though-tied": _COPIES + "mantissa shrink leaves them out.",
-    "stored-in-two-layouts": _COPIES + "{name:name} is {other:name} in another layout. Keep the layout of config.json's model.",
-    "layers-repeated": (
-        "All matrices of {layers:#layer} are those of another ({pairs:list}), {bytes:count} bytes, as after a passthrough merge. "
-        "transformers stores each layer: nothing needs to change if that was intended."
+    "stored-twice": (
+        "{tensors:#tensor} with the values of another, {bytes:count} bytes; {name:name} is {other:name}. Store them once, as mantissa "
+        "shrink does with tied ones; if they should differ, the wrong ones were saved."
     ),
     "config-states-another-dtype": "config.json says {stated}, and most parameters are stored as {stored}. Correct one of the two.",
-    "norms-never-changed": "{norms:#norm} with every entry at exactly {values:list}" + _FROZEN,
-    "norms-mostly-unchanged": "{norms:#norm} with at least half of the entries at exactly {values:list}" + _FROZEN,
-    "tensors-never-changed": "{tensors:#tensor} with every entry at exactly {values:list}" + _FROZEN,
+    "values-never-changed": (
+        "{tensors:#tensor} with at least half of the entries at exactly {values:list}: frozen, or updates too small for bf16 were lost. "
+        "Train them with fp32 master weights."
+    ),
     "tensors-of-zeros": "{tensors:#tensor} of nothing but zeros: never trained, not in use, or lost in a conversion.",
     "infinite-in-fp16": "{weights:#weight}, and config.json states {stated}: run it in bf16 or fp32.",
     "rows-never-trained": "{rows:#row} exact in a narrower format, in tensors that are not, as of tokens that never occurred in training.",
     "values-on-a-grid": "All values of {tensors:#tensor} lie on a quantizer's grid ({grids:list}): {bytes:count} bytes less as codes.",
     # files
-    "index-disagrees-with-files": "{tensors:#tensor} in other files than the index says, " + _INDEX,
-    "index-incomplete": "{tensors:#tensor} that the index leaves out, " + _INDEX,
+    "index-disagrees-with-files": (
+        "{tensors:#tensor} that the index leaves out or has in other files, such as {name:name}: transformers loads all tensors of the "
+        "files, other loaders fail or miss some. Save the model again."
+    ),
     "shards-differ": "{tensors:#tensor}; {name:name} is another in {file:name} than in {other:name}: transformers loads the last shard's.",
     "files-not-read": (
-        "{files:#file} that may hold weights, not in the index or folder of the model, missing or unreadable: nothing is said about the "
-        "values. Name the file or its folder to check it alone."
+        "{tensors:#file} that may hold weights, not in the index or folder of the model, unreadable, or in a format that is not read: "
+        "nothing is said about the values. Name the file or its folder to check it alone."
     ),
-    "formats-not-read": "{files:#file} that may hold weights in a format that is not read: nothing is said about the values.",
-    "copies-not-read": "{files:#file} that by name only repeat the weights: neither read nor compared with them.",
-    "pickled-weights": "{files:#weight file} that can run code when loaded: save the model with safe_serialization=True, as safetensors.",
+    "copies-not-read": "{tensors:#file} that by name only repeat the weights: neither read nor compared with them.",
+    "pickled-weights": "{tensors:#weight file} that can run code when loaded: save the model with safe_serialization=True, as safetensors.",
     # loading
     "config-missing": "transformers needs config.json next to the weights: save the whole model with save_pretrained.",
-    "config-unreadable": "{path:name} is no JSON object in UTF-8 without a byte order mark, so transformers refuses it. Write it again.",
     "config-refused": "transformers refuses config.json or generation_config.json: {why:name}. Correct it.",
     "refused-by-transformers": "As {model}, transformers refuses it: {why:name}. Save the model again with save_pretrained.",
     "file-refused": "transformers does not load {files:names}: {why}. Save the model again with save_pretrained.",
@@ -61,14 +57,13 @@ FINDINGS = {
         "transformers looks for {sought:names}, or the index of one, next to config.json, and finds {files:names}: rename or move them, or "
         "save the model again with save_pretrained."
     ),
-    "index-without-metadata": '{path:name} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.',
-    "adapter-next-to-the-model": "{path:name} is unreadable or without weights, and transformers with peft fails: delete it, or save all.",
-    "weights-under-a-key": "transformers finds none under {key:name} in a pickled file: save model.state_dict() alone, as safetensors.",
-    "weights-missing": "{parameters:#parameter} of {model}, initialised at random, and {buffers:#buffer}: save all of them again.",
+    "weights-missing": (
+        "{parameters:#parameter} of {model}, initialised at random, and {buffers:#buffer}, such as {name:name}: save all of them again, or "
+        "correct config.json."
+    ),
     "tensors-without-values": "{empty:count} of {tensors:#tensor}, as a sharded run saves what it did not gather: save all of them again.",
     "shapes-differ-from-the-model": _SHAPES + "transformers refuses to load it as {model}: correct config.json, or save the model again.",
     "weights-ignored": "{tensors:#stored tensor} without a place in {model}: transformers ignores them.",
-    "head-missing": "config.json says that the head is not tied (tie_word_embeddings), and none is stored: correct it, or save the head.",
     # what engines trip over
     "codes-without-scale": (
         "{tensors:#tensor} of quantized codes, such as {name:name}, without {part:name}: engines refuse them or compute with codes. Save "
@@ -76,16 +71,12 @@ FINDINGS = {
     ),
     "codes-of-the-base": "{tensors:#tensor} with the codes of {base}, {bytes:count} bytes compared: copy their scales from there.",
     "scales-that-do-not-fit": (
-        "{tensors:#tensor} of quantized codes with scales or other parts of a wrong shape or dtype, such as {name:name} with {wrong:list}: "
+        "{tensors:#tensor} of quantized codes with scales or other parts of a wrong shape or dtype, such as {name:name} with {parts:list}: "
         "engines refuse them or compute other weights. Quantize again."
     ),
     "settings-against-shapes": (
         "The quantization settings state {stated:list}, and the shapes of {tensors:#tensor}, such as {name:name}, say {made}: engines read "
         "the codes by the settings. Correct them, or quantize again."
-    ),
-    "stated-shapes-that-do-not-fit": (
-        "{tensors:#tensor} of stated shapes other than those of the codes, such as {name:name} with {stated:shape} instead of "
-        "{shape:shape}: engines refuse them or unpack other weights. Quantize again."
     ),
     "scales-unusable": (
         "{tensors:#tensor} of scales with unusable values, of {read:count} values read: {zero:count} zero (over {codes:count} codes that "
@@ -100,24 +91,14 @@ FINDINGS = {
         "again, with the scales."
     ),
     "ignored-without-tensor": (
-        "{entries:#entry|entries} without a tensor, of {all:count} in the quantization settings, such as {name:name}: engines then expect "
+        "{tensors:#entry|entries} without a tensor, of {all:count} in the quantization settings, such as {name:name}: engines then expect "
         "quantized weights where plain ones are stored. Name the modules as the files do."
     ),
     "plain-but-not-ignored": (
         "{tensors:#matrix|matrices} of linear layers in plain floats, such as {name:name}, that no entry of the quantization settings "
         "excludes: engines expect codes. Add them to the list."
     ),
-    "next-token-heads-missing": (
-        "config.json promises {promised:#layer that predicts|layers that predict} further tokens ({key}), and none is stored: speculative "
-        "decoding fails. Save them, or set {key} to 0."
-    ),
-    "layers-missing": "config.json promises {promised:#layer}, and {found:count} are stored; layer {first} is not. Save all of them.",
-    "experts-missing": (
-        "config.json promises {promised:#expert} ({key}), and {layers:#layer has|layers have} fewer, such as {name:name} with "
-        "{found:count}. Save all of them, or correct {key}."
-    ),
-    "no-experts": "config.json promises {promised:#expert} ({key}), and none is stored. Save them, or correct {key}.",
-    "tower-missing": "config.json describes a tower for {part} ({key}), and no tensor of one is stored. Save it, or remove {key}.",
+    "parts-missing": "config.json promises {promised} ({key}); stored: {found}. Save all of them, or correct {key}.",
     "shards-missing": (
         "{files:#file} of {parts:count} that the names of the shards count, such as number {first}: the index was rebuilt without them. "
         "Upload all of them."
@@ -130,29 +111,21 @@ FINDINGS = {
         "{tensors:#tensor} that transformers keeps in fp32, such as {name:name}, rounded to {dtype:dtype}: {before:#distinct value} of the "
         "base became {distinct:count}. Save them in fp32."
     ),
-    "two-dtypes-stated": (
-        "config.json states the dtypes {stated} (dtype) and {older} (torch_dtype): transformers 5 loads {loaded}, releases before 4.56 "
-        'asked for "auto" {older}. Keep one.'
-    ),
     "loaded-in-another-dtype": (
-        "Most weights are stored as {stored}, and config.json states {stated}: transformers 5 loads them in {loaded}, transformers 4 in "
-        "float32 unless asked otherwise. State {stored}."
+        "Most weights are stored as {stored}, and config.json states {stated:list}: transformers 5 loads them in {loaded}, transformers 4 "
+        "in float32 unless asked otherwise. State {stored} alone."
     ),
-    "no-dtype-stated": (
-        "config.json states no dtype: transformers 5 loads {loaded}, as the first tensor has, and transformers 4 float32. State {stored}."
+    "companions-differ": (
+        "Other than in {base}: {differ:list}. Save the tokenizer and the settings of generation with the model, unless that was intended."
     ),
-    "companions-lost": "{base} has {lost:list}, and the model does not: save the tokenizer and the settings of generation with it.",
-    "companions-differ": "Other than in {base}: {differ:list}. Correct them unless that was intended.",
     "tokens-never-trained": (
         "{tokens:#token that ends or structures|tokens that end or structure} a text, such as {token:name}, with a row that is zero or one "
         "of {rows:#equal row}: never trained. Train them, or name a token that was."
     ),
     # against the base
-    "layers-dropped": "{tensors:#tensor} of {base} in layers that the model, numbered without a gap, does not have.",
-    "tensors-missing": "{tensors:#tensor} of {base} with {values:#value} not in the model: save all of it.",
-    "tensors-left-out": "{tensors:#tensor} of {base} with {values:#value} not in the model, which loads without them.",
-    "shapes-differ-from-the-base": _SHAPES + "{base} is another architecture, or the model was converted wrongly.",
-    "resized": _SHAPES + "{base} has the latter, and config.json fits the files, so it loads.",
+    "tensors-missing": _OF_BASE + ": save all of it.",
+    "tensors-left-out": _OF_BASE + ", which loads without them.",
+    "shapes-differ-from-the-base": _SHAPES + "{base} has the latter: it is another architecture, or the model was cut or converted.",
     "unchanged-from-the-base": "{values:#value} compared, all equal to those of {base}: nothing was trained, or the wrong file was saved.",
     "layers-moved": "Layer {layer} of {base} is layer {here} of the model: if that was not intended, the layers were saved wrongly.",
     "other-values-than-the-base": (
@@ -161,50 +134,19 @@ FINDINGS = {
     ),
     "another-layout": "{tensors:#tensor} with the names of {base} and its values in another layout ({form}): check the conversion.",
     "extra-tensors": "{tensors:#tensor} with {values:#value} that {base} does not have.",
+    "unrelated-to-the-base": "Of {tensors:#matrix|matrices} none stayed close to that of {base}: name the base it was trained from.",
     "card-names-another-base": "The card names {stated:names}, and the weights come from {parents:names}. Correct one of the two.",
     "card-names-an-unrelated-base": "The card names {stated:names}, and the weights show no relation to it. Correct one of the two.",
-    # adapters
-    "adapter-stored-unmerged": "Weights stand next to an adapter, which transformers does not load: merge it with peft (merge_and_unload).",
-    "weights-stored-as-adapter": "{files:names} with {tensors:#tensor}, none of an adapter: save a whole model with its save_pretrained.",
-    "adapter-stored-as-model": "transformers initialises its model at random: upload adapter_model.safetensors without config.json.",
-    "adapter-configuration-unusable": "{why} Save the adapter again.",
-    "modules-without-effect": "A, B or the scale is 0 in {empty:count} of {modules:#module}: not trained, or not gathered when saved.",
-    "base-does-not-fit": _MODULES + "It was trained on another model: correct base_model_name_or_path.",
-    "modules-not-applied": _MODULES + "What was trained there has no effect: correct the names, or the base.",
-    "modules-not-merged": _MODULES + "They take effect only unmerged, in a model that has them.",
-    "modules-that-peft-ignores": (
-        "{lost:count} of {modules:#module}, such as {name:name}: peft does not load these names, and only warns. "
-        "Matrices are called base_model.model.MODULE.lora_A.weight."
-    ),
 }
 """Template of each finding, by its code, which as words is the title: what was found, in numbers, then the remedy."""
-UNJUDGED = frozenset({"loading-not-judged", "attention-not-tried", "fit-not-judged"})
-"""Codes of notes on what was not judged of loading, or of how an adapter fits its base."""
-STATES = Words(
-    {
-        "as-claimed": "It loads and is what it claims.",
-        "loads": "It loads.",
-        "does-not-load": "It does not load as it is.",
-        "fits": "It fits its base.",
-        "does-not-fit": "It does not fit its base.",
-        "unjudged": "",
-    }
-)
-"""What transformers, or for an adapter peft, makes of it; an answer begins with it."""
-KINDS = 3  # most kinds of findings that an answer names
-_UNITS = {
-    "tokens": "token",
-    "tensors": "tensor",
-    "norms": "norm",
-    "files": "file",
-    "rows": "row",
-    "weights": "weight",
-    "modules": "module",
-    "layers": "layer",
+STATES = {
+    "as-claimed": "It loads and is what it claims. ",
+    "loads": "It loads. ",
+    "does-not-load": "It does not load as it is. ",
+    "unjudged": "",
 }
-_COUNTED = ("tensors", "files", "modules")
-_AT_FAULT = ("unmatched", "lost", "empty")  # values that count those at fault, if not all are
-_PARTICIPLES = ("stored ", "infinite ")  # beginnings of titles that a number and a noun can precede
+"""What transformers makes of it; an answer begins with it."""
+KINDS = 3  # most kinds of findings that an answer names
 _FOUND = "{found:list}: {kinds:list}."
 WORDS = Words(
     {
@@ -228,8 +170,6 @@ WORDS = Words(
             "config.json names the class {named:name}, which transformers does not have for this model_type: judged as {model}, which its "
             "AutoModel takes. No code of the repository was run."
         ),
-        "attention-not-tried": "config.json asks for the attention {named:name}, which was not tried: it may take another library.",
-        "fit-not-judged": "Whether the adapter fits its base was not judged: {why}",
         "no-values-judged": "No values were judged: {why}",
         "not-compared": "Not compared with {base}: none of the weights could be decoded.",
         "shrinking-not-judged": "Whether it could be stored in fewer bytes was not judged: {why}",
@@ -238,14 +178,15 @@ WORDS = Words(
             "{entries:#entry|entries} of {all:count} in the quantization settings not judged: longer than {longest:count} characters, "
             "beyond the first {most:count}, or beyond {seconds:number} seconds of matching."
         ),
-        "training-state": "Not read, as files without weights by their names: {files:names} ({bytes:size}).",
         **FINDINGS,
     }
 )
 
 
 def finding(rule: str, level: Level, code: str, names: Sequence[str] = (), saving: int = 0, /, **values: Value) -> Finding:
-    """Make a finding. names: of the tensors or files at fault; values: fill the code's template."""
+    """Make a finding. names: of the tensors or files at fault; values: fill the code's template, beside their number and the first one."""
+    of_names: dict[str, Value] = {"tensors": len(names), "name": names[0]} if names else {}
+    values = of_names | values
     return Finding(
         rule=rule,
         level=level,
@@ -256,19 +197,6 @@ def finding(rule: str, level: Level, code: str, names: Sequence[str] = (), savin
         saving_bytes=saving,
         tensors=tuple(names[: limits.REPORT_TENSORS]),
     )
-
-
-def kind(found: Finding) -> str:
-    """Name what a finding is, with the number of what is at fault: ``8 norms never changed``, ``index incomplete (3 tensors)``."""
-    kind_of = found.code.replace("-", " ")
-    for name, value in found.values.items():
-        if name in _UNITS and type(value) is int:
-            at_fault = next((found.values[each] for each in _AT_FAULT if each in found.values), value)
-            number, rest = plural(int(str(at_fault)), _UNITS[name]), kind_of.removeprefix(name)
-            if rest != kind_of or kind_of.startswith(_PARTICIPLES):
-                return f"{number} {rest.strip()}"
-            return f"{kind_of} ({number})" if name in _COUNTED else kind_of
-    return kind_of
 
 
 def tiles(report: "CheckReport") -> list[Tile]:

@@ -6,9 +6,8 @@ from analyzers.checkpoints.checkpoint_coverage import account_notes, read_covera
 from analyzers.checkpoints.formats.safetensors_header import read_header
 from analyzers.checkpoints.in_memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.local import LocalRepository
-from analyzers.checkpoints.matching.align import Alignment, Group, Unmatched, align
+from analyzers.checkpoints.matching.align import Alignment, Group, Matching, Unmatched, align
 from analyzers.checkpoints.matching.layout_notes import layout_notes, moved_layers
-from analyzers.checkpoints.matching.matching import Matching
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
 from analyzers.checkpoints.reading.read_plan import Plan
 from analyzers.checkpoints.reading.spans import Span, row_length, whole_rows, whole_spans

@@ -24,14 +24,13 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         "Run dtype on every model of a list and write two Parquet files. An interrupted scan continues where it stopped.",
         ("models.txt --out scan", "the models of a file, one per line; the same command continues it"),
-        ("org:Qwen --limit 50 --dask local", "50 models of an organisation, on all cores of this machine"),
+        ("models.txt --dask local", "on all cores of this machine, one process for each"),
     )
-    parser.add_argument("list", metavar="LIST", help="a file with one model per line, - for standard input, search:TEXT or org:NAME")
+    parser.add_argument("list", metavar="LIST", help="a file with one model per line, or - for standard input")
     parser.add_argument(
         "--out", default="scan", metavar="DIR", help="where to write (default ./scan), and where to continue an interrupted scan"
     )
     add_fields(parser, WeightsRequest, *SAMPLING)
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N of the list (default 200 for search: and org:)")
     parser.add_argument("--jobs", type=int, metavar="N", help="models that this process works on at once (default 4, with --exact 1)")
     parser.add_argument("--dask", metavar="ADDRESS", help="use a dask.distributed cluster: the scheduler's address, or local")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to count (default: the CPU)")
@@ -48,9 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.out:
         raise InvalidRequest("--out is empty: name the folder to write to.")
     try:
-        request = ScanRequest.of(
-            options.list, given_options(options, SAMPLING), limit=options.limit, device=options.device, jobs=options.jobs, dask=options.dask
-        )
+        request = ScanRequest.of(options.list, given_options(options, SAMPLING), options.device, options.jobs, options.dask)
     except ValidationError as error:
         raise request_error(error) from None
     try:

@@ -1,9 +1,8 @@
-"""Reads the list of a scan: a file of references, standard input, or the models that the Hub finds."""
+"""Reads the list of a scan: a file of references, or standard input."""
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +12,6 @@ from analyzers.core import limits
 from analyzers.core.errors import InvalidReference, InvalidRequest, LimitExceeded
 from analyzers.core.pasted_text import on_hub
 from analyzers.core.terminal import printable
-from analyzers.scan.request import DEFAULT_LIMIT
 
 SCAN_LIST_BYTES = 20_000_000  # The list of a scan is held in memory.
 # Tokens, and passwords in addresses, which a line may contain by mistake and which must never be repeated.
@@ -25,35 +23,34 @@ _SHOWN = 200
 class Listed:
     """One checkpoint of the list.
 
-    line: line number in the file, counted from 1, None if the Hub listed it; asked: the reference as written, printable; key: identifies it
-    among the outcomes (the absolute path of a local one); problem: why it is not a reference, None if it is.
+    line: line number in the file, counted from 1; asked: the reference as written, printable; key: identifies it among the outcomes (the
+    absolute path of a local one); problem: why it is not a reference, None if it is.
     """
 
-    line: int | None
+    line: int
     asked: str
     key: str
     problem: str | None = None
 
 
-def read_list(source: str, limit: int | None, find: Callable[[str, str, int], list[str]]) -> list[Listed]:
-    """Return the checkpoints of ``source``, each once, in order, including lines that are not a reference.
+def read_list(source: str) -> list[Listed]:
+    """Return the checkpoints of ``source``, a file or ``-``, each once, in order, including lines that are not a reference.
 
-    find: asks the Hub for the models of a ("search" | "org", text, limit). Raises InvalidRequest for a source that cannot be read or is
-    empty, LimitExceeded, and the errors of ``find``.
+    Comments and blank lines are left out. Raises InvalidRequest for a source that cannot be read or is empty, and LimitExceeded.
     """
-    kind, colon, text = source.partition(":")
-    if colon and kind in ("search", "org"):
-        if not text.strip():
-            raise InvalidRequest(f"{kind}: needs a text after the colon, for example search:llama or org:Qwen.")
-        ids = find(kind, text.strip(), limit or DEFAULT_LIMIT)
-        if not ids:
-            raise InvalidRequest(f"The Hub has no models for {quoted(source)}.")
-        return list(_distinct((None, name) for name in ids))
-    lines = _lines(_read(source))
-    listed = list(_distinct((number, line) for number, line in enumerate(lines, start=1)))
+    data = _read(source)
+    if data.count(b"\n") > limits.SCAN_CHECKPOINTS:
+        raise LimitExceeded(f"The list has more than {limits.SCAN_CHECKPOINTS:,} lines: cut it into several.")
+    lines: dict[str, int] = {}
+    for number, line in enumerate(data.decode("utf-8-sig", errors="replace").split("\n"), start=1):
+        text = line.strip()
+        if not text.startswith(("./", "/")):  # a path may contain a number sign
+            text = re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
+        lines.setdefault(on_hub(text), number)
+    listed = [_listed(number, text) for text, number in lines.items() if text]
     if not listed:
         raise InvalidRequest("The list names no checkpoint: write one reference per line.")
-    return listed[:limit]
+    return listed
 
 
 def _read(source: str) -> bytes:
@@ -64,8 +61,7 @@ def _read(source: str) -> bytes:
             return _bounded(file)
     except (OSError, ValueError):
         raise InvalidRequest(
-            f"{quoted(source)} is not a list that can be read: give a file with one reference per line, - for standard input, "
-            "search:TEXT or org:NAME."
+            f"{quoted(source)} is not a list that can be read: give a file with one reference per line, or - for standard input."
         ) from None
 
 
@@ -76,26 +72,7 @@ def _bounded(file: BinaryIO) -> bytes:
     return data
 
 
-def _lines(data: bytes) -> list[str]:
-    if data.count(b"\n") > limits.SCAN_CHECKPOINTS:
-        raise LimitExceeded(f"The list has more than {limits.SCAN_CHECKPOINTS:,} lines: cut it into several.")
-    return data.decode("utf-8-sig", errors="replace").split("\n")
-
-
-def _distinct(lines: Iterator[tuple[int | None, str]]) -> Iterator[Listed]:
-    """Yield the lines without comments, blank lines and duplicates."""
-    seen = set[str]()
-    for number, line in lines:
-        text = line.strip()
-        if not text.startswith(("./", "/")):  # a path may contain a number sign
-            text = re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
-        text = on_hub(text)
-        if text and text not in seen:
-            seen.add(text)
-            yield _listed(number, text)
-
-
-def _listed(number: int | None, text: str) -> Listed:
+def _listed(number: int, text: str) -> Listed:
     try:
         reference = parse_reference(text, local=True)
     except InvalidReference as error:

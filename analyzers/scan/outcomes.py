@@ -1,8 +1,7 @@
 """Keeps the outcomes of a scan: JSON lines, one appended as soon as a checkpoint is finished, in one file for each process.
 
-A line is an object with the fields of an `Outcome`, its report and ``"complete": true`` last. Lines that name no checkpoint hold what a
-continued scan has to know: ``{"options": {...}}`` and ``{"list": "search:llama 200", "ids": [...]}``. A line that was cut, as when a
-process is killed, counts as missing.
+A line is an object with the fields of an `Outcome`, its report and ``"complete": true`` last; ``{"options": {...}}`` holds the options of
+the scan. A line that was cut, as when a process is killed, counts as missing.
 """
 
 import fcntl
@@ -69,13 +68,12 @@ class Entry:
 class Outcomes:
     """The outcomes in a folder, without their reports; of several for one checkpoint, the last.
 
-    entries: by key; options: of the scan, None before the first; lists: what the Hub answered, by question.
+    entries: by key; options: of the scan, None before the first.
     """
 
     def __init__(self, folder: Path) -> None:
         self.entries: dict[str, Entry] = {}
         self.options: dict[str, Any] | None = None
-        self.lists: dict[str, list[str]] = {}
         with writable(folder):
             for path in sorted(folder.glob("outcomes*.jsonl")):
                 self._index(path)
@@ -83,7 +81,7 @@ class Outcomes:
     def _index(self, path: Path) -> None:
         with path.open("rb") as file:
             offset = 0
-            for line in _lines(file):
+            while line := file.readline(limits.RESULT_BYTES):  # of one that is too long to be an outcome, pieces
                 head, separator, rest = line.partition(_REPORT.encode())
                 if not separator or rest.rstrip(b"\n").endswith(_COMPLETE.encode()):
                     with suppress(InvalidJson, KeyError, TypeError):
@@ -93,10 +91,8 @@ class Outcomes:
     def _take(self, path: Path, offset: int, stated: Any) -> None:
         if "key" in stated:
             self.entries[str(stated["key"])] = Entry(path, offset, str(stated["error"]), bool(stated["transient"]))
-        elif "options" in stated:
-            self.options = dict(stated["options"])
         else:
-            self.lists[str(stated["list"])] = [str(each) for each in stated["ids"]]
+            self.options = dict(stated["options"])
 
     def read(self, key: str) -> tuple[Outcome, Any]:
         """Return the outcome of a checkpoint that has one, and its report as parsed JSON. Raises InvalidRequest if it is damaged."""
@@ -112,12 +108,6 @@ class Outcomes:
             return Outcome(**stated, report=text), report
         except (InvalidJson, KeyError, TypeError):
             raise InvalidRequest(f"The line of {quoted(key)} in {entry.path.name} is damaged: delete it and scan again.") from None
-
-
-def _lines(file: Any) -> Iterator[bytes]:
-    """Yield the lines of a file; of one that is too long to be an outcome, pieces."""
-    while line := file.readline(limits.RESULT_BYTES):
-        yield line
 
 
 @contextmanager

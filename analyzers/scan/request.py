@@ -6,14 +6,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from analyzers.checkpoints.tensor_names.filters import compile_filter
-from analyzers.core import limits
 from analyzers.core.request import Request
 from analyzers.dtype import DtypeRequest
 from analyzers.numerics.device import Device
 
 _MOST_JOBS = 64  # Checkpoints that one process of a scan reads at once.
-# Number of models of a search or an organisation.
-DEFAULT_LIMIT = 200
 # Checkpoints that one process reads at once: a quick scan mostly waits for the network, an exact one keeps every core busy.
 QUICK_JOBS = 4
 EXACT_JOBS = 1
@@ -22,14 +19,12 @@ EXACT_JOBS = 1
 class ScanRequest(Request):
     """A list of checkpoints to scan, and the options of the scan.
 
-    source: a file of references, ``-`` for standard input, ``search:TEXT`` or ``org:NAME``; limit: number of entries used, from the first
-    (default: 200 for a search or organisation, all for a file); each: the request for every checkpoint, without its model; device: the
+    source: a file of references, or ``-`` for standard input; each: the request for every checkpoint, without its model; device: the
     device to count on; jobs: checkpoints that one process reads at once; dask: address of a dask scheduler, ``local`` for a cluster on this
     machine, None for threads of this process.
     """
 
     source: str = Field(min_length=1, max_length=4_096)
-    limit: int | None = Field(default=None, ge=1, le=limits.SCAN_CHECKPOINTS)
     each: DtypeRequest
     device: Device = "cpu"
     jobs: int = Field(ge=1, le=_MOST_JOBS)
@@ -47,7 +42,6 @@ class ScanRequest(Request):
         cls,
         source: str,
         asked: dict[str, Any],
-        limit: int | None = None,
         device: Literal["cpu", "cuda"] = "cpu",
         jobs: int | None = None,
         dask: str | None = None,
@@ -62,4 +56,4 @@ class ScanRequest(Request):
             if pattern:
                 compile_filter(name, pattern)
         jobs = jobs if jobs is not None else EXACT_JOBS if each.mode == "exact" else QUICK_JOBS
-        return cls(source=source, limit=limit, each=each, device=device, jobs=jobs, dask=dask)
+        return cls(source=source, each=each, device=device, jobs=jobs, dask=dask)

@@ -12,7 +12,6 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from analyzers.checkpoints import Access
 from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest
@@ -23,7 +22,7 @@ from analyzers.numerics.compilation import on_compiling
 from analyzers.numerics.device import choose_device
 from analyzers.scan.cluster import scan_on_cluster
 from analyzers.scan.listing import read_list
-from analyzers.scan.one_checkpoint import ACCESS, Task
+from analyzers.scan.one_checkpoint import Task
 from analyzers.scan.outcomes import FILE, Outcome, Outcomes, appending, writable
 from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
@@ -70,13 +69,13 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
         return None
     start = time.monotonic()
     known = Outcomes(out)
-    new = _new_lines(known, request, out)
-    listed = read_list(request.source, request.limit, lambda kind, text, limit: _find(known, new, f"{kind}:{text}", limit))
+    options = _new_options(known, request, out)
+    listed = read_list(request.source)
     keys = dict.fromkeys(one.key for one in listed if one.problem is None)
     missing = [key for key in keys if key not in known.entries or known.entries[key].transient]
     with appending(out) as append:
-        for line in new:
-            append(json.dumps(line))
+        if options is not None:
+            append(json.dumps({"options": options}))
         share = missing if rank is None else rank.share(missing)
         with closing(_engine(request, share, rank)) as running:
             for outcome in _shown(running, len(share), len(keys) - len(missing)):
@@ -102,15 +101,15 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
     )
 
 
-def _new_lines(known: Outcomes, request: ScanRequest, out: Path) -> list[dict[str, Any]]:
-    """Return the line of the options, where the folder has none yet.
+def _new_options(known: Outcomes, request: ScanRequest, out: Path) -> dict[str, Any] | None:
+    """Return the options of the scan, None if the folder has them.
 
     Raises InvalidRequest for a folder whose checkpoints were scanned with other options, or with tables of the same names that no scan
     made.
     """
     asked = request.each.model_dump(mode="json", exclude={"model"}) | {"analysis_version": ANALYSIS_VERSION}
     if known.options == asked:
-        return []
+        return None
     if known.entries:
         old = known.options or {}
         changed = sorted(name for name in old.keys() | asked.keys() if old.get(name) != asked.get(name))
@@ -119,21 +118,7 @@ def _new_lines(known: Outcomes, request: ScanRequest, out: Path) -> list[dict[st
     for table in (CHECKPOINTS, TENSORS):
         if not (out / FILE).exists() and os.path.lexists(out / table):
             raise InvalidRequest(f"The folder has a {table} that no scan made and that would be lost: choose another one with --out.")
-    return [{"options": asked}]
-
-
-def _find(known: Outcomes, new: list[dict[str, Any]], question: str, limit: int) -> list[str]:
-    """Return the Hub's first answer to a question, for a continued scan keeps its list. new: receives the line of a new answer."""
-    name = f"{question} {limit}"
-    if name in known.lists:
-        return known.lists[name]
-    # Local import: a scan of samples and local paths does not need the Hub's client.
-    from analyzers.checkpoints.hub.hub_repository import list_models
-
-    kind, _, text = question.partition(":")
-    ids = list_models(kind, text, limit, Access(token=ACCESS.token))
-    new.append({"list": name, "ids": ids})
-    return ids
+    return asked
 
 
 def _scan_share(rank: Rank, request: ScanRequest, out: Path) -> None:

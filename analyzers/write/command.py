@@ -1,12 +1,14 @@
 """The commands ``mantissa shrink MODEL --out DIR`` and ``mantissa merge BASE+ADAPTER --out DIR``."""
 
 import argparse
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import get_args
 
 from analyzers.checkpoints import Access
 from analyzers.core.command_line import Parser, print_json, print_lines, with_progress
-from analyzers.write.report import MergeReport, MergeTo, ShrinkReport, ShrinkTo, WrittenReport
+from analyzers.core.request import Progress
+from analyzers.write.report import MergeTo, ShrinkTo, WrittenReport
 
 
 def _add_shrink_options(parser: Parser) -> None:
@@ -41,21 +43,18 @@ def _run_shrink(options: argparse.Namespace) -> int:
     """Shrink a checkpoint, and print the report. Returns 0. Raises MantissaError."""
     from analyzers.write.shrink import shrink
 
-    items = with_progress(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options.model)
-    (report,) = (item for item in items if isinstance(item, ShrinkReport))
-    return _print(report, options)
+    return _print(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options)
 
 
 def _run_merge(options: argparse.Namespace) -> int:
     """Merge, and print the report. Returns 0. Raises MantissaError."""
     from analyzers.write.merge import merge
 
-    items = with_progress(merge(options.model, options.out, options.to, Access(token=True, local=True)), options.model)
-    (report,) = (item for item in items if isinstance(item, MergeReport))
-    return _print(report, options)
+    return _print(merge(options.model, options.out, options.to, Access(token=True, local=True)), options)
 
 
-def _print(report: WrittenReport, options: argparse.Namespace) -> int:
+def _print(items: Iterator[Progress | WrittenReport], options: argparse.Namespace) -> int:
+    (report,) = (item for item in with_progress(items, options.model) if isinstance(item, WrittenReport))
     if options.json:
         print_json(report.to_json(), "The report")
     else:

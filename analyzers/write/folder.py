@@ -44,8 +44,7 @@ class Folder:
     """The contents of the folder to write, all known before anything is written.
 
     written: files that differ from the checkpoint's; replaced: weight files and indexes of the checkpoint that are not in the folder;
-    skipped: indexes of replaced weight files; unread: weight files that are copied; config_dtype: the dtype that config.json states
-    afterwards.
+    unread: weight files that are copied; config_dtype: the dtype that config.json states afterwards.
     """
 
     def __init__(
@@ -70,11 +69,11 @@ class Folder:
         self.written = sorted({*(file.path for file in self._files), *self._small})
         gone = weights - set(self.written)
         others = [path for path in sizes if path not in weights and path not in self._small and path not in left_out]
-        self.skipped = [path for path in others if is_index(path) and gone & indexed(checkpoint, path)]
-        unchanged = {path: sizes[path] for path in others if path not in self.skipped}
+        old_indexes = {path for path in others if is_index(path) and gone & indexed(checkpoint, path)}
+        unchanged = {path: sizes[path] for path in others if path not in old_indexes}
         self._copied = {} if changed_only else unchanged
         self.unread = [path for path in self._copied if is_weights(path)]
-        self.replaced = sorted(gone | set(self.skipped))
+        self.replaced = sorted(gone | old_indexes)
         taken = next((file.path for file in self._files if file.path in unchanged), None)
         if taken:
             raise UnsupportedWeights(f"{quoted(taken, 200)} would be replaced, and was not read: move it out of the folder first.")
@@ -198,8 +197,7 @@ def new_folder(out: str) -> Path:
     target = Path(os.path.abspath(out))  # noqa: PTH100 - a link in its place must be seen, not followed
     try:
         if os.path.lexists(target):
-            what = "a link" if target.is_symlink() else "a folder" if target.is_dir() else "a file"
-            raise InvalidRequest(f"{quoted(out, 200)} exists already, as {what}, and nothing is overwritten: name a new folder.")
+            raise InvalidRequest(f"{quoted(out, 200)} exists already, and nothing is overwritten: name a new folder.")
         if not target.parent.is_dir():
             raise InvalidRequest(f"{quoted(str(target.parent), 200)} is not a folder: --out creates its folder inside an existing one.")
     except OSError as error:

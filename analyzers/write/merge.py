@@ -55,7 +55,6 @@ def merge(
         folder = Folder(base, plan, left_out=left_out, changes=_settings(checkpoint))
         measured = _Measured(_STORED[to])
         yield from folder.write(target, [checkpoint, checkpoint], measured.convert)
-        own = [each for each in plan if not each.changed]
         touched, kept, lost, norm = sum((measured.sums[name] for name in checkpoint.sources), np.zeros(4)).tolist()
         report = MergeReport(
             model=checkpoint.ref,
@@ -65,10 +64,7 @@ def merge(
             bytes=folder.nbytes,
             tensors=len(checkpoint.tensors),
             computed=len(checkpoint.sources),
-            replaced=len(plan) - len(own) - len(checkpoint.sources),
-            converted=sum(each.narrows for each in own),
-            copied=sum(not each.narrows for each in own),
-            changed=sum(bool(sums[0]) for sums in measured.sums.values()),
+            replaced=sum(each.changed for each in plan) - len(checkpoint.sources),
             touched=int(touched),
             changed_share=kept / touched if touched else None,
             lost_norm=float(np.sqrt(lost / norm)) if norm else None,
@@ -91,8 +87,6 @@ def _settings(checkpoint: MergedCheckpoint) -> dict[str, Any]:
 
 
 def _notes(report: MergeReport, overflowed: tuple[str, ...], copied: tuple[str, ...]) -> Iterator[Note]:
-    if same := report.computed + report.replaced - report.changed:
-        yield WORDS.note("unchanged", tensors=same)
     if report.changed_share is not None and report.to != "fp32":
         yield WORDS.note("lost", to=report.to, touched=report.touched, changed_share=report.changed_share, lost_norm=report.lost_norm)
     if overflowed:

@@ -27,7 +27,7 @@ class NothingToShrink(UnsupportedWeights):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan for one tensor. name: its name in its file; to: its new dtype, or its own if unchanged; None for a copy of another tensor.
+    """The plan for one tensor. name: its name in its file; to: its new dtype, or its own if unchanged; None for a copy of ``original``.
 
     file: the number of the checkpoint's file in whose place it is written; changed: whether a merge changes its values; before: these
     values before the merge, None if it had none of this shape.
@@ -39,6 +39,7 @@ class Planned:
     file: int
     changed: bool = False
     before: Tensor | None = None
+    original: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -92,7 +93,8 @@ def plan_shrink(checkpoint: Checkpoint, to: ShrinkTo = "auto", kept: Kept = froz
     names, plan = names_in_files(checkpoint), []
     for tensor in checkpoint.tensors:
         narrow = next((each for each in preferred if each in fits.get(tensor.name, ())), tensor.dtype)
-        plan.append(Planned(tensor, names[tensor.name], None if tensor.name in copies else narrow, tensor.file))
+        to_store = None if tensor.name in copies else narrow
+        plan.append(Planned(tensor, names[tensor.name], to_store, tensor.file, original=copies.get(tensor.name, "")))
     return plan
 
 

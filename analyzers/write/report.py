@@ -21,7 +21,7 @@ class WrittenReport(Record):
     written: files that differ from the checkpoint's, none if nothing was written; answer: what was done; notes: what was left out or lost.
     """
 
-    TABLE: ClassVar[Table]
+    TABLE: ClassVar[Table | None] = None
 
     model: str
     commit: str
@@ -36,7 +36,7 @@ class WrittenReport(Record):
 
     def lines(self) -> list[str]:
         """Return the answer, the table and the notes for a terminal."""
-        table = self.TABLE.lines(self)
+        table = self.TABLE.lines(self) if self.TABLE is not None else []
         return [self.answer.text, *(["", *table] if table else []), *(["", *(note.text for note in self.notes)] if self.notes else [])]
 
 
@@ -70,38 +70,21 @@ class ShrinkReport(WrittenReport):
     replaced: tuple[str, ...] = ()
 
 
-def _kinds(report: Any) -> Iterator[dict[str, Any]]:
-    """Count the tensors of each way into the folder."""
-    kinds = {
-        "computed": report.computed,
-        "taken from the adapter": report.replaced,
-        f"converted to {report.to}": report.converted,
-        "copied bit for bit": report.copied,
-    }
-    return ({"tensors": number, "what": what} for what, number in kinds.items() if number)
-
-
 class MergeReport(WrittenReport):
     """The result of a merge.
 
     model: the base and its adapters, canonical; commit: theirs, joined by "+". tensors: number written, of which ``computed`` are
-    W + s B A, ``replaced`` are whole tensors of the adapters, ``converted`` are the base's in another dtype, and ``copied`` the base's bit
-    for bit; changed: number of computed and replaced tensors with a value that differs from the base's in fp32. touched: computed weights
-    with a nonzero update; changed_share: share of these whose stored value differs from that of the base in the same dtype; lost_norm:
-    |round(W + D) - round(W) - D| / |D| over the updates D of all computed tensors, where both are finite in the dtype; both null if there
-    is no update. overflowed: finite weights stored as infinite. bytes: of all files.
+    W + s B A, and ``replaced`` are whole tensors of the adapters. touched: computed weights with a nonzero update; changed_share: share of
+    these whose stored value differs from that of the base in the same dtype; lost_norm: |round(W + D) - round(W) - D| / |D| over the
+    updates D of all computed tensors, where both are finite in the dtype; both null if there is no update. overflowed: finite weights
+    stored as infinite. bytes: of all files.
     """
-
-    TABLE = Table("tensors", _kinds, (Column("tensors", "Tensors", count), Column("what", "How")))
 
     to: MergeTo
     bytes: int
     tensors: int
     computed: int
     replaced: int
-    converted: int
-    copied: int
-    changed: int
     touched: int
     changed_share: float | None
     lost_norm: float | None

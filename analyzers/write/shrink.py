@@ -58,7 +58,7 @@ def shrink(
         yield Progress(done=0, total=0, unit="bytes", note=f"{size(before)} become {size(after)}")
         yield from folder.write(target, [checkpoint], _narrow)
         pickles = [file.path for file in checkpoint.files if not file.path.endswith(SAFETENSORS)]
-        files = {"weights-only": pickles, "old-index": folder.skipped, "copied": folder.unread}
+        files = {"weights-only": pickles, "copied": folder.unread}
         saved = before - after
         yield ShrinkReport(
             **about,

@@ -10,11 +10,9 @@ WORDS = Words(
         "narrow": "Nothing was written: no tensor is stored as fp32.",
         "needed": "Nothing was written: each of {tensors:#tensor} in fp32 has values that {formats} cannot hold.",
         "weights-only": "Of {files:names} only the weights were stored: an optimizer and the like are left out.",
-        "old-index": "Left out, because they index files that were replaced: {files:names}.",
         "copied": "Copied as they are, without comparing them with the weights: {files:names}.",
         "not-asked": "Which tensors transformers keeps in fp32 is not known, so none was left alone for that: {why}",
         "merged": "Wrote {out}: {bytes:size} in {to}, {tensors:#tensor}. Read back and compared with the sum in fp32, rounded once.",
-        "unchanged": "Left unchanged by the adapter: {tensors:#tensor}.",
         "lost": (
             "In {to}, {changed_share:share} of {touched:#updated weight} differ from the base's; {lost_norm:share} of the update's norm is "
             "lost."

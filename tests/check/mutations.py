@@ -78,12 +78,11 @@ OTHERS: dict[str, tuple[str, str, Config]] = {
 
 @dataclass
 class Upload:
-    """A checkpoint to write: tensors, configuration, number of shards, and the format."""
+    """A checkpoint to write: tensors, configuration, and the format."""
 
     values: Values
     config: Config
     chance: random.Random
-    shards: int = 1
     pickled: bool = False
 
     def pick(self, pattern: str = "", least: int = 1) -> str | None:
@@ -125,7 +124,6 @@ def replacing(replace: Callable[[Tensor], Tensor]) -> Callable[[Upload], bool]:
 
 MUTATIONS |= {
     "dropped": dropping("", 2),
-    "dropped-vector": dropping(r"norm|ln_|bias", 1),
     "dropped-embedding": dropping(r"embed_tokens|wte|word_embeddings|shared|embed_in|embeddings\.weight|patch_embed", 2),
     "resized": replacing(lambda value: value[: len(value) // 2].clone()),
     "emptied": replacing(lambda value: torch.empty(0)),
@@ -137,14 +135,6 @@ MUTATIONS |= {
 
 @mutation
 def unchanged(upload: Upload) -> bool:
-    return True
-
-
-@mutation
-def renamed(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name.replace(".weight", ".wieght") if ".weight" in name else name + "_old"] = upload.values.pop(name)
     return True
 
 
@@ -208,22 +198,6 @@ def with_head(upload: Upload) -> bool:
 
 
 @mutation
-def fused(upload: Upload) -> bool:
-    """Fuse query, key and value into one matrix."""
-    name = upload.pick(r"(q_proj|query|\.q)\.weight$", least=2)
-    if name is None:
-        return False
-    found = re.search(r"(q_proj|query|q)\.weight$", name)
-    assert found is not None
-    triple = {"q_proj": ("q_proj", "k_proj", "v_proj"), "query": ("query", "key", "value"), "q": ("q", "k", "v")}[found[1]]
-    parts = [name[: found.start()] + part + ".weight" for part in triple]
-    if not all(part in upload.values for part in parts):
-        return False
-    upload.values[name[: found.start()] + "qkv_proj.weight"] = torch.cat([upload.values.pop(part) for part in parts])
-    return True
-
-
-@mutation
 def split(upload: Upload) -> bool:
     name = upload.pick(r"qkv|gate_up|c_attn|query_key_value|experts|in_proj|up_proj|fc1|dense|wi", least=2) or upload.pick(least=2)
     assert name is not None
@@ -258,67 +232,14 @@ def pruned_and_counted(upload: Upload) -> bool:
 
 
 @mutation
-def layer_added(upload: Upload) -> bool:
-    for name in _layers(upload):
-        upload.values[re.sub(r"\.2\.", ".3.", name)] = upload.values[name].clone()
-    return True
-
-
-@mutation
-def gap(upload: Upload) -> bool:
-    """Omit the middle layer."""
-    for name in [name for name in upload.values if re.search(r"\.1\.", name)]:
-        del upload.values[name]
-    return True
-
-
-@mutation
-def resharded(upload: Upload) -> bool:
-    upload.shards = 3
-    return True
-
-
-@mutation
 def pickle(upload: Upload) -> bool:
     upload.pickled = True
     return True
 
 
 @mutation
-def other_dtype(upload: Upload) -> bool:
-    chosen = upload.chance.choice([torch.bfloat16, torch.float16, torch.float64])
-    upload.values = {name: value.to(chosen) if value.is_floating_point() else value for name, value in upload.values.items()}
-    return True
-
-
-@mutation
-def duplicated(upload: Upload) -> bool:
-    name = upload.pick(least=2)
-    assert name is not None
-    upload.values[name.replace("weight", "weight_copy") if "weight" in name else name + "_copy"] = upload.values[name].clone()
-    return True
-
-
-@mutation
 def extra(upload: Upload) -> bool:
     upload.values["mtp.fc.weight"] = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
-    return True
-
-
-@mutation
-def old_buffers(upload: Upload) -> bool:
-    """Add buffers that older releases stored."""
-    name = upload.pick(r"\.0\.")
-    assert name is not None
-    layer = name[: name.index(".0.") + 3]
-    upload.values[layer + "self_attn.rotary_emb.inv_freq"] = torch.ones(4)
-    upload.values["embeddings.position_ids"] = torch.arange(16)[None]
-    return True
-
-
-@mutation
-def without_architecture(upload: Upload) -> bool:
-    del upload.config["architectures"]
     return True
 
 
@@ -346,15 +267,8 @@ def build(folder: Path, architecture: str, change: str) -> Path | None:
     path = folder / change
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(upload.config))
-    names = list(upload.values)
     if upload.pickled:
         torch.save(upload.values, path / "pytorch_model.bin")
-    elif upload.shards == 1:
-        save_file(upload.values, path / "model.safetensors", {"format": "pt"})
     else:
-        files = [f"model-{number + 1:05}-of-{upload.shards:05}.safetensors" for number in range(upload.shards)]
-        places = {name: files[number % upload.shards] for number, name in enumerate(names)}
-        for file in files:
-            save_file({name: upload.values[name] for name in names if places[name] == file}, path / file, {"format": "pt"})
-        (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+        save_file(upload.values, path / "model.safetensors", {"format": "pt"})
     return path

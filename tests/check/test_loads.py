@@ -10,7 +10,6 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from analyzers.check import CheckReport, CheckRequest, Finding, analyze
-from analyzers.check.words import UNJUDGED
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.language_models import load_report
@@ -75,7 +74,7 @@ def assert_agrees(path: Path) -> bool:
     found, notes = checked(path)
     faults = transformers_faults(path)
     assert any(each.level == "error" for each in found) == faults, (found, notes)
-    assert not notes.keys() & UNJUDGED, notes
+    assert "loading-not-judged" not in notes, notes
     return faults
 
 
@@ -97,18 +96,19 @@ def test_it_is_an_error_where_transformers_has_one(number: int, tmp_path: Path) 
 def test_it_is_an_error_where_transformers_has_one_in_all_mutations(architecture: str, tmp_path: Path) -> None:
     paths = [build(tmp_path, architecture, change) for change in MUTATIONS]
     faults = [assert_agrees(path) for path in paths if path is not None]
-    assert len(faults) >= 25 and True in faults and False in faults
+    assert len(faults) >= 16 and True in faults and False in faults
 
 
 Expected = tuple[str, str, str, list[str]]
 CASES: list[tuple[Values, dict[str, Any], list[Expected]]] = [
     (llama(), LLAMA, []),
-    (llama(), LLAMA | {"tie_word_embeddings": False}, [("loads", "head-missing", "error", ["lm_head.weight"])]),
+    (llama(), LLAMA | {"tie_word_embeddings": False}, [("loads", "weights-missing", "error", ["lm_head.weight"])]),
     (without(Q), LLAMA, [("loads", "weights-missing", "error", [Q])]),
     (llama() | {Q: normal(16, 32)}, LLAMA, [("loads", "shapes-differ-from-the-model", "error", [Q])]),
     (llama() | {Q: torch.empty(0)}, LLAMA, [("empty", "tensors-without-values", "error", [Q])]),
     (llama() | {"mtp.fc.weight": normal(32, 32)}, LLAMA, [("loads", "weights-ignored", "warning", ["mtp.fc.weight"])]),
     (llama() | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}, LLAMA, []),
+    (llama(), LLAMA | {"auto_map": {"AutoModelForCausalLM": "other/repository--evil.Model"}, "surprise": {"a": [1] * 9}}, []),
 ]  # fmt: skip
 
 
@@ -116,7 +116,7 @@ CASES: list[tuple[Values, dict[str, Any], list[Expected]]] = [
 def test_what_is_found(values: Values, config: dict[str, Any], expected: list[Expected], tmp_path: Path) -> None:
     found, notes = checked(write(tmp_path, values, config))
     assert [(each.rule, each.code, each.level, list(each.tensors)) for each in found] == expected
-    assert not notes.keys() & UNJUDGED
+    assert notes == {}
 
 
 def test_what_transformers_cannot_convert(tmp_path: Path) -> None:
@@ -192,25 +192,21 @@ def test_fused_experts_that_it_ignores(tmp_path: Path) -> None:
 
 def test_an_attention_that_was_not_tried(tmp_path: Path) -> None:
     found, notes = checked(write(tmp_path, llama(), LLAMA | {"_attn_implementation": "flash_attention_2"}))
-    assert (found, notes) == ([], {"attention-not-tried": {"named": "flash_attention_2"}})
+    assert found == [] and "flash_attention_2" in notes["loading-not-judged"]["why"]
 
 
-def test_a_nested_configuration(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("depth", "why"), [(150, "nested more than 100 levels deep"), (900, "")])
+def test_a_nested_configuration_is_not_faulted(depth: int, why: str, tmp_path: Path) -> None:
     write(tmp_path, llama(), None)
-    depth = 900
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "a": ' + "[" * depth + "]" * depth + "}")
-    assert "loading-not-judged" in checked(tmp_path)[1]
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA)[:-1] + ', "x": ' + "[" * depth + "]" * depth + "}")
+    found, notes = checked(tmp_path)
+    assert found == [] and why in notes["loading-not-judged"]["why"]
 
 
 def test_without_an_architecture_only_empty_tensors_are_found(tmp_path: Path) -> None:
     (found,), notes = checked(write(tmp_path, without(Q) | {UP: torch.empty(0)}, {"hidden_size": 32}))
     assert (found.rule, found.level, found.tensors) == ("empty", "error", (UP,))
     assert "loading-not-judged" in notes
-
-
-def test_unknown_keys_change_nothing(tmp_path: Path) -> None:
-    config = LLAMA | {"auto_map": {"AutoModelForCausalLM": "other/repository--evil.Model"}, "surprise": {"a": [1] * 9}}
-    assert checked(write(tmp_path, llama(), config)) == ([], {})
 
 
 def test_the_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,13 +224,8 @@ def test_quantized_weights_are_not_judged(tmp_path: Path) -> None:
     assert found == [] and "loading-not-judged" in notes
     (fault,), _ = checked(write(tmp_path, values, config | {"num_attention_heads": 0}))
     assert fault.code == "config-refused", "whatever the quantization"
-
-
-@pytest.mark.parametrize("method", few(["gptq", "awq", "bitsandbytes", "fp8"], {0, 2}))
-def test_plain_weights_that_config_json_says_are_quantized(method: str, tmp_path: Path) -> None:
-    config = LLAMA | {"quantization_config": {"quant_method": method, "bits": 4, "load_in_8bit": method == "bitsandbytes"}}
-    found, notes = checked(write(tmp_path, without(Q), config))
-    assert found == [] and "loading-not-judged" in notes
+    found, notes = checked(write(tmp_path / "plain", without(Q), LLAMA | {"quantization_config": {"quant_method": "awq", "bits": 4}}))
+    assert found == [] and "loading-not-judged" in notes, "though the weights are plain"
 
 
 def test_files_of_a_quantized_model_are_judged(tmp_path: Path) -> None:

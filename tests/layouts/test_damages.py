@@ -1,17 +1,53 @@
 """One damaged tensor in an otherwise faithful conversion: it is named, with what is wrong, and no other tensor is."""
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
-from analyzers.comparison.parents.report import FAITHFUL
+from analyzers.comparison.parents.report import FAITHFUL, Relation
 from tests.cases import few
-from tests.layouts.architectures import State
-from tests.layouts.damages import DAMAGES, Damage
+from tests.layouts.architectures import State, values
 from tests.layouts.pairs import SOME, Pair, parents, sparsity, whole_name
 
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damage. change: makes the damaged tensor from the tensor and another one of its shape. relations: those that describe the tensor;
+    parts: those that may describe parts of it, or the tensor as a part of another.
+    """
+
+    name: str
+    change: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    relations: tuple[Relation, ...]
+    parts: tuple[Relation, ...] = ("changed", "other", "reordered")
+    swaps: bool = False
+
+
+def _noise_after_half(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    noise = values(f"noise for {tuple(tensor.shape)}", tuple(tensor.shape), tensor.dtype, seed=1)
+    rows = tensor.shape[0] // 2
+    return torch.cat([tensor[:rows], noise[rows:]])
+
+
+def _not_a_number(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    result = tensor.clone()
+    result[tensor.shape[0] // 2] = torch.nan
+    return result
+
+
+DAMAGES = (
+    Damage("zeros", lambda tensor, _: torch.zeros_like(tensor), ("zero",)),
+    Damage("one value", lambda tensor, _: torch.full_like(tensor, 0.0199), ("constant",)),
+    Damage("noise after half of the rows", _noise_after_half, ("truncated",)),
+    Damage("another tensor's values", lambda _, other: other.clone(), ("other",), swaps=True),
+    Damage("1.37 times each value", lambda tensor, _: (tensor.float() * 1.37).to(tensor.dtype), ("affine",)),
+    Damage("a row of NaN", _not_a_number, ("non-finite",)),
+    Damage("rows in another order", lambda tensor, _: tensor.roll(tensor.shape[0] // 2 + 1, 0), ("reordered",)),
+)
 # Each damage of one pair, and all of all pairs in the exhaustive suite.
 CASES = [(damage, pair) for damage in DAMAGES for pair in SOME]
 CHOSEN = {at * len(SOME) + (3 * at + 1) % len(SOME) for at in range(len(DAMAGES))}

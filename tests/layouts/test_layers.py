@@ -13,7 +13,7 @@ from tests.cases import few
 from tests.layouts.architectures import KEY_HEADS, State, architecture, llama
 from tests.layouts.file_formats import write, write_pickle, write_sharded
 from tests.layouts.pairs import parents, sparsity
-from tests.layouts.relayouts import fuse_gate_up, fuse_qkv, layer_of, renamed, stack_experts, transpose_linear, with_layers
+from tests.layouts.relayouts import fuse_gate_up, fuse_qkv, layer_of, renamed, transpose_linear, with_layers
 from tests.parents.checkpoints import asked
 
 MODES = ("quick", "exact")
@@ -76,7 +76,7 @@ def names_the_layers(coverage: Coverage, *layers: int) -> bool:
     return all(any(str(layer) in left.what for left in coverage.left_out) for layer in layers)
 
 
-@pytest.mark.parametrize(("change", "mode"), few(product(CHANGES, MODES), {0, 3, 5}))
+@pytest.mark.parametrize(("change", "mode"), few(product(CHANGES, MODES), {0, 5}))
 def test_dropped_layers(change: Change, mode: str, tmp_path: Path) -> None:
     base = llama(6)
     pruned = change(with_layers(base, (0, 1, 4, 5)))
@@ -96,20 +96,17 @@ def test_dropped_layers(change: Change, mode: str, tmp_path: Path) -> None:
     assert family.coverage[0].whole and not family.coverage[1].whole
 
 
-@pytest.mark.parametrize(("change", "mode"), few(product(CHANGES, MODES), {1, 2, 6}))
+@pytest.mark.parametrize(("change", "mode"), few(product(CHANGES, MODES), {1, 6}))
 def test_repeated_layers(change: Change, mode: str, tmp_path: Path) -> None:
-    base = llama(4)
     numbers = (0, 1, 2, 1, 2, 3)
-    upscaled = {name: tensor.clone() for name, tensor in change(with_layers(base, numbers)).items()}  # each layer in memory of its own
-    one = write(tmp_path / "base", base, architecture("llama").config | {"num_hidden_layers": 4})
-    other = write_pickle(tmp_path / "upscaled", upscaled, architecture("llama").config | {"num_hidden_layers": 6})
-    report = sparsity(one, other, mode)
-    assert report.num_changed == 0
+    upscaled = {name: tensor.clone() for name, tensor in change(with_layers(llama(4), numbers)).items()}  # each layer in memory of its own
+    config = architecture("llama").config
+    one = write(tmp_path / "base", llama(4), config | {"num_hidden_layers": 4})
+    other = write_pickle(tmp_path / "upscaled", upscaled, config | {"num_hidden_layers": 6})
     family = parents(other, one, mode)
-    assert family.verdict in ("derived", "stack")
+    assert sparsity(one, other, mode).num_changed == 0 and family.verdict in ("derived", "stack")
     assert moved(family, len(numbers)) == dict(enumerate(numbers))
-    assert all(coverage.whole for coverage in family.coverage)
-    assert all(row.relation == "equal" for row in family.conversion)
+    assert all(coverage.whole for coverage in family.coverage) and all(row.relation == "equal" for row in family.conversion)
 
 
 @pytest.mark.parametrize("change", few(CHANGES, {2}))
@@ -140,17 +137,6 @@ def test_a_stack_of_strangers_in_another_order(tmp_path: Path) -> None:
     assert report.verdict == "stack"
     found = {layer: (Path(ref).name, source) for layer, (ref, source) in sources(report).items() if layer is not None}
     assert found == {0: ("base", 0), 1: ("stranger", 3), 2: ("base", 2), 3: ("stranger", 1)}
-
-
-def test_dropped_layers_of_experts_that_were_stacked(tmp_path: Path) -> None:
-    of = architecture("qwen3_moe")
-    pruned = stack_experts(with_layers(of.state, (0, 2)), "blocks", inputs_first=False)
-    one = write(tmp_path / "base", of.state, of.config)
-    other = write(tmp_path / "pruned", pruned, of.config | {"num_hidden_layers": 2})
-    report = sparsity(one, other, "exact")
-    assert report.num_changed == 0 and report.coverage[1].whole
-    assert report.coverage[0].covered == elements(of.state) - elements(of.state, {1})
-    assert names_the_layers(report.coverage[0], 1)
 
 
 def test_dropped_blocks_of_an_encoder_and_decoder(tmp_path: Path) -> None:

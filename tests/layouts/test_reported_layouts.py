@@ -116,20 +116,6 @@ def test_an_adapter_beside_its_base_makes_another_model(tmp_path: Path) -> None:
     assert "unchanged" not in rules(checked(model, base))
 
 
-def test_the_trained_copy_of_a_module_is_compared(tmp_path: Path) -> None:
-    """peft stores a module that it trains whole twice: as it was, and trained, which is the one in use."""
-    state = FORMS["wrapped by peft"](architecture("llama"), llama())
-    head = state.pop("base_model.model.lm_head.weight")
-    copies = {"original_module.weight": head, "modules_to_save.default.weight": head * 1.5}
-    state |= {f"base_model.model.lm_head.{name}": tensor for name, tensor in copies.items()}
-    base, model = write(tmp_path / "base", llama(), LLAMA), write(tmp_path / "model", state, LLAMA)
-    change = sparsity(base, model, "exact")
-    assert change.num_changed == int((head * 1.5 != head).sum())
-    assert [coverage.covered for coverage in change.coverage] == [elements(llama())] * 2 and not change.coverage[1].whole
-    report = parents(model, base, "exact")
-    assert report.verdict == "derived" and "lm_head.modules_to_save" in report.headline
-
-
 def test_empty_tensors_are_an_error(tmp_path: Path) -> None:
     state = {name: tensor if "norm" in name else torch.empty(0, dtype=BF16) for name, tensor in llama().items()}
     empty = [name for name in state if "norm" not in name]

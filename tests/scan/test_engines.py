@@ -56,21 +56,6 @@ def test_a_launch_of_two_processes(listed: Path, alone: dict[str, str], tmp_path
     assert summary(start(arguments, {}))["scanned"] == 0
 
 
-@pytest.mark.exhaustive
-def test_what_a_process_left_is_continued(listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
-    """As a launch leaves the folder that is killed: the outcomes of one process, and a line of another that was cut."""
-    out = tmp_path / "out"
-    scan(ScanRequest.of(str(write_list(tmp_path / "part", ALL_SAMPLES[:3])), {"mode": "exact"}), out)
-    lines = (out / "outcomes.jsonl").read_bytes().splitlines(keepends=True)
-    (out / "outcomes-1.jsonl").write_bytes(b"".join(lines[1:]))
-    (out / "outcomes.jsonl").write_bytes(lines[0] + lines[1].replace(b"sample:", b"sample:x")[:-30])
-    for name in alone:
-        (out / name).unlink()
-    done = scan(ScanRequest.of(str(listed), {"mode": "exact"}), out)
-    assert done is not None and (done.done_before, done.scanned) == (3, len(ALL_SAMPLES) - 1)
-    assert sums(out) == alone
-
-
 def test_ranks() -> None:
     told = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     assert Rank.of(told) == Rank(1, 4, 1, 2)

@@ -1,7 +1,6 @@
 """A scan in one process: its rows, going on where it was, errors, the Hub, and what the command says."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -9,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 import torch
 from safetensors.torch import save
@@ -19,8 +17,7 @@ from tests.cases import few
 from tests.dtype.checkpoints import normal, write
 from tests.dtype.reports import exact, inspect, rounded, steady
 from tests.hub import Fault, LocalHub
-from tests.scan.forks import Forks
-from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, finished, sums, table, write_list
+from tests.scan.scans import ALL_SAMPLES, ROOT, command, finished, sums, table, write_list
 
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)})
 
@@ -66,17 +63,8 @@ def test_rows_are_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         expected = steady(report)
         assert stored == expected and row["id"] == report.id
         assert (row["ref"], row["commit"], row["mode"]) == (report.checkpoint.ref, report.checkpoint.commit, "exact")
-        assert (row["lineage"], row["training"], row["fp16_risk"]) == (
-            report.lineage.verdict,
-            report.training.verdict,
-            report.fp16_risk.level,
-        )
-        assert row["passed_through"] == " ".join(report.lineage.passed_through)
-        for name in ("abs_min", "abs_max", "norm_min", "norm_max"):
-            assert row[name] == getattr(report.extremes, name)
-        assert row["fp16_overflow"] == report.counts.fp16_overflow and row["representable_bf16"] == report.representable.bf16
-        chances = {name: row[f"probability_{name}"] for name in ("fp16", "bf16", "fp32", "fp8")}
-        assert {name: chance for name, chance in chances.items() if not pandas.isna(chance)} == report.training.probabilities
+        assert (row["lineage"], row["training"]) == (report.lineage.verdict, report.training.verdict)
+        assert row["abs_max"] == report.extremes.abs_max and row["fp16_overflow"] == report.counts.fp16_overflow
         mine = tensors[tensors["position"] == position]
         assert mine["name"].tolist() == [tensor.name for tensor in report.tensors]
         assert mine["norm"].tolist() == [tensor.norm for tensor in report.tensors]
@@ -113,32 +101,21 @@ def test_a_changed_list_is_followed_and_changed_options_are_refused(tmp_path: Pa
     assert f'line of "{ALL_SAMPLES[2]}" in outcomes.jsonl is damaged' in refused(capsys, listed, "--out", out)
 
 
-def test_a_table_that_cannot_be_put_in_its_place_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
-    scan(capsys, listed, "--out", out)
-    (out / TABLES[0]).unlink()
-    (out / TABLES[0]).mkdir()
-    assert "Is a directory" in refused(capsys, listed, "--out", out)
-    assert not list(out.glob(".*"))
-
-
 def test_options_reach_each_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--budget", "50KB", "--include", "mlp", "--exclude", "down", "--seed", "3"]
-    scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:3]), "--out", tmp_path / "out", "--limit", "2", "--jobs", "2", *options)
+    scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:3]), "--out", tmp_path / "out", "--jobs", "2", *options)
     rows = table(tmp_path / "out")
-    expected = [inspect(name, budget=50_000, include="mlp", exclude="down", seed=3) for name in ALL_SAMPLES[:2]]
+    expected = [inspect(name, budget=50_000, include="mlp", exclude="down", seed=3) for name in ALL_SAMPLES[:3]]
     assert [rounded(text) for text in rows["report"]] == [steady(report) for report in expected]
 
 
-@pytest.mark.parametrize(
-    "options", [["--exact", "--budget", "1MB"], ["--limit", "0"], ["--jobs", "65"], ["--exclude", "a{99999}{99}"], ["--device", "cuda"]]
-)
+@pytest.mark.parametrize("options", [["--exact", "--budget", "1MB"], ["--jobs", "65"], ["--exclude", "a{99999}{99}"], ["--device", "cuda"]])
 def test_bad_options_before_any_work(options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES), "--out", tmp_path / "out", *options)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("source", ["/no/list", "", "\x1b[31m", "org/name"])
+@pytest.mark.parametrize("source", ["/no/list", "", "\x1b[31m", "org:name"])
 def test_bad_lists(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, source, "--out", tmp_path / "new" / "out")
     (tmp_path / "old").mkdir()
@@ -146,44 +123,20 @@ def test_bad_lists(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert list(tmp_path.rglob("*")) == [tmp_path / "old"], "a list that cannot be read leaves nothing behind"
 
 
-@pytest.mark.parametrize(
-    ("redirect", "status", "said"),
-    few(
-        [(">/dev/full", 2, "summary cannot be written"), (">&-", 0, ""), ("2>&-", 0, ""), ("<&-", 2, "is not a list that can be read")],
-        {0},
-    ),
-)
-def test_streams_that_are_closed_or_full(redirect: str, status: int, said: str, tmp_path: Path) -> None:
-    source = "-" if "<" in redirect else str(write_list(tmp_path / "list", ALL_SAMPLES[:1]))
-    shell = ["bash", "-c", f'"$@" {redirect}', "bash", *command(source, "--out", str(tmp_path / "out"))]
-    done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
-    lines = [line for line in done.stderr.splitlines() if not only_progress(f"{line}\n")]
-    assert done.returncode == status and said in done.stderr and len(lines) == bool(said)
-    assert status or ((tmp_path / "out" / TABLES[1]).exists() and done.stdout.startswith("1 checkpoint" if "2" in redirect else ""))
-
-
 def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Searches and organisations; passing errors are tried again, others are not, and what was listed stays listed."""
-    for name in ("org/llama-a", "org/llama-b", "org/other", "else/llama-c"):
+    """Passing errors are tried again, others are not."""
+    for name in ("org/a", "org/b"):
         hub.add(name, {"model.safetensors": WEIGHTS, "config.json": b"{}"})
-    hub.add("org/llama-gated", {"model.safetensors": WEIGHTS}, gated="auto")
-    hub.add("org/llama-empty", {"README.md": b""})
-    hub.fault(Fault("^/api/models/org/llama-b", times=None, status=500))
-    out = tmp_path / "out"
-    done = scan(capsys, "search:llama", "--out", out)
-    assert done["errors"] == {"AccessDenied": 1, "HubUnreachable": 1, "NoWeights": 1} and (done["ok"], done["transient"]) == (2, 1)
-    assert all(line is None or pandas.isna(line) for line in table(out)["line"])
+    hub.add("org/gated", {"model.safetensors": WEIGHTS}, gated="auto")
+    hub.add("org/empty", {"README.md": b""})
+    hub.fault(Fault("^/api/models/org/b", times=None, status=500))
+    out, listed = tmp_path / "out", write_list(tmp_path / "list", ["org/a", "org/b", "org/gated", "org/empty"])
+    done = scan(capsys, listed, "--out", out)
+    assert done["errors"] == {"AccessDenied": 1, "HubUnreachable": 1, "NoWeights": 1} and (done["ok"], done["transient"]) == (1, 1)
     hub.clear_faults()
-    hub.add("org/llama-new", {"model.safetensors": WEIGHTS})
     hub.requests.clear()
-    done = scan(capsys, "search:llama", "--out", out)
-    assert (done["scanned"], done["ok"], done["checkpoints"]) == (1, 3, 5)
-    assert {request.path.split("/")[3] for request in hub.requests if request.path.startswith("/api")} == {"org"}
-    assert {request.path.split("/")[4] for request in hub.requests if request.path.startswith("/api")} == {"llama-b"}
-    hub.requests.clear()
-    assert scan(capsys, "search:llama", "--out", out)["scanned"] == 0 and hub.requests == []
-    assert scan(capsys, "org:org", "--out", out, "--limit", "2")["checkpoints"] == 2
-    assert "no models" in refused(capsys, "org:nobody", "--out", out)
+    done = scan(capsys, listed, "--out", out)
+    assert (done["scanned"], done["ok"], done["checkpoints"]) == (1, 2, 4) and _asked(hub) == {"org/b"}
 
 
 def test_an_unexpected_error_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,32 +176,28 @@ def test_interrupted(
     assert (done["ok"], done["done_before"]) == (2, 1) and not any("fast" in request.path for request in hub.requests)
 
 
-@pytest.mark.parametrize(("models", "least"), few([(14, 4), (7, 2)], {1}))
-def test_killed_at_any_point(models: int, least: int, hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_at_any_point(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGKILL again and again: nothing finished is asked for again, and the tables are those of a scan that was left alone."""
-    names = [f"org/m{number:02}" for number in range(models)]
+    names = [f"org/m{number:02}" for number in range(6)]
     for name in names:
         hub.add(name, {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     listed, out = write_list(tmp_path / "list", names), tmp_path / "out"
-    hub.delay = 0.04
-    done_before = set[str]()
-    kills = 0
-    with Forks() as forks:
-        for number in range(30):
-            hub.requests.clear()
-            process = forks.start("scan", str(listed), "--out", str(out), "--jobs", "2")
-            aim = 1 + number % 3  # after so many models were begun, and a moment that differs
-            while process.running() and len(_asked(hub)) < aim:
+    hub.delay = 0.1
+    kills, status = 0, -1
+    while status != 0:
+        hub.requests.clear()
+        done_before = finished(out) if kills else set()
+        with subprocess.Popen(command(str(listed), "--out", str(out), "--jobs", "2"), cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None and len(_asked(hub)) < 1 + kills:
                 time.sleep(0.005)
-            time.sleep(0.05 + 0.023 * (number % 9))
-            process.kill()
-            assert not _asked(hub) & done_before
-            if process.status == 0:
-                break
-            assert process.status == -signal.SIGKILL
-            kills += 1
-            done_before = finished(out)
-    assert process.status == 0 and kills >= least
+            if kills < 3:
+                time.sleep(0.1 * kills)
+                process.kill()
+            status = process.wait(timeout=100)
+        assert not _asked(hub) & done_before
+        assert status in (0, -signal.SIGKILL)
+        kills += status != 0
+    assert kills >= 2
     assert list(table(out)["asked"]) == names and set(table(out)["status"]) == {"ok"}
     hub.delay = 0
     scan(capsys, listed, "--out", tmp_path / "whole")
@@ -265,7 +214,7 @@ def test_two_scans_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureF
     hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     fault = hub.fault(Fault("slow", times=None, delay=200))
     listed, out = write_list(tmp_path / "list", ["org/slow"]), tmp_path / "out"
-    with subprocess.Popen(command(str(listed), "--out", str(out)), cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command(str(listed), "--out", str(out)), cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         end = time.monotonic() + 100
         while not fault.hits and time.monotonic() < end:
             time.sleep(0.02)

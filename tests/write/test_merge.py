@@ -32,7 +32,10 @@ def _merge(folder: Path, to: MergeTo, model: str = "{0}/base+{0}/adapter") -> Me
 
 @pytest.mark.parametrize("to", ["fp32", "bf16", "fp16"])
 def test_equals_peft_and_torch(to: MergeTo, tmp_path: Path) -> None:
-    write(llama(), LoraConfig(r=8, lora_alpha=1, target_modules=["q_proj", "down_proj"]), tmp_path)
+    def empty(model: Any) -> None:  # one module changes nothing
+        model.base_model.model.model.layers[0].self_attn.q_proj.lora_B.default.weight.data.zero_()
+
+    write(llama(), LoraConfig(r=8, lora_alpha=1, target_modules=["q_proj", "down_proj"]), tmp_path, change=empty)
     theirs, kind = merged_by_peft(tmp_path), {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[to]
     merged = {name: torch.from_numpy(values) for name, values in merged_here(tmp_path).items()}
     report = _merge(tmp_path, to)
@@ -44,26 +47,15 @@ def test_equals_peft_and_torch(to: MergeTo, tmp_path: Path) -> None:
     names = [name for name in base if "q_proj" in name or "down_proj" in name]
     old, new = (torch.cat([each[name].flatten() for name in names]) for each in (base, merged))
     update, kept = new.double() - old.double(), new.to(kind).double() - old.to(kind).double()
-    assert report.touched == int((update != 0).sum())
+    assert report.touched == int((update != 0).sum()) < update.numel()
     assert report.changed_share == pytest.approx(float((kept[update != 0] != 0).float().mean()))
     assert report.lost_norm == pytest.approx(float((kept - update).norm() / update.norm()), abs=1e-12)
     assert (report.lost_norm == 0) == (to == "fp32")
-    assert report.computed == report.changed == len(names) == 4
-    copied = 0 if to != "bf16" else 17
-    assert (report.replaced, report.converted, report.copied, report.overflowed) == (0, 17 - copied, copied, 0)
+    assert (report.computed, report.replaced, report.overflowed) == (len(names), 0, 0)
     loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     model, info = loaded
     assert model.dtype == kind
     assert not any(info.values())
-
-
-def test_head_that_is_no_longer_tied(tmp_path: Path) -> None:
-    write(llama(tie_word_embeddings=True), LoraConfig(r=8, target_modules=["q_proj"], modules_to_save=["lm_head"]), tmp_path)
-    theirs = merged_by_peft(tmp_path)
-    _merge(tmp_path, "fp32")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
-    assert torch.equal(loaded["lm_head.weight"], theirs["lm_head.weight"])
-    assert torch.equal(loaded["model.embed_tokens.weight"], theirs["model.embed_tokens.weight"])
 
 
 def test_sharded_base(tmp_path: Path) -> None:
@@ -143,25 +135,10 @@ def test_overflow(tmp_path: Path) -> None:
     assert isinstance(last, MergeReport) and not last.overflowed
 
 
-def test_modules_that_change_nothing(tmp_path: Path) -> None:
-    """A module with B = 0 is computed, and not changed; so is a saved module that equals the base's."""
-
-    def empty(model: Any) -> None:
-        model.base_model.model.model.layers[0].self_attn.q_proj.lora_B.default.weight.data.zero_()
-        saved = model.base_model.model.lm_head
-        saved.modules_to_save.default.weight.data.copy_(saved.original_module.weight.data)
-
-    write(llama(), LoraConfig(r=8, target_modules=["q_proj"], modules_to_save=["lm_head"]), tmp_path, change=empty)
-    report = _merge(tmp_path, "bf16")
-    assert (report.computed, report.replaced, report.changed) == (2, 1, 1)
-    assert [note.values for note in report.notes if note.code == "unchanged"] == [{"tensors": 2}]
-
-
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(llama(), LoraConfig(r=8, lora_alpha=1, target_modules=["q_proj"]), tmp_path)
     arguments = ["merge", f"{tmp_path}/base+{tmp_path}/adapter", "--out", str(tmp_path / "out")]
     assert main([*arguments, "--to", "bf16"]) == 0
     said = capsys.readouterr().out
     assert "in bf16, 21 tensors. Read back and compared" in said and "of the update's norm is lost" in said
-    assert [line.split()[0] for line in said.splitlines() if line.endswith(("computed", "bit for bit"))] == ["2", "19"]
     assert main([*arguments, "--json"]) == 2

@@ -46,14 +46,10 @@ class AdaptedModule:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A module, or a whole tensor, of an adapter that is not merged into the base.
-
-    why: a clause; works: whether it takes effect all the same while the adapter is unmerged, in a model that has such a module.
-    """
+    """A module, or a whole tensor, of an adapter that is not merged into the base. why: a clause."""
 
     name: str
     why: str
-    works: bool = False
 
 
 @dataclass(frozen=True, slots=True)

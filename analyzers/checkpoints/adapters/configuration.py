@@ -36,7 +36,7 @@ class AdapterConfiguration(BaseModel):
     """The settings of an adapter on which its changes depend, of the types that peft writes: "false" is true to some programs.
 
     ranks, alphas: patterns of module names -> values that replace ``rank`` and ``alpha``; fan_in_fan_out: whether layers hold (in, out)
-    matrices; saved: names of modules that are stored whole; stated_base: the base as the file names it.
+    matrices; stated_base: the base as the file names it.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -48,7 +48,6 @@ class AdapterConfiguration(BaseModel):
     fan_in_fan_out: bool = False
     ranks: dict[Pattern, Rank] = Field({}, alias="rank_pattern", max_length=20_000)
     alphas: dict[Pattern, Alpha] = Field({}, alias="alpha_pattern", max_length=20_000)
-    saved: list[str] = Field([], alias="modules_to_save")
     stated_base: Any = Field(None, alias="base_model_name_or_path")
     revision: str | None = None
 

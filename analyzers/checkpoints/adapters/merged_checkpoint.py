@@ -119,24 +119,16 @@ def open_whole(
         return found
     with ExitStack() as stack:
         stack.enter_context(found)
-        base = stack.enter_context(open_base(read_adapter(found), access, on_repository))
+        named = read_adapter(found).configuration.base_reference()
+        base = found if parse_reference(named, local=False).name == found.ref else open_stored(named, access, None, on_repository)
+        stack.enter_context(base)
+        if is_adapter_alone(base):
+            raise UnsupportedWeights(
+                f"The base that {quoted(found.ref)} names, {quoted(named)}, is an adapter itself: give the model, as BASE+ADAPTER."
+            )
         merged = merge(base, [found])
         stack.pop_all()
         return merged
-
-
-def open_base(adapter: Adapter, access: Access, on_repository: Callable[[Repository], None] | None = None) -> Checkpoint:
-    """Open the base that the configuration of ``adapter`` names on the Hub. Raises as `open_whole` does."""
-    named = adapter.configuration.base_reference()
-    if parse_reference(named, local=False).name == adapter.ref:
-        raise UnsupportedWeights(f"{quoted(adapter.ref)} names itself as its base: give the base yourself, as BASE+ADAPTER.")
-    base = open_stored(named, access, None, on_repository)
-    if is_adapter_alone(base):
-        base.close()
-        raise UnsupportedWeights(
-            f"The base that {quoted(adapter.ref)} names, {quoted(named)}, is an adapter itself: give the model, as BASE+ADAPTER."
-        )
-    return base
 
 
 def is_adapter_alone(checkpoint: Checkpoint) -> bool:

@@ -58,10 +58,8 @@ def find_changes(adapter: Adapter, base: Checkpoint) -> Changes:
         if target is not None and _fits(target, tensor):
             saved[target.name] = tensor
         else:
-            works = target is None and not set(name.split(".")).isdisjoint(adapter.configuration.saved)
-            unmatched.append(
-                Unmatched(name, _why(f"{tensor.dtype} {tensor.shape}", f"{target.dtype} {target.shape}" if target else None), works)
-            )
+            stored_as = None if target is None else f"{target.dtype} {target.shape}"
+            unmatched.append(Unmatched(name, _why(f"{tensor.dtype} {tensor.shape}", stored_as)))
     # A module may change what the adapter replaces: an embedding that was resized for new tokens.
     shapes = {name: tensor.shape for name, tensor in (stored | saved).items()}
 

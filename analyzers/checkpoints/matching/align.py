@@ -11,8 +11,8 @@ from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.matching.choices import Match
 from analyzers.checkpoints.matching.layers import LayerMap
 from analyzers.checkpoints.matching.pairs import AS_HEAD, Matched, have_values, match_sides, parameters
-from analyzers.checkpoints.matching.probe import Reader
-from analyzers.checkpoints.matching.tied_heads import tied_names
+from analyzers.checkpoints.matching.probe import Reader, remaining_budget
+from analyzers.checkpoints.matching.tied_heads import repeated
 from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.reading.spans import Sides
 from analyzers.checkpoints.tensor import Tensor, normal_strides
@@ -47,11 +47,6 @@ class Pair:
     tuned: Tensor
     form: str = ""
     agree: bool = False
-
-    @property
-    def transposed(self) -> bool:
-        """Whether the shapes differ only in the order of the axes."""
-        return sorted(self.base.shape) == sorted(self.tuned.shape)
 
     @property
     def rows(self) -> int:
@@ -108,21 +103,18 @@ def align(
 
     Buffers and scales are not parameters and are not listed. include, exclude: as in `filters.select`, applied to the name in the
     base, or to a tensor's own name if it is extra. repeats: for the base and each tuned checkpoint, which embeddings and heads hold the
-    values of another embedding (`tied_heads.repeated`); if omitted, only the configurations determine what is tied. readers: of the base
-    and each tuned checkpoint, to let values decide between forms; if omitted, names and shapes alone decide, and layers keep their
-    numbers.
+    values of another embedding (`tied_heads.repeated`); none if omitted. readers: of the base and each tuned checkpoint, to let values
+    decide between forms; if omitted, names and shapes alone decide, and layers keep their numbers.
 
     Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter,
     and the errors of reads.
     """
     every = parameters(base)
     chosen = {tensor.name for tensor in select(every, include, exclude)}
-    known: Sequence[Mapping[str, bool] | None] = repeats or [None] * (1 + len(tuned))
-    ours = tied_names(base, tuned, known[0])
+    ours, *copies = (frozenset(name for name, same in each.items() if same) for each in repeats or [{}] * (1 + len(tuned)))
     columns: list[dict[str, list[Match]]] = []
     unmatched: list[Unmatched] = []
-    for number, checkpoint in enumerate(tuned, 1):
-        theirs = tied_names(checkpoint, (base,), known[number])
+    for number, (checkpoint, theirs) in enumerate(zip(tuned, copies, strict=True), 1):
         matched = match_sides(base, checkpoint, (ours, theirs), (readers[0], readers[number]) if readers else None)
         found = Unmatched(layers=matched.layers)
         columns.append({each.name: _counterparts(each, matched, (ours, theirs), found) for each in every if each.name in chosen})
@@ -204,3 +196,35 @@ def _first_rows(tensor: Tensor, rows: int) -> Tensor:
     strides = None if tensor.strides is None else normal_strides(shape, tensor.strides)
     cut = replace(tensor, shape=shape, strides=strides)
     return replace(cut, nbytes=cut.elements * cut.itemsize)
+
+
+class Matching:
+    """Alignments of checkpoints that several analyses compare: what is read of each to match it is read once.
+
+    include, exclude: of the visitor, as in `align`.
+    """
+
+    def __init__(self, include: str | None, exclude: str | None) -> None:
+        self._include, self._exclude = include, exclude
+        self._readers: dict[int, Reader] = {}  # by the identity of their checkpoints, which they hold
+        self._repeats: dict[tuple[int, bool], Mapping[str, bool]] = {}
+        self._found: dict[tuple[tuple[int, ...], bool, bool], Alignment] = {}
+
+    def align(self, sides: Sequence[Checkpoint], names: Sequence[str], whole: bool, by_values: bool = True) -> Alignment:
+        """Align checkpoints with the first one. names: of the sides, for errors.
+
+        whole: verify copies of the embedding on all elements, not on a sample; by_values: whether values decide between forms.
+        """
+        readers = [self._readers.setdefault(id(side), Reader(side, name)) for side, name in zip(sides, names, strict=True)]
+        key = tuple(map(id, sides)), whole, by_values
+        if key not in self._found:
+            for side in sides:
+                if (id(side), whole) not in self._repeats:
+                    self._repeats[id(side), whole] = repeated(side, whole)
+            repeats = [self._repeats[id(side), whole] for side in sides]
+            self._found[key] = align(sides[0], sides[1:], self._include, self._exclude, repeats, readers if by_values else ())
+        return self._found[key]
+
+    def remaining_budget(self, budget: int, sides: Sequence[Checkpoint]) -> int:
+        """Return what a sample of checkpoints may still read after matching (`probe.remaining_budget`)."""
+        return remaining_budget(budget, [reader for side in sides if (reader := self._readers.get(id(side))) is not None])

@@ -1,6 +1,6 @@
 """Detects output heads tied to the input embedding: stored as a copy, used as one matrix."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from analyzers.checkpoints.checkpoint import Checkpoint
@@ -23,21 +23,6 @@ _KEY = "tie_word_embeddings"
 # A stored head is compared with the embedding in this many samples of this many bytes.
 _SAMPLES = 4
 _SAMPLE_BYTES = 16 << 10
-
-
-def tied_names(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Mapping[str, bool] | None = None) -> frozenset[str]:
-    """Return the names of the tensors of ``checkpoint`` that repeat its input embedding or a tensor of a later shard.
-
-    repeats: which do by their values (`repeated`); if these were not compared, heads of the embedding's shape do if the configuration
-    says so, or, if it does not say, if those of ``others`` that do agree on it.
-    """
-    if repeats is not None:
-        return frozenset(name for name, same in repeats.items() if same)
-    stated = _ties(checkpoint.config)
-    if stated is None:
-        stated = {_ties(other.config) for other in others} - {None} == {True}
-    shapes = {tensor.shape for tensor in _embeddings(checkpoint)}
-    return frozenset(tensor.name for tensor in checkpoint.tensors if stated and tensor.role == "head" and tensor.shape in shapes)
 
 
 def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
@@ -82,8 +67,8 @@ def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
 
     Covers heads that the configuration ties to the input embedding, and tensors that a tensor of the same name in a later shard replaces.
     """
-    tied, embeddings = tied_names(checkpoint, ()), _embeddings(checkpoint)
-    pairs = [(head, each) for head in checkpoint.tensors if head.name in tied for each in embeddings]
+    heads = [tensor for tensor in checkpoint.tensors if tensor.role == "head" and states_ties(checkpoint.config)]
+    pairs = [(head, each) for head in heads for each in _embeddings(checkpoint)]
     return {one.name: other.name for one, other in (*pairs[::-1], *replaced_pairs(checkpoint)) if is_copy(checkpoint, one, other)}
 
 

@@ -59,25 +59,12 @@ def _refusal(folder: Path) -> str:
 @pytest.mark.parametrize(
     "config",
     [
-        {"peft_type": "LOHA"},
-        {"peft_type": "<script>"},
-        {"peft_type": 1},
-        {"r": 0},
-        {"r": 1 << 40},
-        {"r": True},
-        {"r": 3},
-        {"lora_alpha": "16"},
-        {"lora_alpha": 1e300},
-        {"rank_pattern": [1]},
-        {"alpha_pattern": {"(" * 50: 1}},
-        {"alpha_pattern": {f"x{at}|(.|..)*y": 1 for at in range(20_000)}},
-        {"use_rslora": "true"},
-        {"target_parameters": {"x": 1}},
-        {"trainable_token_indices": [1]},
-        {"layer_replication": [[0, 1]]},
-        {"use_dora": True},
+        {"peft_type": "LOHA"}, {"peft_type": "<script>"}, {"peft_type": 1}, {"r": 0}, {"r": 1 << 40}, {"r": True}, {"r": 3},
+        {"lora_alpha": "16"}, {"lora_alpha": 1e300}, {"rank_pattern": [1]}, {"alpha_pattern": {"(" * 50: 1}},
+        {"alpha_pattern": {f"x{at}|(.|..)*y": 1 for at in range(20_000)}}, {"use_rslora": "true"}, {"target_parameters": {"x": 1}},
+        {"trainable_token_indices": [1]}, {"layer_replication": [[0, 1]]}, {"use_dora": True},
     ],
-)
+)  # fmt: skip
 def test_configurations(config: dict[str, Any], tmp_path: Path) -> None:
     _base(tmp_path)
     _adapter(tmp_path, **config)
@@ -150,12 +137,8 @@ def test_what_fits_is_merged_and_the_rest_said(tmp_path: Path) -> None:
     _adapter(tmp_path, _pair(_Q) | whole | _pair(_K, rows=9) | _pair("model.other") | _pair("model.another"))
     with _open(tmp_path) as checkpoint:
         assert set(checkpoint.merge.updates) == {f"{_Q}.weight"} == set(checkpoint.sources) and values(checkpoint)
-        assert {each.name for each in checkpoint.merge.changes[0].unmatched} == {
-            f"{_Q}.weight",
-            f"{_K}.weight",
-            "model.other.weight",
-            "model.another.weight",
-        }
+        names = {f"{_Q}.weight", f"{_K}.weight", "model.other.weight", "model.another.weight"}
+        assert {each.name for each in checkpoint.merge.changes[0].unmatched} == names
         assert [note.values["modules"] for note in checkpoint.notes if note.code == "not-merged"] == [4]
 
 

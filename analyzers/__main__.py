@@ -48,7 +48,7 @@ def _contribute(reports: Any, dataset: str) -> str:
 
 def build_parser(chosen: Collection[str], tools: Tools = TOOLS) -> "Parser":
     """Build the parser of all commands, with options for the ``chosen`` ones only: the others are not imported. tools: see `TOOLS`."""
-    from analyzers.core.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
+    from analyzers.core.command_line import Parser  # not at the top: main catches an interrupt during these imports
 
     parser = Parser(prog="mantissa", description="What the numbers in a language model's weights say.")
     # Passed down as defaults: a command line may depend on components, analyzers may not.
@@ -56,8 +56,8 @@ def build_parser(chosen: Collection[str], tools: Tools = TOOLS) -> "Parser":
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     known = {each.name: (each.question, partial(each.module, "command")) for each in ANALYZERS.values()} | {**tools}
     for name, (question, module) in known.items():
-        options = commands.add_parser(name, help=wrapped(question, 14))
-        options.set_defaults(parser=options, module=module)
+        options = commands.add_parser(name, help=question)
+        options.set_defaults(module=module)
         if name in chosen:
             module().add_options(options)
     return parser
@@ -109,9 +109,7 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
 
         chosen = next((word for word in words if not word.startswith("-")), "")
         with _terminable(), extras_explained():
-            options, unknown = build_parser({chosen}, tools).parse_known_args(words)
-            if unknown:
-                options.parser.refuse(unknown)
+            options = build_parser({chosen}, tools).parse_args(words)
             status: int = options.module().run(options)
         return status
     except MantissaError as error:

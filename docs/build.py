@@ -40,8 +40,8 @@ def _items(items: Iterable[str]) -> str:
 
 def variables() -> str:
     """Tabulate the settings for operators."""
-    rows = ((f"`{each.variable}`", f"{each.value:,} {each.unit}", each.why, each.when) for each in SETTINGS)
-    return _table(("variable", "default", "what it bounds", "change it for"), rows)
+    rows = ((f"`{each.variable}`", f"{each.value:,} {each.unit}", each.why) for each in SETTINGS)
+    return _table(("variable", "default", "what it bounds"), rows)
 
 
 def settings() -> str:

@@ -4,37 +4,16 @@ report = mantissa.dtype("org/model")
 report.summary, report.tables()["tensors"], report.plot("spectrum")
 """
 
-from mantissa.package_shadowing import check_packages
-
-check_packages()
-
-from analyzers import __version__ as __version__  # noqa: E402
-from mantissa.api import (  # noqa: E402
-    check,
-    compare,
-    conflict,
-    dtype,
-    exit,
-    merge,
-    parents,
-    precision,
-    read_report,
-    shrink,
-    sparsity,
-    stream,
-)  # fmt: skip
-
-__all__ = [
-    "check",
-    "compare",
-    "conflict",
-    "dtype",
-    "exit",
-    "merge",
-    "parents",
-    "precision",
-    "read_report",
-    "shrink",
-    "sparsity",
-    "stream",
-]
+from analyzers import __version__ as __version__
+from mantissa.api import check as check
+from mantissa.api import compare as compare
+from mantissa.api import conflict as conflict
+from mantissa.api import dtype as dtype
+from mantissa.api import exit as exit
+from mantissa.api import merge as merge
+from mantissa.api import parents as parents
+from mantissa.api import precision as precision
+from mantissa.api import read_report as read_report
+from mantissa.api import shrink as shrink
+from mantissa.api import sparsity as sparsity
+from mantissa.api import stream as stream

@@ -5,11 +5,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
+from analyzers import ANALYZERS
+from analyzers.core.errors import InvalidReference, InvalidRequest
 from analyzers.core.extras import extras_explained
+from analyzers.core.pasted_text import on_hub
+from analyzers.core.progress_bar import drawn
+from analyzers.core.request import PASTED, request_error
+from analyzers.core.untrusted_json import parse_json, parse_model
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -181,34 +188,25 @@ def stream(question: str, *, tokenizer: Any = None, token: str | bool = True, **
     fields: of the question's request, by name, with the models among them: ``stream("sparsity", base="org/a", tuned=("org/b",))``; of
     "conflict" also batches. Other parameters, models and errors as in the function of that name.
     """
+    if question not in ANALYZERS:
+        raise InvalidRequest(f"Mantissa has no question {question[:60]!r}: ask one of {', '.join(ANALYZERS)}.")
+    batches, fields = fields.pop("batches", None), {name: value for name, value in fields.items() if value is not None}
     with extras_explained():
-        from analyzers import ANALYZERS
-        from analyzers.core.errors import InvalidRequest
-
-        if question not in ANALYZERS:
-            raise InvalidRequest(f"Mantissa has no question {question[:60]!r}: ask one of {', '.join(ANALYZERS)}.")
-        batches, fields = fields.pop("batches", None), {name: value for name, value in fields.items() if value is not None}
         if batches is not None:
             items = _of_batches(fields.pop("model"), batches, fields.pop("loss", None), fields)
         else:
             request, access = _asked(question, _prepared(question, fields), token, tokenizer)
             items = iter(ANALYZERS[question].load().analyze(request, access))
-        return _in_turn(items) if ANALYZERS[question].runs_model else _explained(items)
+    return _in_turn(items) if ANALYZERS[question].runs_model else _explained(items)
 
 
 def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     """Read a report from its JSON (``report.model_dump_json()``, ``--json``, the page's download), given as text or as the path of a file.
 
-    Raises InvalidRequest for anything but a report, and for one of another version of Mantissa; LimitExceeded for a larger file.
+    Raises InvalidRequest for anything but a report, and for one of another version of Mantissa.
     """
-    from pydantic import ValidationError
-
-    from analyzers import ANALYZERS
-    from analyzers.core.errors import InvalidRequest
-    from analyzers.core.untrusted_json import parse_json, parse_model
-
     try:
-        text = _read_bounded(Path(source)) if isinstance(source, os.PathLike) else source
+        text = Path(source).read_bytes() if isinstance(source, os.PathLike) else source
         content = parse_json(text)
     except OSError as error:
         raise InvalidRequest(f"The report cannot be read: {error.strerror or 'the system refuses it'}.") from None
@@ -229,23 +227,12 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     return report
 
 
-def _read_bounded(path: Path) -> bytes:
-    from analyzers.core import limits
-    from analyzers.core.errors import LimitExceeded
-
-    with path.open("rb") as file:
-        text = file.read(limits.RESULT_BYTES + 1)
-    if len(text) > limits.RESULT_BYTES:
-        raise LimitExceeded(f"The file has more than {limits.RESULT_BYTES:,} bytes, and no report has.")
-    return text
-
-
 def _last(items: Iterator[Any], name: str, progress: bool) -> Any:
     """Return the last of ``items``, the report. progress: draw a bar."""
     if progress:
-        from mantissa.progress_bar import with_bar
+        from tqdm.auto import tqdm  # a widget in a notebook with ipywidgets
 
-        items = with_bar(items, name)
+        items = drawn(items, name, tqdm)
     with extras_explained(), closing(items):  # type: ignore[type-var]
         *_, report = items
     return report
@@ -299,8 +286,6 @@ def _logprobs(given: Any) -> Any:
 
 
 def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[str, Any]) -> Iterator[Any]:
-    from analyzers.core.errors import InvalidRequest
-
     if isinstance(model, str | os.PathLike | Mapping):
         raise InvalidRequest("Batches run through a module of torch: pass the model itself, not a reference or a state dict.")
     if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
@@ -316,21 +301,13 @@ def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[
 
 def _asked(analyzer: str, fields: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Any:
     """Build the request, and what it may read."""
-    from pydantic import ValidationError
-
-    from analyzers import ANALYZERS
     from analyzers.checkpoints import Access, Repository
-    from analyzers.core.errors import InvalidRequest
-    from analyzers.core.request import PASTED, request_error
 
     kind = ANALYZERS[analyzer].request_model()
-    if unknown := next((name for name in fields if name not in kind.model_fields), None):
-        similar = get_close_matches(unknown, kind.model_fields, n=1)
-        raise InvalidRequest(f"{analyzer} has no option {unknown[:60]}{f': did you mean {similar[0]}?' if similar else '.'}")
     if callable(fields.get("loss")):
         raise InvalidRequest("A loss of your own runs on batches of your own: pass batches=, what it takes.")
     memory: dict[str, Repository] = {}
-    models = [name for name in fields if PASTED in kind.model_fields[name].metadata]
+    models = [name for name in fields if name in kind.model_fields and PASTED in kind.model_fields[name].metadata]
     named = {name: _named(fields[name], memory, tokenizer) for name in models}
     try:
         request = kind(**{**fields} | named)
@@ -343,8 +320,6 @@ def _stored(question: str, model: Any) -> Any:
     memory: dict[str, Any] = {}
     named = _named(model, memory, None)
     if memory:
-        from analyzers.core.errors import InvalidRequest
-
         raise InvalidRequest(f"{question} reads a checkpoint by its reference or path: save the model first.")
     return named
 
@@ -353,13 +328,9 @@ def _named(model: Any, memory: "dict[str, Repository]", tokenizer: Any) -> Any:
     """Return the reference of ``model`` in a request; a model in memory is registered under its name."""
     if isinstance(model, tuple):
         return tuple(_named(each, memory, tokenizer) for each in model)
-    from analyzers.core.pasted_text import on_hub
-
     if isinstance(model, str | os.PathLike):
         return on_hub(model) if isinstance(model, str) else str(Path(model).absolute())
     if not isinstance(model, Mapping) and not ("torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)):
-        from analyzers.core.errors import InvalidReference
-
         raise InvalidReference(
             f"A model is a reference, a path, a module of torch or a state dict, not of the type {type(model).__name__}."
         )

@@ -1,9 +1,6 @@
 """What analyzers share: plain frozen data, content addresses, and one sentence for what does not validate."""
 
 import hashlib
-import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from analyzers.core.options import describe
 from analyzers.core.records import Record
-from analyzers.core.report import Timing, content_id, environment
+from analyzers.core.report import Timing, content_id
 from analyzers.core.request import Progress, Request, WeightsRequest, request_error
 
 plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
@@ -41,13 +38,10 @@ def test_a_description_ends_with_the_default_where_that_is_a_text_or_a_number() 
         required: str = Field(description="A name.")
         text: str = Field(default="auto", description="A word.")
         small: float = Field(default=1e-3, description="A share.")
-        large: int = Field(default=64_000_000, description="A number.")
-        none: int | None = Field(default=None, description="A rank (default 8).")
         switch: bool = Field(default=False, description="Do it.")
 
-    assert [describe(Described, name) for name in Described.model_fields] == [
-        "A name.", "A word (default auto).", "A share (default 0.001).", "A number (default 64000000).", "A rank (default 8).", "Do it.",
-    ]  # fmt: skip
+    found = [describe(Described, name) for name in Described.model_fields]
+    assert found == ["A name.", "A word (default auto).", "A share (default 0.001).", "Do it."]
 
 
 def test_data_is_frozen_and_strict() -> None:
@@ -64,71 +58,26 @@ def test_data_is_frozen_and_strict() -> None:
 
 class _Asked(Request):
     count: int = Field(default=1, ge=1)
-    name: str = ""
 
 
 class _Nested(Record):
     inner: tuple[_Asked, ...]
 
 
-def test_validation_errors_become_one_sentence() -> None:
-    for values in ({"count": 0}, {"count": "many"}, {"nmae": "x"}, {"name": 3, "count": 0}):
-        with pytest.raises(ValidationError) as caught:
-            _Asked.model_validate(values)
-        said = str(request_error(caught.value))
-        assert said.endswith(".") and "\n" not in said and "pydantic" not in said
-        assert re.split("[: ]", said)[0] in ("count", "nmae", "name")
-    with pytest.raises(ValidationError) as caught:
-        _Nested.model_validate({"inner": [{"count": 0}]})
-    assert str(request_error(caught.value)) == "count of entry 1 of inner must be at least 1, not 0."
-
-
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("kind", "options", "said"),
     [
-        ({"mode": "fast"}, "mode must be 'quick' or 'exact', not \"fast\"."),
-        ({"device": "tpu\x1b[2J" * 99}, "device must be 'auto', 'cpu' or 'cuda', not \"tpu\\u001b[2Jtpu"),
-        ({"seed": -1}, "seed must be at least 0, not -1."),
-        ({"seed": 2**63}, "seed must be less than 9,223,372,036,854,775,808, not 9223372036854775808."),
-        ({"seed": "many"}, 'seed must be a whole number, not "many".'),
-        ({"seed": 10**5000}, "seed must be "),
-        ({"budget": 0}, "The budget must be from 1 byte to "),
-        ({"include": "x" * 9999}, "include: a filter may have at most "),
-        ({"include": 3}, "include must be text, not 3."),
-        ({"include": ["x"] * 99}, "include must be text."),
+        (WeightsRequest, {"mode": "fast"}, "mode: input should be 'quick' or 'exact', not \"fast\"."),
+        (WeightsRequest, {"device": "tpu\x1b[2J" * 99}, "device: input should be 'auto', 'cpu' or 'cuda', not \"tpu\\u001b[2Jtpu"),
+        (WeightsRequest, {"seed": 10**5000}, "seed: input should be "),
+        (WeightsRequest, {"budget": 0}, "The budget must be from 1 byte to "),
+        (WeightsRequest, {"include": "x" * 9999}, "include: a filter may have at most "),
+        (WeightsRequest, {"inclde": "x"}, "inclde: extra inputs are not permitted."),
+        (_Nested, {"inner": [{"count": 0}]}, "count of entry 1 of inner: input should be greater than or equal to 1, not 0."),
     ],
 )
-def test_what_an_option_must_be(options: dict[str, Any], said: str) -> None:
+def test_what_does_not_validate_is_one_sentence(kind: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        WeightsRequest(**options)
-    assert str(request_error(caught.value)).startswith(said)
-
-
-class _Bounded(Request):
-    share: float = Field(default=0.5, gt=0)
-    data: str = Field(default="x", min_length=1, max_length=3)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"share": 0}, "share must be more than 0.0, not 0."),
-        ({"data": ""}, "data is empty: give it a value, or omit it."),
-        ({"data": "abcd"}, 'data must be at most 3 characters long, not "abcd".'),
-    ],
-)
-def test_bounds_that_are_said_in_words(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        _Bounded(**options)
-    assert str(request_error(caught.value)) == said
-
-
-def test_environment_lists_what_is_installed() -> None:
-    found = environment("cpu", ("pydantic", "no-such-library"))
-    assert set(found.libraries) == {"pydantic"} and found.device == "cpu"
-    assert found.python == ".".join(map(str, sys.version_info[:3])) and found.machine
-
-
-def test_importing_the_base_is_light() -> None:
-    code = "import sys, analyzers.core.report; sys.exit(bool({'torch', 'pandas', 'numba', 'transformers'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], timeout=110).returncode == 0
+        kind(**options)
+    sentence = str(request_error(caught.value))
+    assert sentence.startswith(said) and sentence.endswith(".") and sentence.isprintable() and len(sentence) < 200

@@ -113,15 +113,6 @@ def test_several_models_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert reports[0].id == reports[2].id != reports[1].id
 
 
-def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = in_process(capsys, "sample:tiny-bf16-as-fp32")
-    assert (status, err) == (0, "")
-    assert "bf16 → fp32" in out and "proof" in out and "Safe in fp16" in out
-    status, out, err = in_process(capsys, "sample:tiny-bf16", "sample:tiny-overflow")
-    assert (status, err) == (0, "")
-    assert len(out.splitlines()) == 3 and "weights overflow" in out.splitlines()[2]
-
-
 def test_several_models_have_smallest_and_largest_values_and_norms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of each model: the smallest and largest magnitude, zeros counted, and the smallest and largest norm of a tensor."""
     one = write(tmp_path / "one", {"a.weight": torch.tensor([3.0, -4.0]), "b.weight": torch.tensor([0.0, 0.25])})
@@ -133,30 +124,9 @@ def test_several_models_have_smallest_and_largest_values_and_norms(tmp_path: Pat
     assert [row[-2:] for row in rows] == [["0 to 4", "0.25 to 5"], ["6 to 8", "10 to 10"]]
 
 
-def test_a_line_for_each_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --full, in the files' order; names cannot rewrite the terminal."""
-    names = ["model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.down_proj.weight", "two\nlines\x1b[31m"]
-    model = write(tmp_path / "model", {name: torch.full((2, 3), 2.0**number) for number, name in enumerate(names)})
-    status, out, err = in_process(capsys, str(model), "--exact", "--full")
-    assert (status, err) == (0, "")
-    table = [re.split(r" {2,}", line) for line in out[out.index("\nTensors:") :].strip().splitlines()[1:5]]
-    assert sorted(row[0] for row in table[1:]) == sorted([*names[:2], "two<U+000A>lines<U+001B>[31m"])
-    for row in table[1:]:
-        scale = 2.0 ** ["up_proj", "down_proj", "two"].index(next(part for part in ("up_proj", "down_proj", "two") if part in row[0]))
-        cells = dict(zip(table[0], row, strict=True))
-        assert [cells[name] for name in ("Stored", "Shape", "Zeros", "NaN", "Infinite")] == ["fp32", "2 x 3", "0", "0", "0"]
-        assert [float(cells[name]) for name in ("Smallest > 0", "Largest")] == [scale] * 2
-        assert float(cells["Norm"]) == pytest.approx(6**0.5 * scale, rel=5e-3)
-
-
 def test_one_bad_model_among_several(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (("--json",), ()):
-        status, out, err = in_process(capsys, "sample:tiny-bf16", "sample:no-such", "sample:tiny-fp32", *arguments)
-        assert status == 2
-        assert "sample:no-such" in one_line(err)
-        assert "tiny-bf16" in out and "tiny-fp32" in out
-        if arguments:
-            assert len(strict(out)) == 2
+    status, out, err = in_process(capsys, "sample:tiny-bf16", "sample:no-such", "sample:tiny-fp32", "--json")
+    assert status == 2 and "sample:no-such" in one_line(err) and len(strict(out)) == 2
 
 
 def test_nothing_heavy_is_imported() -> None:
@@ -204,33 +174,12 @@ def test_csv_is_readable_and_safe(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (tmp_path / "out" / "deep" / "tensors.csv").read_text(encoding="utf-8").replace("\n", "").isprintable()
 
 
-def test_csv_of_very_many_tensors_has_them_all(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REPORT_TENSORS", 50)
-    folder = write(tmp_path / "model", {f"model.layers.0.mlp.experts.{i}.up_proj.weight": normal(4, 8, seed=i) for i in range(80)})
-    status, out, err = in_process(capsys, f"{folder}", "--csv", str(tmp_path / "out"), "--json")
-    assert (status, err) == (0, "") and len(strict(out)["tensors"]) == 50
-    assert len(pandas.read_csv(tmp_path / "out" / "tensors.csv")) == len(pandas.read_parquet(tmp_path / "out" / "tensors.parquet")) == 80
-
-
-def test_html_is_one_page_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write(tmp_path / "model", {"<script>alert(1)</script>": normal(64, 64)})
-    status, _, err = in_process(capsys, f"{folder}", "sample:tiny-bf16", "--html", str(tmp_path / "page.html"))
-    assert (status, err) == (0, "")
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "sample:tiny-bf16" in page and "<script>alert(1)" not in page
-    assert page.startswith("<!doctype html>") and "src=" not in page.split("<script>")[0]
-
-
 @pytest.mark.parametrize("option", ["--csv", "--html"])
-@pytest.mark.parametrize("path", ["file/below", "x" * 5000, "\x1b[31m/no", "/proc/x"])
-def test_unusable_outputs(option: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_outputs(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    asked = "/proc/no/such" if path.startswith("\x1b") else str(tmp_path / path)
-    status, out, err = in_process(capsys, "no/such-model", option, asked)
-    assert (status, out) == (2, "")
-    assert option in one_line(err)
-    target = f"{tmp_path}/file" if option == "--csv" else str(tmp_path)
-    assert in_process(capsys, "sample:tiny-bf16", option, target)[0] == 2
+    for path in ("file/below", "/proc/no/such", *(["\x1b[31m/no"] if option == "--html" else ["file", "x" * 5000])):
+        status, out, err = in_process(capsys, "no/such-model", option, path if path[0] in "/\x1b" else str(tmp_path / path))
+        assert (status, out) == (2, "") and option in one_line(err)
 
 
 def test_a_full_disk_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,30 +193,11 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (done.stdout, done.stderr) == ("{", "")
 
 
-def test_local_paths_and_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write(tmp_path / "a b", {"\x1b[31mred\n": normal(64, 64)}, {"torch_dtype": "\x1b[31m"})
-    monkeypatch.chdir(tmp_path)
-    for model in ("./a b", f"{folder}", f"{folder}/model.safetensors"):
-        status, out, err = in_process(capsys, model)
-        assert (status, err) == (0, "") and "\x1b" not in out
-
-
 @pytest.mark.parametrize("name", [*ANALYZERS, *TOOLS])
-def test_help_has_two_examples_and_whole_names(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = {}
-    for columns in ("60", "10000"):
-        monkeypatch.setenv("COLUMNS", columns)
-        with pytest.raises(SystemExit) as stop:
-            main([name, "--help"])
-        assert stop.value.code == 0
-        shown[columns] = capsys.readouterr().out
-    assert set(re.split(r"[ \n\\]+", shown["60"])) == set(re.split(r"[ \n\\]+", shown["10000"])), "no name is broken"
-    text, examples = shown["60"].split("examples:\n")
-    usage, _, described = text.partition("\n\n")
-    assert usage.startswith(f"usage: mantissa {name} ")
-    assert all(len(line) <= 60 for line in (*usage.splitlines(), *examples.splitlines()))
-    assert all(len(line) <= 60 or re.match(r" +(-|.*,\S{30})", line) for line in described.splitlines()), "only names are longer"
-    commands = re.findall(rf"^  mantissa {name} (.+)$", examples.replace("\\\n", " "), re.MULTILINE)
+def test_help_has_two_examples_that_parse(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    commands = re.findall(rf"^  mantissa {name} (.+)$", capsys.readouterr().out, re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
         assert build_parser({name}).parse_args([name, *shlex.split(command)]).command == name
@@ -283,9 +213,9 @@ def test_sentences_are_fitted_to_a_terminal() -> None:
     assert all(fitted(line, 60) == [line] for line in ("short", row, "x" * 99))
 
 
-@pytest.mark.parametrize("words", few(["dtype sample:tiny-bf16-as-fp32 --exact", "sparsity sample:tiny-bf16 sample:tiny-tuned"], {0}))
-def test_a_terminal_gets_lines_of_its_width(words: str) -> None:
+def test_a_terminal_gets_lines_of_its_width() -> None:
     """In a real terminal of 60 columns no sentence is longer, and the columns of a table that do not fit follow below."""
+    words = "sparsity sample:tiny-bf16 sample:tiny-tuned --full"
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     command = [sys.executable, "-m", "analyzers", *words.split()]
@@ -299,12 +229,7 @@ def test_a_terminal_gets_lines_of_its_width(words: str) -> None:
     os.close(leader)
     text = shown.decode().replace("\r", "")
     assert process.returncode == 0
-    if words.startswith("dtype"):
-        assert "Trained in      bf16" in text
-        text = "\n\n".join(text.split("\n\n")[:4])
-    else:
-        parts = len(re.findall(r"^Role ", text, re.MULTILINE))
-        assert parts > 1 and text.count("attention, bf16") == parts
+    assert len(re.findall(r"^Role ", text, re.MULTILINE)) > 1
     assert all(len(line) <= 60 for line in text.split("\n") if not re.fullmatch("[0-9a-f]{64}", line)), "but the id"
 
 
@@ -337,20 +262,6 @@ def test_interrupted_while_it_is_loaded(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=150)
         assert (process.returncode, out, err) == (130, "", "interrupted\n")
-
-
-@pytest.mark.parametrize("module", ["argparse", "llvmlite.binding"])
-def test_interrupted_while_the_real_things_are_loaded(module: str, tmp_path: Path) -> None:
-    """As each is done that the command line, the requests and the compiled loops need; some of it runs text, some callbacks."""
-    folder = write(tmp_path, {"a.weight": normal(2048, 2048)})
-    command = [sys.executable, "-X", "importtime", "-m", "analyzers", "dtype", str(folder), "--exact"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert any(line.rstrip().endswith(f" {module}") for line in process.stderr)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=150)
-    said = [line for line in err.splitlines() if not line.startswith("import time:")]
-    assert (process.returncode, out, said) == (130, "", ["interrupted"])
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------
@@ -471,14 +382,6 @@ def test_from_the_hub(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None
         status, out, err = in_process(capsys, repo)
         assert (status, out) == (2, "")
         one_line(err)
-
-
-def test_half_a_character_in_a_config_is_written_as_a_whole_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(write(tmp_path, {"weight": normal(8, 8)}))
-    (Path(folder) / "config.json").write_text('{"dtype": "\\ud800x", "quantization_config": {"quant_method": "a\\udc00"}}')
-    status, out, err = in_process(capsys, folder, "--json")
-    assert status == 0, err
-    assert "?x" in out and "a?" in out
 
 
 def test_bytes_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

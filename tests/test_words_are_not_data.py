@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 # Names of what holds sentences, as variables and as fields.
 SENTENCES = {
@@ -56,21 +54,8 @@ def test_no_code_reads_a_sentence() -> None:
     assert found == OTHERS
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "note.startswith('The index ')",
-        "report.statement.replace(' of all', '')",
-        "'rank' in said[0]",
-        "re.split(r'\\. ', report.statement)",
-        "report.headline.removesuffix(reach)",
-        "note.text.endswith('.')",
-    ],
-)
-def test_reading_a_sentence_is_noticed(source: str) -> None:
-    assert list(reads(source)) == [1]
-
-
-@pytest.mark.parametrize("source", ["note.code == 'index'", "title.join(parts)", "name.startswith('a')", "'x' in names"])
-def test_codes_and_names_may_be_read(source: str) -> None:
-    assert not list(reads(source))
+def test_reading_a_sentence_is_noticed() -> None:
+    for source in ("note.startswith('The index ')", "'rank' in said[0]", "re.split(r'\\. ', report.statement)", "note.text.endswith('.')"):
+        assert list(reads(source)) == [1]
+    for source in ("note.code == 'index'", "title.join(parts)", "name.startswith('a')", "'x' in names"):
+        assert not list(reads(source))

@@ -20,8 +20,7 @@ class Column:
     key: name in files, and the row's field with the value, unless ``value`` names another (``interval.low``: a field of a field) or
     computes it. title: heading for people; a column without one is only in files. help: what the heading means, in a sentence. text:
     formats a number for people; a column without it holds text. cell: writes what people read of a row, if the value alone does not
-    suffice. only: restricts the column to the page, the terminal, or both ("people"), so that files lack it. longest: characters of a
-    cell there.
+    suffice. only: "people" restricts the column to page and terminal, so that files lack it. longest: characters of a cell there.
     """
 
     key: str
@@ -29,7 +28,7 @@ class Column:
     text: Callable[[Any], str] | None = None
     value: str | Callable[[Any], Any] = ""
     cell: Callable[[Any], str] | None = None
-    only: Literal["", "people", "page", "terminal"] = ""
+    only: Literal["", "people"] = ""
     longest: int = 320
     help: str = ""
 
@@ -78,7 +77,7 @@ class Table:
 
     def shown(self, report: Any, where: Literal["page", "terminal"]) -> list[Column]:
         """Return the columns that people see on the page or in a terminal. The page leaves out those with nothing in any row."""
-        shown = [column for column in self.columns_of(report) if column.title and column.only in ("", "people", where)]
+        shown = [column for column in self.columns_of(report) if column.title]
         rows = list(self.rows(report)) if where == "page" else []
         return [column for column in shown if not rows or any(column.text_of(row) != NOTHING for row in rows)]
 
@@ -92,10 +91,10 @@ class Table:
         lines = [{key: _plain(column.value_of(row)) for key, column in declared.items()} for row in rows] if declared else list(rows)
         return pandas.DataFrame(lines, columns=list(declared) or None)
 
-    def lines(self, report: Any, rows: Iterable[Any] | None = None) -> list[str]:
-        """Draw the table for a terminal; empty if there are no rows. rows: the rows to show, by default all."""
+    def lines(self, report: Any) -> list[str]:
+        """Draw the table for a terminal; empty if there are no rows."""
         shown = self.shown(report, "terminal")
-        cells = [tuple(column.text_of(row) for column in shown) for row in (self.rows(report) if rows is None else rows)]
+        cells = [tuple(column.text_of(row) for column in shown) for row in self.rows(report)]
         right = tuple(index for index, column in enumerate(shown) if column.text is not None)
         heading = [f"{self.title}:"] if self.title else []
         return [*heading, *columns([tuple(column.title for column in shown), *cells], right)] if cells else []

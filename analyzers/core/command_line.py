@@ -6,14 +6,9 @@ or raises MantissaError. Other layers provide two outputs through the options: t
 """
 
 import argparse
-import difflib
-import errno
 import json
 import os
-import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -34,62 +29,20 @@ SAMPLING = ("mode", "budget", "include", "exclude", "seed")
 """Fields that a scan shares with `base.WeightsRequest`."""
 
 
-class _Help(argparse.RawTextHelpFormatter):
-    """Help with the usage on one line: the optional arguments, which are explained below it, are abbreviated to ``[options]``."""
-
-    def add_usage(self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None = None) -> None:
-        """Add the usage with required arguments and ``[options]``, without groups."""
-        every = list(actions)
-        needed = [action for action in every if action.required or not action.option_strings]
-        others = [argparse.Action(["options"], "", nargs=0)] * (len(needed) < len(every))
-        super().add_usage(usage, [*others, *needed], (), prefix)
-
-
 class Parser(argparse.ArgumentParser):
-    """Parser that reports an error on one line and wraps help at the terminal's width, never inside a name."""
+    """Parser that reports an error on one line, and keeps the lines of a command's examples."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=_Help, **settings)
-
-    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """Add an argument as the base class does, with ``help`` wrapped."""
-        if "help" in settings:
-            settings["help"] = wrapped(settings["help"])
-        return super().add_argument(*names, **settings)
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
     def describe(self, question: str, *examples: tuple[str, str]) -> None:
         """Set the question that a command answers, and the examples below its options: pairs of arguments and explanation."""
-        self.description = wrapped(question, 0)
-        shown = (f"{_command(f'{self.prog} {arguments}')}\n{textwrap.indent(wrapped(does, 6), ' ' * 6)}" for arguments, does in examples)
-        self.epilog = "\n".join(["examples:", *shown])
-
-    def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """Exit with status 2, listing the unknown words, each with the option that it resembles."""
-        options = re.findall(r"--[a-z][a-z-]+", self.format_help())
-        self.error(f"unknown: {', '.join(word + _resembling(word.partition('=')[0], options) for word in unknown)}")
+        self.description = question
+        self.epilog = "\n".join(["examples:", *(f"  {self.prog} {arguments}\n      {does}" for arguments, does in examples)])
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2 and the message on one line, suggesting a similar choice for an invalid one."""
-        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        hint = _resembling(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
-        self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])}{hint} (see --help)\n")
-
-
-def _resembling(word: str, known: Sequence[str]) -> str:
-    similar = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {similar[0]}?)" if similar else ""
-
-
-def _command(line: str) -> str:
-    """Indent and wrap a command, with a backslash at the end of each continued line."""
-    first, *more = wrapped(line, 6).splitlines()
-    return " \\\n".join([f"  {first}", *(f"    {each}" for each in more)])
-
-
-def wrapped(text: str, indent: int = 24) -> str:
-    """Wrap ``text`` at the terminal's width less ``indent`` columns, by default those that argparse reserves for an option's name."""
-    width = max(20, shutil.get_terminal_size().columns - 2 - indent)
-    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+        """Exit with status 2 and the message on one line."""
+        self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])} (see --help)\n")
 
 
 def add_fields(parser: Parser, request: type[Request], *names: str, **changed: dict[str, Any]) -> None:
@@ -103,8 +56,8 @@ def add_fields(parser: Parser, request: type[Request], *names: str, **changed: d
         settings: dict[str, Any] = {"help": described(request, name) + more} | _value(request, name)
         if name == "mode":
             how = parser.add_mutually_exclusive_group()
-            how.add_argument("--quick", dest=name, action="store_const", const="quick", help=wrapped("read a seeded sample (the default)"))
-            how.add_argument("--exact", dest=name, action="store_const", const="exact", help=wrapped("read everything"))
+            how.add_argument("--quick", dest=name, action="store_const", const="quick", help="read a seeded sample (the default)")
+            how.add_argument("--exact", dest=name, action="store_const", const="exact", help="read everything")
         elif is_subject(request, name):
             many = {"nargs": "+" if request.model_fields[name].is_required() else "*"} if option.one else {}
             parser.add_argument(name, **settings | {"metavar": (option.one or name).upper()} | many | changed.get(name, {}))
@@ -166,43 +119,19 @@ def add_outputs(parser: Parser) -> None:
 
 
 def check_outputs(options: argparse.Namespace) -> None:
-    """Refuse output paths that cannot be written, before any work is done. Raises InvalidRequest."""
+    """Make the folder of ``--csv``, and refuse output paths that cannot be written, before any work is done. Raises InvalidRequest."""
     if options.contribute and not _dataset():
         raise InvalidRequest("--contribute needs the dataset to contribute to: set MANTISSA_DATASET to its id on the Hub, org/name.")
-    for option, path, check in (("--csv", options.csv, _check_folder), ("--html", options.html, _check_file)):
-        try:
-            if path is not None:
-                check(path)
-        except OSError as error:  # For example a name that is too long, or a folder without permission.
-            reason = error.strerror or "the system refuses it"
-            raise InvalidRequest(f"{option} cannot write to {path[:200]}: {reason}.") from None
-
-
-def _check_folder(path: str) -> None:
-    folder = Path(path).resolve()
-    if not path:
-        raise InvalidRequest("--csv is empty: name the folder to write to.")
-    if folder.exists() and not folder.is_dir():
-        raise InvalidRequest(f"--csv needs a folder; {path} is a file.")
-    _write_in(next(existing for existing in (folder, *folder.parents) if existing.exists()))
-
-
-def _check_file(path: str) -> None:
-    file = Path(path).resolve()
-    if file.is_dir() or not file.parent.is_dir():
-        raise InvalidRequest(f"--html needs a file in an existing folder, not {path[:200]}.")
-    if file.exists() and not os.access(file, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if file.is_file() or not file.exists():  # A device, such as /dev/stdout, is written directly and needs no temporary file.
-        _write_in(file.parent)
-
-
-def _write_in(folder: Path) -> None:
-    """Raise OSError if no file can be created in ``folder``. Permissions alone do not tell, for example in /proc."""
-    from tempfile import TemporaryFile
-
-    with TemporaryFile(dir=folder):
-        pass
+    try:
+        if options.csv is not None:
+            Path(options.csv).mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # for example a file, a name that is too long, or a folder without permission
+        raise InvalidRequest(f"--csv cannot write to {options.csv[:200]}: {error.strerror or 'the system refuses it'}.") from None
+    if options.html is not None:
+        file = Path(os.path.realpath(options.html))
+        folder = os.path.isdir(file.parent) and not os.path.isdir(file)  # noqa: PTH112 - never raises
+        if not folder or not os.access(file if os.path.exists(file) else file.parent, os.W_OK):  # noqa: PTH110 - never raises
+            raise InvalidRequest(f"--html needs a file in a folder that can be written to, not {options.html[:200]}.")
 
 
 def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:
@@ -213,7 +142,7 @@ def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:
         return
     from tqdm import tqdm
 
-    yield from drawn(items, tqdm(unit="B", unit_scale=True, desc=printable(name[:40]), leave=False, file=sys.stderr))
+    yield from drawn(items, name, tqdm, file=sys.stderr)
 
 
 def write(

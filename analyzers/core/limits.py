@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A limit that an operator may change. value: in ``unit``; why: what it bounds; when: a reason to change it."""
+    """A limit that an operator may change. value: in ``unit``; why: what it bounds."""
 
     name: str
     value: int
     unit: str
     why: str
-    when: str
 
     @property
     def variable(self) -> str:
@@ -31,7 +30,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _setting(name: str, default: int, unit: str, why: str, when: str) -> int:
+def _setting(name: str, default: int, unit: str, why: str) -> int:
     text = os.environ.get(f"MANTISSA_{name}", "")
     try:
         value = int(text) if text else default
@@ -39,65 +38,33 @@ def _setting(name: str, default: int, unit: str, why: str, when: str) -> int:
         raise SystemExit(f"MANTISSA_{name} must be a whole number of {unit}, not {text[:40]!r}.") from None
     if value < 1:
         raise SystemExit(f"MANTISSA_{name} must be at least 1 ({unit}), not {value}.")
-    SETTINGS.append(Setting(name, value, unit, why, when))
+    SETTINGS.append(Setting(name, value, unit, why))
     return value
 
 
-JOBS = _setting("JOBS", 4, "jobs", "Analyses that the page runs at once; one visitor gets at most half of them.", "More or fewer cores.")
-MODEL_JOBS = _setting(
-    "MODEL_JOBS", 1, "jobs", "How many of these may run a model: they share one GPU, or the memory.", "More memory or GPUs."
-)
-QUEUE = _setting("QUEUE", 32, "calls", "A sixteenth of the calls that may wait; four runs of a visitor may.", "Longer or shorter waits.")
-JOBS_MEMORY = _setting(
-    "JOBS_MEMORY", 600_000_000, "bytes", "Memory of a process that reads weights, without the libraries.", "A larger or smaller machine."
-)
-JOB_SECONDS = _setting("JOB_SECONDS", 900, "seconds", "Longest run of one analysis on the page.", "A slow machine or connection.")
-WEB_EXACT_BYTES = _setting(
-    "WEB_EXACT_BYTES", 40_000_000_000, "bytes", "The largest checkpoint that the page reads whole.", "A slow or fast connection."
-)
+JOBS = _setting("JOBS", 4, "jobs", "Analyses that the page runs at once; one visitor gets at most half of them.")
+MODEL_JOBS = _setting("MODEL_JOBS", 1, "jobs", "How many of these may run a model: they share one GPU, or the memory.")
+QUEUE = _setting("QUEUE", 32, "calls", "A sixteenth of the calls that may wait; four runs of a visitor may.")
+JOBS_MEMORY = _setting("JOBS_MEMORY", 600_000_000, "bytes", "Memory of a process that reads weights, without the libraries.")
+JOB_SECONDS = _setting("JOB_SECONDS", 900, "seconds", "Longest run of one analysis on the page.")
+WEB_EXACT_BYTES = _setting("WEB_EXACT_BYTES", 40_000_000_000, "bytes", "The largest checkpoint that the page reads whole.")
 PULL_REQUEST_BYTES = _setting(
-    "PULL_REQUEST_BYTES",
-    10_000_000_000,
-    "bytes",
-    "The largest checkpoint the page copies for a pull request; two at once.",
-    "The disk.",
+    "PULL_REQUEST_BYTES", 10_000_000_000, "bytes", "The largest checkpoint that the page copies for a pull request; two at once."
 )
 WEB_MODEL_WORK = _setting(
-    "WEB_MODEL_WORK",
-    6_000_000_000_000,
-    "parameters x tokens",
-    "Most that a run on the page may compute; on a GPU 300 times that.",
-    "Faster cores.",
+    "WEB_MODEL_WORK", 6_000_000_000_000, "parameters x tokens", "Most that a run on the page may compute; on a GPU 300 times that."
 )
-GPU_SECONDS = _setting(
-    "GPU_SECONDS", 300, "seconds", "ZeroGPU quota requested for a run: the daily quota of a free account.", "Visitors with larger quotas."
-)
-LABELS_PER_HOUR = _setting("LABELS_PER_HOUR", 300, "labels", "Added by one login in an hour.", "A class that adds labels together.")
-PUBLISH_SECONDS = _setting(
-    "PUBLISH_SECONDS", 60, "seconds", "Time to collect contributions for one commit to the dataset.", "Fewer commits, or sooner."
-)
-DEFAULT_BUDGET_BYTES = _setting(
-    "DEFAULT_BUDGET_BYTES", 64_000_000, "bytes", "How much of the weights quick mode reads by default.", "A metered connection."
-)
-DATASET_BYTES = _setting(
-    "DATASET_BYTES", 100_000_000, "bytes", "Instruction data read at most: lines up to there; lists, row groups whole.", "Large files."
-)
+GPU_SECONDS = _setting("GPU_SECONDS", 300, "seconds", "ZeroGPU quota requested for a run: the daily quota of a free account.")
+LABELS_PER_HOUR = _setting("LABELS_PER_HOUR", 300, "labels", "Added by one login in an hour.")
+PUBLISH_SECONDS = _setting("PUBLISH_SECONDS", 60, "seconds", "Time to collect contributions for one commit to the dataset.")
+DEFAULT_BUDGET_BYTES = _setting("DEFAULT_BUDGET_BYTES", 64_000_000, "bytes", "How much of the weights quick mode reads by default.")
+DATASET_BYTES = _setting("DATASET_BYTES", 100_000_000, "bytes", "Instruction data read at most: lines up to there; row groups whole.")
 HUB_PARALLEL_READS = _setting(
-    "HUB_PARALLEL_READS",
-    16,
-    "connections",
-    "Range reads in flight at once, of each of up to three repositories on the Hub.",
-    "A proxy that admits fewer.",
+    "HUB_PARALLEL_READS", 16, "connections", "Range reads in flight at once, of each of up to three repositories on the Hub."
 )
-HUB_TIMEOUT_SECONDS = _setting(
-    "HUB_TIMEOUT_SECONDS", 20, "seconds", "Longest wait for the Hub to send the next byte.", "A slow mirror of the Hub."
-)
-HUB_WAIT_SECONDS = _setting(
-    "HUB_WAIT_SECONDS", 60, "seconds", "Longest total wait of one read for Retry-After and back-off.", "Patience in long scans."
-)
-GRAM_CHUNK_BYTES = _setting(
-    "GRAM_CHUNK_BYTES", 128 << 20, "bytes", "Per-sample gradients held at a time; 8 times as much on a GPU.", "Little memory."
-)
+HUB_TIMEOUT_SECONDS = _setting("HUB_TIMEOUT_SECONDS", 20, "seconds", "Longest wait for the Hub to send the next byte.")
+HUB_WAIT_SECONDS = _setting("HUB_WAIT_SECONDS", 60, "seconds", "Longest total wait of one read for Retry-After and back-off.")
+GRAM_CHUNK_BYTES = _setting("GRAM_CHUNK_BYTES", 128 << 20, "bytes", "Per-sample gradients held at a time; 8 times as much on a GPU.")
 
 REFERENCE_LENGTH = 500  # A longer model reference is neither a Hub id nor a path.
 REPOSITORY_FILES = 100_000  # A repository's file list is held in memory.

@@ -264,16 +264,14 @@ class Report(Record):
             return figures
 
     def plot(self, name: str) -> "Figure":
-        """Draw the figure with this name, or with a name that contains it, ignoring case.
+        """Draw the first figure whose name contains ``name``, ignoring case.
 
         Raises InvalidRequest, which lists the names; MissingExtra without the extra ``plots``.
         """
         known = self.plots()
-        matching = [figure for label, figure in known.items() if label.lower() == name.lower()]
-        matching = matching or [figure for label, figure in known.items() if name.lower() in label.lower()]
-        if len(matching) != 1:
-            choices = f": choose one of {', '.join(map(json.dumps, known))}" if known else ", and no others"
-            raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}{choices}.")
+        matching = [figure for label, figure in known.items() if name.lower() in label.lower()]
+        if not matching:
+            raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}, only: {', '.join(map(json.dumps, known))}.")
         return matching[0]
 
     def to_html(self) -> str:

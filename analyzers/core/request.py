@@ -117,34 +117,17 @@ class WeightsRequest(Request):
         return options | {"mode": self.mode} | ({"device": device} if device != "cpu" else {})
 
 
-# Requirements by the type of pydantic's error; for other types pydantic's own message is good enough.
-_MUST_BE = {
-    "literal_error": "{expected}",
-    "greater_than": "more than {gt:,}",
-    "string_too_long": "at most {max_length:,} characters long",
-    "greater_than_equal": "at least {ge:,}",
-    "less_than_equal": "at most {le:,}",
-    "less_than": "less than {lt:,}",
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
-    "string_type": "text",
-    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
-}
-
-
 def request_error(error: ValidationError) -> InvalidRequest:
-    """Convert a request model's validation error to one sentence for the user."""
+    """Convert a request model's validation error to one sentence for the user: the field, what pydantic says of it, and a short value."""
     first = error.errors(include_url=False)[0]
     name = ""
     for part in first["loc"]:  # ("pairs", 0, "output") -> "output of entry 1 of pairs"
         name = (f"entry {part + 1}" if isinstance(part, int) else part) + (f" of {name}" if name else "")
-    if name and first["type"] in _MUST_BE:
-        return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
-    if name and first["type"] in ("string_too_short", "too_short") and first["input"] == "":
-        return InvalidRequest(f"{name} is empty: give it a value, or omit it.")
     message = first["msg"].removeprefix("Value error, ")
-    if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", message)):
+    if first["type"] != "value_error":
+        instead = "" if first["type"] == "extra_forbidden" else _instead_of(first["input"])
+        return InvalidRequest(f"{name}: {message[:1].lower()}{message[1:]}{instead}.")
+    if name and name not in re.findall(r"\w+", message):
         return InvalidRequest(f"{name}: {message}.")
     return InvalidRequest(f"{message}." if name and message.startswith(name) else f"{message[:1].upper()}{message[1:]}.")
 

@@ -40,10 +40,8 @@ from analyzers.dtype.collect import (
     unseen_share,
 )  # fmt: skip
 from analyzers.dtype.count import Counted, SpanCounter
-from analyzers.dtype.fp16_risk import fp16_risk, undecoded_share
-from analyzers.dtype.grid_summary import grid_rows
 from analyzers.dtype.labelled_models import Label, labels
-from analyzers.dtype.lineage import Judged, conclude, judge, on_grids_together
+from analyzers.dtype.lineage import conclude, judge, on_grids_together
 from analyzers.dtype.quantization_headroom import Slabs, headroom, measure
 from analyzers.dtype.quantization_headroom import plan as plan_slabs
 from analyzers.dtype.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Facts, Untouched
@@ -53,6 +51,8 @@ from analyzers.dtype.statistics import (
     Statistics,
     TensorResult,
     extremes,
+    fp16_risk,
+    grid_rows,
     layer_rows,
     share_counts,
     tensor_row,
@@ -119,7 +119,7 @@ class Inspection:
             groups = [(each,) for each in self._chosen.floats]
             self._plan = Plan.of([checkpoint], groups, request.mode, request.budget, request.seed, in_place)
             budget = None if self._plan.exact else request.budget
-            self._slabs = plan_slabs(self._chosen.floats, request.quantize, budget, request.seed) if request.quantize else Slabs([], {})
+            self._slabs = plan_slabs(self._chosen.floats, request.quantize, budget, request.seed) if request.quantize else Slabs([])
             self._headroom: dict[str, Any] = {}
             check_size(self.nbytes, largest)
         except BaseException:
@@ -195,8 +195,8 @@ class Inspection:
         for tensor in chosen.parameters:
             if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not decoded
                 parameters[tensor.read_as] = parameters.get(tensor.read_as, 0) + tensor.elements
-        judged = [Judged(r.tensor.read_as, r.tensor.elements, r.judgement) for r in read]
-        judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
+        judged = [replace(r.judgement, dtype=r.tensor.read_as, parameters=r.tensor.elements) for r in read]
+        judged += [replace(UNREAD, dtype=t.dtype, parameters=t.elements) for t in chosen.parameters if not t.has_values and not t.bits]
         whole_dtypes = by_dtype(found)
         pooled = {
             dtype: judge(each.histogram, on_grids_together([one for one in judged if one.dtype == dtype]), each.exact_rows)
@@ -245,7 +245,7 @@ class Inspection:
                 lineage,
                 self._base_label(),
             ),
-            fp16_risk=fp16_risk(whole.counts, whole.nonzero, undecoded_share(chosen)),
+            fp16_risk=fp16_risk(whole.counts, whole.nonzero, chosen.undecoded),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
             movable=movable(by_role, "bf16"),
             movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),

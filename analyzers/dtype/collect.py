@@ -44,6 +44,11 @@ class Chosen:
         """All tensors that pass the filters."""
         return [*self.parameters, *self.scales, *self.buffers]
 
+    @property
+    def undecoded(self) -> float:
+        """Share of the elements whose values are not decoded."""
+        return sum(t.elements for t in self.parameters if not t.has_values) / max(1, sum(t.elements for t in self.parameters))
+
     @classmethod
     def of(cls, checkpoint: Checkpoint, request: DtypeRequest) -> Self:
         """Select from ``checkpoint``. Raises UnsupportedWeights for integer weights, NoWeights if there are no values."""

@@ -4,8 +4,8 @@
 as bf16 and pure bf16 training look the same.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from analyzers.dtype.count import ExactRows
 from analyzers.dtype.evidence import FP16_IN_BF16, PROOF_DISTINCT, TESTS, count_tested, evidence
@@ -35,13 +35,18 @@ _NO_GRIDS = OnGrids()
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict on some values of one dtype, the ancestors that it proves (oldest first), and the evidence."""
+    """A verdict on some values of one dtype, the ancestors that it proves (oldest first), and the evidence.
+
+    dtype, parameters: of the tensor that it is about.
+    """
 
     verdict: Verdict
     passed_through: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     fossil_rows: int = 0
     on_grids: OnGrids = _NO_GRIDS
+    dtype: str = ""
+    parameters: int = 0
 
     @property
     def grid(self) -> TensorGrid | None:
@@ -125,18 +130,9 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
     return ("native" if told and all(map(refuted, told)) else "undecided"), ()
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One tensor's dtype, number of parameters and judgement."""
-
-    dtype: str
-    parameters: int
-    judgement: Judgement
-
-
-def on_grids_together(tensors: Sequence[Judged]) -> OnGrids:
+def on_grids_together(tensors: Sequence[Judgement]) -> OnGrids:
     """Return what the grids of several tensors say of their pooled values: what holds for most of them, or scaled floats in any."""
-    found = [(one.judgement.on_grids, one.parameters) for one in tensors]
+    found = [(one.on_grids, one.parameters) for one in tensors]
     half = sum(size for _, size in found) / 2
     return OnGrids(
         scaled_floats=any(on.scaled_floats for on, _ in found),
@@ -145,7 +141,7 @@ def on_grids_together(tensors: Sequence[Judged]) -> OnGrids:
     )
 
 
-def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int]) -> Lineage:
+def conclude(judged: Sequence[Judgement], pooled: dict[str, Judgement], parameters: dict[str, int]) -> Lineage:
     """Conclude the lineage of a checkpoint from that of its tensors and of all values of each dtype pooled.
 
     Tensors decide if their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled values. Tensors that
@@ -156,14 +152,14 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
 
     pooled: dtype -> judgement over all its values; parameters: dtype -> number of parameters.
     """
-    judged = list(tensors)
+    pooled = {dtype: pooled[dtype] for dtype in sorted(pooled, key=lambda name: (-parameters[name], name))}  # whichever was read first
     weight: dict[Verdict, int] = {}
     names: dict[Verdict, tuple[str, ...]] = {}
     for dtype, whole in pooled.items():
-        own = [t for t in judged if t.dtype == dtype and t.judgement.verdict != "undecided"]
-        alike: dict[Verdict, list[Judged]] = {}
-        for one in own or [Judged(dtype, parameters[dtype], whole)]:
-            if (own_verdict := one.judgement.verdict) != "undecided":
+        own = [t for t in judged if t.dtype == dtype and t.verdict != "undecided"]
+        alike: dict[Verdict, list[Judgement]] = {}
+        for one in own or [replace(whole, dtype=dtype, parameters=parameters[dtype])]:
+            if (own_verdict := one.verdict) != "undecided":
                 weight[own_verdict] = weight.get(own_verdict, 0) + one.parameters
                 alike.setdefault(own_verdict, []).append(one)
         names |= {own_verdict: _ancestors_of(group) for own_verdict, group in alike.items()}
@@ -173,10 +169,10 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     verdict: Verdict = max(weight, key=lambda v: weight[v], default="undecided")
     leads, others = weight.get(verdict, 0), sum(weight.values()) - weight.get(verdict, 0)
     test = _TEST_FOR.get(verdict)
-    others += sum(one.parameters for one in judged if one.judgement.verdict == "undecided" and one.judgement.counts(test)[1])
+    others += sum(one.parameters for one in judged if one.verdict == "undecided" and one.counts(test)[1])
     if others > SET_ASIDE * everything:
         verdict = "mixed"
-    telling = sum(one.parameters for one in judged if one.judgement.verdict == verdict or one.judgement.counts(test)[0])
+    telling = sum(one.parameters for one in judged if one.verdict == verdict or one.counts(test)[0])
     if 2 * (leads if verdict == "native" else telling) < everything and verdict != "mixed":
         verdict = "undecided"
     stored = max(parameters, key=lambda dtype: parameters[dtype])
@@ -188,26 +184,26 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
         stored=stored,
         passed_through=ancestors,
         verdict=verdict,
-        evidence=tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence),
+        evidence=tuple(e for each in pooled.values() for e in each.evidence),
         parts=tuple(_parts(judged)),
-        fossil_rows=sum(t.judgement.fossil_rows for t in judged),
+        fossil_rows=sum(t.fossil_rows for t in judged),
         telling=telling / max(1, everything),
     )
 
 
-def _ancestors_of(tensors: Sequence[Judged]) -> tuple[str, ...]:
+def _ancestors_of(tensors: Sequence[Judgement]) -> tuple[str, ...]:
     """Join the ancestors of tensors with one verdict. Grids count as one ancestor, if all but 0.1% of the parameters are on one."""
-    proven = [one.judgement.grid is not None and one.judgement.grid.proven for one in tensors]
+    proven = [one.grid is not None and one.grid.proven for one in tensors]
     grids = [one for one, on in zip(tensors, proven, strict=True) if on]
     on_grid = sum(one.parameters for one in grids) >= (1 - SET_ASIDE) * sum(one.parameters for one in tensors)
-    formats = {one.judgement.passed_through[0]: None for one in grids}
-    rest = [name for one, on in zip(tensors, proven, strict=True) for name in one.judgement.passed_through[on:]]
+    formats = {one.passed_through[0]: None for one in grids}
+    rest = [name for one, on in zip(tensors, proven, strict=True) for name in one.passed_through[on:]]
     return tuple(dict.fromkeys(("/".join(formats),) * bool(formats and on_grid) + tuple(rest)))
 
 
-def _parts(judged: Sequence[Judged]) -> list[Part]:
+def _parts(judged: Sequence[Judgement]) -> list[Part]:
     by_verdict: dict[Verdict, list[int]] = {}
     for one in judged:
-        by_verdict.setdefault(one.judgement.verdict, []).append(one.parameters)
+        by_verdict.setdefault(one.verdict, []).append(one.parameters)
     parts = [Part(verdict=verdict, tensors=len(sizes), parameters=sum(sizes)) for verdict, sizes in by_verdict.items()]
     return sorted(parts, key=lambda part: -part.parameters)

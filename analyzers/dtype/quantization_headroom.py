@@ -16,7 +16,6 @@ from analyzers.checkpoints.reading.stream import Step
 from analyzers.core import limits
 from analyzers.dtype.report import QuantizationFormat, QuantizationRole, QuantizationRow
 from analyzers.numerics.conversions import fp32_of
-from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.quantize_kernels import FORMATS, LONGEST_ROW, rounding_error
 
 # Multiple of the median error of its format from which a tensor should be left unquantized
@@ -32,10 +31,10 @@ Errors = dict[QuantizationFormat, Error]
 
 @dataclass(frozen=True, slots=True)
 class Slabs:
-    """Slabs to read. population: the number of slabs of each role, read or not; empty if all are read."""
+    """Slabs to read. sampled: whether they are some of all."""
 
     spans: list[Span]
-    population: dict[str, int]
+    sampled: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -54,27 +53,26 @@ def plan(tensors: Sequence[Tensor], formats: Sequence[QuantizationFormat], budge
     if budget is None:
         slabs = {t.name: max(1, _SLAB_ELEMENTS // (SLAB_ROWS * t.shape[-1])) * SLAB_ROWS for t in matrices}
         spans = [span for t in matrices for span in _cut(t, slabs[t.name], range(_number(t, slabs[t.name])))]
-        return Slabs(spans, {})
+        return Slabs(spans)
     rows = SLAB_ROWS if "fp8-block" in formats else _SAMPLED_ROWS
     rng = np.random.Generator(np.random.PCG64(seed))
     elements = sum(tensor.elements for tensor in matrices)
-    population: dict[str, int] = {}
     spans = []
     for role in ROLES:
         members = [tensor for tensor in matrices if tensor.role == role]
         ends = np.cumsum([_number(tensor, rows) for tensor in members])
         if not members:
             continue
-        population[role] = int(ends[-1])
+        every = int(ends[-1])
         share = sum(tensor.elements for tensor in members) / elements
-        slab_bytes = sum(tensor.elements * tensor.stored_bits // 8 for tensor in members) / population[role]
-        number = min(max(_FEWEST, int(min(share * budget / max(slab_bytes, 1), share * _SLABS))), population[role])
-        spacing = population[role] / number  # one slab from each of ``number`` equal parts, so that the sample covers all tensors
+        slab_bytes = sum(tensor.elements * tensor.stored_bits // 8 for tensor in members) / every
+        number = min(max(_FEWEST, int(min(share * budget / max(slab_bytes, 1), share * _SLABS))), every)
+        spacing = every / number  # one slab from each of ``number`` equal parts, so that the sample covers all tensors
         for at in ((np.arange(number) + rng.random(number)) * spacing).astype(np.int64).tolist():
             tensor = int(np.searchsorted(ends, at, side="right"))
             first = at - int(ends[tensor - 1] if tensor else 0)
             spans += _cut(members[tensor], rows, range(first, first + 1))
-    return Slabs(sorted(spans, key=lambda span: (span.tensor.file, span.tensor.offset, span.start)), population)
+    return Slabs(sorted(spans, key=lambda span: (span.tensor.file, span.tensor.offset, span.start)), sampled=True)
 
 
 def _number(tensor: Tensor, rows: int) -> int:
@@ -98,7 +96,6 @@ def measure(
 
     largest: magnitude in each tensor, as far as it was read.
     """
-    sampled = bool(slabs.population)
 
     def work(span: Span, chunks: Iterator[Chunk]) -> Errors:
         values = np.empty(span.count, np.float32)
@@ -106,7 +103,7 @@ def measure(
             start = chunk.start - span.start
             values[start : start + chunk.codes.size] = fp32_of(chunk.codes, span.tensor.counted_as).view(np.float32)
         amax = largest.get(span.tensor.name) or 0.0
-        if sampled:
+        if slabs.sampled:
             amax = max(amax, float(np.abs(values[np.isfinite(values)]).max(initial=0)))
         slab = values.reshape(-1, span.tensor.shape[-1])
         return {name: rounding_error(slab, *FORMATS[name], amax, name == "fp8") for name in formats}
@@ -149,26 +146,7 @@ def headroom(found: Sequence[tuple[Span, Errors]], slabs: Slabs, formats: Sequen
             tensors = [errors for tensor, errors in by_tensor.values() if tensor.role == role]
             each = [error for errors in tensors for error in errors]
             if each:
-                sampled = len(each) < slabs.population.get(role, 0)
-                # The scale of fp8 follows from the largest magnitude of a tensor, which a sample need not contain.
-                low, high = _interval(each, slabs.population[role]) if sampled and name != "fp8" else (None, None)
-                blocks = len(each) if sampled else None
-                roles.append(
-                    QuantizationRole(role=role, format=name, tensors=len(tensors), low=low, high=high, blocks=blocks, **_lost(each))
-                )
+                blocks = len(each) if slabs.sampled else None
+                roles.append(QuantizationRole(role=role, format=name, tensors=len(tensors), blocks=blocks, **_lost(each)))
     roles.sort(key=lambda row: (list(formats).index(row.format), -(row.rms_rel or 0)))
     return {"quantization": tuple(rows), "quantization_roles": tuple(roles), "quantization_ignore": ignore}
-
-
-def _interval(errors: Sequence[Error], population: int) -> tuple[float | None, float | None]:
-    """Compute a 95% interval of the relative error of a role with ``population`` slabs, of which some were drawn.
-
-    None if few of them carry the error. The slabs of a role are the units, whichever tensor they lie in; each weighs as much as its squares
-    (`Blocks.ratio`).
-    """
-    error, square = np.array([each[:2] for each in errors]).T
-    one = np.ones(len(errors), np.int64)
-    found = Blocks(0 * one, one, np.array([population])).ratio(error[:, None], square[:, None])
-    if not np.isfinite(found.estimate[0]):
-        return None, None
-    return float(np.sqrt(found.low[0])), float(np.sqrt(found.high[0]))

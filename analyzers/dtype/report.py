@@ -68,7 +68,7 @@ QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4
 Basis = Literal["label", "base", "family", "classifier", "none"]
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 16
+ANALYSIS_VERSION = 17
 
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
@@ -224,9 +224,8 @@ class Training(Record):
     verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "base": that
     of the model that this one was made from, by its label; "family": that of a labelled model of the same architecture with weights as
     large; "classifier": magnitudes, which rarely decide. source: a label's evidence, or where the labelled models are listed. nearest:
-    the base, or the labelled model whose magnitudes are nearest, or of the same family; distance: from it, in standard deviations; rule:
-    what the rule of thumb on magnitudes says. contradicted_by: the 16-bit format that the weights have provably been in first, if
-    ``nearest`` was trained in the other one, so that nothing is inferred.
+    the base, or the labelled model of the same family. contradicted_by: the 16-bit format that the weights have provably been in first, if
+    the inference is the other one, so that nothing is inferred.
     """
 
     verdict: str
@@ -235,8 +234,6 @@ class Training(Record):
     source: str | None = None
     nearest: str | None = None
     nearest_precision: str | None = None
-    distance: float | None = None
-    rule: str | None = None
     contradicted_by: str | None = None
 
 
@@ -324,18 +321,10 @@ class QuantizationRow(QuantizationError):
 
 
 class QuantizationRole(QuantizationError):
-    """All matrices of a role.
-
-    blocks: number of blocks of whole rows in a sample; null if everything was read. low, high: a 95% interval of rms_rel, for a sample
-    only; null if a few blocks carry the error, and for fp8, whose scale follows from the largest magnitude in a tensor.
-    """
+    """All matrices of a role. blocks: number of blocks of whole rows in a sample, whose error has no interval; null if all were read."""
 
     tensors: Annotated[int, Shown("Tensors", "count")]
-    low: Annotated[float | None, Shown("95% from", "share", help="95% interval of the error over all rows, estimated from those read.")] = (
-        None
-    )
-    high: Annotated[float | None, Shown("to", "share")] = None
-    blocks: int | None = None
+    blocks: Annotated[int | None, Shown("Blocks read", "count", help="Blocks of whole rows that a sample read.")] = None
 
 
 class TensorLineage(Record):

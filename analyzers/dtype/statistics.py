@@ -1,4 +1,4 @@
-"""Statistics of one tensor from its counts, and of several tensors together."""
+"""Statistics of one tensor from its counts, and of several tensors together: extremes, layers, grids, risk in fp16."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from analyzers.checkpoints import Tensor, row_length
+from analyzers.checkpoints import ROLES, Tensor, row_length
 from analyzers.dtype.count import Counted
 from analyzers.dtype.lineage import Judgement, judge
-from analyzers.dtype.report import Counts, Extremes, LayerRow, Representable, TensorLineage, TensorRow
+from analyzers.dtype.report import Counts, Extremes, Fp16Risk, Grid, LayerRow, Representable, Risk, RiskLevel, TensorLineage, TensorRow
 from analyzers.dtype.trainability import untouched
-from analyzers.grids import OnGrids, on_grids
+from analyzers.grids import OnGrids, TensorGrid, on_grids
 from analyzers.numerics import BinGroups, BitHistogram, bins
 from analyzers.numerics.bare_codes import bare_codes
 from analyzers.numerics.conversions import values_of
@@ -22,6 +22,10 @@ FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 
 # The largest code of the format whose codes are smallest, fp4: weights hardly reach it.
 LEAST_CODE = 6.0
+
+# One weight in ten thousand lost to zero, or one in a hundred rounded among the subnormals, is worth mentioning.
+_UNDERFLOW_SHARE = 1e-4
+_INEXACT_SHARE = 1e-2
 
 # Shares that quick mode estimates with an interval, in the order of `share_counts`
 SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal", "fp16_inexact_subnormal")
@@ -200,3 +204,65 @@ def layer_rows(results: Sequence[TensorResult]) -> Iterator[LayerRow]:
             abs_max=whole.abs_max,
             rms=sqrt(whole.square / parameters) if whole.square is not None and parameters else None,
         )
+
+
+def grid_rows(found: Sequence[tuple[Tensor, TensorGrid | None]]) -> tuple[Grid, ...]:
+    """Sum the grids of tensors by format, group and stored dtype: proven ones first, then by parameters."""
+    by_grid: dict[tuple[bool, str, str, bool, str], list[tuple[Tensor, TensorGrid]]] = {}
+    for tensor, grid in found:
+        if grid is not None:
+            by_grid.setdefault((grid.proven, grid.format, grid.group, grid.columns, tensor.dtype), []).append((tensor, grid))
+    rows = []
+    for (proven, name, group, columns, stored), members in by_grid.items():
+        parameters = sum(tensor.elements for tensor, _ in members)
+        needed = sum(tensor.elements * grid.bits for tensor, grid in members)
+        roles = {tensor.role for tensor, _ in members}
+        rows.append(
+            Grid(
+                format=name,
+                group=group,
+                columns=columns,
+                stored=stored,
+                tensors=len(members),
+                parameters=parameters,
+                groups_tested=sum(grid.groups for _, grid in members),
+                groups_on=sum(grid.groups - grid.exceptions for _, grid in members),
+                by_chance=10 ** max(max(grid.log10_chance for _, grid in members), -300.0),
+                roles=tuple(role for role in ROLES if role in roles),
+                bits_needed=needed / parameters,
+                redundant_bytes=sum(tensor.nbytes for tensor, _ in members) - int(needed / 8) if proven else 0,
+                proven=proven,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (not row.proven, -row.parameters)))
+
+
+def fp16_risk(counts: Counts, nonzero: int, undecoded: float) -> Fp16Risk:
+    """Judge the counts among ``nonzero`` finite nonzero values (in quick mode those read).
+
+    undecoded: share of the elements whose values are not decoded. The level is "overflow" if some weight becomes infinite, "broken" if some
+    is NaN or infinite already, "caution" if enough become zero or lose digits as subnormals, "fits" otherwise; "unknown" if there is no
+    weight to judge or most are not decoded. Weights that fit say nothing about activations.
+    """
+    found: dict[Risk, int | float] = {
+        "undecoded": undecoded,
+        "overflow": counts.fp16_overflow,
+        "underflow": counts.fp16_underflow,
+        "subnormal": counts.fp16_subnormal,
+        "inexact": counts.fp16_inexact_subnormal,
+        "nan": counts.nan,
+        "infinite": counts.inf,
+        "nothing": not nonzero,
+    }
+    level: RiskLevel = "fits"
+    if not nonzero:
+        level = "unknown"
+    elif counts.fp16_overflow:
+        level = "overflow"
+    elif counts.nan or counts.inf:
+        level = "broken"
+    elif undecoded > 0.5:
+        level = "unknown"
+    elif counts.fp16_underflow > _UNDERFLOW_SHARE * nonzero or counts.fp16_inexact_subnormal > _INEXACT_SHARE * nonzero:
+        level = "caution"
+    return Fp16Risk(level=level, reasons=tuple(code for code, number in found.items() if number))

@@ -56,7 +56,7 @@ def infer_training(
     if base is not None and (precision := precision_of(base[1].precision)) is not None:
         return _unless_contradicted(_like("base", base[0], precision, base[1].evidence), lineage)
     magnitudes = magnitudes_of(extremes.model_dump())
-    if magnitudes is None or extremes.abs_max is None or extremes.norm_max is None:
+    if magnitudes is None:
         return Training(verdict="undecided", probabilities={}, basis="none")
     known = similar_model(model_type, names, magnitudes)
     if known is not None:
@@ -67,10 +67,6 @@ def infer_training(
         probabilities=found.probabilities if found.verdict != "undecided" else {},
         basis="classifier",
         source=SOURCE,
-        nearest=found.nearest.model,
-        nearest_precision=found.nearest.precision,
-        distance=found.distance,
-        rule=rule(extremes.abs_max, extremes.norm_max),
     )
     return _unless_contradicted(inferred, lineage)
 
@@ -79,8 +75,7 @@ def _unless_contradicted(training: Training, lineage: Lineage | None) -> Trainin
     """Return the inference, or that nothing is inferred where the weights were first in another 16-bit format."""
     formats = (*lineage.passed_through, dtype_name(lineage.stored)) if lineage is not None else ()
     first = next((name for name in formats if name in _HALVES), None)
-    guesses = {training.verdict, training.nearest_precision}.intersection(_HALVES)
-    if first is None or guesses <= {first}:
+    if first is None or training.verdict not in _HALVES or training.verdict == first:
         return training
     return training.model_copy(update={"verdict": "undecided", "probabilities": {}, "contradicted_by": first})
 

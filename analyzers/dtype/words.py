@@ -7,7 +7,7 @@ from analyzers.core.formatting import count, listed, magnitude, plural, power, s
 from analyzers.core.notes import Tile
 from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.words import Words
-from analyzers.dtype.report import RESULT_WORDS, TEST_WORDS, VERDICT_WORDS
+from analyzers.dtype.report import TEST_WORDS, VERDICT_WORDS
 from analyzers.grids.first_blocks import FIRST_BLOCKS
 from analyzers.grids.tensor_grid import describe
 
@@ -138,13 +138,7 @@ def _proof(report: "DtypeReport") -> Iterator[str]:
     elif not own:
         yield f"No narrower format is tested for {dtype_name(lineage.stored)}."
     elif lineage.verdict == "undecided":
-        unclear = next((each for each in own if not each.exceptions), None)
-        if unclear is None:
-            yield "Values on a grid, or few different ones: too few to tell what left them."
-        else:
-            yield f"{TEST_WORDS[unclear.test].capitalize()}: {RESULT_WORDS[unclear.result]}."
-    if lineage.verdict not in ("mixed", "undecided") and len({part.verdict for part in lineage.parts} - {"undecided"}) > 1:
-        yield f"Tensors by themselves: {_parts(report)}."
+        yield "Values on a grid, or few different ones: too few to tell what left them."
     if lineage.fossil_rows:
         yield f"{plural(lineage.fossil_rows, 'row')} exact in a narrower format, unlike the others: most likely never updated since."
     if report.mode == "exact" and report.grid_blocks >= FIRST_BLOCKS and not report.grids:
@@ -181,12 +175,8 @@ def trained(report: "DtypeReport") -> Tile:
             f"The architecture and the weight magnitudes are those of {training.nearest}, and all labelled models of this architecture "
             f"were trained in {training.nearest_precision}."
         )
-    elif training.nearest is not None:
-        saved = dtype_name(report.lineage.stored)
-        detail = (
-            f"Training in any precision can be saved in {saved}. Nearest labelled model by magnitudes: {training.nearest}, trained in "
-            f"{training.nearest_precision}, {magnitude(training.distance)} standard deviations away; rule of thumb: {training.rule}."
-        )
+    elif training.basis == "classifier":
+        detail = f"Training in any precision can be saved in {dtype_name(report.lineage.stored)}, and magnitudes alone do not decide."
     if training.contradicted_by is not None:
         held = training.contradicted_by
         detail = f"The weights have been {held}, and training in any precision can be saved in {held}."

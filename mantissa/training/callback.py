@@ -2,7 +2,7 @@
 
 import re
 import sys
-from typing import Any, Literal
+from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -17,8 +17,8 @@ class MantissaCallback(TrainerCallback):
 
         trainer.add_callback(MantissaCallback(trainer, every=100))
 
-    mode, share, seed, path: see `UpdateMonitor`, which receives the trainer's optimizer. by_role: also log the figures of each role, not
-    only those of all trained parameters; ``path`` contains both. looks: the measurements so far. New messages are printed.
+    share, path: see `UpdateMonitor`, which receives the trainer's optimizer; ``path`` also has the figures of each role. looks: the
+    measurements so far. New messages are printed.
     """
 
     def __init__(
@@ -26,19 +26,15 @@ class MantissaCallback(TrainerCallback):
         trainer: Trainer,
         *,
         every: int = 100,
-        mode: Literal["quick", "exact", "sampled"] = "quick",
         share: float = 0.01,
-        seed: int = 0,
         path: str | None = None,
-        by_role: bool = False,
     ) -> None:
         if any(isinstance(each, MantissaCallback) for each in trainer.callback_handler.callbacks):
             raise InvalidRequest("This trainer has a MantissaCallback already.")
         self.looks: list[Look] = []
         self._trainer = trainer
         self._every = every
-        self._by_role = by_role
-        self._options: dict[str, Any] = {"mode": mode, "share": share, "seed": seed, "path": path}
+        self._options: dict[str, Any] = {"share": share, "path": path}
         self._monitor: UpdateMonitor | None = None
         self._said: set[str] = set()
 
@@ -57,7 +53,7 @@ class MantissaCallback(TrainerCallback):
         look = self._monitor.look(state.global_step)
         self.looks.append(look)
         due = control.should_log
-        self._trainer.log(look.metrics(by_role=self._by_role))
+        self._trainer.log(look.metrics())
         control.should_log = due  # log() clears the flag, as if the trainer's own figures had been logged
         if state.is_world_process_zero:
             for message in look.messages:

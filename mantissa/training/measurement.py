@@ -8,11 +8,11 @@ from analyzers.core.records import Record
 class RoleLook(Record):
     """Measurements of the parameters of one role, or of all of them.
 
-    values: number of compared values, over all processes. changed, swallowed: since the start of the monitor; changed_since_last,
+    values: number of compared values. changed, swallowed: since the start of the monitor; changed_since_last,
     swallowed_since_last: since the previous look. A value has changed if its rounding to bf16 (nearest even) has, with +0 = -0; an update
-    is swallowed if the stored value differs and its rounding to bf16 does not. These are counts of values, in quick mode of sampled values.
+    is swallowed if the stored value differs and its rounding to bf16 does not. These are counts of the values watched.
     If nothing is stored in a format finer than bf16, the stored values do not show what bf16 swallowed, and the swallowed figures are null.
-    *_share: share of the role's parameters, tensors weighted by their sizes; in quick mode an estimate. swallowed_share: share of the
+    *_share: share of the role's parameters, tensors weighted by their sizes; if sampled an estimate. swallowed_share: share of the
     values in finer formats whose stored value differs; null if none does. update_ratio: |w - w_last| / |w|, Frobenius norms; null if a norm
     is not finite or 0. unmoved: number of trainable tensors, out of ``trainable``, in which no compared value differs from its start.
 
@@ -61,25 +61,18 @@ class Look(Record):
     unmoved: tuple[str, ...]
     messages: tuple[str, ...]
 
-    def metrics(self, prefix: str = "mantissa/", by_role: bool = False) -> dict[str, float]:
-        """Return plain numbers for a logger, without null ones: ``mantissa/changed``, ``mantissa/lost_share``, ...
-
-        They describe all trainable parameters; by_role: also each role, ``mantissa/attention/changed``, ...
-        """
-        rows = {"": self.total} | ({f"{role}/": row for role, row in self.roles.items()} if by_role else {})
+    def metrics(self) -> dict[str, float]:
+        """Return the figures of all trainable parameters for a logger, without null ones: ``mantissa/changed``, ``mantissa/drift``, ..."""
+        row = self.total
         named = {
-            f"{prefix}{role}{name}": value
-            for role, row in rows.items()
-            for name, value in (
-                ("changed", row.changed_share),
-                ("changed_since_last", row.changed_since_last_share),
-                ("swallowed", row.swallowed_share),
-                ("update_ratio", row.update_ratio),
-                ("unmoved_tensors", float(row.unmoved)),
-                ("intended", row.intended),
-                ("lost_share", row.lost_share),
-                ("lost_norm", row.lost_norm),
-                ("drift", row.drift),
-            )
+            "changed": row.changed_share,
+            "changed_since_last": row.changed_since_last_share,
+            "swallowed": row.swallowed_share,
+            "update_ratio": row.update_ratio,
+            "unmoved_tensors": float(row.unmoved),
+            "intended": row.intended,
+            "lost_share": row.lost_share,
+            "lost_norm": row.lost_norm,
+            "drift": row.drift,
         }
-        return {name: value for name, value in named.items() if value is not None}
+        return {f"mantissa/{name}": value for name, value in named.items() if value is not None}

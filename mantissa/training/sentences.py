@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from analyzers.checkpoints import quoted
 from analyzers.core.terminal import percent, plural
@@ -18,42 +17,30 @@ _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"
 
 
 class Part(NamedTuple):
-    """A watched tensor at a look. start: its watched values then; moved: since then.
+    """A watched tensor at a look. moved: since the start.
 
     intended: whether its shadow has moved, None if that is not known. unfollowed: why it has no shadow, None if it has one; "" without an
     optimizer.
     """
 
     name: str
-    norm: bool
+    role: str
     dtype: torch.dtype
-    start: Tensor
     trainable: bool
     moved: bool
     intended: bool | None
     unfollowed: str | None
 
 
-class Remarks(NamedTuple):
-    """The facts for messages that are not figures of a look.
+def messages(look: Look, parts: Sequence[Part], gone: Sequence[str], formats: Mapping[torch.dtype, RoleLook], late: int) -> Iterator[str]:
+    """Yield one sentence for each problem or fact worth knowing.
 
-    parts: the watched tensors. added, lost: parameters that the model has gained and lost since the start. formats: figures of the
-    trainable parameters in each dtype with followed parameters; without an optimizer, in every dtype. finer: number of compared values of
-    trainable parameters in a format finer than bf16. late: number of shadows that began after the monitor.
+    parts: the watched tensors. gone: parameters that are not what they were at the start, or were not there. formats: figures of the
+    trainable parameters in each dtype with followed parameters; without an optimizer, in every dtype. late: number of shadows that began
+    after the monitor.
     """
-
-    parts: Sequence[Part]
-    added: Sequence[str]
-    lost: Sequence[str]
-    formats: Mapping[torch.dtype, RoleLook]
-    finer: int
-    late: int
-
-
-def messages(look: Look, remarks: Remarks) -> Iterator[str]:
-    """Yield one sentence for each problem or fact worth knowing."""
     steps = look.step - look.start
-    trained = [part for part in remarks.parts if part.trainable]
+    trained = [part for part in parts if part.trainable]
     if look.total.update_ratio is None and look.total.values:
         yield "The weights or their last update are not finite, or all 0: figures that need their norms are null."
     if (look.total.lost_norm or 0) > 1:
@@ -61,66 +48,56 @@ def messages(look: Look, remarks: Remarks) -> Iterator[str]:
             f"Rounding adds more than it takes: since step {look.last:,} the stored weights miss the update that the optimizer intended by "
             f"{look.total.lost_norm:.3g} times its norm."
         )
-    for dtype, row in remarks.formats.items():
+    for dtype, row in formats.items():
         if (row.lost_share or 0) >= _LOST:
             yield _loss(look, dtype, row)
     if look.start:
         yield f"The monitor was attached at step {look.start:,}: its start is that step, and not the beginning of the training."
-    if remarks.added:
-        new = plural(len(remarks.added), "parameter")
-        yield f"{new} came after the monitor was attached, {quoted(remarks.added[0])} first: attach a new one."
-    if remarks.lost:
+    if gone:
         yield (
-            f"{plural(len(remarks.lost), 'parameter')} changed size, dtype or device, or went away, {quoted(remarks.lost[0])} first: "
-            "attach a new monitor."
+            f"{plural(len(gone), 'parameter')} changed size, dtype or device, came or went away since the monitor was attached, "
+            f"{quoted(gone[0])} first: attach a new one."
         )
-    if thawed := [part.name for part in remarks.parts if part.moved and not part.trainable]:
+    if thawed := [part.name for part in parts if part.moved and not part.trainable]:
         yield f"{plural(len(thawed), 'frozen tensor')} changed, {quoted(thawed[0])} first."
-    if remarks.late:
+    if late:
         yield (
-            f"{plural(remarks.late, 'tensor')} joined the optimizer, or changed outside its step in weights or state, after the monitor "
-            "was attached: what was intended is measured from then on."
+            f"{plural(late, 'tensor')} joined the optimizer, or changed outside its step in weights or state, after the monitor was "
+            "attached: what was intended is measured from then on."
         )
     for reason in dict.fromkeys(part.unfollowed for part in trained):
         names = [part.name for part in trained if part.unfollowed == reason]
         if reason:
             where = "" if len(names) == len(trained) else f" for {plural(len(names), 'tensor')}, {quoted(names[0])} first"
             yield f"What the optimizer intended is not measured{where}: {reason}."
-        elif reason is not None and not set(remarks.formats) & set(FINER):
+        elif reason is not None and not set(formats) & set(FINER):
             yield "What the optimizer intended cannot be read from the stored weights: pass optimizer= to measure what rounding loses."
     if steps < _STEPS:
         return
-    for norm, kind in ((True, "norm"), (False, "other trainable tensor")):
-        alike = [part for part in trained if part.norm == norm]
+    for kind in ("norm", "other trainable tensor"):
+        alike = [part for part in trained if (part.role == "norm") == (kind == "norm")]
         for intended in (True, False, None):
             still = [part for part in alike if not part.moved and part.intended == intended]
             if still:
                 unmoved = f"{len(still):,} of {plural(len(alike), kind)} have not moved in {steps:,} steps"
-                yield f"{unmoved}, {quoted(still[0].name)} first: {_why(intended, still)}."
+                yield f"{unmoved}, {quoted(still[0].name)} first: {_WHY[intended]}."
     if (look.total.swallowed_share or 0) >= _SWALLOWED:
-        of = _of(remarks.finer, look, "in a finer format")
         yield (
-            f"bf16 swallows {100 * (look.total.swallowed_share or 0):.0f}% of the updates since step {look.start:,}{of}: they exist in the "
-            "stored weights, and a copy in bf16 would not have them."
+            f"bf16 swallows {percent(look.total.swallowed_share)} of the updates since step {look.start:,} of weights in a finer format: "
+            "they exist in the stored weights, and a copy in bf16 would not have them."
         )
+
+
+_WHY = {
+    True: "every step rounds away",
+    False: "nothing was intended: no gradient reaches them, or their learning rate is 0",
+    None: "no gradient reaches them, their learning rate is 0, or every step rounds away",
+}
 
 
 def _loss(look: Look, dtype: torch.dtype, row: RoleLook) -> str:
     lost = f"{_FORMATS.get(dtype, str(dtype).removeprefix('torch.'))} lost {percent(row.lost_share)} of the updates"
     lost = f"At this step {lost}" if look.step - look.last == 1 else f"{lost} since step {look.last:,}"
-    lost += _of(row.values, look, "stored in it")
+    if row.values < look.total.values:
+        lost += f", of the {row.values:,} of {look.total.values:,} compared values stored in it"
     return f"{lost}." if dtype in (torch.float32, torch.float64) else f"{lost}: keep fp32 master weights or use stochastic rounding."
-
-
-def _of(values: int, look: Look, which: str) -> str:
-    return f", of the {values:,} of {look.total.values:,} compared values {which}" if values < look.total.values else ""
-
-
-def _why(intended: bool | None, still: Sequence[Part]) -> str:
-    if intended is None:
-        return "no gradient reaches them, their learning rate is 0, or every step rounds away"
-    if not intended:
-        return "nothing was intended: no gradient reaches them, or their learning rate is 0"
-    if any(each.dtype != torch.bfloat16 for each in still):
-        return "every step rounds away"
-    return "bf16 cannot represent steps that small at their values"

@@ -1,15 +1,15 @@
-"""Selects the watched values of a model: the part of each parameter that this process holds, whole or a seeded sample of blocks."""
+"""Selects the watched values of a model: each parameter, or the master weights in its place, whole or a seeded sample of blocks."""
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
 
+from analyzers.checkpoints import quoted
 from analyzers.checkpoints.tensor_names import roles
 from analyzers.core.errors import InvalidRequest
 
@@ -18,25 +18,31 @@ BLOCK = 256
 WHOLE = 4096
 """Most values of a parameter that is watched whole; 1-D parameters (norms and biases) are always watched whole."""
 _ADAPTER = re.compile(r"\.lora_(?:(?:embedding_)?(?P<matrix>[AB])|magnitude_vector)(?:\.|$)")
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+_WRAPPERS = ("module.", "_orig_mod.", "_checkpoint_wrapped_module.")
 
 
-class WatchedPart(NamedTuple):
-    """The part of a parameter that this process holds. source: the parameter, or the master weights that the optimizer steps in its place.
-    local: (n,) the values, in memory order, sharing the source's memory; sharded: whether other processes hold the rest.
-    """
+class HeldPart(NamedTuple):
+    """A parameter. source: what the optimizer steps, itself or its master; local: (n,) its values, or those of the master in its state."""
 
     source: Tensor
     local: Tensor
-    sharded: bool
     trainable: bool
 
 
 def parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the floating-point parameters with their names without prefixes of wrappers; tied parameters once."""
+    """Yield the floating-point parameters with their names without prefixes of wrappers; tied parameters once.
+
+    Raises InvalidRequest for parameters without values in this process: on the meta device, or sharded over several processes.
+    """
     for name, parameter in model.named_parameters():
-        if parameter.is_floating_point():
-            yield plain_name(name), parameter
+        if not parameter.is_floating_point():
+            continue
+        if parameter.is_meta:
+            raise InvalidRequest(f"{quoted(name)} is on the meta device: attach the monitor when the model is loaded.")
+        # of fully_shard and tensor parallelism, of DeepSpeed stage 3, and of FullyShardedDataParallel
+        if hasattr(parameter, "to_local") or "ds_tensor" in vars(parameter) or "_fsdp_wrapped_module." in name or "_flat_param" in name:
+            raise InvalidRequest(f"The values of {quoted(name)} are sharded over several processes, which a monitor cannot watch.")
+        yield plain_name(name), parameter
 
 
 @lru_cache(1 << 16)
@@ -59,33 +65,31 @@ def role(name: str) -> str:
     return f"lora_{adapter['matrix'] or 'magnitude'}" if adapter else roles.role(name)
 
 
-def watched_part(name: str, parameter: nn.Parameter, in_fsdp: bool) -> WatchedPart:
-    """Return the part of a parameter that this process holds. in_fsdp: whether FullyShardedDataParallel wraps the model.
+def given_masters(masters: Mapping[str, Tensor] | Sequence[Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Return the masters by the name of their parameter. Raises InvalidRequest if names or shapes do not fit.
 
-    Raises InvalidRequest on the meta device.
+    masters: tensors by name, or of all trainable parameters in the order of ``model.parameters()``.
     """
-    if parameter.is_meta:
-        raise InvalidRequest(f'"{name}" is on the meta device: attach the monitor when the model is loaded.')
-    partition = vars(parameter).get("ds_tensor")  # DeepSpeed stage 3 pads parameters to equal parts
-    if partition is not None:
-        whole, rank = int(cast(Any, parameter).ds_numel), dist.get_rank()
-        mine = max(0, min(partition.numel(), whole - rank * partition.numel()))
-        return WatchedPart(parameter, partition.detach().reshape(-1)[:mine], True, parameter.requires_grad)
-    if type(parameter) is not nn.Parameter and hasattr(parameter, "to_local"):  # a DTensor of fully_shard or tensor parallelism
-        sharded = any(placement.is_shard() for placement in cast(Any, parameter).placements)
-        return WatchedPart(parameter, parameter.to_local().detach().reshape(-1), sharded, parameter.requires_grad)
-    if in_fsdp and name.endswith("_flat_param"):
-        raise InvalidRequest("FSDP has joined the parameters of this model under one name: wrap it with use_orig_params=True.")
-    return WatchedPart(parameter, parameter.detach().reshape(-1), in_fsdp, parameter.requires_grad)
+    known = dict(parameters(model))
+    if not isinstance(masters, Mapping):
+        names = [name for name, parameter in known.items() if parameter.requires_grad]
+        if not isinstance(masters, Sequence) or len(names) != len(masters):
+            raise InvalidRequest(f"masters= takes a tensor for each of the {len(names):,} trainable parameters, or tensors by name.")
+        masters = dict(zip(names, masters, strict=True))
+    named = {plain_name(name): master for name, master in masters.items()}
+    for name, master in named.items():
+        if name not in known or not isinstance(master, Tensor) or master.shape != known[name].shape:
+            raise InvalidRequest(f"The master of {quoted(name)} is no tensor of the shape of a parameter with this name.")
+    return named
 
 
-def is_fsdp(model: nn.Module) -> bool:
-    """Return whether FullyShardedDataParallel wraps a part of the model, whose parameters are then this process's shards."""
-    if not dist.is_available():
-        return False
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    return any(isinstance(module, FullyShardedDataParallel) for module in model.modules())
+def master_in_state(parameter: Tensor, optimizers: Sequence[Any]) -> Tensor | None:
+    """Return the master in an optimizer's state, named ``master_param`` or similarly; None if there is none."""
+    for optimizer in optimizers:
+        for name, value in getattr(optimizer, "state", {}).get(parameter, {}).items():
+            if "master" in str(name) and isinstance(value, Tensor) and value.shape == parameter.shape and value.is_floating_point():
+                return value
+    return None
 
 
 def rows(local: Tensor, whole: bool, share: float, generator: torch.Generator) -> Tensor | None:

@@ -1,18 +1,13 @@
 """Reports on quantized weights: decoded ones are those of the same values stored as fp32; integers are named and refused."""
 
-import threading
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
-from analyzers.checkpoints import Access
 from analyzers.core.errors import UnsupportedWeights
-from analyzers.dtype import DtypeReport, DtypeRequest, analyze
+from analyzers.dtype import DtypeReport
 from tests.checkpoints.test_scales import codes, expanded, nbytes, positive
 from tests.dtype.checkpoints import normal, write
 from tests.dtype.reports import exact, inspect, parsed, steady
@@ -87,19 +82,6 @@ def test_decoded_values_are_no_upcast(tmp_path: Path) -> None:
     assert report.representable.bf16 == 1.0 and report.lineage.evidence == ()
     assert report.answer.code == "not-tested"
     assert (report.training.verdict, report.training.basis) == ("undecided", "classifier")
-
-
-def test_fp8_as_stored_tells_no_training(tmp_path: Path) -> None:
-    report = exact(write(tmp_path, {UP: codes(200, 520), UP + "_scale_inv": positive(2, 5)}))
-    assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("F8_E4M3", "undecided", "undecided")
-
-
-def test_fp8_with_and_without_scales_side_by_side(tmp_path: Path) -> None:
-    report = exact(write(tmp_path, {UP: codes(40, 50), UP + "_scale_inv": positive(1, 1), "other.weight": codes(40, 50, seed=3)}))
-    alone = {row.name: row for row in exact(write(tmp_path / "alone", {"other.weight": codes(40, 50, seed=3)})).tensors}
-    rows = {row.name: row for row in report.tensors}
-    assert rows["other.weight"] == alone["other.weight"] and rows[UP].abs_max != rows["other.weight"].abs_max
-    assert {note.code for note in report.notes} == {"decoded", "unscaled"}
 
 
 def large() -> dict[str, torch.Tensor]:
@@ -184,45 +166,6 @@ def test_integers_are_refused_by_name(name: str, tmp_path: Path) -> None:
     assert [row.name for row in report.tensors] == ["model.norm.weight"]
     notes = {row.dtype: row.note for row in report.storage}
     assert notes.pop("F32") == "" and all(notes.values()), notes
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [None, [], "gptq", {"bits": "4"}, {"bits": 10**30, "group_size": -1}, {"config_groups": {"a": 1}, "weight_quant_params": []}],
-)
-def test_hostile_settings_do_not_matter(settings: object, tmp_path: Path) -> None:
-    report = exact(write(tmp_path, GPTQ, {"quantization_config": settings}))
-    assert [(row.dtype, row.parameters, row.note) for row in report.storage[:1]] == [
-        ("INT4", 256 * 64, "decoded: GPTQ INT4 in groups of 128"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e8m0fnu, torch.float4_e2m1fn_x2])
-def test_codes_without_partner_are_named_and_left_out(dtype: torch.dtype, tmp_path: Path) -> None:
-    save_file({"a.weight": nbytes(8, 8).view(dtype), "b.weight": normal(8, 8)}, tmp_path / "model.safetensors")
-    report = exact(tmp_path)
-    assert [row.name for row in report.tensors] == ["b.weight"] and {row.dtype for row in report.storage} > {"F32"}
-    assert [part.code for part in report.coverage[0].left_out] == ["undecoded"]
-
-
-def test_scales_of_extreme_size_do_no_harm(tmp_path: Path) -> None:
-    scales = torch.tensor([[0.0, float("inf")], [float("nan"), 3e38]])
-    folder = write(tmp_path, {UP: codes(256, 256), UP + "_scale_inv": scales})
-    report = exact(folder)
-    up = codes(256, 256).float() * expanded(scales, (256, 256), (128, 128))
-    assert (report.counts.nan, report.counts.inf) == (int(up.isnan().sum()), int(up.isinf().sum()))
-    assert report.counts.zero == int((up == 0).sum())
-    assert report.extremes.abs_max == float(np.abs(up[up.isfinite()].numpy()).max())
-
-
-def test_a_stopped_run_leaves_no_threads(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
-    run = analyze(DtypeRequest(model=str(write(tmp_path, large())), mode="exact"), Access(local=True))
-    assert isinstance(run, Generator)
-    next(run)
-    next(run)
-    run.close()
-    assert set(threading.enumerate()) <= before
 
 
 def test_codes_whose_scale_was_never_applied(tmp_path: Path) -> None:

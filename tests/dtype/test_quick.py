@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyzers.core.errors import InvalidRequest
 from analyzers.grids.first_blocks import FIRST_BLOCKS
 from tests.cases import few
 from tests.dtype.checkpoints import normal, through, write
@@ -96,13 +95,3 @@ def test_a_budget_for_everything_reads_everything(tmp_path: Path) -> None:
     quick, whole = inspect(folder), exact(folder)
     assert quick.extremes == whole.extremes and quick.extremes.exact and quick.intervals == {}
     assert quick.lineage == whole.lineage and quick.tensors == whole.tensors
-
-
-@pytest.mark.parametrize("budget", [1, 4, 100, 5000])
-def test_tiny_budgets_are_kept_or_refused(budget: int, tmp_path: Path) -> None:
-    folder = write(tmp_path, {"a.weight": normal(640, 64), "b.weight": normal(64)})
-    if budget < 4:
-        with pytest.raises(InvalidRequest, match="too small"):
-            inspect(folder, budget=budget)
-    else:
-        assert 0 < inspect(folder, budget=budget).bytes_read <= budget

@@ -14,7 +14,7 @@ from analyzers.numerics import FP16 as FP16_FORMAT
 from analyzers.numerics import FloatFormat
 from tests.cases import few
 from tests.dtype.checkpoints import normal, write
-from tests.dtype.reports import exact, inspect, parsed
+from tests.dtype.reports import exact, inspect
 
 F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
 Array = NDArray[np.float64]
@@ -135,8 +135,3 @@ def test_entropy_is_scipys(dtype: torch.dtype, tmp_path: Path) -> None:
     mantissa, exponent = {BF16: (7, 8), F32: (7, 8), F16: (10, 5)}.get(dtype, (3, 4))
     exponents = np.unique((codes >> mantissa) & ((1 << exponent) - 1), return_counts=True)[1]
     assert found.exponent_bits == pytest.approx(float(entropy(exponents, base=2)))
-
-
-def test_nothing_to_say_of_nothing_finite(tmp_path: Path) -> None:
-    report = exact(write(tmp_path, {"model.layers.0.mlp.up_proj.weight": torch.full((4, 4), float("nan"), dtype=BF16)}))
-    assert report.movable is None and report.untouched == () and parsed(report)["entropy"]["bits_per_weight"] == 0

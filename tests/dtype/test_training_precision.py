@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from analyzers.dtype.classifier import Relatives, confidence
-from analyzers.dtype.labelled_models import Label, labelled_extremes, labels
+from analyzers.dtype.labelled_models import Label
 from analyzers.dtype.report import Extremes, Lineage, Training
 from analyzers.dtype.training_precision import infer_training
 from tests.dtype.checkpoints import normal, write
@@ -27,14 +27,6 @@ def test_a_label_beats_everything() -> None:
     found = infer(label=Label("bf16-mixed", "a paper"))
     assert (found.verdict, found.basis, found.probabilities, found.source) == ("bf16-mixed", "label", {"bf16": 1.0}, "a paper")
     assert infer(label=Label("mxfp4-post-trained", "a README")).probabilities == {}
-
-
-def test_magnitudes_alone_do_not_tell() -> None:
-    found = infer(base(200.0, 5e4))
-    assert (found.verdict, found.basis, found.probabilities, found.rule) == ("undecided", "classifier", {}, "bf16")
-    near = infer(base(1.0, 361.9))
-    assert (near.nearest, near.nearest_precision, near.rule) == ("facebook/opt-1.3b", "fp16", "fp16")
-    assert near.distance == pytest.approx(0, abs=1e-9)
 
 
 OPT = ("opt", ["model.decoder.layers.0.self_attn.q_proj.weight"])
@@ -111,8 +103,3 @@ def test_relatives_are_right_about_labelled_models_left_out() -> None:
 def test_without_a_basis_there_is_no_answer(extremes: Extremes) -> None:
     found = infer(extremes)
     assert (found.verdict, found.basis, found.probabilities) == ("undecided", "none", {})
-
-
-def test_labels_are_read() -> None:
-    assert labels()["meta-llama/llama-2-7b-hf"].precision == "bf16"
-    assert {model.precision for model in labelled_extremes()} == {"fp16", "bf16", "fp32"}

@@ -47,22 +47,16 @@ def findings(report: Report) -> dict[str, Any]:
     return content
 
 
-def test_a_report_is_that_of_the_command_line() -> None:
-    from analyzers.checkpoints import Access
-    from analyzers.dtype import DtypeRequest, analyze
-
-    *_, last = analyze(DtypeRequest(model="sample:tiny-bf16", include="mlp"), Access())
-    expected = cast(DtypeReport, last)
-    report = mantissa.dtype("sample:tiny-bf16", include="mlp")
-    assert isinstance(report, DtypeReport) and report.id == expected.id and findings(report) == findings(expected)
-
-
 def test_a_stream_is_progress_and_then_the_report() -> None:
-    items = list(mantissa.stream("dtype", model="sample:tiny-bf16"))
-    assert all(isinstance(item, Progress) for item in items[:-1]) and isinstance(items[-1], DtypeReport)
+    items = list(mantissa.stream("dtype", model="sample:tiny-bf16", include="mlp"))
+    assert all(isinstance(item, Progress) for item in items[:-1])
+    report = items[-1]
+    assert isinstance(report, DtypeReport) and report.id == mantissa.dtype("sample:tiny-bf16", include="mlp").id
     stopped = mantissa.stream("sparsity", base="sample:tiny-bf16", tuned=("sample:tiny-tuned",))
     next(stopped)
     cast(Any, stopped).close()
+    with pytest.raises(InvalidRequest, match="inclde"):
+        mantissa.dtype("sample:tiny-bf16", inclde="mlp")
 
 
 def test_memory_is_the_file_that_saving_would_write(model: Any, tmp_path: Path) -> None:
@@ -171,18 +165,3 @@ def test_asking_about_files_loads_no_torch() -> None:
     program = "import sys, mantissa; mantissa.dtype('sample:tiny-bf16'); print('torch' in sys.modules, 'transformers' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=True)
     assert run.stdout == "False False\n"
-
-
-@pytest.mark.exhaustive
-def test_no_module_takes_the_name_of_a_function() -> None:
-    """Importing a submodule binds its name in the package, where a function of the same name may not be bound yet."""
-    program = (
-        "import analyzers, importlib, mantissa, pkgutil, types\n"
-        "for package in (analyzers, mantissa):\n"
-        "    names = [each.name for each in pkgutil.walk_packages(package.__path__, package.__name__ + '.')]\n"
-        "    for module in [package, *(importlib.import_module(name) for name in names if '__main__' not in name)]:\n"
-        "        for name in getattr(module, '__all__', ()):\n"
-        "            if isinstance(getattr(module, name), types.ModuleType): print(module.__name__, name)"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=True)
-    assert run.stdout == ""

@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 import torch
-from peft import IA3Config, LoraConfig, PeftConfig, PromptTuningConfig, get_peft_model
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from torch import nn
+from torchao.quantization import Int8WeightOnlyConfig, quantize_
 from transformers import AutoModelForCausalLM
 
 import mantissa
@@ -22,49 +23,43 @@ def model() -> Any:
     return AutoModelForCausalLM.from_pretrained(SAMPLE)
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # used by peft
-@pytest.mark.parametrize(
-    "adapter", [LoraConfig(r=4), IA3Config(), PromptTuningConfig(num_virtual_tokens=4)], ids=lambda each: each.peft_type
-)
-def test_with_adapters(model: Any, adapter: PeftConfig) -> None:
-    adapter.task_type = "CAUSAL_LM"
-    with pytest.raises(MantissaError):
-        mantissa.dtype(get_peft_model(model, adapter))
+def with_adapter(model: Any) -> Any:
+    return get_peft_model(model, PromptTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"))
 
 
-def test_half_loaded(model: Any) -> None:
+def half_loaded(model: Any) -> Any:
     model.model.layers[1].mlp.to("meta")
-    with pytest.raises(MantissaError):
-        mantissa.conflict(model, token_ids=IDS)
+    return model
 
 
-def test_quantized(model: Any) -> None:
-    from torchao.quantization import Int8WeightOnlyConfig, quantize_
-
+def quantized(model: Any) -> Any:
     quantize_(model, Int8WeightOnlyConfig(version=2))
+    return model
+
+
+BUILT: dict[str, Callable[[Any], Any]] = {
+    "lora": lambda model: get_peft_model(model, LoraConfig(r=4, task_type="CAUSAL_LM")),
+    "prompts": with_adapter,
+    "half loaded": half_loaded,
+    "quantized": quantized,
+    "sparse": lambda _: {"first.weight": torch.ones(2), "odd.weight": torch.eye(4).to_sparse()},
+    "mkldnn": lambda _: {"odd.weight": torch.eye(4).to_mkldnn()},
+    "nested": lambda _: {"odd.weight": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])},
+    "a number": lambda _: 7,
+    "nothing": lambda _: {},
+    "a state dict within one": lambda _: {"model": {"w": torch.ones(2)}},
+    "a name of memory": lambda _: "memory:LlamaForCausalLM",
+}
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated", "ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("kind", BUILT)
+def test_what_cannot_be_read_is_refused(kind: str, model: Any) -> None:
     with pytest.raises(MantissaError):
-        mantissa.precision(model, token_ids=IDS)
+        mantissa.dtype(BUILT[kind](model))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state", "ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: torch.eye(4).to_sparse(),
-        lambda: torch.eye(4).to_sparse_csr(),
-        lambda: torch.eye(4).to_mkldnn(),
-        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
-    ],
-)
-def test_without_one_storage(build: Callable[[], torch.Tensor]) -> None:
-    with pytest.raises(MantissaError):
-        mantissa.dtype({"first.weight": torch.ones(2), "odd.weight": build()})
-
-
-def test_what_is_no_model() -> None:
-    for given in (7, {}, {"model": {"w": torch.ones(2)}}, {"a\ud800.weight": torch.ones(2)}, "memory:LlamaForCausalLM"):
-        with pytest.raises(MantissaError):
-            mantissa.dtype(cast(Any, given))
+def test_what_cannot_be_run_is_refused() -> None:
     for question in (mantissa.conflict, mantissa.precision, mantissa.exit):
         with pytest.raises(MantissaError):
             question(cast(Any, nn.Sequential(nn.Linear(2, 2))), token_ids=IDS)

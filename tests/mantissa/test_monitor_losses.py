@@ -81,7 +81,7 @@ def norm(truth: Sequence[dict[str, Tensor]], of: Callable[[dict[str, Tensor]], T
 @pytest.mark.parametrize("rate", few([1e-4, 1e-5, 1e-6, 1e-7, 1e-8], {0, 4}))
 @pytest.mark.parametrize("name", few(["adamw", "fused", "foreach", "sgd", "sgd-fused"], {0, 1, 4}))
 def test_losses_are_those_of_a_float64_shadow(name: str, rate: float) -> None:
-    look, truth = followed(name, rate, mode="exact")
+    look, truth = followed(name, rate, share=1)
     intended = [each["intended"] != 0 for each in truth]
     lost = [each & (row["taken"] == 0) for each, row in zip(intended, truth, strict=True)]
     total = look.total
@@ -175,7 +175,7 @@ def test_schedules_groups_accumulation_and_missing_gradients_are_followed() -> N
     rates = [cast(float, group["lr"]) for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = 0.0
-    with UpdateMonitor(model, optimizer, mode="exact") as monitor:
+    with UpdateMonitor(model, optimizer, share=1) as monitor:
         for step in range(4):
             if step == 1:
                 still = monitor.look(1).total
@@ -332,7 +332,7 @@ def test_master_weights_are_watched_in_place_of_the_parameters(way: str) -> None
     optimizer: Optimizer = Lion(model.parameters(), masters=True) if way == "in state" else SGD(masters, lr=1e-4)
     names = [name for name, _ in model.named_parameters()]
     given: dict[str, Any] = {"named": dict(zip(names, masters, strict=True)), "in order": masters}
-    with UpdateMonitor(model, optimizer, masters=given.get(way), mode="exact") as monitor:
+    with UpdateMonitor(model, optimizer, masters=given.get(way), share=1) as monitor:
         for _ in range(2):
             torch.autograd.backward(loss_of(model))
             if way != "in state":

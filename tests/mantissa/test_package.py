@@ -31,10 +31,6 @@ def test_the_space_installs_what_base_and_app_do() -> None:
     assert added == {"distributed": listed("tests/requirements.txt")["distributed"]}
 
 
-def test_the_base_does_without_what_runs_models_and_serves_pages() -> None:
-    assert not {"torch", "transformers", "gradio[mcp][oauth]", "pandas", "plotly", "scipy", "pyarrow"} & set(extra())
-
-
 def test_a_missing_library_is_asked_for_by_the_extra_that_brings_it() -> None:
     base = {IMPORTED.get(name, name) for name in extra()}
     for library, name in EXTRAS.items():
@@ -70,18 +66,6 @@ def test_the_base_answers_in_a_fresh_environment(fresh: Path) -> None:
     assert "transformers is not installed: pip install 'mantissa[models]'." in json.loads(check.stdout)["notes"][0]
     version = command(fresh, "--version")
     assert (version.returncode, version.stdout) == (0, f"mantissa {mantissa.__version__}\n")
-
-
-@pytest.mark.exhaustive
-def test_the_base_is_small_but_for_llvm(fresh: Path) -> None:
-    """LLVM, which compiles the loops, has 170 MB installed and 57 MB of the 88 MB that are downloaded."""
-    (packages,) = fresh.parent.glob("lib/*/site-packages")
-    sizes = {
-        path.name: sum(file.stat().st_size for file in path.resolve().rglob("*") if file.suffix != ".pyc" and file.is_file())
-        for path in packages.iterdir()
-    }
-    assert sizes["llvmlite"] > 50e6 and "torch" not in sizes
-    assert sum(sizes.values()) - sizes["llvmlite"] < 150e6, sorted(sizes.items(), key=lambda item: -item[1])[:5]
 
 
 @pytest.mark.exhaustive

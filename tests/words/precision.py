@@ -43,7 +43,7 @@ def _runs() -> dict[str, PrecisionReport | MantissaError]:
         "nothing is rounded": sample(variants=["fp32"]),
         "an overflow in fp16": mantissa.precision("sample:tiny-overflow", **SHORT, variants=["bf16", "fp16"]),
         "settings without effect, on random weights and a short text": sample(
-            variants=["tf32", "x: dtype=bf16, fp32=router+softmax, reductions=full"],
+            variants=["soft: dtype=fp16, fp32=softmax", "tf32", "x: dtype=bf16, fp32=router+softmax, reductions=full"],
             text="One plus one is two.",
             random_init=True,
             pre_rounded=True,

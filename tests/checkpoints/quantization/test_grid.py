@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Access, Tensor, open_checkpoint
 from analyzers.checkpoints.adapters.merged_file import read_values
-from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.quantization.grid import grid, nearest
+from analyzers.checkpoints.views import View
 from tests.checkpoints.quantization.test_layouts import LIBRARIES, Tensors, awq, blocks, decodable, fixture, gptq, write_gguf
 from tests.checkpoints.test_scales import codes, nbytes, opened, positive
 

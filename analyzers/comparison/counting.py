@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Group, Plan, Span, Tensor
-from analyzers.checkpoints.quantization.grid import field as grid_field
-from analyzers.checkpoints.quantization.grid import levels_of
+from analyzers.checkpoints.quantization.decoded_file import read_field
 from analyzers.checkpoints.quantization.quantized import Field, Quantized
 from analyzers.numerics import ChangedPositions, intersections, torch_kernels
 from analyzers.numerics.copy_kernels import COLUMN_SUMS, FITTED, LEAST_ROWS, SUMS, add_columns, count_copy, fit_channels
@@ -234,8 +233,8 @@ class _Counting:
                 continue
             if p.stored is not None and x.stored_bits >= p.stored_bits:
                 continue
-            count, levels = codes[i].patterns.size, levels_of(x.stored)
-            scale, zero, bias = (grid_field(x, name, start, count) for name in _FIELDS)
+            count, levels = codes[i].patterns.size, x.stored.levels
+            scale, zero, bias = (read_field(x, name, start, count) for name in _FIELDS)
             uniform = bool((np.diff(levels) == 1).all())
             values, others = codes[i].values(), codes[j].values()
             count_copy(values, others, scale, zero, bias, levels, uniform, _coarse(x.stored), sums)

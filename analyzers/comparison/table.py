@@ -103,7 +103,7 @@ class Table:
         self.overlap: Ints | None = None
         self.looked: list[Looked] = []
         self._kept: dict[int, list[tuple[int, Values]]] = {}
-        self._blocks: dict[tuple[int, int], tuple[int, Floats]] = {}
+        self._blocks: dict[tuple[int, int, int], tuple[int, Floats]] = {}
 
     def add(self, span: Span, counted: Counted) -> None:
         """Add one finished span."""
@@ -126,8 +126,8 @@ class Table:
             self.copies[sides][number] += sums
             self.channels[sides][number] += channels
         for sides, columns in counted.columns.items():
-            known = self.columns_of[sides].get(number)
-            self.columns_of[sides][number] = (columns if known is None else known + columns).astype(np.float32)
+            known = self.columns_of[sides].setdefault(number, np.zeros((len(columns), self.groups[number].base.shape[-1]), np.float32))
+            known[:, span.column : span.column + columns.shape[1]] += columns
         low, high = self.constants[number, :, 0], self.constants[number, :, 1]
         self.constants[number] = np.stack([np.minimum(low, counted.constants[:, 0]), np.maximum(high, counted.constants[:, 1])], axis=1)
         self._kept.setdefault(number, []).extend((span.start, values) for values in counted.kept)
@@ -142,7 +142,7 @@ class Table:
                 self.overlap = np.zeros((len(self.plan.population), *counted.overlap.shape), np.int64)
             self.overlap[self.strata[number]] += counted.overlap
         if not self.plan.exact:
-            self._blocks[number, span.start] = span.count, rows[:, : 1 + len(_OF_COUNTS)]
+            self._blocks[number, span.tensor.offset, span.start] = span.count, rows[:, : 1 + len(_OF_COUNTS)]
 
     # Sums
 
@@ -273,7 +273,7 @@ class Table:
     def _units(self, x: int, p: int) -> tuple[Blocks, Ints, Sums]:
         """Return the blocks of a sample, independent units, with the number of each one's tensor and its sums."""
         places = sorted(self._blocks)
-        number = np.array([number for number, _ in places])
+        number = np.array([number for number, _, _ in places])
         elements = np.array([self._blocks[place][0] for place in places], np.int64)
         rows = np.array([self._blocks[place][1][self._pair(x, p)] for place in places])
         return Blocks(self.strata[number], elements, self.plan.population), number, Sums(rows)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from .architectures import llama, mixture
 from .generated import LINEAGES
+from .quantized import LAYOUTS
 from .server import LocalHub
 from .updates import UPDATES
 
@@ -25,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for text in options.llama:
             repo_id, _, kind = text.partition("=")
             lineage, _, update = kind.partition("+")
-            hub.add(repo_id, llama(lineage=_one_of(parser, lineage or "bf16", LINEAGES), update=_one_of(parser, update or "none", UPDATES)))
+            lineage, update = _one_of(parser, lineage or "bf16", (*LINEAGES, *LAYOUTS)), _one_of(parser, update or "none", UPDATES)
+            hub.add(repo_id, llama(lineage=lineage, update=update))
         for text in options.mixture:
             repo_id, _, lineage = text.partition("=")
             hub.add(repo_id, mixture(lineage=_one_of(parser, lineage or "bf16", LINEAGES)))

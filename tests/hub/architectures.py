@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from .generated import checkpoint
+from .quantized import LAYOUTS, quantized
 from .repositories import Contents
 from .updates import updated_values
 
@@ -44,13 +45,19 @@ def llama(
     lineage: str = "bf16",
     update: str = "none",
 ) -> dict[str, bytes | Contents]:
-    """Make a Llama-like model; by default 141 GB in bf16 in 30 shards. update: the fine-tune, a key of `updates.UPDATES`."""
+    """Make a Llama-like model; by default 141 GB in bf16 in 30 shards.
+
+    lineage: a key of `generated.LINEAGES`, or of `quantized.LAYOUTS`; update: the fine-tune, a key of `updates.UPDATES`.
+    """
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": width,
         "num_hidden_layers": layers, "num_attention_heads": hidden // 128, "num_key_value_heads": max(1, hidden // 1024),
         "vocab_size": vocabulary, "tie_word_embeddings": False, "dtype": "bfloat16",
     }  # fmt: skip
-    return checkpoint(llama_tensors(layers, hidden, width, vocabulary), config, lineage, shards, partial(updated_values, update))
+    tensors, values = llama_tensors(layers, hidden, width, vocabulary), partial(updated_values, update)
+    if lineage in LAYOUTS:
+        return quantized(lineage, tensors, config, shards, values())
+    return checkpoint(tensors, config, lineage, shards, values)
 
 
 def lora(layers: int, hidden: int, width: int, vocabulary: int) -> dict[str, bytes | Contents]:

@@ -7,8 +7,9 @@ Reading costs a slice and is deterministic.
 import json
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, prod
 
 import numpy as np
@@ -74,19 +75,29 @@ def phase(name: str) -> int:
     return zlib.crc32(name.encode()) % BLOCK
 
 
-class Shard:
-    """A virtual safetensors file. ``tensors``: names and shapes in file order."""
+@dataclass(frozen=True)
+class Stored:
+    """A virtual tensor. read: returns so many of its ``nbytes`` from a byte on."""
 
-    def __init__(self, tensors: list[tuple[str, tuple[int, ...]]], lineage: Lineage, matrices: Block, norms: Block) -> None:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    read: Callable[[int, int], bytes | memoryview]
+
+
+class Shard:
+    """A virtual safetensors file. ``tensors``: in file order."""
+
+    def __init__(self, tensors: Sequence[Stored]) -> None:
         header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+        self._tensors = tensors
         self._ends: list[int] = []
-        self._sources: list[tuple[Block, int]] = []
         end = 0
-        for name, shape in tensors:
-            start, end = end, end + prod(shape) * lineage.itemsize
-            header[name] = {"dtype": lineage.dtype, "shape": shape, "data_offsets": [start, end]}
+        for tensor in tensors:
+            start, end = end, end + tensor.nbytes
+            header[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end]}
             self._ends.append(end)
-            self._sources.append((norms if len(shape) == 1 else matrices, phase(name) * lineage.itemsize))
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         self._head = len(text).to_bytes(8, "little") + text
@@ -105,10 +116,9 @@ class Shard:
         place = bisect_right(self._ends, start)
         while start < stop:
             begin, end = self._ends[place - 1] if place else 0, self._ends[place]
-            block, phase = self._sources[place]
             piece = min(end, stop) - start
             if piece > 0:
-                yield block.stretch(phase + start - begin, piece)
+                yield self._tensors[place].read(start - begin, piece)
                 start += piece
             place += 1
 
@@ -120,35 +130,46 @@ def checkpoint(
     shards: int = 1,
     values: Callable[[], tuple[Floats, Floats]] = normal_values,
 ) -> dict[str, bytes | Contents]:
-    """Make the files of a virtual checkpoint in about ``shards`` shards: config.json, the index, and the shards.
+    """Make the files of a virtual checkpoint in about ``shards`` shards.
 
     lineage: a key of LINEAGES. values: float32 values of matrices and of 1-D tensors, before they are stored.
     """
     how = LINEAGES[lineage]
-    matrices, norms = (_block(how.store(each)) for each in values())
-    listing = list(tensors)
-    total = sum(prod(shape) for _, shape in listing) * how.itemsize
+    matrices, norms = (how.store(each) for each in values())
+    store = partial(stored, how, (repeated(matrices), repeated(norms)))
+    return files_of([store(*each) for each in tensors], config, f"{lineage} {zlib.crc32(matrices):08x} {zlib.crc32(norms):08x}", shards)
+
+
+def stored(how: Lineage, blocks: tuple[Block, Block], name: str, shape: tuple[int, ...]) -> Stored:
+    """Return a tensor of values as they are. blocks: of matrices and of 1-D tensors."""
+    block, start = blocks[len(shape) == 1], phase(name) * how.itemsize
+    return Stored(name, how.dtype, shape, prod(shape) * how.itemsize, lambda at, length: block.stretch(start + at, length))
+
+
+def files_of(tensors: Sequence[Stored], config: Mapping[str, object], identity: str, shards: int = 1) -> dict[str, bytes | Contents]:
+    """Make config.json, the index, and about ``shards`` shards. identity: of the values."""
+    total = sum(tensor.nbytes for tensor in tensors)
     limit = ceil(total / shards)
-    groups: list[list[tuple[str, tuple[int, ...]]]] = [[]]
+    groups: list[list[Stored]] = [[]]
     filled = 0
-    for name, shape in listing:
+    for tensor in tensors:
         if filled >= limit * len(groups):
             groups.append([])
-        groups[-1].append((name, shape))
-        filled += prod(shape) * how.itemsize
+        groups[-1].append(tensor)
+        filled += tensor.nbytes
     files: dict[str, bytes | Contents] = {"config.json": json.dumps(config, indent=2).encode()}
     weight_map: dict[str, str] = {}
-    identity = f"{lineage} {total} {zlib.crc32(matrices.doubled):08x} {zlib.crc32(norms.doubled):08x}"
     for number, group in enumerate(groups, start=1):
         file_name = f"model-{number:05}-of-{len(groups):05}.safetensors" if len(groups) > 1 else "model.safetensors"
-        shard = Shard(group, how, matrices, norms)
-        files[file_name] = Generated(shard.size, shard.read, f"{identity} {file_name} {group[0]}")
-        weight_map.update((name, file_name) for name, _ in group)
+        shard = Shard(group)
+        files[file_name] = Generated(shard.size, shard.read, f"{identity} {total} {file_name} {group[0].name}")
+        weight_map.update((tensor.name, file_name) for tensor in group)
     if len(groups) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         files["model.safetensors.index.json"] = json.dumps(index).encode()
     return files
 
 
-def _block(data: bytes) -> Block:
+def repeated(data: bytes) -> Block:
+    """Return bytes as a block."""
     return Block(memoryview(data + data), len(data))

@@ -14,7 +14,7 @@ from numba.core.dispatcher import Dispatcher
 from safetensors.torch import save_file
 from analyzers.checkpoints import Access, Tensor, open_checkpoint
 from analyzers.checkpoints.adapters.merged_file import read_values
-from analyzers.checkpoints.quantization.grid import grid
+from analyzers.checkpoints.quantization.decoded_file import read_field
 from analyzers.dtype import count
 from analyzers.grids import GridSearch
 from analyzers.numerics import Accumulator, PairCounter, PairTables, pairs, quantize_kernels
@@ -70,7 +70,7 @@ with tempfile.TemporaryDirectory() as folder:
         with open_checkpoint(place, Access(local=True)) as checkpoint:
             for tensor in (each for each in checkpoint.tensors if each.stored is not None):
                 assert read_values(checkpoint.files, tensor, 3, tensor.elements - 5).size
-                assert grid(tensor, 3, 100).values.size
+                assert read_field(tensor, "scale", 3, 100).size
 for dtype, values in product(("F32", "BF16", "F16"), (integers, floats)):
     search = GridSearch(Tensor("a.mlp.up_proj.weight", dtype, (64, 512), 0, 0, 0, "mlp", 0, False))
     search.add(patterns(values, dtype).reshape(-1), 0)

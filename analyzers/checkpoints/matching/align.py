@@ -13,10 +13,10 @@ from analyzers.checkpoints.matching.layers import LayerMap
 from analyzers.checkpoints.matching.pairs import AS_HEAD, Matched, have_values, match_sides, parameters
 from analyzers.checkpoints.matching.probe import Reader, remaining_budget
 from analyzers.checkpoints.matching.tied_heads import repeated
-from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.reading.spans import Sides
 from analyzers.checkpoints.tensor import Tensor, normal_strides
 from analyzers.checkpoints.tensor_names.filters import filtered, select
+from analyzers.checkpoints.views import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from analyzers.checkpoints.matching.forms import WHOLE, Form, Heads, held_forms, turned_forms
 from analyzers.checkpoints.matching.keys import Held, Key, common_keys, held_in, index, key_of
-from analyzers.checkpoints.matching.probe import Reader, correlation, related, spread
+from analyzers.checkpoints.matching.probe import Reader, correlation, places, related, spread
 from analyzers.checkpoints.matching.sites import site
 from analyzers.checkpoints.tensor import Tensor
 
@@ -93,8 +93,10 @@ class Chooser:
         """Return the correlation of some values of each pair, and their number."""
         if self._readers is None or not pairs:
             return {}
-        ours, theirs = (reader.read([pair[side] for pair in pairs], scattered) for side, reader in enumerate(self._readers))
-        return {(one, other): (correlation(ours[one], theirs[other]), ours[one].size) for one, other in pairs}
+        at = {pair: places(pair, scattered) for pair in pairs}
+        ours, theirs = (reader.read([(pair[side], at[pair]) for pair in pairs]) for side, reader in enumerate(self._readers))
+        both = {pair: (ours[pair[0], at[pair]], theirs[pair[1], at[pair]]) for pair in pairs}
+        return {pair: (correlation(one, other), one.size) for pair, (one, other) in both.items()}
 
     def _choose(self, held: HeldKeys, only_follow: bool = False) -> Choice:
         """Choose the forms for keys of one pattern; empty if no form fits. only_follow: a bias as its weight, and nothing else."""

@@ -17,8 +17,8 @@ from math import prod
 from typing import Any
 
 from analyzers.checkpoints.matching.sites import GATE_UP, QKV, Site
-from analyzers.checkpoints.matching.views import View
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.views import View
 
 WHOLE = "whole"  # the part that stands for a fused matrix compared as one
 # Lengths of an attention head that are tried after those that configurations state.

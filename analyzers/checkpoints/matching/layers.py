@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analyzers.checkpoints.elements import read_bytes
 from analyzers.checkpoints.matching.choices import Match, Readers
 from analyzers.checkpoints.matching.forms import Form, turned_forms
-from analyzers.checkpoints.matching.probe import Floats, normalised, related
-from analyzers.checkpoints.matching.views import View
+from analyzers.checkpoints.matching.probe import SCATTERED, Floats, normalised, places, related
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.views import View
 
 _NUMBERED = re.compile(r"(.*?\.)(\d{1,6})(\..+)")
 # A layer moved only if another layer's correlation exceeds that of the layer with its own number by this much.
 _CLEARLY = 0.1
-# Most layers of a stack that are compared with each other, and the number of matrices compared, whose median counts: some may be damaged.
-_MOST, _MATRICES = 2_000, 5
+# Most layers of a stack that are compared with each other, and the number of matrices compared, whose median counts: some may be damaged;
+# of models without a relation, fewer.
+_MOST, _MATRICES, _UNRELATED = 2_000, 5, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence
             if 2 <= max(len(first), len(second)) <= _MOST and (not scores or layers == (list(first), list(second))):
                 layers = list(first), list(second)
                 scores.append(_correlations((first, second), form, readers))
-                if layers[0] == layers[1] and _in_place(*scores[-1]):
+                in_place = layers[0] == layers[1] and _in_place(*scores[-1])
+                unrelated = not any(related(float(similar.max()), values) for similar, values in scores)
+                if in_place or (unrelated and len(scores) == _UNRELATED):
                     break  # the other matrices are read only if a layer is in doubt
         if scores:
             moved, repeated = _moved(np.median([each for each, _ in scores], axis=0), *layers, scores[0][1])
@@ -80,10 +84,11 @@ def with_layers_moved(tensors: Sequence[Tensor], maps: Sequence[LayerMap]) -> di
 def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
     """Return the prefixes of each stack -> name suffixes and form of the matrices that distinguish its layers, best first.
 
-    Matrices that most layers have come first; among these, matrices matched as stored, then matrices that are not square.
+    Matrices that most layers have come first; among these, matrices matched as stored, then those of which a few values take few bytes,
+    then matrices that are not square.
     """
     found: dict[tuple[str, str], Counter[tuple[str, str, str]]] = {}
-    square: dict[tuple[str, str, str], bool] = {}
+    order: dict[tuple[str, str, str], tuple[int, bool]] = {}
     for match in matches:
         whole = match.base == match.base_stored and match.tuned.name == match.tuned_stored.name
         if whole and match.base.layer is not None and len(match.base.shape) > 1 and match.base.elements > 1:
@@ -91,9 +96,12 @@ def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, s
             if ours is not None and theirs is not None:
                 matrix = ours[2], theirs[2], match.form
                 found.setdefault((ours[0], theirs[0]), Counter())[matrix] += 1
-                square[matrix] = len(set(match.base.shape[-2:])) == 1
+                if matrix not in order:
+                    sides = match.base, match.tuned
+                    cost = max(read_bytes(side, *place) for place in places(sides, spread=False) for side in sides)
+                    order[matrix] = cost // SCATTERED, len(set(match.base.shape[-2:])) == 1
     return {
-        stack: sorted(layers, key=lambda matrix: (-layers[matrix], matrix[2] != "", square[matrix], matrix))
+        stack: sorted(layers, key=lambda matrix: (-layers[matrix], matrix[2] != "", order[matrix], matrix))
         for stack, layers in found.items()
     }  # fmt: skip
 
@@ -159,10 +167,10 @@ def _correlations(sides: tuple[dict[int, Tensor], dict[int, Tensor]], form: str,
     turned = [view for view in views if view is not None]
     if len(turned) < len(views) or not turned:
         return np.zeros((len(sides[0]), len(views))), 0
+    at = places((next(iter(sides[0].values())), turned[0]), spread=bool(form))
     ours, theirs = (
-        np.stack([normalised(read[view]) for view in side])
-        for side, reader in zip((list(sides[0].values()), turned), readers, strict=True)
-        for read in [reader.read(side, spread=bool(form))]
+        np.stack([normalised(values) for values in reader.read([(view, at) for view in side]).values()])
+        for side, reader in zip((sides[0].values(), turned), readers, strict=True)
     )
     return (ours @ theirs.T, ours.shape[1]) if ours.shape[1:] == theirs.shape[1:] else (np.zeros((len(ours), len(theirs))), 0)
 

@@ -8,17 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.elements import read_bytes
 from analyzers.checkpoints.reading.spans import Span
 from analyzers.checkpoints.reading.stream import Chunk, stream
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.numerics.conversions import values_of
 
 Floats = NDArray[np.float64]
+Places = tuple[tuple[int, int], ...]  # start and length of each run
 T = TypeVar("T")
 
-# A view is compared in one run of RUN values; if its form is in doubt, in PLACES runs of SHORT values at the same random positions.
+# Two views are compared in one run of RUN values; if their form is in doubt, in PLACES runs of SHORT values at the same random positions;
+# in a sixteenth or a quarter of these if they lie so far apart in the file of a side that reading the run takes SCATTERED bytes.
 RUN = 1024
 PLACES, SHORT = 16, 16
+SCATTERED = 1 << 18
 _UNTOUCHED = 1 << 20
 # Two views are related if their correlation is this many standard deviations above 0, at least this large, over at least this many values.
 _DEVIATIONS, _LEAST, _FEWEST = 6.0, 0.2, 4
@@ -31,20 +35,17 @@ class Reader:
     checkpoint: Checkpoint
     name: str = ""
     nbytes: int = 0
-    _known: dict[tuple[Tensor, bool], Floats] = field(default_factory=dict)
+    _known: dict[tuple[Tensor, Places], Floats] = field(default_factory=dict)
 
-    def read(self, views: Iterable[Tensor], spread: bool) -> dict[Tensor, Floats]:
-        """Read some values of each view, at positions that depend on its number of elements and, for one run, on its last axis.
-
-        spread: read short runs at random positions instead of one run.
-        """
+    def read(self, views: Iterable[tuple[Tensor, Places]]) -> dict[tuple[Tensor, Places], Floats]:
+        """Read the values of views at some `places`."""
         wanted = dict.fromkeys(views)
-        spans: dict[Span, tuple[Tensor, int]] = {}
-        for view in wanted:
-            if (view, spread) not in self._known:
-                self._known[view, spread] = np.zeros(0)
-                spans |= {Span((view,), *place): (view, at) for at, place in enumerate(_places(view, spread))}
-        found: dict[Tensor, dict[int, Floats]] = {}
+        spans: dict[Span, tuple[tuple[Tensor, Places], int]] = {}
+        for key in wanted:
+            if key not in self._known:
+                self._known[key] = np.zeros(0)
+                spans |= {Span((key[0],), *place): (key, at) for at, place in enumerate(key[1])}
+        found: dict[tuple[Tensor, Places], dict[int, Floats]] = {}
 
         def work(span: Span, chunks: Iterator[Chunk]) -> Floats:
             return np.concatenate([values_of(np.asarray(chunk.codes), span.tensor.counted_as) for chunk in chunks])
@@ -53,12 +54,12 @@ class Reader:
         for step in stream([self.checkpoint], list(spans), work, [self.name] if self.name else []):
             read = step.bytes_read
             if step.span is not None and step.result is not None:
-                view, at = spans[step.span]
-                found.setdefault(view, {})[at] = step.result
+                key, at = spans[step.span]
+                found.setdefault(key, {})[at] = step.result
         self.nbytes += read
-        for view, runs in found.items():
-            self._known[view, spread] = np.concatenate([runs[at] for at in sorted(runs)])
-        return {view: self._known[view, spread] for view in wanted}
+        for key, runs in found.items():
+            self._known[key] = np.concatenate([runs[at] for at in sorted(runs)])
+        return {key: self._known[key] for key in wanted}
 
 
 def remaining_budget(budget: int, readers: Sequence[Reader]) -> int:
@@ -66,17 +67,24 @@ def remaining_budget(budget: int, readers: Sequence[Reader]) -> int:
     return max(budget - max((reader.nbytes for reader in readers), default=0), min(budget, _UNTOUCHED))
 
 
-def _places(view: Tensor, spread: bool) -> list[tuple[int, int]]:
-    """Return start and length of each run. A single run starts at row 5 of a head, which no usual permutation of rows leaves in place."""
+def places(views: Sequence[Tensor], spread: bool) -> Places:
+    """Return start and length of each run of views of one shape, which depend on their number of elements and, for one run, on a row.
+
+    spread: short runs at random positions instead of one run, which starts at row 5 of a head: no usual permutation of rows leaves that in
+    place.
+    """
+    view = views[0]
     elements, row = view.elements, max(1, view.shape[-1]) if view.shape else 1
     if elements <= RUN:
-        return [(0, elements)] if elements else []
+        return ((0, elements),) if elements else ()
+    start = (elements // row // 3 // 8 * 8 + 5) * row if elements // row >= 16 else elements // 3
+    count = min(RUN, elements - start)
+    scattered = max(read_bytes(each, start, count) for each in views) > SCATTERED
     if not spread:
-        start = (elements // row // 3 // 8 * 8 + 5) * row if elements // row >= 16 else elements // 3
-        return [(start, min(RUN, elements - start))]
+        return ((start, count // 16 if scattered else count),)
     random = np.random.Generator(np.random.PCG64(elements))
-    starts = np.unique(random.integers(0, max(1, elements // SHORT), PLACES)) * SHORT
-    return [(start, min(SHORT, elements - start)) for start in starts.tolist()]
+    starts = np.unique(random.integers(0, max(1, elements // SHORT), PLACES // 4 if scattered else PLACES)) * SHORT
+    return tuple((start, min(SHORT, elements - start)) for start in starts.tolist())
 
 
 def correlation(x: Floats, y: Floats) -> float:

@@ -4,13 +4,14 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.elements import read_elements
-from analyzers.checkpoints.quantization.quantized import PIECE, SMALL_BYTES, Field, Quantized, Run
+from analyzers.checkpoints.quantization.quantized import PIECE, SMALL_BYTES, Field, Floats, Quantized, Run
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
@@ -137,3 +138,14 @@ class DecodedFile:
                 while self._held_bytes > _HELD_BYTES:
                     self._held_bytes -= self._held.popitem(last=False)[1].nbytes
         return held[first : first + count]
+
+
+def read_field(tensor: Tensor, name: Field, start: int, count: int) -> Floats:
+    """Return what elements ``start`` to ``start + count`` of a tensor with ``stored``, or of a view, are computed from.
+
+    NaN without a uniform grid (GGUF's i-quants). What the same thread has just read of the tensor is not read again.
+    """
+    assert tensor.stored is not None and tensor.stored.file is not None
+    file, buffer = tensor.stored.file, np.empty(4 * count, np.uint8)
+    read_into, read_box = partial(file.decode_into, read_stored, field=name), partial(file.decode_box, read_stored, field=name)
+    return read_elements(read_into, tensor, start, count, buffer, read_box).view(np.float32)

@@ -6,6 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.checkpoints.quantization.candidate import Fit
 from analyzers.checkpoints.quantization.decoded_file import DecodedFile
@@ -87,20 +88,16 @@ class GgufBlocks(Quantized):
         if codes is None or field == "zero":
             out[:] = np.nan if codes is None else 0
             return
-        ends = []
-        for code in (codes.low,) if field == "bias" else (codes.low, codes.high):
-            filled = blocks.copy()
-            filled[:, codes.start : codes.stop] = code
-            ends.append(_decoded(filled, self.dtype)[within])
-        if field == "bias":
-            out[:] = ends[0]
-            return
-        with np.errstate(all="ignore"):
-            step = (ends[1] - ends[0]) / np.float32(codes.levels - 1)
-            if field == "level":
-                out[:] = np.where(step == 0, 0, np.rint((_decoded(blocks, self.dtype)[within] - ends[0]) / step))
-            else:
-                out[:] = step
+        out[:] = self._filled(blocks, codes, codes.low)[within]
+        if field == "scale":
+            with np.errstate(all="ignore"):
+                out[:] = (self._filled(blocks, codes, codes.high)[within] - out) / np.float32(codes.levels - 1)
+
+    def _filled(self, blocks: NDArray[np.uint8], codes: _Codes, code: int) -> Floats:
+        """Return the values that one code has in place of all."""
+        filled = blocks.copy()
+        filled[:, codes.start : codes.stop] = code
+        return _decoded(filled, self.dtype)
 
 
 def gguf_blocks(codes: Tensor, file: DecodedFile) -> Fit | None:

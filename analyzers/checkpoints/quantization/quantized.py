@@ -29,8 +29,8 @@ Floats = NDArray[np.float32]
 # Arguments: stored tensor, first element, number of elements. Returns the bit patterns.
 Read = Callable[[Tensor, int, int], NDArray[Any]]
 
-# A value, or what it is computed from: (level - zero) x scale + bias
-Field = Literal["value", "level", "scale", "zero", "bias"]
+# A value, or what it is computed from
+Field = Literal["value", "scale", "zero", "bias"]
 
 # Parts of up to so many bytes are read whole, once: a request takes longer than their bytes.
 SMALL_BYTES = 4 << 10
@@ -127,6 +127,12 @@ class Quantized:
         return matrices * rows * columns
 
     @property
+    def levels(self) -> NDArray[np.float64]:
+        """The finite values of codes, ascending: value = (level - zero) x scale + bias."""
+        assert not isinstance(self.table, Tensor)
+        return np.unique(self.table[np.isfinite(self.table)]).astype(np.float64)
+
+    @property
     def reads(self) -> int:
         """Number of reads that elements in a row need."""
         return 1 + sum(1 for _ in self.parts)
@@ -207,9 +213,6 @@ class Quantized:
     def compute(self, field: Field, run: Run, first: int, stop: int, out: Floats) -> None:
         """Set ``out`` (stop - first,) to the values of a run, or to what they are computed from."""
         codes, parts, table = self.unpacked(run, first, stop), run.parts, run.table
-        if field == "level":
-            np.take(table, codes, out=out, mode="clip")
-            return
         if field != "value":  # that number times a value of 1
             chosen = parts[("scale", "zero", "bias").index(field)]
             parts, table = np.stack([chosen, np.zeros_like(chosen), np.zeros_like(chosen)]), np.ones(table.size, np.float32)

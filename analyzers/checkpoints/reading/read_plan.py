@@ -1,6 +1,6 @@
 """Plans what a stream reads: everything, or in quick mode a sample, of one checkpoint or of the same tensors of several."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,14 +11,17 @@ from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.reading.sample import RUN, Block, IntArray, plan_sample
 from analyzers.checkpoints.reading.spans import Sides, Span, file_order, first, whole_spans
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.views import View
 from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest
 
 # Fewest reads of each of several checkpoints that share the limit: with fewer, a sample would say nothing.
 FEWEST_REQUESTS = 40
 
-# A sampled block is read sparsely if the file's layout makes reading it cost more than this multiple of its bytes.
+# A sampled block is read sparsely if the file's layout makes reading it cost more than this multiple of its bytes; then in tiles of so many
+# values, of so many rows.
 _COSTLY = 8
+_TILE, _HEIGHTS = 256, (4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +64,20 @@ class Plan:
 
         The same elements are read from every side. Bytes are counted on the widest side, including its scales. Views that all sides store
         alike are read in memory order. Groups whose blocks are scattered over the file of a side, such as a matrix that one side stores
-        transposed, are read in short runs, as many as fit ``budget`` bytes; they form a stratum of their own. Raises InvalidRequest if the
+        transposed, are read in tiles, as many as fit ``budget`` bytes; they form a stratum of their own. Raises InvalidRequest if the
         budget or the number of requests is less than 1.
         """
-        reads = max((side.stored.reads for sides in groups for side in sides if side is not None and side.stored is not None), default=1)
-        left = budget
+        left, number = budget, requests
         while True:
-            sample = plan_sample([_as_planned(sides) for sides in groups], left, max(1, requests // reads), seed)
-            blocks, scattered = _within_reach(groups, sample.blocks, left, seed)
-            spans = [_span(groups[block.tensor], block) for block in blocks]
-            taken = _most_bytes(spans) if reads > 1 and left > 1 else 0  # scales take bytes too
-            if taken <= budget:
+            sample = plan_sample([_as_planned(sides) for sides in groups], left, number, seed)
+            spans, scattered = _within_reach(groups, sample.blocks, left, seed)
+            nbytes, reads = _most(spans, _read_bytes), _most(spans, _reads)
+            if (nbytes <= budget or left == 1) and (reads <= requests or number == 1):
                 break
-            left = max(1, min(left * budget // taken, left * 15 // 16))
+            if reads > requests and number > 1:
+                number = max(1, min(number * requests // reads, number * 15 // 16))
+            else:  # scales take bytes too
+                left = max(1, min(left * budget // nbytes, left * 15 // 16))
         numbers = np.where(np.isin(np.arange(len(groups)), list(scattered)), len(sample.population), sample.strata)
         _, numbers = np.unique(numbers, return_inverse=True)
         population = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
@@ -97,10 +101,18 @@ def _nbytes(spans: Sequence[Span]) -> int:
     return sum(span.nbytes for span in spans)
 
 
-def _most_bytes(spans: Sequence[Span]) -> int:
-    """Return the bytes to read from the side that takes most."""
-    sides = zip(*([span.bytes_of(side) for side in span.sides] for span in spans), strict=True)
+def _most(spans: Sequence[Span], cost: Callable[[Tensor, Span], int]) -> int:
+    """Return the cost of the side that takes most."""
+    sides = zip(*([0 if side is None else cost(side, span) for side in span.sides] for span in spans), strict=True)
     return max(map(sum, sides), default=0)
+
+
+def _read_bytes(side: Tensor, span: Span) -> int:
+    return read_bytes(side, span.start, max(0, min(span.count, side.elements - span.start)))
+
+
+def _reads(side: Tensor, span: Span) -> int:
+    return 1 if side.stored is None else side.stored.reads
 
 
 def _requests(checkpoints: Sequence[Checkpoint]) -> int:
@@ -115,25 +127,55 @@ def _requests(checkpoints: Sequence[Checkpoint]) -> int:
     return max(FEWEST_REQUESTS, min(local + shared + merged))
 
 
-def _within_reach(groups: Sequence[Sides], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Block], set[int]]:
-    """Return the blocks to read and the scattered groups, which get short parts of their blocks, as many as fit ``budget`` bytes."""
+def _within_reach(groups: Sequence[Sides], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Span], set[int]]:
+    """Return what to read of blocks, and the scattered groups, of whose blocks tiles are read, as many as fit ``budget`` bytes."""
+    spans = [_span(groups[block.tensor], block) for block in blocks]
+    costs = [_most([span], _read_bytes) for span in spans]
     scattered = {
         block.tensor
-        for block in blocks
-        if _read_bytes(groups[block.tensor], block) > _COSTLY * max(1, block.count * _stored_bits(groups[block.tensor]) // 8)
+        for block, cost in zip(blocks, costs, strict=True)
+        if cost > _COSTLY * max(1, block.count * _stored_bits(groups[block.tensor]) // 8)
     }
-    reachable = [block for block in blocks if block.tensor not in scattered]
+    reachable = dict.fromkeys(span for block, span in zip(blocks, spans, strict=True) if block.tensor not in scattered)
     costly = [block for block in blocks if block.tensor in scattered]
     rng = np.random.Generator(np.random.PCG64(seed))
     for number in rng.permutation(len(costly)).tolist():
-        whole = costly[number]
-        skipped = int(rng.integers(-(-whole.count // RUN))) * RUN
-        block = replace(whole, start=whole.start + skipped, count=min(RUN, whole.count - skipped))
-        nbytes = _read_bytes(groups[block.tensor], block)
-        if nbytes <= budget:
-            reachable.append(block)
-            budget -= nbytes
-    return reachable, scattered
+        block = costly[number]
+        tiles = list(_tiles(groups[block.tensor], block.start + int(rng.integers(block.count))))
+        nbytes, at = min((_most([tile], _read_bytes), at) for at, tile in enumerate(tiles))
+        if nbytes > budget:
+            break  # not those that follow, which would be more often of matrices with short rows
+        budget -= nbytes
+        reachable[tiles[at]] = None
+    return list(reachable), scattered
+
+
+def _tiles(sides: Sides, element: int) -> Iterator[Span]:
+    """Yield tiles of `_TILE` values around an element: a few columns of a few rows, which are near each other in either orientation.
+
+    Of sides of different shapes only parts of rows.
+    """
+    shape = first(sides).shape
+    column = element % shape[-1]
+    if len(shape) < 2 or len({side.shape for side in sides if side is not None}) > 1:
+        yield Span(sides, element - column % RUN, min(RUN, shape[-1] - column // RUN * RUN))
+        return
+    rows, columns = shape[-2:]
+    stack, row = divmod(element // columns, rows)
+    for height in _HEIGHTS:
+        height, width = min(height, rows), min(_TILE // height, columns)
+        top, left = min(row // height * height, rows - height), min(column // width * width, columns - width)
+        cut = tuple(side and _cut(side, stack, (top, height), (left, width)) for side in sides)
+        yield Span(cut, 0, height * width, left)
+
+
+def _cut(side: Tensor, stack: int, rows: tuple[int, int], columns: tuple[int, int]) -> Tensor:
+    """Return some rows and columns of a matrix, of number ``stack`` if there are several. rows, columns: the first, and how many."""
+    view = View.of(side)
+    for length in reversed(view.shape[:-2]):
+        stack, index = divmod(stack, length)
+        view = view.pick(len(view.shape) - 3, index)
+    return view.cut(0, rows[0], sum(rows)).cut(1, columns[0], sum(columns)).part_of(side, "")
 
 
 def _as_planned(sides: Sides) -> Tensor:
@@ -155,12 +197,3 @@ def _span(sides: Sides, block: Block) -> Span:
 
 def _stored_bits(sides: Sides) -> int:
     return max(side.stored_bits for side in sides if side is not None)
-
-
-def _read_bytes(sides: Sides, block: Block) -> int:
-    """Return the bytes read for a block of the side that takes most."""
-    return max(
-        read_bytes(side, block.start, max(0, min(block.count, side.elements - block.start)))
-        for side in _span(sides, block).sides
-        if side is not None
-    )

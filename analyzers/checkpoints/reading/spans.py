@@ -21,12 +21,13 @@ class Span:
     """``count`` consecutive elements from element ``start`` on, of one tensor per checkpoint.
 
     sides: in row-major order of their shapes, so a view that is read in memory order has the shape of that order. A side with fewer
-    elements covers the first ones.
+    elements covers the first ones. column: in the whole tensor, of the first one of views that are a few columns of it.
     """
 
     sides: Sides
     start: int
     count: int
+    column: int = 0
 
     @classmethod
     def of(cls, tensor: Tensor, start: int, count: int) -> "Span":

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analyzers.checkpoints.quantization.grid import levels_of
 from analyzers.checkpoints.quantization.quantized import Quantized
 from analyzers.comparison.counting import SCALES_CHANNELS, Floats
 from analyzers.comparison.parents.channels import Channels, Scaling
@@ -330,5 +329,5 @@ def _code_bits(stored: Quantized) -> int:
     """Return the bits of a code; of GGUF's types without those of scales."""
     if stored.layout != "GGUF":
         return stored.bits
-    levels = len(levels_of(stored))
+    levels = len(stored.levels)
     return (levels - 1).bit_length() if levels > 2 else 8 * stored.codes.nbytes // stored.elements

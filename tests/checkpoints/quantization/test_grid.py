@@ -1,4 +1,4 @@
-"""Steps, ends and nearest values of the grids of quantized tensors, against all values of each grid."""
+"""What values are computed from, (level - zero) x scale + bias, against all values of each grid."""
 
 import shutil
 from collections.abc import Callable
@@ -7,39 +7,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Access, Tensor, open_checkpoint
 from analyzers.checkpoints.adapters.merged_file import read_values
-from analyzers.checkpoints.matching.views import View
-from analyzers.checkpoints.quantization.grid import grid, nearest
+from analyzers.checkpoints.quantization.decoded_file import read_field
+from analyzers.checkpoints.views import View
 from tests.checkpoints.quantization.test_layouts import LIBRARIES, Tensors, awq, blocks, decodable, fixture, gptq, write_gguf
 from tests.checkpoints.test_scales import codes, nbytes, opened, positive
 
-Floats = NDArray[np.float32]
+Floats, Doubles = NDArray[np.float32], NDArray[np.float64]
 
 
-def check(tensor: Tensor, values: Floats, every: Floats) -> None:
-    """Compare with a search through all values. values: (n,) of the tensor; every: (n, levels) of their grids, ascending."""
+def fields(tensor: Tensor, start: int, count: int) -> tuple[Doubles, Doubles, Doubles]:
+    """Scale, zero point and bias of some elements."""
+    scale, zero, bias = (read_field(tensor, name, start, count).astype(np.float64) for name in ("scale", "zero", "bias"))
+    return scale, zero, bias
+
+
+def check(tensor: Tensor, every: Floats) -> None:
+    """Compare with all values of the grids. every: (n, levels), ascending."""
     start, count = 7, tensor.elements - 20
-    found = grid(tensor, start, count)
-    values, every = values.reshape(-1)[start : start + count], every[start : start + count]
-    assert np.array_equal(found.values, values)
-    assert np.allclose(found.low, every[:, 0]) and np.allclose(found.high, every[:, -1])
-    at, rows, last = np.abs(every - values[:, None]).argmin(1), np.arange(count), every.shape[1] - 1
-    below = every[rows, np.maximum(at, 1)] - every[rows, np.maximum(at, 1) - 1]
-    above = every[rows, np.minimum(at, last - 1) + 1] - every[rows, np.minimum(at, last - 1)]
-    size = np.abs(every).max(1)
-    assert (np.abs(found.below - below) <= 1e-6 * size).all() and (np.abs(found.above - above) <= 1e-6 * size).all()
-
-    wanted = (values + np.random.default_rng(1).uniform(-2, 2, count) * found.above).astype(np.float32)
-    least = np.abs(every.astype(np.float64) - wanted[:, None]).min(1)
-    off = np.abs(nearest(tensor, start, wanted).astype(np.float64) - wanted)
-    assert (np.abs(off - least) <= 1e-6 * size).all()
-    assert np.allclose(nearest(tensor, start, found.values), found.values, rtol=3e-7, atol=0)
+    scale, zero, bias = (each[:, None] for each in fields(tensor, start, count))
+    assert tensor.stored is not None
+    values = np.sort((tensor.stored.levels - zero) * scale + bias, axis=1)
+    every = every[start : start + count]
+    assert (np.abs(values - every) <= 1e-6 * np.abs(every).max(1, keepdims=True)).all()
 
 
 def every_value(folder: Path, tensors: Tensors, config: Any, filled: Callable[[Tensor, int], bytes]) -> dict[str, Floats]:
@@ -82,12 +77,11 @@ def check_all(folder: Path, tensors: Tensors, config: Any, filled: Callable[[Ten
     every = every_value(folder, tensors, config, filled)
     with opened(folder / "whole", tensors, config) as checkpoint:
         for tensor in (t for t in checkpoint.tensors if t.stored is not None):
-            values = read_values(checkpoint.files, tensor, 0, tensor.elements)
-            check(tensor, values, every[tensor.name])
+            check(tensor, every[tensor.name])
             if len(tensor.shape) == 2:
                 turned = View.of(tensor).permute((1, 0)).part_of(tensor, "turned")
                 order = np.arange(tensor.elements).reshape(tensor.shape).T.reshape(-1)
-                check(turned, values[order], every[tensor.name][order])
+                check(turned, every[tensor.name][order])
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -122,22 +116,19 @@ def test_gguf(kind: str, tmp_path: Path) -> None:
     values = dequantize(data, GGMLQuantizationType[kind]).reshape(-1)
     with open_checkpoint(str(path), Access(local=True)) as checkpoint:
         (tensor,) = checkpoint.tensors
-        found = grid(tensor, 5, tensor.elements - 9)
-        assert np.array_equal(found.values, values[5:-4]) and np.array_equal(found.below, found.above)
-        steps = found.below.astype(np.float64)
-        assert (steps >= 0).all() and (found.low <= found.values + 1e-6).all() and (found.values <= found.high + 1e-6).all()
-        usable = steps > 1e-3 * np.maximum(np.abs(found.low), np.abs(found.high))  # in which rounding to float32 does not matter
-        place = (values[5:-4] - found.low.astype(np.float64))[usable] / steps[usable]
+        scale, zero, bias = fields(tensor, 5, tensor.elements - 9)
+        assert tensor.stored is not None and not zero.any()
+        ends = bias, tensor.stored.levels[-1] * scale + bias
+        low, high = np.minimum(*ends), np.maximum(*ends)
+        size = np.maximum(np.abs(low), np.abs(high))
+        assert (low <= values[5:-4] + 1e-6 * size).all() and (values[5:-4] <= high + 1e-6 * size).all()
+        usable = np.abs(scale) > 1e-3 * size  # in which rounding to float32 does not matter
+        place = (values[5:-4] - bias)[usable] / scale[usable]
         assert np.abs(place - np.rint(place)).max() < 1e-2
-        random = np.random.default_rng(2)
-        wanted = (values[5:-4] + random.uniform(-0.49, 0.49, len(steps)) * steps).astype(np.float32)
-        assert np.allclose(nearest(tensor, 5, wanted)[usable], values[5:-4][usable], rtol=1e-5, atol=1e-6)
 
 
 def test_types_of_gguf_without_a_grid(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", {"blk.0.ffn_up.weight": (blocks("IQ4_XS"), "IQ4_XS")})
     assert "IQ4_XS" in decodable()
     with open_checkpoint(str(path), Access(local=True)) as checkpoint:
-        found = grid(checkpoint.tensors[0], 0, 100)
-        assert np.isfinite(found.values).all() and all(np.isnan(each).all() for each in found[1:])
-        assert np.isnan(nearest(checkpoint.tensors[0], 0, torch.zeros(50).numpy())).all()
+        assert all(np.isnan(each).all() for each in fields(checkpoint.tensors[0], 0, 100))

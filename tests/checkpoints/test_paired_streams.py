@@ -330,7 +330,8 @@ def test_a_side_that_fails_halfway_ends_it_all(
         assert time.monotonic() - started < 150
 
 
-def test_a_side_that_hangs_can_be_left(hub: LocalHub, tmp_path: Path, small: None) -> None:
+def test_a_side_that_hangs_can_be_left(hub: LocalHub, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 1)
     checkpoints = hub_sides(hub, tmp_path, {"a.weight": normal(400, 64)}, 2)
     alignment = align(checkpoints[0], checkpoints[1:])
     hub.fault(Fault("org/1/", times=None, ranged=True, hang=True))

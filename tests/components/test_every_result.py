@@ -32,7 +32,7 @@ from components.text import prose, shown
 from tests.components.reports import NAMES, PAGES, VARIANTS, example, hostile, partial, placed
 
 ADDRESS = f"result/{'0' * 64}"
-VOID = {"br", "img", "input", "link", "meta", "hr"}
+VOID = {"br", "img", "input", "link", "meta", "hr", "wbr"}
 every_variant = pytest.mark.parametrize("variant", VARIANTS, ids=["example", "hostile", "partial"])
 every_name = pytest.mark.parametrize("name", NAMES)
 

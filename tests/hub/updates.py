@@ -1,13 +1,11 @@
-"""Defines fine-tunes of virtual checkpoints: their changes of values, and the number of elements of a tensor that changed in bf16."""
+"""Defines fine-tunes of virtual checkpoints: their changes of values."""
 
-from collections.abc import Callable, Iterable
-from functools import cache, partial
-from math import prod
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .generated import BLOCK, Floats, from_bf16, normal_values, phase, to_bf16
+from .generated import Floats, from_bf16, normal_values, to_bf16
 
 
 def _none(values: Floats, _: np.random.Generator) -> Floats:
@@ -52,23 +50,4 @@ def updated_values(update: str) -> tuple[Floats, Floats]:
     """Return `generated.normal_values` after an update, a key of UPDATES."""
     rng = np.random.default_rng(1)
     matrices, norms = (UPDATES[update](values, rng) for values in normal_values())
-    return matrices, norms
-
-
-def changed_counts(tensors: Iterable[tuple[str, tuple[int, ...]]], update: str) -> dict[str, int]:
-    """Count the elements of each tensor whose bf16 values before and after the update differ."""
-    matrices, norms = _changed_before(update)
-    counts = {}
-    for name, shape in tensors:
-        before, start = norms if len(shape) == 1 else matrices, phase(name)
-        turns, rest = divmod(start + prod(shape), BLOCK)
-        counts[name] = int(turns * before[-1] + before[rest] - before[start])
-    return counts
-
-
-@cache
-def _changed_before(update: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the changed values before each position in the blocks of matrices and of norms, (BLOCK + 1,) each."""
-    pairs = zip(normal_values(), updated_values(update), strict=True)
-    matrices, norms = (np.concatenate([[0], np.cumsum(to_bf16(base) != to_bf16(tuned))]) for base, tuned in pairs)
     return matrices, norms

@@ -98,10 +98,3 @@ def test_the_table_has_the_answer_first_and_no_empty_column(library: Library) ->
     headers, rows = table("")
     assert len(rows) == 60 and rows[0][0].startswith("[org/name") and all(any(row[index] for row in rows) for index in range(len(headers)))
     assert table("nothing like this") == (["Model", "Answer"], [])
-
-
-def test_the_page_says_what_it_holds_and_what_is_wrong(library: Library) -> None:
-    said = library_page.holdings()
-    assert "the training precision of 59 models, each with its evidence" in said and 'href="library/training.csv"' in said
-    library.close()
-    assert "The library is closed." in library_page.holdings() and library_page.models_table("")["value"] == []

@@ -89,7 +89,8 @@ def test_an_unreachable_hub_is_said_and_the_label_follows(server: LocalHub, open
     assert f"labels/{saved.item.id}.json" in files(server)
 
 
-def test_a_refused_token_is_said_at_once(hub: LocalHub, opened: Opened) -> None:
+def test_a_refused_token_is_said_at_once(hub: LocalHub, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 1000)
     hub.add(DATASET, {}, kind="dataset")
     hub.user(TOKEN, "reader")
     library = opened("a")

@@ -87,16 +87,18 @@ chromium:
 	@touch $@
 
 # On all cores, where pip would use one, and before an import: what a compiler warns of would be an error of the tests. Not the packages of
-# which few files are ever imported; some carry files that are not for this Python.
+# which few files are ever imported; some carry files that are not for this Python. For the app, not what its page does not import: the
+# fork server compiles of that what it needs, while the page answers already.
 rare = /(models|tests|testing|_inductor|onnx)/|/site-packages/(dask|distributed|mypyc?|networkx|pip|plotly|pygments|setuptools|sympy)/
-compile = $(python) -W ignore -m compileall -qq -j 0 -x '$(rare)' .venv/lib || true
+later = /site-packages/(accelerate|mpmath|peft|torch|torchao|torchgen|transformers)/
+compile = $(python) -W ignore -m compileall -qq -j 0 -x '$(1)' .venv/lib || true
 
 .venv/app: .venv/core requirements.txt
 	$(pip_install) -r requirements.txt
-	@$(compile)
+	@$(call compile,$(rare)|$(later))
 	@touch $@
 
 .venv/tests: .venv/core requirements.txt tests/requirements.txt
 	$(pip_install) -r requirements.txt -r tests/requirements.txt
-	@$(compile)
+	@$(call compile,$(rare))
 	@touch .venv/app $@

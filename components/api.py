@@ -3,7 +3,7 @@
 import inspect
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -19,7 +19,7 @@ from analyzers.core.report import Report
 from analyzers.core.request import Progress, request_error
 from analyzers.core.untrusted_json import parse_json
 from components import store
-from components.errors import one_sentence
+from components.errors import sentence
 from components.identity import access_of, visitor_of
 from components.library import model_id
 from components.result.layout import layout_of
@@ -53,13 +53,22 @@ def short(report: Report, address: str) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Raise any error inside it as gr.Error with one sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
 def _endpoint(analyzer: Analyzer) -> Any:
     """Make the endpoint of an analyzer: a generator of progress whose last item is the report, or its short form."""
     kind = analyzer.request_model()
     names = offered(kind, "site")
 
     async def answer(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> AsyncIterator[Any]:
-        with one_sentence():
+        with _one_sentence():
             given = dict(zip([*names, "short"], values, strict=False))
             shortened = given.pop("short", False)
             access = access_of(request, login)
@@ -129,7 +138,7 @@ def find_models(text: str) -> list[dict[str, Any]]:
     Args:
         text: Words that the model's name has, all of them; empty: every model.
     """
-    with one_sentence():
+    with _one_sentence():
         return [row.model_dump(mode="json") for row in store.our_library().models(_text(text))]
 
 
@@ -139,7 +148,7 @@ def labels(model: str) -> dict[str, Any]:
     Args:
         model: A model on the Hub: org/name.
     """
-    with one_sentence():
+    with _one_sentence():
         answer: dict[str, Any] = store.our_library().consensus(model_id(_text(model))).model_dump(mode="json")
         return answer | {"labels": [label.model_dump(mode="json") for label in store.our_library().labels_of(model_id(_text(model)))]}
 
@@ -150,7 +159,7 @@ def stored_result(id: str) -> dict[str, Any]:
     Args:
         id: The id of the report, 64 hex digits.
     """
-    with one_sentence():
+    with _one_sentence():
         found = store.our_library().result(_text(id)[:64])
         if found is None:
             raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")

@@ -1,13 +1,12 @@
-"""Turns any error into one sentence for a visitor, and logs where unexpected ones occur, never what a visitor sent."""
+"""Turns any error into one sentence for a visitor, and logs where unexpected ones occur, never what a visitor sent.
+
+No Gradio here: the process of each analysis would import it, which takes three seconds.
+"""
 
 import errno
 import logging
 import re
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import gradio as gr
 
 from analyzers.core.errors import MantissaError
 
@@ -25,15 +24,6 @@ def sentence(error: BaseException) -> str:
         return EXHAUSTED
     log_unexpected(error)
     return OUR_FAULT
-
-
-@contextmanager
-def one_sentence() -> Iterator[None]:
-    """Raise any error inside it as gr.Error with one sentence."""
-    try:
-        yield
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def is_exhausted(error: BaseException) -> bool:

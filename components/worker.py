@@ -35,7 +35,7 @@ _TOO_MUCH_MEMORY = (
     "on a larger machine."
 )
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["components.preloaded_modules"])
+_context.set_forkserver_preload(["components.preloaded_modules", __name__])
 Work = Callable[..., Iterator[Any]]
 
 

@@ -1,8 +1,10 @@
 """Fixtures shared by all tests."""
 
+import functools
 import gc
 import os
 import signal
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,9 @@ if "MANTISSA_TEST_GPU" not in os.environ:
 
 # Collecting imports torch, transformers and Gradio, of which nothing becomes garbage: looking for it takes seconds of each process.
 gc.disable()
+
+# Each client of HTTP reads the certificates of all authorities, which takes as long as many a test, and needs none of them here.
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 # No deadline, since the time of an example depends on the machine. The suite tries the same few examples each time; make test-all, many.
 hypothesis.settings.register_profile("exhaustive", deadline=None, max_examples=300)

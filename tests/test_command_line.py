@@ -244,7 +244,8 @@ def test_interrupted(where: str, mode: str, hub: LocalHub) -> None:
     hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     fault = hub.fault(Fault(where, times=None, delay=200))
     command = [sys.executable, "-m", "analyzers", "dtype", "org/slow", mode]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    environ = os.environ | {"MANTISSA_HUB_TIMEOUT_SECONDS": "2"}  # the longest that a read which cannot be interrupted is waited for
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: fault.hits > 0)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=150)  # before the Hub answers

@@ -17,6 +17,7 @@ LIGHT = (
     "analyzers.comparison.compare",
     "analyzers.scan",
     "components.library",
+    "components.worker",
     "mantissa",
     "mantissa.__main__",
 )

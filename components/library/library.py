@@ -44,10 +44,11 @@ class Saved(Record):
 class ModelRow(Record):
     """A model with its newest facts.
 
-    answer to reach: of its newest passport, whose id is ``result``, or empty; outdated: by an earlier version of the analysis. precision:
-    the consensus, with its evidence, the number of contributors who agree, and whether labels disagree; own: it is the word of the app's
-    owner alone. labels: number of current labels; results: number of results with this subject. updated: time of the newest of either.
-    bytes: of its files; wasted: of these, what could be saved without changing a value, from its newest check or passport.
+    storage to reach: of its newest passport, whose id is ``result``, or empty; answer: of that, or else of its newest result; outdated: by
+    an earlier version of the analysis. precision: the consensus, with its evidence, the number of contributors who agree, and whether
+    labels disagree; own: it is the word of the app's owner alone. labels: number of current labels; results: number of results with this
+    subject. updated: time of the newest of either. bytes: of its files; wasted: of these, what could be saved without changing a value,
+    from its newest check or passport.
     """
 
     model: str
@@ -329,8 +330,11 @@ class Library:
 
 
 def _model_row(cells: Any, labels: list[Label]) -> ModelRow:
-    model, updated, passport, saving, results = cells
+    model, updated, newest, passport, saving, results = cells
     facts: dict[str, Any] = {"model": labels[0].model} if labels else {"model": model}
+    if newest:
+        row = parse_model(ResultRow, newest)
+        facts = {"model": row.models[0], "answer": row.answer}
     if passport:
         row = parse_model(ResultRow, passport)
         names = ("answer", "storage", "passed_through", "trained_in", "fp16_risk", "reach")

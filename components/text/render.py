@@ -5,6 +5,7 @@ A value that is already HTML, rendered by another template, uses the filter ``sa
 
 import re
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,13 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_COMPONENTS), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"shown": _shown, "prose": _prose, "powers": numbers.powers, "anchor": anchor}
+    environment.filters |= {"shown": _shown, "prose": _prose, "powers": numbers.powers, "anchor": anchor, "breakable": _breakable}
     return environment
+
+
+def _breakable(text: str) -> str:
+    """Escape a text, with places between the parts of a name, such as that of a tensor, where a line may break. For ``safe``."""
+    return re.sub(r"(?<=\w)([./])(?=[A-Za-z_])", r"\1<wbr>", escape(text))
 
 
 def _shown(text: str, longest: int = LONGEST) -> str:

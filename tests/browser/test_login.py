@@ -109,6 +109,11 @@ def test_a_program_reads_gated_weights_with_its_own_token(site: Site) -> None:
     assert answer["address"].startswith("open/") and answer["headline"]
 
 
+def test_a_visitor_without_quota_is_told_what_to_do(site: Site) -> None:
+    with pytest.raises(Exception, match=r"not enough GPU time left.*: use .*, or the command line"):
+        program(site.url).predict("sample:tiny-bf16", samples=2, api_name="/exit")
+
+
 def test_a_smaller_copy_is_offered_as_a_pull_request_in_the_visitors_name(site: Site, page: Page) -> None:
     page.goto(f"{site.url}/?model=org/wide")
     _run(page, "org/wide")

@@ -1,5 +1,6 @@
 """Forms, addresses and commands of the fields of a request: each leads back to the same request."""
 
+import shlex
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from analyzers import ANALYZERS
 from analyzers.__main__ import build_parser
+from analyzers.core import command_line
 from analyzers.core.errors import MantissaError
-from analyzers.core.options import choices, is_list, offered, option_of
+from analyzers.core.options import choices, is_list, is_subject, offered, option_of
 from components.fields import filled, request_of
 from components.result.links import command, query
 
@@ -55,12 +57,13 @@ def test_an_address_leads_back_to_its_request(name: str, data: Any) -> None:
 
 @pytest.mark.parametrize("name", ANALYZERS)
 @given(data=st.data())
-def test_a_command_is_one_that_the_command_line_takes(name: str, data: Any) -> None:
-    import shlex
-
-    words = shlex.split(command(data.draw(_requests(name))))
+def test_a_command_makes_the_same_request(name: str, data: Any) -> None:
+    request = data.draw(_requests(name))
+    words = shlex.split(command(request))
     assert words[:2] == ["mantissa", name]
-    build_parser([name]).parse_args(words[1:])
+    options, kind = build_parser([name]).parse_args(words[1:]), type(request)
+    subjects = {field: getattr(request, field) for field in kind.model_fields if is_subject(kind, field)}
+    assert command_line.request_of(kind, options, **subjects) == request
 
 
 @pytest.mark.parametrize("name", ANALYZERS)
@@ -80,6 +83,7 @@ def test_what_is_wrong_is_said() -> None:
     assert "must be one of quick, exact" in filled(kind, [("mode", "fast")])[1]
     assert filled(ANALYZERS["precision"].request_model(), [("logprobs", "")])[1].endswith("too long for a link: paste it again.")
     assert filled(kind, [("model", "org/name"), ("revision", "v1")])[0] == {"model": "org/name@v1"}
+    assert request_of(kind, {"model": "a/b", "mode": "exact", "budget": "64MB"}).mode == "exact", "which has no budget"
     for typed, said in (
         ({}, "Type or paste"),
         ({"model": "a/b c/d"}, "One model at a time"),

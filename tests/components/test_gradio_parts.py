@@ -1,4 +1,4 @@
-"""The pages use Gradio's public parts only, and style sheets need no force."""
+"""The pages use Gradio's public parts only."""
 
 import re
 from pathlib import Path
@@ -12,10 +12,3 @@ def test_no_private_part_of_gradio_is_used() -> None:
         source = path.read_text(encoding="utf-8")
         assert set(re.findall(r"^\s*(?:from|import) (gradio(?:\.\w+)*)", source, flags=re.MULTILINE)) <= _PUBLIC, path
         assert not re.search(r"\b(?:gr|app|blocks|page|event|request|request_model)\._\w", source), path
-
-
-def test_style_sheets_are_short_and_need_no_force() -> None:
-    sheets = [path for kind in ("*.css", "*.js") for path in COMPONENTS.rglob(kind)]
-    assert not [path for path in sheets if "!important" in path.read_text(encoding="utf-8")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sheets) < 350
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in COMPONENTS.rglob("templates/*")) < 800

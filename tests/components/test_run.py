@@ -1,6 +1,7 @@
 """A run: in a process of its own, in turn, ended when it is closed, stored where everything is public."""
 
 import asyncio
+import multiprocessing
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -29,6 +30,12 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHub]:
     """One Hub for all tests: the processes of analyses have the environment in which the first was started."""
     with pytest.MonkeyPatch.context() as patch, local_hub(patch, tmp_path_factory.mktemp("hf-home")) as local:
         yield local
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _preloaded() -> None:
+    """Let the fork server import what these tests run, and not all analyzers with torch, which takes seconds."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["components.worker", "analyzers.dtype"])
 
 
 _SAMPLE = DtypeRequest(model="sample:tiny-fp32")
@@ -139,7 +146,8 @@ def test_one_visitor_does_not_hold_up_another() -> None:
     assert sorted(order) == ["a0", "a1", "a2", "a3", "b"]
 
 
-def test_the_fifth_that_waits_is_refused_and_one_that_leaves_frees_its_place() -> None:
+def test_the_fifth_that_waits_is_refused_and_one_that_leaves_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.run._STEP_SECONDS", 0.01)
     turns = Turns(total=1, each=1)
 
     async def waits(started: asyncio.Event) -> None:

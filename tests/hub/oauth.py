@@ -8,6 +8,7 @@ import base64
 import html
 import time
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from urllib.parse import parse_qs, unquote, urlencode
 
@@ -36,8 +37,12 @@ class Provider:
 
     applications: dict[str, Application] = field(default_factory=dict)
     granted: dict[str, tuple[Application, dict[str, str]]] = field(default_factory=dict)
-    key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "hub", "use": "sig"}))
     serial: "count[int]" = field(default_factory=count)
+
+    @cached_property
+    def key(self) -> RSAKey:
+        """The key of signatures, made when the first one is asked for: it takes as long as many a test."""
+        return RSAKey.generate_key(2048, {"kid": "hub", "use": "sig"})
 
     def answer(self, request: Request, url: str, users: dict[str, User], repositories: dict[tuple[Kind, str], Repository]) -> Answer | None:
         """Answer a request about signing in; None for any other."""

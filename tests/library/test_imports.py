@@ -168,19 +168,3 @@ def test_a_folder_that_is_not_of_a_scan_is_refused(tmp_path: Path, scanned: Path
         assert (ended.status, ended.out) == (2, "") and "is not the folder of a scan" in ended.err and ended.err.count("\n") == 1
     (scanned / "outcomes.jsonl").write_bytes(b"x" * 1000)
     assert imported(scanned) == (0, "0 imported, 0 known, 0 skipped, 0 refused.\n", "")
-
-
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-def test_the_results_are_published_to_the_dataset(
-    scanned: Path, imported: Callable[[Path], Ended], hub: LocalHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MANTISSA_DATASET", DATASET)
-    monkeypatch.setenv("MANTISSA_TOKEN", TOKEN)
-    ended = imported(scanned)
-    assert ended == (0, "2 imported, 0 known, 4 skipped, 0 refused.\n", f"published: {DATASET} is up to date\n")
-    files = hub.files(DATASET, kind="dataset")
-    assert sum(path.startswith("reports/") for path in files) == 2 and TOKEN.encode() not in b"".join(files.values())
-    monkeypatch.setenv("MANTISSA_DATA", str(scanned.parent / "elsewhere"))
-    with open_library(background=False) as library:
-        library.publish()
-        assert results(library).keys() == {"org/one", "org/two"}

@@ -95,13 +95,11 @@ def test_the_table_has_the_answer_first_and_no_empty_column(library: Library) ->
     headers, rows = table("name_of org")
     assert headers == ["Model", "Answer", "Trained in", "Could be saved", "Results", "Updated"]
     assert rows[0][0].startswith("[org/name\\_of\\_it]") and "bf16" in rows[0][1]
+    passport = report("org/Part_of_it", id="b" * 64)
+    in_part = passport.model_copy(update={"request": passport.request.model_copy(update={"include": "mlp"})})
+    library.add_result(in_part, public=True)
+    _, rows = table("part_of")
+    assert rows[0][:2] == ["[org/Part\\_of\\_it](library?model=org%2FPart_of_it)", passport.answer.text], "without a passport of all of it"
     headers, rows = table("")
-    assert len(rows) == 60 and rows[0][0].startswith("[org/name") and all(any(row[index] for row in rows) for index in range(len(headers)))
+    assert len(rows) == 61 and rows[0][0].startswith("[org/") and all(any(row[index] for row in rows) for index in range(len(headers)))
     assert table("nothing like this") == (["Model", "Answer"], [])
-
-
-def test_the_page_says_what_it_holds_and_what_is_wrong(library: Library) -> None:
-    said = library_page.holdings()
-    assert "the training precision of 59 models, each with its evidence" in said and 'href="library/training.csv"' in said
-    library.close()
-    assert "The library is closed." in library_page.holdings() and library_page.models_table("")["value"] == []

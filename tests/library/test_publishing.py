@@ -89,7 +89,8 @@ def test_an_unreachable_hub_is_said_and_the_label_follows(server: LocalHub, open
     assert f"labels/{saved.item.id}.json" in files(server)
 
 
-def test_a_refused_token_is_said_at_once(hub: LocalHub, opened: Opened) -> None:
+def test_a_refused_token_is_said_at_once(hub: LocalHub, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 1000)
     hub.add(DATASET, {}, kind="dataset")
     hub.user(TOKEN, "reader")
     library = opened("a")
@@ -143,7 +144,7 @@ def test_items_of_the_dataset_are_untrusted(server: LocalHub, opened: Opened, ca
     assert row is not None and text is not None
     line = row.model_dump_json()
     lines = [line, line.replace("org/good", "../../etc"), "[" * 10_000, "{}", line.replace('"version":1', '"version":2'), line[:50]]
-    changed = label.model_dump(mode="json") | {"precision": "fp32"}
+    changed = label.model_dump(mode="json") | {"id": "2" * 64, "model": "org/other"}
     bad = {
         f"labels/{'1' * 64}.json": b"not json",
         f"labels/{'2' * 64}.json": json.dumps(changed).encode(),
@@ -158,7 +159,11 @@ def test_items_of_the_dataset_are_untrusted(server: LocalHub, opened: Opened, ca
     server.add(DATASET, bad | good, kind="dataset")
     library = opened("a", background=False)
     library.publish()
-    assert library.labels_of("org/name") == (label,) and [each.id for each in library.results()] == ["a" * 64]
+    assert (
+        library.labels_of("org/name") == (label,)
+        and library.labels_of("org/other") == ()
+        and [each.id for each in library.results()] == ["a" * 64]
+    )
     assert "are not valid, and are ignored" in caplog.text
     assert library.result("a" * 64) is None
     other = json.dumps(json.loads(text) | {"id": "b" * 64}).encode()

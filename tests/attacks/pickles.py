@@ -123,6 +123,14 @@ def zipped(value: bytes, storages: Sequence[bytes] = (bytes(16),)) -> bytes:
 
 
 SOUND = pickled(mapping(weight=stored()))
+_MAGIC = pickled(number(0x1950A86A20F9469CFC6C)) + pickled(number(1001))
+_SYSTEM_OF = pickled(mapping(little_endian=b"\x88"))
+
+
+def old(value: bytes, keys: bytes = b"](" + text("0") + b"e", data: bytes = struct.pack("<q", 4) + bytes(16)) -> bytes:
+    """Make a PyTorch file with this pickle, in the layout before torch 1.6."""
+    return _MAGIC + _SYSTEM_OF + value + pickled(keys) + data
+
 
 # Well-known gadgets, one of each kind, and names that continue or resemble allowed ones.
 GADGETS = [
@@ -352,10 +360,30 @@ _OTHER_FILES = {
     "git_lfs_pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n",
     "web_page": b"<!doctype html><title>404</title>",
     "safetensors": (2).to_bytes(8, "little") + b"{}" + bytes(100),
-    "legacy": pickled(number(0x1950A86A20F9469CFC6C)) + pickled(number(1001)) + pickled(mapping(little_endian=b"\x88")),
     "plain_pickle": pickled(mapping(a=number(1))),
     "zip_magic_alone": b"PK\3\4",
     "zip_end_alone": b"PK\5\6" + bytes(18),
+}
+
+
+_OLD_FILES = {
+    "magic_only": _MAGIC[:15],
+    "magic_wrong": pickled(number(7)) + old(SOUND),
+    "protocol_list": _MAGIC[: -len(pickled(number(1001)))] + pickled(b"]"),
+    "no_storages": _MAGIC + _SYSTEM_OF,
+    "big_endian": old(SOUND).replace(text("little_endian") + b"\x88", text("little_endian") + b"\x89"),
+    "system_list": _MAGIC + pickled(b"]") + SOUND,
+    "truncated_data": old(SOUND)[:-1],
+    "length_differs": old(SOUND, data=struct.pack("<q", 3) + bytes(16)),
+    "length_negative": old(SOUND, data=struct.pack("<q", -4) + bytes(16)),
+    "keys_missing": old(SOUND, keys=b"]"),
+    "keys_twice": old(SOUND, keys=b"](" + text("0") + text("0") + b"e"),
+    "keys_numbers": old(SOUND, keys=b"](K\x00e"),
+    "keys_a_text": old(SOUND, keys=text("0")),
+    "numel_huge": old(pickled(mapping(weight=stored(number(1 << 61))))),
+    "runs_in_keys": old(SOUND, keys=_LIVE["reduce"] + b"]"),
+    "runs_in_system": _MAGIC + pickled(_LIVE["reduce"] + b"}"),
+    "runs_in_magic": pickled(_LIVE["reduce"] + b"N") + old(SOUND),
 }
 
 
@@ -374,6 +402,7 @@ def _all() -> list[Attack]:
     ):
         found += [Attack(name, reason, zipped(pickled(mapping(a=code)))) for name, code in codes.items()]
     found += [Attack(f"stream_{name}", "a pickle that is none", zipped(code), names=_READ.get(name, ())) for name, code in _STREAMS.items()]
+    found += [Attack(f"old_{name}", "an old file that contradicts itself", data) for name, data in _OLD_FILES.items()]
     found += [Attack(f"zip_{name}", "an archive that contradicts itself", data) for name, data in _zip_tricks().items()]
     return found + [Attack(f"file_{name}", "no file of torch.save", data) for name, data in _OTHER_FILES.items()]
 

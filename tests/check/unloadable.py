@@ -162,7 +162,7 @@ def _beside(value: Any) -> Change:
 
 # Pickles; transformers refuses those with an opcode or a name that torch.load does not accept with weights_only, or without names.
 PICKLES: dict[str, Change] = {
-    "protocol-5": _saved(dict, pickle_protocol=5),
+    "protocol-5": _saved(dict, pickle_protocol=5), "old-layout": _saved(dict, _use_new_zipfile_serialization=False),
     "numpy-scalar": _beside(np.float64(2.5)), "class": _beside(_Opaque()), "set": _beside({1, 2}), "dtype": _beside(torch.bfloat16),
     "sparse": _beside(torch.eye(3).to_sparse()), "integer-key": _saved(lambda values: {**values, 5: torch.ones(2)}),
     "tensors": _saved(lambda values: list(values.values())),

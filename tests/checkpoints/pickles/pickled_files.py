@@ -20,10 +20,10 @@ DTYPES = {
 }  # fmt: skip
 
 
-def saved(value: Any, *, protocol: int = 2) -> bytes:
-    """Return the bytes that torch.save writes."""
+def saved(value: Any, *, protocol: int = 2, zipped: bool = True) -> bytes:
+    """Return the bytes that torch.save writes. zipped: in an archive, as since torch 1.6."""
     buffer = io.BytesIO()
-    torch.save(value, buffer, pickle_protocol=protocol)
+    torch.save(value, buffer, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
     return buffer.getvalue()
 
 

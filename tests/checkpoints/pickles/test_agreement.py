@@ -1,6 +1,5 @@
 """What is read of a file of torch.save is what torch.load reads: names, shapes, dtypes and every byte."""
 
-import io
 import struct
 import tracemalloc
 from pathlib import Path
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from analyzers.checkpoints.formats.pickles.torch_file import read_pickled
 from analyzers.checkpoints.local import LocalRepository
-from analyzers.core.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
+from analyzers.core.errors import InvalidCheckpoint, LimitExceeded
 from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.pickles.pickled_files import DTYPES, contents, expected, loaded, saved
 
@@ -119,11 +118,14 @@ def test_views_that_amount_to_many_times_the_file_are_refused() -> None:
         read_pickled(MemoryFile(saved({"a": torch.ones(5_000).expand(4_000, 5_000)})))
 
 
-def test_the_layout_before_torch_1_6_is_refused_with_advice() -> None:
-    buffer = io.BytesIO()
-    torch.save({"a": torch.ones(2)}, buffer, _use_new_zipfile_serialization=False)
-    with pytest.raises(UnsupportedWeights, match="load it and save the state_dict again"):
-        read_pickled(MemoryFile(buffer.getvalue()))
+@pytest.mark.parametrize("protocol", [1, 2, 4])
+def test_the_layout_before_torch_1_6(protocol: int) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    matrix = torch.arange(48.0).view(6, 8)
+    views = {"t": matrix.t(), "stepped": matrix[::2, 1::3], "empty": matrix[:0], "half": matrix.half(), "counts": torch.arange(5)}
+    data = saved(model.state_dict() | views | {"step": 3}, protocol=protocol, zipped=False)
+    _assert_same(data)
+    assert read_pickled(MemoryFile(data), 2) == read_pickled(MemoryFile(data))
 
 
 def test_a_zip_directory_that_states_gigabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:

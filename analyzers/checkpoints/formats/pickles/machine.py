@@ -49,19 +49,19 @@ class Budget:
 
 
 class Machine:
-    """Interprets a pickle.
+    """Interprets the next pickle in a buffered file. budget: for all pickles of a file.
 
     storages: the storages that it names, by key; opaque: names of unknown classes and functions that it calls, as keys; names: its
     globals; protocol: the protocol that its newest opcode is from.
     """
 
-    def __init__(self, pickle: bytes) -> None:
+    def __init__(self, source: IO[bytes], budget: Budget) -> None:
         self.storages: dict[str, Storage] = {}
         self.opaque: dict[str, None] = {}
         self.names: set[str] = set()
         self.protocol = 0
-        self.budget = Budget(len(pickle))
-        self._source = io.BytesIO(pickle)
+        self.budget = budget
+        self._source = source
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below each mark
         self._memo: dict[int, Any] = {}
@@ -192,11 +192,11 @@ class Machine:
             raise Damaged("its pickle sets attributes of something that has none")
 
     def _persistent(self, _: None) -> None:
-        """Push a storage: "storage", its class, key, device, length."""
+        """Push a storage: "storage", its class, key, device, length, and in old files None in place of a view."""
         identity = self._stack.pop()
-        if type(identity) is not tuple or len(identity) != 5 or identity[0] != "storage":
+        if type(identity) is not tuple or len(identity) not in (5, 6) or identity[0] != "storage" or identity[5:] not in ((), (None,)):
             raise Damaged("its pickle names a storage in an unknown way")
-        _, kind, key, _, numel = identity
+        kind, key, _, numel = identity[1:5]
         known = type(kind) is Global and kind.name in STORAGES
         if not known or type(key) is not str or type(numel) is not int or not 0 <= numel < _OVERFLOW:
             raise Damaged("its pickle describes a storage by something other than type, key and length")

@@ -1,5 +1,6 @@
-"""Lists the tensors of a file that torch.save wrote since torch 1.6, in a header like that of a safetensors file."""
+"""Lists the tensors of a file that torch.save wrote, in either of its layouts, in a header like that of a safetensors file."""
 
+import io
 import re
 import struct
 import zipfile
@@ -7,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from analyzers.checkpoints.formats.faults import Damaged, Excess, Unsupported, faults_named
+from analyzers.checkpoints.formats.faults import Damaged, Excess, Unsupported, cut_off, faults_named
 from analyzers.checkpoints.formats.pickles.constructors import Pairs
-from analyzers.checkpoints.formats.pickles.machine import PICKLE_BYTES, Machine
+from analyzers.checkpoints.formats.pickles.machine import PICKLE_BYTES, Budget, Machine
 from analyzers.checkpoints.formats.pickles.weights import weights
 from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTensor
@@ -22,7 +23,10 @@ _ZIP = b"PK\3\4"
 _LOCAL = struct.Struct("<4s5H3I2H")
 _LONGEST_LOCAL = _LOCAL.size + 2 * 0xFFFF  # with the longest name and extra field
 _DESCRIBED, _ENCRYPTED, _FULL32 = 1 << 3, 1, 0xFFFFFFFF
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # begin the layout before torch 1.6
 _FIRST_READ = 64 << 10
+_WINDOW = 1 << 20  # bytes of its pickles that are read at once
+_COUNT = 8  # bytes of the length before each of its storages
 _VIEWS = 8  # Times the size of the file: tensors may share bytes, and a small file could stand for years of reading.
 _SPARE_BYTES = 64 << 20  # views may cover this many bytes, even in a small file
 _NEWEST = 2  # protocol of the opcodes that torch.load reads with weights_only
@@ -34,7 +38,7 @@ _ACCEPTED = re.compile(
 
 
 def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
-    """List the tensors of a zip archive that `torch.save` wrote, or TorchScript, without unpickling it.
+    """List the tensors of a file that `torch.save` wrote, in either of its layouts, or TorchScript, without unpickling it.
 
     checked: the number of storages, evenly spaced, whose offsets are verified against the headers next to their data, with a read each;
     None for all. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. From a trainer's checkpoint, only the
@@ -49,9 +53,8 @@ def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
 def _read(file: RangeFile, checked: int | None) -> Header:
     cache = ReadCache(file, PICKLE_BYTES)
     cache.keep(0, _FIRST_READ)
-    if cache.bytes_at(0, min(len(_ZIP), file.size)) != _ZIP:
-        raise Unsupported("is no zip archive, which torch.save writes since torch 1.6: load it and save the state_dict again.")
-    root, machine, places = _zipped(cache, checked)
+    zipped = cache.bytes_at(0, min(len(_ZIP), file.size)) == _ZIP
+    root, machine, places = (_zipped if zipped else _old)(cache, checked)
     found, omitted, notes = weights(root, machine)
     tensors = tuple(
         HeaderTensor(name, dtype, shape, places[key] + start, places[key] + start + nbytes, strides)
@@ -75,7 +78,7 @@ def _why_refused(root: Any, machine: Machine) -> str:
 
 
 def _zipped(cache: ReadCache, checked: int | None) -> tuple[Any, Machine, dict[str, int]]:
-    """Read an archive with data.pkl and an entry for every storage: return the object, and where its storages begin.
+    """Read the layout since torch 1.6, an archive with data.pkl and an entry for every storage: the object, and where its storages begin.
 
     An archive of TorchScript also holds code, which is not read.
     """
@@ -115,9 +118,9 @@ def _zipped(cache: ReadCache, checked: int | None) -> tuple[Any, Machine, dict[s
     cache.keep(pickled.header_offset, start + pickled.file_size + _FIRST_READ)
     order = folder + "byteorder"
     if order in entries and cache.bytes_at(start_of(order), min(entries[order].file_size, 16)).strip() != b"little":
-        raise Unsupported("holds big-endian numbers, which Mantissa does not read: save it again on another machine.")
+        raise _big_endian()
     data = cache.bytes_at(start_of(pickled.filename), pickled.file_size)
-    machine = Machine(data)
+    machine = Machine(io.BytesIO(data), Budget(len(data)))
     root = machine.run()
     verified = set(_spread(list(machine.storages), checked))
     places = {}
@@ -138,6 +141,38 @@ def _starts(archive: zipfile.ZipFile) -> Iterator[tuple[str, int]]:
     for entry, after in zip(entries, [*(each.header_offset for each in entries[1:]), archive.start_dir], strict=True):
         wide = max(entry.header_offset, entry.file_size) >= _FULL32
         yield entry.filename, after - (0 if not entry.flag_bits & _DESCRIBED else 24 if wide else 16) - entry.compress_size
+
+
+def _old(cache: ReadCache, checked: int | None) -> tuple[Any, Machine, dict[str, int]]:
+    """Read the layout before torch 1.6: five consecutive pickles, then the length and the data of every storage."""
+    source, budget = io.BufferedReader(cache, _WINDOW), Budget(cache.size)
+    try:
+        magic, protocol = Machine(source, budget).run(), Machine(source, budget).run()
+    except Damaged:
+        magic = protocol = None
+    if (type(magic), magic, type(protocol), protocol) != (int, _MAGIC, int, _PROTOCOL):
+        raise Unsupported("was not written by torch.save, though it may be a pickle: save the state_dict of a model, best as safetensors.")
+    system = Machine(source, budget).run()
+    if type(system) is not Pairs or not any(key == "little_endian" and value is True for key, value in system):
+        raise _big_endian()
+    machine = Machine(source, budget)
+    root, keys = machine.run(), Machine(source, budget).run()
+    if type(keys) is not list or any(type(key) is not str for key in keys) or sorted(keys) != sorted(machine.storages):
+        raise Damaged("its list of storages is not that of its tensors")
+    places, at = dict[str, int](), source.tell()
+    for key in keys:
+        places[key] = at + _COUNT
+        at += _COUNT + machine.storages[key].nbytes
+    if at > cache.size:
+        raise cut_off("tensors need", at, cache.size)
+    for key in _spread(keys, checked):
+        if int.from_bytes(cache.bytes_at(places[key] - _COUNT, _COUNT), "little") != machine.storages[key].numel:
+            raise Damaged("a storage does not have the length that its tensors state")
+    return root, machine, places
+
+
+def _big_endian() -> Unsupported:
+    return Unsupported("holds big-endian numbers, which Mantissa does not read: save it again on another machine.")
 
 
 def _spread(items: Sequence[str], count: int | None) -> Sequence[str]:

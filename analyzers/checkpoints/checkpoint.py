@@ -25,7 +25,7 @@ from analyzers.checkpoints.weight_files.selection import WeightFiles, WeightSet,
 from analyzers.checkpoints.words import WORDS
 from analyzers.core import limits
 from analyzers.core.coverage import NotRead
-from analyzers.core.errors import CheckpointError, CheckpointNotFound, LimitExceeded, NoWeights
+from analyzers.core.errors import CheckpointError, CheckpointNotFound, HubUnreachable, LimitExceeded, NoWeights
 from analyzers.core.notes import Note
 from analyzers.core.report import CheckpointFacts
 from analyzers.core.terminal import printable, some_files
@@ -158,9 +158,19 @@ def _open_repository(text: str, access: Access) -> tuple[Repository, Note | None
     if reference.kind == "sample":
         return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}"), None
     # Local import: the Hub's client takes 0.2 s to import, and samples and local files do not need it.
-    from analyzers.checkpoints.hub.hub_repository import open_hub
+    from analyzers.checkpoints.hub.hub_repository import cached_snapshot, open_hub
 
-    return open_hub(reference.name, reference.revision, access), None
+    try:
+        return open_hub(reference.name, reference.revision, access), None
+    except HubUnreachable as error:
+        if not access.local:
+            raise
+        folder = cached_snapshot(reference.name, reference.revision)
+        if folder is None:
+            raise HubUnreachable(f"{error} This machine's Hub cache does not have {quoted(text)}.") from None
+        repository = LocalRepository(folder)
+        repository.ref, repository.commit = reference.name, folder.name
+        return repository, WORDS.note("cached", model=reference.name)
 
 
 def _open(repository: Repository, subfolder: str | None, needed: bool, adapter: bool) -> Checkpoint:

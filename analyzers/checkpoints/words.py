@@ -6,6 +6,7 @@ WORDS = Words(
     {
         # which files were read
         "local-path": "{path:name} was read on this machine, not on the Hub.",
+        "cached": "{model:name} was read from this machine's Hub cache, which has only what was downloaded: the Hub was not reached.",
         "unreadable-json": "{file:name} is too large or not valid JSON of the expected form, and was ignored.",
         "folders": "Weights of {folders:names} were read together: name one folder to read it alone.",
         "widest-gguf": "Of {files:#GGUF file} the widest was read, {path:name}.",

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants, snapshot_download
 from safetensors.torch import save, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -14,6 +15,7 @@ from analyzers.__main__ import main
 from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, read_range
 from analyzers.core.errors import (
     CheckpointNotFound,
+    HubUnreachable,
     InvalidCheckpoint,
     InvalidReference,
     MantissaError,
@@ -23,7 +25,7 @@ from analyzers.core.errors import (
 from analyzers.language_models.samples import sample_folder
 from tests.checkpoints.pickles.pickled_files import saved
 from tests.checkpoints.test_gguf_header import written
-from tests.hub import LocalHub
+from tests.hub import Fault, LocalHub
 
 OWNER = Access(local=True)
 WEIGHTS = {"w": torch.arange(12.0).reshape(3, 4)}
@@ -32,6 +34,30 @@ INDEX = "model.safetensors.index.json"
 
 def opened(path: str | Path) -> Checkpoint:
     return open_checkpoint(str(path), OWNER)
+
+
+@pytest.mark.parametrize("how", ["HF_HUB_OFFLINE", "no network"])
+def test_the_hubs_cache_answers_its_owner_where_the_hub_cannot_be_asked(
+    how: str, hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sample_folder("tiny-bf16-as-fp32")
+    hub.add("org/model", {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()})
+    commit = Path(snapshot_download("org/model")).name
+    monkeypatch.setattr("analyzers.checkpoints.hub.replies._BACKOFF_SECONDS", 0.02)
+    if how == "HF_HUB_OFFLINE":
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    else:
+        hub.fault(Fault("^/api/models/", times=None, garbage=b""))
+    for reference in ("org/model", f"org/model@{commit}", "org/model@main"):
+        assert main(["dtype", reference, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        facts = report["checkpoint"]
+        assert (facts["ref"], facts["commit"], facts["public"]) == ("org/model", commit, False)
+        assert "cached" in [note["code"] for note in report["notes"]]
+    with pytest.raises(HubUnreachable, match="cache does not have"):
+        open_checkpoint("org/other@main", OWNER)
+    with pytest.raises(HubUnreachable):
+        open_checkpoint("org/model", Access())  # a visitor of a page
 
 
 def test_a_bare_path_that_exists_is_a_path_but_not_on_a_page(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

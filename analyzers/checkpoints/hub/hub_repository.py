@@ -8,9 +8,11 @@ import re
 import threading
 import unicodedata
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
-from huggingface_hub import HfApi, constants, get_session
+from huggingface_hub import HfApi, constants, get_session, snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
 from analyzers.checkpoints.hub.ranges import LIBRARY, HubFile
@@ -86,6 +88,14 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Kind = "mode
     ref = info.id if kind == "models" else f"{kind}/{info.id}"
     public = info.private is False and info.gated is False
     return HubRepository(ref, info.sha, public, _sizes(ref, info.siblings), token)
+
+
+def cached_snapshot(name: str, revision: str | None) -> Path | None:
+    """Return the folder of a model's snapshot in this machine's Hub cache, without network access; None if there is none."""
+    try:
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        return None
 
 
 def is_public(name: str) -> bool:

@@ -25,16 +25,8 @@ WORDS = Words(
         # rounded copies
         "quantized-steps": "{model} is a quantized copy of {source}, a step function of its values, {distance:share} away from it.",
         "quantized": (
-            "{model} is {source} quantized to {methods:list}: {within:share} of {values:#value} within half a step; the error is "
-            "{error:share} of the norm, {ratio:times} that of rounding."
-        ),
-        "quantized-sample": (
-            "{model} is {source} quantized to {methods:list}: {within:share} of {values:#value} in {read:count} of "
-            "{tensors:#quantized tensor} within half a step; the error is {error:share} of the norm, {ratio:times} that of rounding."
-        ),
-        "quantized-channels": (
-            "{model} is {source} quantized to {methods:list} with scaled channels: once the factors are undone, the error is "
-            "{error:share} of the norm in {read:count} of {tensors:#quantized tensor}, {ratio:times} that of rounding."
+            "{model} is {source} quantized to {methods:list}: the error is {error:share} of the norm in {read:count} of "
+            "{tensors:#quantized tensor}, {ratio:times} that of rounding."
         ),
         "quantized-or-trained": (
             "{model} is {source}, or a model trained from it, quantized to {methods:list}: the error is {error:share} of the norm in "
@@ -93,7 +85,6 @@ WORDS = Words(
         # what changes how the numbers are to be read
         "unseen": "None of the {blocks:#block} read differs: at most {unseen:share} of all blocks do, at 95% confidence.",
         "non-finite": "{values:#value} of {model} NaN or infinite where {source} has a number: left out of distances and fits.",
-        "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
         "calibrated": "Calibrated methods are farther from the source than rounding on purpose: tensors are held against each other.",
         "scaled-channels": (
             "Channels of {tensors:#tensor} are scaled, as AWQ scales them between norms and matrices: errors are those that are left once "

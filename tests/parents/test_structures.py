@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.numerics.intervals import Blocks
 from tests.cases import few
-from tests.parents.checkpoints import BF16, Folder, Tensors, merged, model, tuned
+from tests.parents.checkpoints import BF16, Folder, merged, model, tuned
 from tests.parents.structures import (
     SHARED,
     STRUCTURES,
     Builder,
-    Matrix,
     cosines,
     gaussian,
     identity,
@@ -91,39 +89,6 @@ def test_no_structure_is_descent_nor_hides_it(folder: Folder, build: Builder) ->
     for seed in range(20):
         unrelated(folder, build, seed)
         related(folder, build, seed)
-
-
-def matrices(tensors: Tensors) -> dict[str, Matrix]:
-    return {name: tensor.double().numpy() for name, tensor in tensors.items() if tensor.dim() == 2}
-
-
-def sampled(build: Builder, times: int) -> int:
-    """How often the interval of the share of equal values holds the truth, over samples of a fine-tune."""
-    base = structured(build, 1)
-    x, p = matrices(update(base, 0.5, 2, 0.3)), matrices(base)
-    every, strata = [], []
-    for name in x:
-        step = 2048 // x[name].shape[1]
-        for start in range(0, len(x[name]), step):
-            a, b = x[name][start : start + step].ravel(), p[name][start : start + step].ravel()
-            every.append((a.size, (a == b).sum()))
-            strata.append(int("layers" in name))
-    pairs, stratum = np.array(every), np.array(strata)
-    population, truth = np.bincount(stratum, pairs[:, 0]).astype(np.int64), pairs.sum(axis=0)
-    rng, held = np.random.default_rng(3), 0
-    for _ in range(times):
-        drawn = np.concatenate([rng.permutation(np.flatnonzero(stratum == s))[: np.bincount(stratum)[s] // 4] for s in (0, 1)])
-        share = Blocks(stratum[drawn], pairs[drawn, 0], population).shares(pairs[drawn, :1], pairs[drawn, 1:])
-        held += bool(share.low[0] <= truth[1] / truth[0] <= share.high[0])
-    return held
-
-
-def test_intervals_of_samples(folder: Folder) -> None:
-    assert sampled(gaussian, 100) >= 89
-    base = structured(gaussian, 1)
-    row = folder.parents(update(base, 0.5, 2, 0.3), base, budget=SAMPLE).candidates[0]
-    assert row.equal_interval is not None and row.equal_share is not None
-    assert row.equal_interval.low < row.equal_share < row.equal_interval.high
 
 
 @pytest.mark.parametrize("apart", few([0.003, None], {0}))

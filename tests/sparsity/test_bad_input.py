@@ -5,18 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import save
 
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import replies
 from analyzers.comparison.sparsity import SparsityRequest, analyze
-from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, LimitExceeded
-from analyzers.core.request import request_error
 from tests.dtype.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
-from tests.sparsity.checkpoints import BF16, Tensors, model, pair, updated
+from tests.sparsity.checkpoints import Tensors, model, pair, updated
 from tests.sparsity.oracle_comparison import compare, refused
 
 
@@ -40,26 +37,6 @@ def test_integers_are_refused_with_the_side(tmp_path: Path) -> None:
     assert refused(one, plain).startswith("Tuned: ")
     assert "nothing to compare" in refused(one, plain, include="up_proj")
     assert refused(one, one, write(tmp_path / "unlike", {"transformer.wte.weight": normal(10, 8)}), one).startswith("Tuned 2 of 3: ")
-
-
-def test_without_a_single_value(tmp_path: Path) -> None:
-    empty = write(tmp_path / "empty", {"a.weight": torch.zeros(0, 4, dtype=BF16)})
-    assert "no tensor with values" in refused(empty, empty)
-
-
-@pytest.mark.parametrize("eta", [0, -1, 1, 2, float("nan"), float("inf")])
-def test_eta_lies_between_0_and_1(eta: float) -> None:
-    with pytest.raises(ValidationError) as caught:
-        SparsityRequest(base="a/b", tuned=("c/d",), eta=eta)
-    assert str(request_error(caught.value)).startswith("eta must ")
-
-
-def test_the_number_of_checkpoints_is_limited() -> None:
-    with pytest.raises(ValidationError) as caught:
-        SparsityRequest(base="a/b", tuned=("c/d",) * (limits.TRAJECTORY + 1))
-    assert "at most 64 checkpoints are compared" in str(request_error(caught.value))
-    with pytest.raises(ValidationError):
-        SparsityRequest(base="a/b", tuned=())
 
 
 def test_more_than_the_page_reads(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What cannot be compared: each one sentence that names the side and says what to do, and nothing left open."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import replies
 from analyzers.comparison.sparsity import SparsityRequest, analyze
+from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, LimitExceeded
 from tests.dtype.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
@@ -37,6 +40,16 @@ def test_integers_are_refused_with_the_side(tmp_path: Path) -> None:
     assert refused(one, plain).startswith("Tuned: ")
     assert "nothing to compare" in refused(one, plain, include="up_proj")
     assert refused(one, one, write(tmp_path / "unlike", {"transformer.wte.weight": normal(10, 8)}), one).startswith("Tuned 2 of 3: ")
+
+
+@pytest.mark.parametrize(
+    "options", [["--eta", "0"], ["--eta", "1"], ["--eta", "nan"], ["--eta", "x"], ["sample:tiny-tuned"] * limits.TRAJECTORY]
+)
+def test_bad_options_end_in_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        sys.exit(main(["sparsity", "sample:tiny-bf16", "sample:tiny-tuned", *options]))
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "") and err.count("\n") == 1 and err.strip().isprintable()
 
 
 def test_more_than_the_page_reads(tmp_path: Path) -> None:

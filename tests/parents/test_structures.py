@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from analyzers.comparison.counting import GROUPS
+from analyzers.comparison.parents.least_squares import solve
 from tests.cases import few
 from tests.parents.checkpoints import BF16, Folder, merged, model, tuned
 from tests.parents.structures import (
@@ -89,6 +91,16 @@ def test_no_structure_is_descent_nor_hides_it(folder: Folder, build: Builder) ->
     for seed in range(20):
         unrelated(folder, build, seed)
         related(folder, build, seed)
+
+
+def test_intervals_of_weights_hold_the_truth() -> None:
+    rng, truth, held = np.random.default_rng(0), np.array([0.6, 0.4]), np.zeros(2)
+    for _ in range(200):
+        parents = rng.standard_normal((GROUPS, 2, 64))
+        sides = np.concatenate([np.einsum("k,gkn->gn", truth, parents)[:, None] + rng.standard_normal((GROUPS, 1, 64)), parents], axis=1)
+        fit = solve(sides @ sides.transpose(0, 2, 1))
+        held += (fit.low <= truth) & (truth <= fit.high)
+    assert (held >= 180).all() and (held < 200).all()
 
 
 @pytest.mark.parametrize("apart", few([0.003, None], {0}))

@@ -149,10 +149,13 @@ def tiles(report: "ParentsReport") -> list[Tile]:
         found += [equal_values(report), *_of_candidate(report, report.candidates[0])]
     broken = [row for row in report.conversion if row.damaged] if report.in_copy else []
     if broken:
-        names = [f"{row.name}: {row.relation}" for row in broken[:3]]
-        detail = f"{'; '.join(names)}{f'; {len(broken) - 3:,} more' if len(broken) > 3 else ''}."
+        detail = f"{_first_three([f'{row.name}: {row.relation}' for row in broken])}."
         found.append(Tile(label="Damaged", value=plural(len(broken), "tensor"), kind="warning", detail=detail))
     return found
+
+
+def _first_three(names: Sequence[str]) -> str:
+    return "; ".join(names[:3]) + (f"; {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def relation(report: "ParentsReport") -> Tile:
@@ -184,12 +187,9 @@ def _of_copy(report: "ParentsReport", copy: "QuantizedCopy") -> Iterator[Tile]:
     yield _figure("Within half a step", copy.within_half_step, _measured(report), detail, why)
     rounding = "" if copy.ratio is None else f"; {times(copy.ratio)} times that of rounding to nearest, {share(copy.error_of_nearest)}"
     yield _figure("Error", copy.error, _measured(report), f"|X - P| / |P|{rounding}.", "The source's values are all zero.")
-    if copy.not_source:
-        names = "; ".join(copy.not_source[:3]) + (f"; {len(copy.not_source) - 3:,} more" if len(copy.not_source) > 3 else "")
-        yield Tile(label="Not the source's", value=plural(len(copy.not_source), "tensor"), kind="warning", detail=f"{names}.")
-    if copy.lacks:
-        names = "; ".join(copy.lacks[:3]) + (f"; {len(copy.lacks) - 3:,} more" if len(copy.lacks) > 3 else "")
-        yield Tile(label="Missing", value=plural(len(copy.lacks), "tensor"), kind="warning", detail=f"The copy lacks {names}.")
+    for label, names, start in (("Not the source's", copy.not_source, ""), ("Missing", copy.lacks, "The copy lacks ")):
+        if names:
+            yield Tile(label=label, value=plural(len(names), "tensor"), kind="warning", detail=f"{start}{_first_three(names)}.")
 
 
 def _of_merge(report: "ParentsReport") -> Iterator[Tile]:

@@ -243,7 +243,7 @@ def linear_by_layer(draw: Draw) -> Case:
     _, first, second = draw.siblings()
     model = {}
     for name, x in first.items():
-        share = 0.2 + 0.15 * int(name.split(".")[2]) if "layers" in name else 0.5
+        share = 0.1 + 0.25 * int(name.split(".")[2]) if "layers" in name else 0.5
         model[name] = (share * x.double() + (1 - share) * second[name].double()).to(x.dtype)
     return Case(model, (first, second))
 

@@ -54,6 +54,10 @@ def test_of_the_steps_of_a_training_the_closest_is_named_first_and_none_is_the_p
     assert not list(base_mismatch(report, [nearest[-1]])), "the weights do not contradict a card that names another step"
 
 
+def test_a_base_is_no_merge_of_its_fine_tunes(folder: Folder) -> None:
+    assert folder.parents(BASE, tuned(BASE, 0.05, 21), tuned(BASE, 0.05, 41)).verdict == "derived"
+
+
 def test_a_combination_is_proven_only_beyond_what_one_candidate_explains(folder: Folder) -> None:
     first, second = (tuned(BASE, 0.005, seed) for seed in (40, 41))
     report = folder.parents(merged((0.5, 0.5), first, second), first, second, BASE)

@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
-from itertools import combinations
 from time import perf_counter
 from typing import Any
 
@@ -29,9 +28,9 @@ from analyzers.core.request import Progress, WeightsRequest
 class Pass:
     """One pass over ``sides``, whose tensors are matched with those of the first one.
 
-    names: of the sides, in errors; mode, budget: by default those of the request; largest: refuse to read more bytes than this; each:
-    whether every other side must share values with the first one, else one must; watch: called with each span and chunk. nbytes, requests,
-    seconds: what was read so far.
+    names: of the sides, in errors; largest: refuse to read more bytes than this; device: that holds them; by_values: whether forms are
+    tried by values; each: whether every other side must share values with the first one, else one must; watch: called with each span and
+    chunk. nbytes, requests, seconds: what was read so far.
     """
 
     def __init__(
@@ -42,8 +41,6 @@ class Pass:
         matching: Matching,
         task: Task,
         *,
-        mode: str = "",
-        budget: int | None = None,
         largest: int | None = None,
         device: str = "",
         by_values: bool = True,
@@ -52,34 +49,31 @@ class Pass:
     ) -> None:
         self.sides, self.names = sides, names
         self._request, self._device, self._watch = request, device, watch
-        mode = mode or request.mode
-        self.alignment = matching.align(sides, names, mode == "exact", by_values)
+        self.alignment = matching.align(sides, names, request.mode == "exact", by_values)
         groups = self.alignment.groups
         lacking = [at for at in range(1, len(sides)) if not any(group.sides[at] is not None and group.base.elements for group in groups)]
         if lacking and each and len(sides) > 2:
             raise InvalidRequest(f"{names[lacking[0]]}: {nothing_shared([sides[0], sides[lacking[0]]])}")
         if not groups or (lacking and each):
             raise InvalidRequest(nothing_shared(sides))
-        left = request.budget if budget is None else budget
-        if by_values:
-            left = max(1, matching.remaining_budget(left, sides))
-        self.plan = Plan.of(sides, self.alignment.sides, mode, left, request.seed, bool(device))
+        left = max(1, matching.remaining_budget(request.budget, sides)) if by_values else request.budget
+        self.plan = Plan.of(sides, self.alignment.sides, request.mode, left, request.seed, bool(device))
         check_size(self.plan.nbytes, largest)
         self._counter = Counter(task, self.alignment.groups, self.plan)
         self.table = Table(self.alignment.groups, self.plan, self._counter)
         self.nbytes, self.requests, self.seconds = 0, 0, 0.0
 
-    def read(self, before: int = 0, note: str = "reading weights") -> Iterator[Progress]:
-        """Read and count; yields progress. before: bytes that other passes have read."""
-        total, start = before + self.plan.nbytes, perf_counter()
-        yield Progress(done=before, total=total, unit="bytes", note=note)
+    def read(self) -> Iterator[Progress]:
+        """Read and count; yields progress."""
+        total, start, note = self.plan.nbytes, perf_counter(), "reading weights"
+        yield Progress(done=0, total=total, unit="bytes", note=note)
         work = self._counter if self._watch is None else self._watched
         with closing(stream(self.sides, self.plan.spans, work, self.names, self._device, self._counter.task.device)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     self.table.add(step.span, step.result)
                 self.nbytes, self.requests, self.seconds = step.bytes_read, step.requests, perf_counter() - start
-                yield Progress(done=before + self.nbytes, total=max(total, before + self.nbytes), unit="bytes", note=note)
+                yield Progress(done=self.nbytes, total=max(total, self.nbytes), unit="bytes", note=note)
 
     def _watched(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         def seen() -> Iterator[Chunk]:
@@ -111,11 +105,6 @@ def nothing_shared(sides: Sequence[Checkpoint]) -> str:
     """Say that nothing can be compared."""
     others = sides[1].ref if len(sides) == 2 else f"the other {len(sides) - 1} models"
     return f"There is nothing to compare: no tensor with values of {others} has the name and shape of one of {sides[0].ref}."
-
-
-def every_pair(sides: int) -> list[tuple[int, int]]:
-    """Return every two sides."""
-    return list(combinations(range(sides), 2))
 
 
 def is_quantized(side: Checkpoint) -> bool:

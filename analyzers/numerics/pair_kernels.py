@@ -314,8 +314,8 @@ def count_pairs(
     shift: left shift that turns the patterns into fp32, 0 or 16. eta, weight: see `count_values`. skipped: (parts,) parts that add nothing
     to ``products`` (parts, 3), the sums of w^2, w v and v^2 below `BEYOND`. joint: the joint histogram for bf16, or empty; pairs near each
     other are added to it, all others to ``counts``, ``sums`` and the tables, as by `count_values`. Added to: ``moments`` (MOMENTS,), and
-    ``digests`` (2,), of both sides where a block differs; empty, neither these nor zeros are counted. changed: (n,) whether patterns
-    differ, or empty; set to whether the bf16 values of pairs differ.
+    ``digests`` (2,), of both sides where a block differs; empty, neither these nor zeros are counted, and of blocks that differ only the
+    base's squares. changed: (n,) whether patterns differ, or empty; set to whether the bf16 values of pairs differ.
     """
     index, once, steps = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64)
     w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)
@@ -333,7 +333,7 @@ def count_pairs(
             _count_careful(a, b, shift, differing, counts, moments, product)
         else:
             product[0] = product[1] = product[2] = square
-            if differing:
+            if differing and digests.size:
                 w_sum, v_sum, product[1], product[2] = _products(a, b, shift)
                 moments[NUMBER] += a.size
                 moments[SUM_BASE] += w_sum

@@ -119,32 +119,3 @@ def rounding_error(
                 error, square = error + found[0], square + found[1]
                 exact, saturated, count = exact + found[2], saturated + found[3], count + found[4]
     return error, square, exact, saturated, count
-
-
-# Sums may be reassociated, which allows vector instructions.
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
-def update_lost(
-    base: NDArray[np.float32], merged: NDArray[np.float32], mantissa: int, least: int, largest: float
-) -> tuple[int, int, int, float, float]:
-    """Round values (n,) to a float format, and compare the difference with that of the values themselves, their update.
-
-    mantissa, least: as of `_round`; largest: rounded values of this size are infinite.
-
-    Returns the number of finite pairs with an update, of those whose rounded values differ, and of those that become infinite; the sum of
-    (rounded merged - rounded base - update)^2, and that of update^2, both in float64, over pairs that stay finite.
-    """
-    limit = np.float32(largest)
-    touched, changed, overflowed, error, square = 0, 0, 0, 0.0, 0.0
-    for i in range(base.size):
-        before, after = base[i], merged[i]
-        if before != after and abs(before) < np.inf and abs(after) < np.inf:
-            old, new = _round(before, mantissa, least, limit), _round(after, mantissa, least, limit)
-            finite = max(abs(old), abs(new)) < limit
-            update = np.float64(after) - np.float64(before)
-            difference = np.float64(new) - np.float64(old) - update if finite else 0.0
-            touched += 1
-            changed += old != new
-            overflowed += abs(new) >= limit
-            error += difference * difference
-            square += update * update if finite else 0.0
-    return touched, changed, overflowed, error, square

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from analyzers.numerics.pair_kernels import BINS, FIRST_EXPONENT, PER_BINADE, STEP_BINS
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
+SUMMARY = ("mean", "std", "min", "p25", "p50", "p75", "p90", "p99", "max")
 
 Floats = NDArray[np.float64]
 
@@ -55,22 +56,6 @@ def ulp_bins(steps: Floats) -> list[tuple[int, int, float]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """Summary of a distribution: mean, population std and max up to rounding, percentiles and min within 0.4%; None if ``count`` is 0."""
-
-    count: float
-    mean: float | None = None
-    std: float | None = None
-    min: float | None = None
-    p25: float | None = None
-    p50: float | None = None
-    p75: float | None = None
-    p90: float | None = None
-    p99: float | None = None
-    max: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Bin:
     """A bin of ``count`` magnitudes in [low, high), of which ``changed`` belong to changed values."""
 
@@ -106,15 +91,17 @@ class Distribution:
         bins = np.flatnonzero(counts)
         return bins, counts[bins]
 
-    def summary(self, changed_only: bool) -> Summary:
-        """Summarize all values, including zeros, or the changed values. Percentiles interpolate between order statistics."""
-        n = self.number(changed_only)
+    def summary(self, changed_only: bool) -> dict[str, float | None]:
+        """Summarize all values, including zeros, or the changed values: mean, population std and max up to rounding, percentiles and min
+        within 0.4%; all None without values. Percentiles interpolate between order statistics.
+        """
+        n, which = self.number(changed_only), int(changed_only)
         if n == 0:
-            return Summary(0)
-        mean = float(self.sums[int(changed_only)]) / n
-        std = float(np.sqrt(max(float(self.squares[int(changed_only)]) / n - mean * mean, 0.0)))
-        least, p25, p50, p75, p90, p99 = self.quantiles((0, *QUANTILES), changed_only)
-        return Summary(n, mean, std, least, p25, p50, p75, p90, p99, float(self.largest[int(changed_only)]))
+            return dict.fromkeys(SUMMARY)
+        mean = float(self.sums[which]) / n
+        std = float(np.sqrt(max(float(self.squares[which]) / n - mean * mean, 0.0)))
+        figures = [mean, std, *self.quantiles((0, *QUANTILES), changed_only), float(self.largest[which])]
+        return dict(zip(SUMMARY, figures, strict=True))
 
     def number(self, changed_only: bool) -> float:
         """Count all values, including zeros, or the changed values."""

@@ -8,9 +8,8 @@ from analyzers.numerics.copy_kernels import COLUMN_SUMS, FITTED, SUMS, add_colum
 from analyzers.numerics.decode_kernels import scale_codes, unpack, unpack_down
 from analyzers.numerics.grid_kernels import Counts, Levels, fit_tiles
 from analyzers.numerics.pairs import PairCounter, PairSums, codes_of
-from analyzers.numerics.quantize_kernels import rounding_error, update_lost
+from analyzers.numerics.quantize_kernels import rounding_error
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
-from analyzers.numerics.sign_kernels import centred_signs, remove_peaks
 from analyzers.numerics.sketches import PairTables
 
 
@@ -29,10 +28,7 @@ def warm_up() -> None:
     levels = Levels(np.ones((2, 1)), 0, 0.0, integers=True)
     for dtype in ("BF16", "F32"):
         fit_tiles(zeros[dtype].reshape(16, 16), (0, 0), (1, 16), 1, (7, 8), levels, Counts.zeros(), np.zeros((16, 2)))
-    centred_signs(np.zeros((2, 8)))
-    remove_peaks(np.zeros((1, 5), np.complex128), 8.0)
     values = np.zeros(256, np.float32)
-    update_lost(values, values, 7, -126, np.inf)
     count_copy(values, values, values, values, values, np.arange(2.0), True, 0.0, np.zeros(SUMS))
     add_columns(values, values, values, 0, np.zeros((COLUMN_SUMS, 1)))
     matrix = values.reshape(1, -1)

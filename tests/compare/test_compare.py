@@ -17,7 +17,7 @@ from analyzers.core.errors import MantissaError
 from analyzers.core.request import Progress, request_error
 from tests.hub import LocalHub
 from tests.parents import quantized_files
-from tests.parents.checkpoints import BF16, F32, Folder, Tensors, merged, model, stacked, tuned
+from tests.parents.checkpoints import BF16, F32, Folder, Tensors, model, stacked, tuned
 
 FIRST, SECOND = model(10), model(11)
 CHILD = tuned(FIRST, 0.01)
@@ -78,18 +78,6 @@ def test_what_the_last_model_is_not_related_to_does_not_hide_a_relation(folder: 
     assert [note.values["names"] for note in report.notes if note.code == "no-relation"] == [(other,)]
 
 
-@pytest.mark.parametrize("place", [0, *(pytest.param(place, marks=pytest.mark.exhaustive) for place in (1, 2))])
-def test_a_merge_is_found_wherever_it_stands(folder: Folder, place: int) -> None:
-    first, second = folder.write("first", FIRST), folder.write("second", SECOND)
-    merge = folder.write("merge", merged((0.7, 0.3), FIRST, SECOND))
-    models = [first, second]
-    models.insert(place, merge)
-    report = compared(*models)
-    relation = report.relation
-    assert (relation.kind, relation.model, set(relation.sources)) == ("merge", merge, {first, second})
-    assert relation.direction == "shown" and report.answer == report.parents.answer
-
-
 def test_the_middle_of_a_run_of_few_changes_is_no_merge(folder: Folder) -> None:
     """Its values are those of the start or of the end, as in a merge of sparse updates."""
     generator = torch.Generator().manual_seed(4)
@@ -148,7 +136,7 @@ def test_quantized_copies_are_ranked(folder: Folder, mode: Any) -> None:
         error = {row.ref: row.error * 2**row.bits_per_weight for row in report.copies}
         best = min(error, key=error.__getitem__)
         assert all(row.for_its_size == pytest.approx(error[row.ref] / error[best]) for row in report.copies)
-        assert report.answer.values["nearest"] == wide and report.answer.values.get("best", wide) == best
+        assert report.answer.values["nearest"] == wide and report.answer.values["best"] == best
 
 
 def test_lost_rows_are_damage_and_neither_pruning_nor_an_update(folder: Folder) -> None:
@@ -217,11 +205,6 @@ def test_one_checkpoint_under_two_names_is_refused(hub: LocalHub, folder: Folder
     assert refused("org/x", "org/x@main").startswith("Model 2, org/x, is the same checkpoint as one before it")
 
 
-def test_models_in_memory(folder: Folder) -> None:
-    report = mantissa.compare(FIRST, CHILD)
-    assert report.relation.kind == "derived" and report.relation.sources == (report.models[0].ref,)
-
-
 def test_one_model_is_compared_with_those_of_its_card(hub: LocalHub, folder: Folder) -> None:
     hub.add("org/base", {path.name: path for path in Path(folder.write("base", FIRST)).iterdir()})
     files = {path.name: path for path in Path(folder.write("child", CHILD)).iterdir()}
@@ -255,13 +238,17 @@ def test_a_run_has_the_overlap_and_the_rows_that_sparsity_counts() -> None:
     assert [row.changed_rows for row in compared.tensors] == [row.changed_rows for row in changes.tensors]
 
 
+def notes(report: CompareReport) -> dict[str, Any]:
+    return {note.code: note.values.get("names") for note in report.notes}
+
+
 def test_what_is_no_copy_is_named_beside_those_that_are_ranked(folder: Folder) -> None:
     source, one = folder.write("source", FIRST), quantized_files.fp8(folder.folder / "one", FIRST)
     two, other = quantized_files.nvfp4(folder.folder / "two", FIRST), quantized_files.gptq(folder.folder / "other", tuned(FIRST, 0.05))
     ranked = compared(source, one, two, other, mode="exact")
-    assert [row.ref for row in ranked.copies] == [one, two] and ranked.answer.values["others"] == (other,)
+    assert [row.ref for row in ranked.copies] == [one, two] and notes(ranked)["not-copies"] == (other,)
     single = compared(source, one, other, mode="exact")
-    assert (single.answer.code, single.answer.values["others"], single.relation.model) == ("one-copy", (other,), one)
+    assert (single.relation.kind, single.relation.model, notes(single)["not-copies"]) == ("quantized-copy", one, (other,))
 
 
 def test_copies_with_scaled_channels_are_ranked_by_what_is_left(folder: Folder) -> None:

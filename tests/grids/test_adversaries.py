@@ -68,11 +68,6 @@ def clustered(size: int) -> Values:
     return np.asarray(levels[np.abs(x[..., None] - levels).argmin(-1)])
 
 
-def adapter() -> Values:
-    rng = np.random.default_rng(4)
-    return np.asarray(rng.standard_normal((ROWS, 4)) @ rng.standard_normal((4, COLUMNS)) * 1e-3)
-
-
 def optimizer_states() -> Values:
     """Momenta in blocks of 8-bit integers, subtracted from native weights: nothing of their grid is left."""
     return weights(ROWS, COLUMNS) - 1e-2 * integers(weights(ROWS, COLUMNS, 5), 8, 256, False, F32)
@@ -110,21 +105,14 @@ NOT_WHOLE: dict[str, Callable[[], torch.Tensor]] = {
     "an infinity in one group": lambda: stored(set_in_each_group(np.inf, slice(3, 4))),
     "int4 beside NF4": lambda: stored(np.concatenate([int4(), coded(weights(ROWS, COLUMNS, 1), np.array(NF4), 64)])),
 }
-# Native, whatever was done before
+# Native, whatever was done before, beside those of `natives`
 NATIVE: dict[str, Callable[[], torch.Tensor]] = {
-    "an adapter merged": lambda: stored(int4() + adapter()),
     "int4 rounded at random": lambda: randomly_rounded(int4()),
     "native, rounded at random": lambda: randomly_rounded(weights(ROWS, COLUMNS)),
     "through fp16, small": lambda: stored(weights(ROWS, COLUMNS) * 1e-4).to(F16).to(BF16),
-    "pruned": lambda: stored(pruned(weights(ROWS, COLUMNS), 0.7)),
     "an 8-bit optimizer": lambda: stored(optimizer_states()),
     "16 clusters": lambda: stored(clustered(16)),
-    "4 clusters": lambda: stored(clustered(4)),
     "256 clusters": lambda: stored(clustered(256)),
-    "a mean of two int4 models": lambda: stored((int4() + int4(1)) / 2),
-    "scaled columns": lambda: stored(int4() * np.exp(np.random.default_rng(6).standard_normal(COLUMNS) * 0.2)),
-    "all groups tuned": lambda: stored(changed(0)),
-    "subnormal in fp16": lambda: stored(weights(ROWS, COLUMNS) * 1e-5, F16),
 }
 SOME = ("an outlier in a few groups", "a width of no whole number of groups", "16 clusters")
 

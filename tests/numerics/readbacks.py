@@ -24,25 +24,6 @@ def readbacks() -> Iterator[Counter[str]]:
         yield counts
 
 
-@contextmanager
-def operations() -> Iterator[Counter[str]]:
-    """Count operations by name; on a GPU most of them are a launch."""
-    counts: Counter[str] = Counter()
-    mode: Any = _All
-    with mode(counts):
-        yield counts
-
-
-class _All(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, counts: Counter[str]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._counts = counts
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._counts[function.overloadpacket.__name__] += 1
-        return function(*args, **kwargs or {})
-
-
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, counts: Counter[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

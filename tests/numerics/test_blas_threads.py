@@ -28,12 +28,6 @@ def test_a_stream_has_one_and_leaves_as_many_as_before(monkeypatch: pytest.Monke
     assert found == [{1}] * 3
 
 
-def test_nothing_is_changed_where_the_program_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    with threadpool_limits(2, user_api="blas"), one_blas_thread():
-        assert threads() == {2}
-
-
 def test_the_last_of_overlapping_streams_restores_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     with threadpool_limits(2, user_api="blas"):

@@ -147,31 +147,3 @@ def test_any_split_merges_to_the_whole(dtype: str, seed: int, size: int, cuts: l
 
 
 # --- the accumulator ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_take_starts_anew(dtype: str) -> None:
-    accumulator = Accumulator(dtype)
-    codes = drawn(dtype, 1, 500)
-    accumulator.update(codes)
-    first = accumulator.take()
-    close(accumulator.take(), BitHistogram(dtype))
-    accumulator.update(codes)
-    close(accumulator.take(), first)
-    close(first, counted(codes, dtype))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_counts_beyond_32_bits(dtype: str) -> None:
-    codes = drawn(dtype, 2, 100)
-    codes[:] = codes[0]
-    accumulator = Accumulator(dtype)
-    accumulator.update(codes)
-    accumulator._table[accumulator._table > 0] = 2**40  # as if so many had been counted
-    accumulator.update(codes)
-    histogram = accumulator.take()
-    assert histogram.counts.tolist() == [2**40 + 100]
-    if dtype != "F32" and np.isfinite(decoded(codes[:1], dtype)[0]):
-        assert histogram.squares == pytest.approx((2**40 + 100) * decoded(codes[:1], dtype)[0] ** 2, rel=1e-12)
-    accumulator.update(codes)
-    assert accumulator.take().counts.tolist() == [100]

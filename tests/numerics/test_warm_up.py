@@ -21,7 +21,6 @@ from analyzers.numerics import Accumulator, PairCounter, PairTables, pairs, quan
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.quantize_kernels import FORMATS
 from analyzers.numerics.warm_up import warm_up
-from analyzers.comparison.sparsity.adapters import GRIDS
 from tests.checkpoints.quantization.test_layouts import LIBRARIES, awq, fixture, gptq
 
 loops = {
@@ -57,8 +56,6 @@ count.exact_rows16(codes["F16"], 128, 10)
 count.exact_rows32(codes["F32"], 128, 8)
 for form in FORMATS.values():
     quantize_kernels.rounding_error(integers, *form, 1.0, False)
-for form in GRIDS.values():
-    quantize_kernels.update_lost(integers[0], integers[0], *form)
 with tempfile.TemporaryDirectory() as folder:
     stored = [fixture(library)[0] for library in LIBRARIES] + [each[0] for each in (awq(), gptq(3, False, False), gptq(4, True, True))]
     for number, tensors in enumerate(stored):

@@ -24,9 +24,19 @@ def decoded(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:
             return codes.view(np.float32).astype(np.float64)
     if dtype == "F64":
         return codes.view(np.float64)
-    signed = codes.view(np.int16) if codes.dtype == np.uint16 else codes
-    values: NDArray[np.float64] = torch.from_numpy(signed.copy()).view(TORCH[dtype]).to(torch.float64).numpy()
+    values: NDArray[np.float64] = tensor(codes, dtype).to(torch.float64).numpy()
     return values
+
+
+def tensor(codes: NDArray[Any], dtype: str) -> torch.Tensor:
+    """Return patterns as a tensor of torch."""
+    signed = torch.from_numpy(codes.view(f"i{codes.itemsize}").copy())
+    return signed.view(torch.float32 if dtype == "F32" else TORCH[dtype])
+
+
+def bf16(values: NDArray[Any]) -> NDArray[np.uint16]:
+    """Return the patterns of values rounded to bf16 by torch."""
+    return torch.from_numpy(values.astype(np.float32)).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
 
 
 def all_patterns(dtype: str) -> NDArray[Any]:

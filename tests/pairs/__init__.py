@@ -1,1 +1,1 @@
-"""Generated pairs of checkpoints of known relation, and an oracle in plain numpy: ``python -m tests.pairs`` prints a table."""
+"""Generated pairs of checkpoints of known relation, and an oracle in plain numpy."""

@@ -1,10 +1,6 @@
-"""Makes small decoders, and from them checkpoints of every kind of relation, seeded.
-
-A kind is a function of `Draw` that returns the model X and its candidates P_1, P_2, ...; P_1 is also the base of sparsity.
-"""
+"""Makes small decoders, and from them checkpoints of every kind of relation, seeded, with what is right to say of each."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +13,12 @@ from tests.parents.structures import SHARED, STRUCTURES, structured
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 STORAGES = {"bf16": BF16, "fp16": F16, "fp32": F32}
 LAYERS, WIDTH, HEAD, NEURONS, VOCABULARY = 4, 64, 16, 160, 64
+FACTORS = (0.7, 2.0, 30.0)
 Tensors = dict[str, torch.Tensor]
-Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Case(NamedTuple):
-    """A model X with its candidates.
+    """A model X with its candidates P_1, P_2, ...; P_1 is also the base of sparsity.
 
     weights: those of a linear merge, one for each candidate. layers: of a stack, the candidate and its layer for each layer of X.
     """
@@ -31,6 +27,25 @@ class Case(NamedTuple):
     candidates: tuple[Tensors, ...]
     weights: tuple[float, ...] | None = None
     layers: tuple[tuple[int, int], ...] | None = None
+
+
+class Kind(NamedTuple):
+    """How a case is made, and what a report must say of it (see the documentation of parents).
+
+    verdicts: any of them is right. relation: of the tensors of X that differ from P_1, while all others are equal; None if there is none to
+    expect (merges). to: the format of ``rounded``; factor, offset: of ``affine``. by_name: whether sparsity compares tensors of the same
+    names. direction: whether the values show which checkpoint came last. storages: of P, in which there is something to see.
+    """
+
+    make: "Callable[[Draw], Case]"
+    verdicts: set[str]
+    relation: set[str] | None = None
+    to: str | None = None
+    factor: float | None = None
+    offset: float | None = None
+    by_name: bool = True
+    direction: bool = False
+    storages: tuple[str, ...] = tuple(STORAGES)
 
 
 class Draw:
@@ -42,6 +57,9 @@ class Draw:
 
     def normal(self, *shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=self.rng)
+
+    def uniform(self, *shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=self.rng)
 
     def wide(self, norm: float = 1.0) -> Tensors:
         """Draw a decoder in fp32: matrices of different scales, norms around ``norm``."""
@@ -55,19 +73,16 @@ class Draw:
             state |= {f"{at}.{name}.weight": norm + 0.1 * self.normal(WIDTH) for name in ("input_layernorm", "post_attention_layernorm")}
         return state | {"model.norm.weight": norm + 0.1 * self.normal(WIDTH), "lm_head.weight": 0.02 * self.normal(VOCABULARY, WIDTH)}
 
-    def model(self) -> Tensors:
-        return self.stored(self.wide())
+    def model(self, norm: float = 1.0) -> Tensors:
+        return cast(self.wide(norm), self.dtype)
 
-    def stored(self, state: Tensors) -> Tensors:
-        return cast(state, self.dtype)
-
-    def tuned(self, base: Tensors, size: float, dtype: torch.dtype | None = None) -> Tensors:
+    def tuned(self, base: Tensors, size: float) -> Tensors:
         """Move each tensor in a random direction by ``size`` times its norm (vectors: of their deviations from the mean)."""
 
         def move(x: torch.Tensor) -> torch.Tensor:
             return x.float() + size * (x.float() - (x.float().mean() if x.dim() == 1 else 0)).square().mean().sqrt() * self.normal(*x.shape)
 
-        return {name: move(x).to(dtype or x.dtype) for name, x in base.items()}
+        return {name: move(x).to(x.dtype) for name, x in base.items()}
 
     def siblings(self, size: float = 0.3) -> tuple[Tensors, Tensors, Tensors]:
         base = self.model()
@@ -89,71 +104,37 @@ def weighted(weights: Sequence[float]) -> Callable[..., torch.Tensor]:
     return lambda *xs: sum((weight * x for weight, x in zip(weights, xs, strict=True)), torch.zeros((), dtype=torch.float64))
 
 
-def change(state: Tensors, pattern: str | Iterable[str], function: Change) -> Tensors:
-    """Apply ``function`` to tensors whose names contain the pattern, or one of them."""
-    patterns = (pattern,) if isinstance(pattern, str) else tuple(pattern)
-    return {name: function(x) if any(each in name for each in patterns) else x for name, x in state.items()}
-
-
-def change_matrices(state: Tensors, function: Change) -> Tensors:
-    return {name: function(x) if x.dim() == 2 else x for name, x in state.items()}
+def change(state: Tensors, names: Iterable[str], function: Callable[[torch.Tensor], torch.Tensor]) -> Tensors:
+    """Apply ``function`` to tensors whose names contain one of ``names``; to all matrices if there is none."""
+    chosen = {name for name, x in state.items() if any(each in name for each in names) or (not names and x.dim() == 2)}
+    return {name: function(x) if name in chosen else x for name, x in state.items()}
 
 
 # One relation to one candidate
 
 
-def equal(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(dict(base), (base,))
+def one(make: Callable[[Draw, Tensors], Tensors], norm: float = 1.0) -> Callable[[Draw], Case]:
+    """Make the model from its only candidate."""
 
+    def case(draw: Draw) -> Case:
+        base = draw.model(norm)
+        return Case(make(draw, base), (base,))
 
-def rounding(*dtypes: torch.dtype) -> Callable[[Draw], Case]:
-    def rounded(draw: Draw) -> Case:
-        base = draw.model()
-        return Case(cast(base, *dtypes), (base,))
-
-    return rounded
+    return case
 
 
 def masters(draw: Draw) -> Case:
     """The model is the fp32 original of the candidate."""
     wide = draw.wide()
-    return Case(wide, (draw.stored(wide),))
+    return Case(wide, (cast(wide, draw.dtype),))
 
 
-def through_and_back(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(cast(base, BF16 if draw.dtype == F16 else F16, draw.dtype), (base,))
-
-
-def tuning(size: float) -> Callable[[Draw], Case]:
-    def tuned(draw: Draw) -> Case:
-        base = draw.model()
-        return Case(draw.tuned(base, size), (base,))
-
-    return tuned
-
-
-def tuned_sparsely(draw: Draw) -> Case:
-    base = draw.model()
-
+def tuned_sparsely(draw: Draw, base: Tensors) -> Tensors:
     def move(x: torch.Tensor) -> torch.Tensor:
-        chosen = torch.rand(x.shape, generator=draw.rng) < 0.05
+        chosen = draw.uniform(*x.shape) < 0.05
         return torch.where(chosen, x.float() * (1 + 0.03 * draw.normal(*x.shape)), x.float()).to(x.dtype)
 
-    return Case({name: move(x) for name, x in base.items()}, (base,))
-
-
-def tuned_by_rows(draw: Draw) -> Case:
-    """A tenth of the rows of each matrix doubled."""
-    base = draw.model()
-    return Case(change_matrices(base, lambda x: x * (1 + (torch.rand(len(x), 1, generator=draw.rng) < 0.1)).to(x.dtype)), (base,))
-
-
-def tuned_in_part(draw: Draw) -> Case:
-    """Only the attention was trained."""
-    base = draw.model()
-    return Case({name: x if "self_attn" in name else base[name] for name, x in draw.tuned(base, 0.05).items()}, (base,))
+    return {name: move(x) for name, x in base.items()}
 
 
 def from_one_start(draw: Draw) -> Case:
@@ -161,67 +142,29 @@ def from_one_start(draw: Draw) -> Case:
     return Case(draw.tuned(start, 0.5), (draw.tuned(start, 0.5),))
 
 
-def pruned(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(change_matrices(base, lambda x: x * (x.float().abs() > x.float().abs().quantile(0.4))), (base,))
-
-
-def times_a_constant(draw: Draw) -> Case:
-    base, factor = draw.model(), FACTORS[draw.seed % len(FACTORS)]
-    return Case(change(base, ("up_proj", "o_proj"), lambda x: (x.double() * factor).to(x.dtype)), (base,))
-
-
-FACTORS = (0.7, 2.0, 30.0)
-
-
-def times_a_constant_per_block(draw: Draw) -> Case:
+def times_a_constant_per_block(draw: Draw, base: Tensors) -> Tensors:
     """The scales of blocks of 128 x 128 were lost."""
-    base = draw.model()
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
         rows, columns = (-(-size // 128) for size in x.shape)
-        scales = (50 * (1 + torch.rand(rows, columns, generator=draw.rng))).repeat_interleave(128, 0).repeat_interleave(128, 1)
+        scales = (50 * (1 + draw.uniform(rows, columns))).repeat_interleave(128, 0).repeat_interleave(128, 1)
         return (x.double() * scales[: x.shape[0], : x.shape[1]]).to(x.dtype)
 
-    return Case(change(base, "mlp", scaled), (base,))
+    return change(base, ["mlp"], scaled)
 
 
-def norms_plus_one(draw: Draw) -> Case:
-    base = draw.stored(draw.wide(norm=0.0))
-    return Case(change(base, "norm", lambda x: (x.double() + 1).to(x.dtype)), (base,))
-
-
-def norms_minus_one(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(change(base, "norm", lambda x: (x.double() - 1).to(x.dtype)), (base,))
-
-
-def rows_shifted(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(change(base, ("layers.1.mlp", "layers.2.self_attn"), lambda x: x.roll(1, 0)), (base,))
-
-
-def all_rows_shifted(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(change_matrices(base, lambda x: x.roll(1, 0)), (base,))
-
-
-def neurons_permuted(draw: Draw) -> Case:
-    base = draw.model()
-    model = dict(base)
+def neurons_permuted(draw: Draw, base: Tensors) -> Tensors:
     for layer in range(LAYERS):
-        order = torch.randperm(NEURONS, generator=draw.rng)
-        names = [f"layers.{layer}.mlp.gate_proj", f"layers.{layer}.mlp.up_proj"]
-        model = change(model, names, partial(torch.index_select, dim=0, index=order))
-        model = change(model, f"layers.{layer}.mlp.down_proj", partial(torch.index_select, dim=1, index=order))
-    return Case(model, (base,))
+        order, mlp = torch.randperm(NEURONS, generator=draw.rng), f"layers.{layer}.mlp."
+        base = change(base, [f"{mlp}gate_proj", f"{mlp}up_proj"], lambda x, order=order: x[order])  # type: ignore[misc]
+        base = change(base, [f"{mlp}down_proj"], lambda x, order=order: x[:, order])  # type: ignore[misc]
+    return base
 
 
-def heads_permuted(draw: Draw) -> Case:
+def heads_permuted(_: Draw, base: Tensors) -> Tensors:
     """Swap the query heads that share a key head."""
-    base = draw.model()
     order = torch.arange(WIDTH).view(-1, 2, HEAD).flip(1).flatten()
-    return Case(change(change(base, "q_proj", lambda x: x[order]), "o_proj", lambda x: x[:, order]), (base,))
+    return change(change(base, ["q_proj"], lambda x: x[order]), ["o_proj"], lambda x: x[:, order])
 
 
 def halves_interleaved(draw: Draw) -> Case:
@@ -233,63 +176,43 @@ def halves_interleaved(draw: Draw) -> Case:
         elif "up_proj" not in name:
             base[name] = x
     order = torch.arange(2 * NEURONS).view(2, -1).T.flatten()
-    return Case(change(base, "gate_up", lambda x: x[order]), (base,))
+    return Case(change(base, ["gate_up"], lambda x: x[order]), (base,))
 
 
 def first_quarter(rest: float) -> Callable[[Draw], Case]:
-    def truncated(draw: Draw) -> Case:
-        base = draw.model()
-
+    def truncated(draw: Draw, base: Tensors) -> Tensors:
         def cut(x: torch.Tensor) -> torch.Tensor:
             keep = torch.arange(len(x))[:, None] < len(x) // 4
             return torch.where(keep, x, (rest * draw.normal(*x.shape)).to(x.dtype))
 
-        return Case(change(base, ("layers.1.mlp.up_proj", "layers.2.mlp.down_proj", "layers.3.self_attn.q_proj"), cut), (base,))
+        return change(base, ["layers.1.mlp.up_proj", "layers.2.mlp.down_proj", "layers.3.self_attn.q_proj"], cut)
 
-    return truncated
+    return one(truncated)
 
 
-def values_of_another_tensor(draw: Draw) -> Case:
-    base = draw.model()
+def values_of_another_tensor(_: Draw, base: Tensors) -> Tensors:
     first, second = (f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (1, 2))
     third, fourth = "model.layers.1.mlp.gate_proj.weight", "model.layers.3.mlp.up_proj.weight"
-    return Case(base | {first: base[second], second: base[first], third: base[fourth]}, (base,))
+    return base | {first: base[second], second: base[first], third: base[fourth]}
 
 
-def zeroed(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(change(base, ("layers.1.mlp.up_proj", "layers.2.input_layernorm"), torch.zeros_like), (base,))
+def filled(value: float) -> Callable[[Draw], Case]:
+    return one(lambda _, base: change(base, ["layers.1.mlp.up_proj", "layers.2.input_layernorm"], lambda x: torch.full_like(x, value)))
 
 
-def constant(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(change(base, ("layers.1.mlp.up_proj", "layers.2.input_layernorm"), lambda x: torch.full_like(x, 0.75)), (base,))
+def every_second_row_nan(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(torch.arange(len(x))[:, None] % 2 == 1, torch.tensor(float("nan"), dtype=x.dtype), x)
 
 
-def every_second_row_nan(draw: Draw) -> Case:
-    base = draw.model()
-    nan = torch.tensor(float("nan"))
-    return Case(change_matrices(base, lambda x: torch.where(torch.arange(len(x))[:, None] % 2 == 1, nan.to(x.dtype), x)), (base,))
+def on_grid(group: int, largest: int) -> Callable[[Draw], Case]:
+    """Round matrices to integers with a scale for each group, 0 for a row."""
 
+    def quantized(x: torch.Tensor) -> torch.Tensor:
+        groups = x.float().view(-1, group or x.shape[1])
+        scale = groups.abs().amax(1, keepdim=True) / largest
+        return ((groups / scale).round() * scale).view(x.shape).to(x.dtype)
 
-def int8_copy(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(change_matrices(base, lambda x: _on_grid(x, x.shape[1], 127)), (base,))
-
-
-def int4_copy(draw: Draw) -> Case:
-    base = draw.model()
-    return Case(change_matrices(base, lambda x: _on_grid(x, 32, 7)), (base,))
-
-
-def _on_grid(x: torch.Tensor, group: int, largest: int) -> torch.Tensor:
-    groups = x.float().view(-1, group)
-    scale = groups.abs().amax(1, keepdim=True) / largest
-    return ((groups / scale).round() * scale).view(x.shape).to(x.dtype)
-
-
-def unrelated(draw: Draw) -> Case:
-    return Case(draw.model(), (draw.model(), draw.model()))
+    return one(lambda _, base: change(base, [], quantized))
 
 
 def shared_structure(number: int) -> Callable[[Draw], Case]:
@@ -320,51 +243,46 @@ def linear_by_layer(draw: Draw) -> Case:
     _, first, second = draw.siblings()
     model = {}
     for name, x in first.items():
-        share = 0.2 + 0.15 * int(name.split(".")[2]) if "layers" in name else 0.5
+        share = 0.1 + 0.25 * int(name.split(".")[2]) if "layers" in name else 0.5
         model[name] = (share * x.double() + (1 - share) * second[name].double()).to(x.dtype)
     return Case(model, (first, second))
 
 
 def task_arithmetic(draw: Draw) -> Case:
-    base, first, second = draw.siblings()
-    weights = (-0.4, 0.6, 0.8)
-    return Case(combine(weighted(weights), base, first, second), (base, first, second), weights)
+    models, weights = draw.siblings(), (-0.4, 0.6, 0.8)
+    return Case(combine(weighted(weights), *models), models, weights)
 
 
 def slerp(t: float) -> Callable[[Draw], Case]:
-    def between(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def between(_: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         angle = torch.arccos((a * b).sum() / (a.norm() * b.norm()))
         return (torch.sin((1 - t) * angle) * a + torch.sin(t * angle) * b) / torch.sin(angle)
 
-    def merge(draw: Draw) -> Case:
-        base, first, second = draw.siblings()
-        return Case(combine(between, first, second), (base, first, second))
-
-    return merge
+    return of_siblings(lambda _: between)
 
 
-def ties(draw: Draw) -> Case:
+def of_siblings(merge: Callable[[Draw], Callable[..., torch.Tensor]]) -> Callable[[Draw], Case]:
+    """Merge a base and two fine-tunes."""
+
+    def case(draw: Draw) -> Case:
+        models = draw.siblings()
+        return Case(combine(merge(draw), *models), models)
+
+    return case
+
+
+def ties(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
     """Average the largest 30% of each update among values of the elected sign (Yadav et al., 2023)."""
-
-    def merge(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
-        steps = torch.stack([x - b for x in xs])
-        largest = steps.abs().flatten(1).quantile(0.7, dim=1).view(-1, *[1] * b.dim())
-        trimmed = steps * (steps.abs() >= largest)
-        agreeing = trimmed * (trimmed.sign() == trimmed.sum(0).sign())
-        return b + agreeing.sum(0) / (agreeing != 0).sum(0).clamp(min=1)
-
-    models = draw.siblings()
-    return Case(combine(merge, *models), models)
+    steps = torch.stack([x - b for x in xs])
+    largest = steps.abs().flatten(1).quantile(0.7, dim=1).view(-1, *[1] * b.dim())
+    trimmed = steps * (steps.abs() >= largest)
+    agreeing = trimmed * (trimmed.sign() == trimmed.sum(0).sign())
+    return b + agreeing.sum(0) / (agreeing != 0).sum(0).clamp(min=1)
 
 
-def dare(draw: Draw) -> Case:
+def dare(draw: Draw) -> Callable[..., torch.Tensor]:
     """Add half of each update, of which a random half is dropped and the rest doubled (Yu et al., 2023)."""
-    models = draw.siblings()
-
-    def merge(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
-        return b + sum(0.5 * (x - b) * 2 * (torch.rand(b.shape, generator=draw.rng) < 0.5) for x in xs)
-
-    return Case(combine(merge, *models), models)
+    return lambda b, *xs: b + sum(0.5 * (x - b) * 2 * (draw.uniform(*b.shape) < 0.5) for x in xs)
 
 
 def mean_of_fp32_masters(draw: Draw) -> Case:
@@ -392,11 +310,11 @@ def stack(*layers: tuple[int, int]) -> Callable[[Draw], Case]:
 def mixture_of_versions(draw: Draw) -> Case:
     """Each tensor is that of one of two versions, bit for bit."""
     _, first, second = draw.siblings(0.05)
-    which = torch.rand(len(first), generator=draw.rng) < 0.5
+    which = draw.uniform(len(first)) < 0.5
     return Case({name: (first if one else second)[name] for name, one in zip(first, which.tolist(), strict=True)}, (first, second))
 
 
-def write_checkpoint(folder: Path, state: Tensors, sharded: bool) -> Path:
+def write_checkpoint(folder: Path, state: Tensors, sharded: bool = False) -> Path:
     """Write one file, or three with an index. Tensors that share memory are stored apart."""
     state = {name: x.clone() for name, x in state.items()}
     return write_sharded(folder, state, 3) if sharded else write(folder, state)
@@ -404,56 +322,86 @@ def write_checkpoint(folder: Path, state: Tensors, sharded: bool) -> Path:
 
 def make(kind: str, storage: str, seed: int) -> Case:
     """Return a case of `KINDS`: the same for the same arguments."""
-    return KINDS[kind](Draw(storage, int(np.random.default_rng([seed, *kind.encode()]).integers(1 << 20)) * 6 + seed % 6))
+    return KINDS[kind].make(Draw(storage, int(np.random.default_rng([seed, *kind.encode()]).integers(1 << 20)) * 6 + seed % 6))
 
 
-KINDS: dict[str, Callable[[Draw], Case]] = {
-    "equal": equal,
-    "to-fp32": rounding(F32),
-    "to-bf16": rounding(BF16),
-    "to-fp16": rounding(F16),
-    "through-and-back": through_and_back,
-    "masters": masters,
-    "tuned-little": tuning(0.003),
-    "tuned": tuning(0.05),
-    "tuned-long": tuning(1.0),
-    "tuned-sparsely": tuned_sparsely,
-    "tuned-by-rows": tuned_by_rows,
-    "tuned-in-part": tuned_in_part,
-    "from-one-start": from_one_start,
-    "pruned": pruned,
-    "times-a-constant": times_a_constant,
-    "times-a-constant-per-block": times_a_constant_per_block,
-    "norms-plus-one": norms_plus_one,
-    "norms-minus-one": norms_minus_one,
-    "rows-shifted": rows_shifted,
-    "all-rows-shifted": all_rows_shifted,
-    "neurons-permuted": neurons_permuted,
-    "heads-permuted": heads_permuted,
-    "halves-interleaved": halves_interleaved,
-    "first-quarter": first_quarter(0.03),
-    "first-quarter-then-zeros": first_quarter(0.0),
-    "values-of-another-tensor": values_of_another_tensor,
-    "zeroed": zeroed,
-    "constant": constant,
-    "every-second-row-nan": every_second_row_nan,
-    "int8": int8_copy,
-    "int4": int4_copy,
-    "unrelated": unrelated,
-    "linear": linear(0.6, 0.4),
-    "mean": linear(0.5, 0.5),
-    "linear-of-three": linear(0.2, 0.3, 0.5),
-    "linear-by-layer": linear_by_layer,
-    "task-arithmetic": task_arithmetic,
-    "slerp-0.4": slerp(0.4),
-    "slerp-0.6": slerp(0.6),
-    "ties": ties,
-    "dare": dare,
-    "mean-of-fp32-masters": mean_of_fp32_masters,
-    "stack-of-two": stack((0, 0), (0, 1), (1, 2), (1, 3)),
-    "stack-of-two-repeated": stack((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (1, 3)),
-    "stack-of-repeated-layers": stack((0, 0), (0, 1), (0, 1), (0, 2), (0, 2), (0, 3)),
-    "stack-of-fewer-layers": stack((0, 0), (0, 2), (0, 3)),
-    "mixture-of-versions": mixture_of_versions,
-    **{f"shared-{build.__name__}": shared_structure(number) for number, build in enumerate((*STRUCTURES, *SHARED))},
+DERIVED, SAME, COPY, EITHER, MERGE, STACK = (
+    {"derived"}, {"same-weights"}, {"quantized-copy"}, {"derived", "same-weights"}, {"merge"}, {"stack"}
+)  # fmt: skip
+CHANGED, AFFINE, ROUNDED, REORDERED = {"changed"}, {"affine"}, {"rounded"}, {"reordered"}
+
+KINDS: dict[str, Kind] = {
+    "equal": Kind(one(lambda _, base: dict(base)), SAME, set()),
+    "to-fp32": Kind(one(lambda _, base: cast(base, F32)), SAME, set(), storages=("bf16", "fp16")),
+    "to-bf16": Kind(one(lambda _, base: cast(base, BF16)), SAME, ROUNDED, to="bf16", direction=True, storages=("fp16", "fp32")),
+    "to-fp16": Kind(one(lambda _, base: cast(base, F16)), SAME, ROUNDED, to="fp16", direction=True, storages=("bf16", "fp32")),
+    "through-and-back": Kind(one(lambda draw, base: cast(base, BF16 if draw.dtype == F16 else F16, draw.dtype)), SAME, ROUNDED),
+    "masters": Kind(masters, SAME, ROUNDED, storages=("bf16", "fp16")),
+    "tuned-little": Kind(one(lambda draw, base: draw.tuned(base, 0.003)), DERIVED, CHANGED),
+    "tuned": Kind(one(lambda draw, base: draw.tuned(base, 0.05)), DERIVED, CHANGED),
+    "tuned-long": Kind(one(lambda draw, base: draw.tuned(base, 1.0)), DERIVED, CHANGED),
+    "tuned-sparsely": Kind(one(tuned_sparsely), DERIVED, CHANGED),
+    "tuned-by-rows": Kind(
+        one(lambda draw, base: change(base, [], lambda x: x * (1 + (draw.uniform(len(x), 1) < 0.1)).to(x.dtype))), DERIVED, CHANGED
+    ),
+    "tuned-in-part": Kind(
+        one(lambda draw, base: {name: x if "self_attn" in name else base[name] for name, x in draw.tuned(base, 0.05).items()}),
+        DERIVED,
+        CHANGED,
+    ),
+    "from-one-start": Kind(from_one_start, DERIVED, CHANGED),
+    "pruned": Kind(
+        one(lambda _, base: change(base, [], lambda x: x * (x.float().abs() > x.float().abs().quantile(0.4)))),
+        DERIVED,
+        CHANGED,
+        direction=True,
+    ),
+    "times-a-constant": Kind(
+        one(lambda draw, base: change(base, ["up_proj", "o_proj"], lambda x: (x.double() * FACTORS[draw.seed % 3]).to(x.dtype))),
+        DERIVED,
+        AFFINE,
+    ),
+    "times-a-constant-per-block": Kind(one(times_a_constant_per_block), DERIVED, AFFINE),
+    "norms-plus-one": Kind(
+        one(lambda _, base: change(base, ["norm"], lambda x: (x.double() + 1).to(x.dtype)), norm=0.0), EITHER, AFFINE, factor=1, offset=1
+    ),
+    "norms-minus-one": Kind(
+        one(lambda _, base: change(base, ["norm"], lambda x: (x.double() - 1).to(x.dtype))), EITHER, AFFINE, factor=1, offset=-1
+    ),
+    "rows-shifted": Kind(
+        one(lambda _, base: change(base, ["layers.1.mlp", "layers.2.self_attn"], lambda x: x.roll(1, 0))), EITHER, REORDERED
+    ),
+    "all-rows-shifted": Kind(one(lambda _, base: change(base, [], lambda x: x.roll(1, 0))), EITHER, REORDERED),
+    "neurons-permuted": Kind(one(neurons_permuted), EITHER, REORDERED),
+    "heads-permuted": Kind(one(heads_permuted), EITHER, REORDERED),
+    # Rows that alternate are also a declared form, in which the values are equal.
+    "halves-interleaved": Kind(halves_interleaved, EITHER, {"reordered", "equal"}, by_name=False),
+    "first-quarter": Kind(first_quarter(0.03), DERIVED, {"truncated"}),
+    "first-quarter-then-zeros": Kind(first_quarter(0.0), DERIVED, {"truncated"}),
+    "values-of-another-tensor": Kind(one(values_of_another_tensor), DERIVED, {"other"}),
+    "zeroed": Kind(filled(0.0), DERIVED, {"zero"}),
+    "constant": Kind(filled(0.75), DERIVED, {"constant"}),
+    "every-second-row-nan": Kind(one(lambda _, base: change(base, [], every_second_row_nan)), DERIVED, {"non-finite"}),
+    "int8": Kind(on_grid(0, 127), COPY, ROUNDED, direction=True),
+    "int4": Kind(on_grid(32, 7), COPY, ROUNDED, direction=True),
+    "unrelated": Kind(lambda draw: Case(draw.model(), (draw.model(), draw.model())), {"unrelated"}, {"other"}),
+    "linear": Kind(linear(0.6, 0.4), MERGE, direction=True),
+    "mean": Kind(linear(0.5, 0.5), MERGE),
+    "linear-of-three": Kind(linear(0.2, 0.3, 0.5), MERGE),
+    "linear-by-layer": Kind(linear_by_layer, MERGE),
+    "task-arithmetic": Kind(task_arithmetic, MERGE),
+    "slerp-0.4": Kind(slerp(0.4), MERGE),
+    "slerp-0.6": Kind(slerp(0.6), MERGE),
+    "ties": Kind(of_siblings(lambda _: ties), MERGE),
+    "dare": Kind(of_siblings(dare), MERGE),
+    "mean-of-fp32-masters": Kind(mean_of_fp32_masters, MERGE),
+    "stack-of-two": Kind(stack((0, 0), (0, 1), (1, 2), (1, 3)), STACK, {"equal"}),
+    "stack-of-two-repeated": Kind(stack((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (1, 3)), STACK, {"equal"}, by_name=False),
+    "stack-of-repeated-layers": Kind(stack((0, 0), (0, 1), (0, 1), (0, 2), (0, 2), (0, 3)), STACK, {"equal"}, by_name=False),
+    "stack-of-fewer-layers": Kind(stack((0, 0), (0, 2), (0, 3)), STACK, {"equal"}, by_name=False),
+    "mixture-of-versions": Kind(mixture_of_versions, STACK, {"equal"}),
+    **{
+        f"shared-{build.__name__}": Kind(shared_structure(number), {"unrelated", "undecided"}, storages=("bf16",))
+        for number, build in enumerate((*STRUCTURES, *SHARED))
+    },
 }

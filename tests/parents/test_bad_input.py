@@ -11,7 +11,7 @@ from analyzers.core import limits
 from analyzers.core.errors import MantissaError
 from analyzers.core.request import request_error
 from tests.hub import LocalHub
-from tests.parents.checkpoints import BF16, F32, Folder, asked, each, model, tuned
+from tests.parents.checkpoints import BF16, Folder, asked, model, tuned
 
 FIRST, SECOND = model(10), model(11)
 
@@ -87,13 +87,6 @@ def test_too_many(folder: Folder) -> None:
     assert refused("org/x", *names) == f"At most {limits.CANDIDATES} candidates are compared, not 100."
 
 
-def test_nearly_equal_candidates_and_noise(folder: Folder) -> None:
-    near = each(lambda x: x * (1 + 2**-7 * (torch.arange(x.numel()).reshape(x.shape) % 97 == 0)), FIRST)
-    report = folder.parents(tuned(FIRST, 0.4), FIRST, near)
-    assert report.verdict == "derived" and report.fit is not None
-    assert report.fit.parents[0].alike and report.fit.parents[0].weight == pytest.approx(1, abs=0.01)
-
-
 def test_values_that_are_not_finite(folder: Folder) -> None:
     name = "model.layers.0.mlp.up_proj.weight"
     broken = FIRST[name].clone()
@@ -101,19 +94,3 @@ def test_values_that_are_not_finite(folder: Folder) -> None:
     report = folder.parents(FIRST | {name: broken}, tuned(FIRST, 0.01), SECOND)
     assert report.verdict in ("derived", "undecided") and report.fit is not None
     assert folder.parents(FIRST | {name: broken.to(torch.float64) * 1e200}, FIRST).candidates[0].cosine is not None
-
-
-def test_quantized_integers(folder: Folder) -> None:
-    packed = {name.replace("weight", "qweight"): torch.randint(0, 9, tensor.shape, dtype=torch.int32) for name, tensor in FIRST.items()}
-    name = folder.write("x", packed, {"quantization_config": {"quant_method": "gptq", "bits": 4}})
-    assert "cannot be compared weight by weight" in refused(name, folder.write("first", FIRST))
-    assert refused(folder.write("first", FIRST), name).startswith("Candidate: ")
-
-
-def test_renamed_resized_sharded_and_filtered(folder: Folder) -> None:
-    child = {name.removeprefix("model."): tensor for name, tensor in tuned(FIRST, 0.01).items()}
-    child["embed_tokens.weight"] = torch.cat([child["embed_tokens.weight"], torch.zeros(32, 128, dtype=BF16)])
-    report = folder.parents(child, FIRST)
-    assert report.verdict == "derived" and report.candidates[0].distance == pytest.approx(0.01, rel=0.05)
-    assert folder.parents(tuned(FIRST, 0.01), FIRST, include="layers").candidates[0].compared < report.candidates[0].compared
-    assert folder.parents({name: tensor.to(F32) for name, tensor in tuned(FIRST, 0.01).items()}, FIRST).verdict == "derived"

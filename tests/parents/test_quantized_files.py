@@ -59,7 +59,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_copy(name: str, mode: Any, source: str, tmp_path: Path) -> None:
     report = asked(FORMATS[name](tmp_path / "copy", SOURCE), source, mode=mode)
-    codes = {"AWQ": "quantized-channels"} | dict.fromkeys(("GPTQ", "GPTQ, 2 bits"), "quantized-or-trained")
+    codes = dict.fromkeys(("GPTQ", "GPTQ, 2 bits"), "quantized-or-trained")
     assert (report.verdict, report.parents, report.answer.code) == ("quantized-copy", (source,), codes.get(name, "quantized"))
     assert {row.relation for row in report.conversion} <= {"rounded", "equal", "affine"}
     copy = report.quantized
@@ -198,7 +198,7 @@ def test_what_a_copy_lacks_and_what_a_sample_left_out_is_said(source: str, tmp_p
     whole = files.gptq(tmp_path / "whole", SOURCE, calibrated=False)
     sample = asked(whole, source, mode="quick", budget=160_000)
     assert sample.quantized is not None and sample.quantized.tensors_read < sample.quantized.tensors_stored == 12
-    assert sample.answer.code == "quantized-sample" and sample.answer.values["read"] == sample.quantized.tensors_read
+    assert sample.answer.code == "quantized" and sample.answer.values["read"] == sample.quantized.tensors_read
 
 
 @pytest.mark.parametrize(

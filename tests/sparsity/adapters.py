@@ -1,7 +1,7 @@
 """Writes adapters in peft's layout, without peft and without the code under test."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +54,20 @@ def merged(tensors: Mapping[str, torch.Tensor], drawn: Factors) -> Tensors:
     for name, (a, b) in drawn.items():
         whole[name] = (whole[name].double() + (b.double() @ a.double()) * (ALPHA / len(a))).float()
     return whole
+
+
+CASTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"bf16": lambda x: x.bfloat16().float(), "fp16": lambda x: x.half().float()}
+
+
+def lost(base: Mapping[str, torch.Tensor], merged: Mapping[str, torch.Tensor], name: str, names: Iterable[str]) -> tuple[float, ...]:
+    """Count with torch what rounding loses of updates: those touched, changed, overflowed, and squares of errors and of updates."""
+    found = torch.zeros(5, dtype=torch.float64)
+    for each in names:
+        before, after = base[each].float(), merged[each]
+        old, new, update = CASTS[name](before), CASTS[name](after), after.double() - before.double()
+        touched = (update != 0) & update.isfinite()
+        finite = touched & old.isfinite() & new.isfinite()
+        error = (new.double() - old.double() - update)[finite]
+        counts = touched.sum(), ((old != new) & touched).sum(), (~new.isfinite() & touched).sum()
+        found += torch.stack([*(count.double() for count in counts), (error**2).sum(), (update[finite] ** 2).sum()])
+    return tuple(found.tolist())

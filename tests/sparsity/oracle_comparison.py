@@ -1,8 +1,7 @@
 """Runs update sparsity on local folders and samples, and compares reports with the oracle."""
 
-import json
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,19 +94,3 @@ def _like(found: Sizes, truth: Floats) -> None:
     assert found.median == found.p50
     for share in (25, 50, 75, 90, 99):
         assert getattr(found, f"p{share}") == pytest.approx(np.quantile(truth, share / 100), rel=0.01)
-
-
-def parsed(report: SparsityReport) -> dict[str, Any]:
-    """Parse the report's JSON strictly, without NaN and infinities."""
-
-    def refuse(name: str) -> NoReturn:
-        raise AssertionError(f"JSON holds {name}")
-
-    value = json.loads(report.model_dump_json(), parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value
-
-
-def steady(report: SparsityReport) -> dict[str, Any]:
-    """Return the deterministic part of the report: all but timing and environment."""
-    return {name: value for name, value in parsed(report).items() if name not in ("timing", "environment")}

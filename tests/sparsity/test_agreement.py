@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.dtype.checkpoints import write, write_sharded
 from tests.sparsity.checkpoints import BF16, F16, F32, F64, Tensors, cast, model, pair, updated
-from tests.sparsity.oracle import expected, together
+from tests.sparsity.oracle import together
 from tests.sparsity.oracle_comparison import agree, compare
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -45,36 +44,6 @@ def test_hostile_values(tmp_path: Path) -> None:
 def _bits(patterns: "np.ndarray[tuple[int, ...], np.dtype[np.unsignedinteger]]", dtype: torch.dtype) -> torch.Tensor:
     signed = patterns.astype(patterns.dtype.str.replace("u", "i"))
     return torch.from_numpy(signed).view(dtype)
-
-
-def test_roles_say_how_the_sparsity_of_their_tensors_varies(tmp_path: Path) -> None:
-    """Mean, std, min and max over the tensors of a role."""
-    base = model(F32)
-    tuned = updated(base, scale=3e-5, share=0.7)
-    report = compare(*pair(tmp_path, base, tuned))
-    found = [expected(base[name], tuned[name], 1e-3) for name in base if "q_proj" in name or "o_proj" in name]
-    shares, row = np.array([1 - each.changed / each.values for each in found]), report.roles["attention"]
-    assert (row.mean, row.std, row.min, row.max) == pytest.approx((shares.mean(), shares.std(), shares.min(), shares.max()), rel=1e-9)
-
-
-def test_formats_and_shards_make_no_difference(tmp_path: Path) -> None:
-    base = model()
-    tuned = updated(base)
-    oracle = together(base, tuned)
-    one = write(tmp_path / "base", base)
-    sharded = write_sharded(tmp_path / "sharded", dict(reversed(tuned.items())), 3)
-    pickled = tmp_path / "pickled"
-    pickled.mkdir()
-    torch.save(tuned, pickled / "pytorch_model.bin")
-    turned = tmp_path / "turned"
-    turned.mkdir()
-    torch.save({name: each.t().contiguous().t() if each.ndim == 2 else each for name, each in tuned.items()}, turned / "pytorch_model.bin")
-    reports = [compare(one, other) for other in (write(tmp_path / "tuned", tuned), sharded, pickled, turned)]
-    for report in reports:
-        agree(report, oracle)
-        assert report.unmatched.counts == dict.fromkeys(report.unmatched.counts, 0)
-        assert report.tensors == reports[0].tensors
-        assert report.magnitudes == reports[0].magnitudes
 
 
 def test_what_is_not_compared_is_told(tmp_path: Path) -> None:
@@ -129,37 +98,3 @@ def test_a_tied_head_counts_once(config: dict[str, Any] | None, left_out: str | 
     report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
     agree(report, together(left, tuned))
     assert [each.name for each in report.unmatched.tied] == ["lm_head.weight"] and "head" not in report.roles
-
-
-def test_a_head_that_is_said_to_be_tied_and_is_not_is_compared(tmp_path: Path) -> None:
-    base = model()
-    base["lm_head.weight"] = base["model.embed_tokens.weight"].clone() + 1
-    tuned = dict(base) | {"lm_head.weight": base["lm_head.weight"] + 1}
-    config = {"model_type": "llama", "tie_word_embeddings": True}
-    report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
-    agree(report, together(base, tuned))
-    assert report.unmatched.tied == () and report.roles["head"].num_changed == base["lm_head.weight"].numel()
-
-
-def test_scaled_fp8_against_what_it_was_made_from(tmp_path: Path) -> None:
-    """Codes and their scales are compared by the values they make."""
-    base = {"model.layers.0.mlp.up_proj.weight": model()["model.layers.0.mlp.up_proj.weight"]}
-    weight = base["model.layers.0.mlp.up_proj.weight"].to(F32)
-    scale = weight.abs().max() / 448
-    codes = (weight / scale).to(E4M3)
-    tuned = {"model.layers.0.mlp.up_proj.weight": codes, "model.layers.0.mlp.up_proj.weight_scale": scale.reshape(1)}
-    one, other = pair(tmp_path, base, tuned, tuned_config={"quantization_config": {"quant_method": "fp8"}})
-    report = compare(one, other)
-    agree(report, together(base, {"model.layers.0.mlp.up_proj.weight": codes.to(F32) * scale}))
-    assert not report.swallowed.meaningful and "decoded" in {note.code for note in report.notes}
-
-
-def test_the_report_has_the_first_rows_and_the_tables_have_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = model(layers=3)
-    folders = pair(tmp_path, base, updated(base))
-    full = compare(*folders)
-    monkeypatch.setattr("analyzers.core.limits.REPORT_TENSORS", 8)
-    report = compare(*folders)
-    assert report.tensors == full.tensors[:8] and report.every("tensors") == full.tensors
-    assert list(report.full_tables()["tensors"]["name"]) == [row.name for row in full.tensors]
-    assert (report.roles, report.layers) == (full.roles, full.layers)

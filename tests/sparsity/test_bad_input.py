@@ -1,22 +1,22 @@
 """What cannot be compared: each one sentence that names the side and says what to do, and nothing left open."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import save
 
+from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import replies
 from analyzers.comparison.sparsity import SparsityRequest, analyze
 from analyzers.core import limits
 from analyzers.core.errors import AccessDenied, CheckpointNotFound, LimitExceeded
-from analyzers.core.request import request_error
 from tests.dtype.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
-from tests.sparsity.checkpoints import BF16, Tensors, model, pair, updated
+from tests.sparsity.checkpoints import Tensors, model, pair, updated
 from tests.sparsity.oracle_comparison import compare, refused
 
 
@@ -42,24 +42,14 @@ def test_integers_are_refused_with_the_side(tmp_path: Path) -> None:
     assert refused(one, one, write(tmp_path / "unlike", {"transformer.wte.weight": normal(10, 8)}), one).startswith("Tuned 2 of 3: ")
 
 
-def test_without_a_single_value(tmp_path: Path) -> None:
-    empty = write(tmp_path / "empty", {"a.weight": torch.zeros(0, 4, dtype=BF16)})
-    assert "no tensor with values" in refused(empty, empty)
-
-
-@pytest.mark.parametrize("eta", [0, -1, 1, 2, float("nan"), float("inf")])
-def test_eta_lies_between_0_and_1(eta: float) -> None:
-    with pytest.raises(ValidationError) as caught:
-        SparsityRequest(base="a/b", tuned=("c/d",), eta=eta)
-    assert str(request_error(caught.value)).startswith("eta must ")
-
-
-def test_the_number_of_checkpoints_is_limited() -> None:
-    with pytest.raises(ValidationError) as caught:
-        SparsityRequest(base="a/b", tuned=("c/d",) * (limits.TRAJECTORY + 1))
-    assert "at most 64 checkpoints are compared" in str(request_error(caught.value))
-    with pytest.raises(ValidationError):
-        SparsityRequest(base="a/b", tuned=())
+@pytest.mark.parametrize(
+    "options", [["--eta", "0"], ["--eta", "1"], ["--eta", "nan"], ["--eta", "x"], ["sample:tiny-tuned"] * limits.TRAJECTORY]
+)
+def test_bad_options_end_in_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        sys.exit(main(["sparsity", "sample:tiny-bf16", "sample:tiny-tuned", *options]))
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "") and err.count("\n") == 1 and err.strip().isprintable()
 
 
 def test_more_than_the_page_reads(tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 import mantissa
-from analyzers.checkpoints import in_memory, stream
+from analyzers.checkpoints import stream
 from analyzers.comparison import counting, reading
 from analyzers.numerics import torch_kernels
 from tests.comparison.differences import differences
-from tests.numerics.readbacks import readbacks
 
 # Functions have the names of these modules.
 analyze, streams = sys.modules["analyzers.comparison.sparsity.analyze"], sys.modules["analyzers.checkpoints.reading.stream"]
@@ -65,28 +64,6 @@ def test_the_answer_is_the_same(base: str, tuned: str, request: pytest.FixtureRe
     monkeypatch.setattr(counting._Counting, "_is_for_device", asked_where)
     assert list(differences(expected, asked(*sides), 1e-12)) == []
     assert in_place == {True: 9, False: 1}
-
-
-@pytest.mark.usefixtures("_in_place")
-def test_a_tensor_is_read_back_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_ON_DEVICE", 140)
-    monkeypatch.setattr(in_memory.MemoryRepository, "commit", "0" * 64)
-    sides = state(torch.float32), state(torch.float32, 1e-4)
-    waits: Counter[str] = Counter()
-
-    def watched(real: Any) -> Any:
-        def counted(*arguments: Any) -> Any:
-            with readbacks() as found:
-                taken = real(*arguments)
-            waits.update(found)
-            return taken
-
-        return counted
-
-    for name in ("add", "finish"):
-        monkeypatch.setattr(counting._Counting, name, watched(getattr(counting._Counting, name)))
-    mantissa.sparsity(*sides, mode="exact")
-    assert waits == {"cpu": 3 + 3 * 30}  # counts of three matrices, and what changed in two rows at a time
 
 
 def test_chunks_of_files_are_copied_to_a_device_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

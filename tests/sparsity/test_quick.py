@@ -9,30 +9,16 @@ import torch
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.records import Interval
 from tests.dtype.checkpoints import write
-from tests.sparsity.checkpoints import BF16, Tensors
+from tests.sparsity.checkpoints import Tensors, model
 from tests.sparsity.oracle_comparison import compare
 
 BUDGET = 600_000
 SEEDS = 100
-# Layers, and the width of a model: 4.5 MB in bf16, of which the budget is an eighth.
-LAYERS, WIDTH = 10, 256
 
 
 def base() -> Tensors:
-    rng = np.random.default_rng(0)
-
-    def matrix(*shape: int) -> torch.Tensor:
-        return torch.from_numpy(rng.standard_normal(shape).astype(np.float32) * 0.02).to(BF16)
-
-    tensors = {"model.embed_tokens.weight": matrix(1000, WIDTH)}
-    for layer in range(LAYERS):
-        start = f"model.layers.{layer}."
-        tensors |= {
-            f"{start}self_attn.q_proj.weight": matrix(WIDTH, WIDTH),
-            f"{start}mlp.up_proj.weight": matrix(2 * WIDTH, WIDTH),
-            f"{start}input_layernorm.weight": matrix(WIDTH) + 1,
-        }
-    return tensors
+    """Make a model of 5.5 MB in bf16, of which the budget is a ninth."""
+    return model(layers=10, width=256)
 
 
 def tuned(before: Tensors, kind: str) -> Tensors:

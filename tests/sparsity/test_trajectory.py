@@ -14,19 +14,19 @@ from tests.sparsity.oracle_comparison import agree, compare
 EMBEDDING = "model.embed_tokens.weight"
 
 
-def test_fifty_checkpoints(tmp_path: Path) -> None:
+def test_many_checkpoints(tmp_path: Path) -> None:
     base = model(layers=1)
     steps, folders = [base], []
-    for step in range(50):
+    for step in range(12):
         steps.append(updated(steps[-1], scale=1e-4, share=0.1, seed=step))
         folders.append(write(tmp_path / f"step-{step}", steps[-1]))
     report = compare(write(tmp_path / "base", base), *folders)
     agree(report, together(base, steps[-1]))
-    for i in (0, 20, 49):
+    for i in (0, 5, 11):
         row = report.trajectory[i]
         assert row.num_changed == together(base, steps[i + 1]).changed
         assert row.step.num_changed == together(steps[i], steps[i + 1]).changed
-    assert len(report.overlap) == 50 * 49 // 2
+    assert len(report.overlap) == 12 * 11 // 2
 
 
 def test_checkpoints_of_other_shapes_and_dtypes(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import combinations
 from time import perf_counter
 from typing import Any
 
 from analyzers.checkpoints import Access, Checkpoint, Matching, MergedCheckpoint, canonical_names, with_commits
-from analyzers.comparison.compare.answers import advice, answer, best_copies, coverage, direction, of_others, says
-from analyzers.comparison.compare.ranking import ranked
+from analyzers.comparison.compare.answers import advice, answer, best_copies, coverage, direction, of_others, ranked, says
 from analyzers.comparison.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.comparison.counting import Task
 from analyzers.comparison.parents import ParentsReport, ParentsRequest
@@ -15,11 +15,11 @@ from analyzers.comparison.parents.analyze import report_of as parents_of
 from analyzers.comparison.parents.candidates import Opened, check_different, find, side_names
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.likeness import Likeness
-from analyzers.comparison.reading import Pass, every_copy, every_pair, open_models
+from analyzers.comparison.reading import Pass, every_copy, open_models
 from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
 from analyzers.comparison.sparsity.adapters import AdapterMeter, merge_of
 from analyzers.comparison.sparsity.analyze import report_of as changes_of
-from analyzers.comparison.sparsity.matrices import Spectra
+from analyzers.comparison.sparsity.spectral import Spectra
 from analyzers.core.report import Timing, content_id, environment
 from analyzers.core.request import Progress, WeightsRequest
 from analyzers.numerics.blas_threads import one_blas_thread
@@ -69,7 +69,7 @@ class _Comparison:
         self._meter = AdapterMeter(merge, (base, tuned[0])) if merge is not None else None
         watch = self._meter.watch if self._meter is not None else None
         self._start = perf_counter()
-        every = every_pair(len(sides))
+        every = list(combinations(range(len(sides)), 2))
         task = Task(
             every,
             sized=every if len(sides) <= _SIZED else [(i, j) for i, j in every if self._last in (i, j)],

@@ -1,12 +1,14 @@
 """Decides what a comparison says: how much a verdict says, the direction, the answer, the advice and the notes on other models."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from analyzers.comparison.compare.report import Copy
 from analyzers.comparison.compare.words import WORDS
 from analyzers.comparison.parents import ParentsReport
+from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.report import distinct_names
+from analyzers.comparison.parents.verdict import changed_beside
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.coverage import Coverage
 from analyzers.core.notes import Advice, Note, Value
@@ -67,25 +69,15 @@ def answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
 
 
 def best_copies(parents: ParentsReport, copies: Sequence[Copy]) -> Note:
-    """Return the answer on quantized copies, the nearest first: that one, the one nearest for its size, and what is not a copy.
-
-    copies: none if the model that is explained is the only copy among other models.
-    """
-    source, names = parents.candidates[0].ref, {copy.ref for copy in copies}
-    others = tuple(row.ref for row in parents.candidates if row.ref != source and row.ref not in names)
+    """Return the answer on several quantized copies, the nearest first: that one, and the one nearest for its size."""
     if not copies:
-        copy = parents.quantized
-        if not others or copy is None or copy.not_source or parents.verdict != "quantized-copy":
-            return parents.answer
-        values: dict[str, Value] = {"model": parents.checkpoint.ref, "source": source, "method": copy.method, "error": copy.error}
-        return WORDS.note("one-copy", others=others, **values)
+        return parents.answer
     nearest, best = copies[0], min(copies, key=lambda copy: copy.for_its_size)
-    values = {"source": source, "copies": len(copies), "nearest": nearest.ref, "error": nearest.error}
-    some: dict[str, Value] = {"others": others} if others else {}
-    if best is nearest:
-        return WORDS.note("nearest-of-some" if others else "nearest-copy", **values, **some)
-    values |= {"best": best.ref, "bits": best.bits_per_weight, "of_best": best.error}
-    return WORDS.note("ranked-of-some" if others else "ranked-copies", **values, **some)
+    values: dict[str, Value] = {
+        "source": parents.candidates[0].ref, "copies": len(copies), "nearest": nearest.ref, "error": nearest.error, "best": best.ref,
+        "bits": best.bits_per_weight, "of_best": best.error,
+    }  # fmt: skip
+    return WORDS.note("nearest-copy" if best is nearest else "ranked-copies", **values)
 
 
 def advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:
@@ -105,6 +97,9 @@ def of_others(parents: ParentsReport, copies: Sequence[Copy] = ()) -> Iterator[N
         yield WORDS.note("others-not-asked", model=parents.checkpoint.ref)
     if parents.verdict in ("unrelated", "undecided"):
         return
+    if parents.verdict == "quantized-copy" and others:
+        yield WORDS.note("not-copies", source=parents.candidates[0].ref, names=tuple(row.ref for row in others))
+        return
     for code, akin in (("related-too", True), ("no-relation", False)):
         if names := tuple(row.ref for row in others if row.related == akin):
             yield WORDS.note(code, names=names)
@@ -118,3 +113,42 @@ def coverage(parts: Sequence[ParentsReport | SparsityReport]) -> tuple[Coverage,
         if known is None or (each.share is not None and (known.share is None or each.share < known.share)):
             smallest[each.ref] = each
     return tuple(smallest.values())
+
+
+def ranked(sides: list[int], explain: Callable[[int], Explanation]) -> tuple[int | None, tuple[Copy, ...]]:
+    """Return the nearest of several quantized copies of one model, and a row for each of them, the nearest first.
+
+    sides: those with quantized tensors. Returns no rows, and None if no two sides are quantized or none is a copy, if fewer than two are
+    copies of the same other side.
+    """
+    copies = {side: facts for side in sides if _is_copy(facts := explain(side))}
+    sources = [facts.best for facts in copies.values()]
+    source = max(sources, key=sources.count, default=-1)
+    rows = {side: _row(facts) for side, facts in copies.items() if facts.best == source}
+    if len(rows) < 2:
+        return (next(iter(rows), None) if len(sides) > 1 else None), ()
+    least = min(row.for_its_size for row in rows.values()) or 1.0
+    order = sorted(rows, key=lambda side: rows[side].error)
+    return order[0], tuple(rows[side].model_copy(update={"for_its_size": rows[side].for_its_size / least}) for side in order)
+
+
+def _is_copy(facts: Explanation) -> bool:
+    """Return whether a side is a quantized copy of another one, and not of a model trained from it."""
+    return facts.copy is not None and 2 * facts.copy.share > 1 and not changed_beside(facts)
+
+
+def _row(facts: Explanation) -> Copy:
+    copy, model = facts.quantized, facts.model
+    assert copy is not None and facts.copy is not None
+    bits, error = 8 * model.bytes / max(1, model.parameters), facts.copy.distance() or 0.0
+    return Copy(
+        ref=model.ref,
+        method=copy.method,
+        bytes=model.bytes,
+        bits_per_weight=bits,
+        error=error,
+        within_half_step=copy.within_half_step,
+        ratio=copy.ratio,
+        for_its_size=error * 2.0**bits,
+        not_source=len(copy.not_source),
+    )

@@ -26,16 +26,8 @@ WORDS = Words(
             "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away; for its size it is "
             "{best}, {of_best:share} away in {bits:ratio} bits per weight."
         ),
-        "one-copy": "{model} is {source} quantized to {method}, {error:share} away; not copies of it: {others:list}.",
-        "nearest-of-some": (
-            "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away, and for its size too; "
-            "not copies of it: {others:list}."
-        ),
-        "ranked-of-some": (
-            "Of {copies:#quantized copy|quantized copies} of {source}, {nearest} is the nearest, {error:share} away; for its size it is "
-            "{best}, {of_best:share} away in {bits:ratio} bits per weight; not copies of it: {others:list}."
-        ),
         "other-models": "Compare {model} with other models of the same architecture.",
+        "not-copies": "Not copies of {source}: {names:list}.",
         "related-too": "Related too: {names:list}.",
         "no-relation": "No relation found to {names:list}.",
         "others-not-asked": "Only {model} was compared with each of the others, which may be related to each other.",

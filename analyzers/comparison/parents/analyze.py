@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import combinations
 from time import perf_counter
 
 from analyzers.checkpoints import Access, Matching, canonical_names
@@ -10,10 +11,9 @@ from analyzers.comparison.parents.candidates import Opened, check_different, fin
 from analyzers.comparison.parents.copies import first_tensors
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.likeness import Likeness
-from analyzers.comparison.parents.notes import notes, proof
 from analyzers.comparison.parents.report import ANALYSIS_VERSION, ParentsReport, ParentsRequest
-from analyzers.comparison.parents.verdict import advise, judge, named_candidates
-from analyzers.comparison.reading import Pass, every_copy, every_pair, open_models
+from analyzers.comparison.parents.verdict import advise, judge, named_candidates, notes, proof
+from analyzers.comparison.reading import Pass, every_copy, open_models
 from analyzers.core.report import Timing, content_id, environment, first_rows
 from analyzers.core.request import Progress
 from analyzers.numerics.blas_threads import one_blas_thread
@@ -38,7 +38,7 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
             yield from find(request, access, stack, opened)
         matching = Matching(request.include, request.exclude)
         yield Progress(done=0, total=0, unit="bytes", note="matching tensors")
-        task = Task(every_pair(len(opened.sides)), copies=[sides for sides in every_copy(opened.sides) if sides[0] == 0])
+        task = Task(list(combinations(range(len(opened.sides)), 2)), copies=[sides for sides in every_copy(opened.sides) if sides[0] == 0])
         found = Pass(request, opened.sides, opened.names, matching, task, largest=largest)
         yield from found.read()
         model, *candidates = canonical_names([request.model, *request.candidates], sides)

@@ -7,10 +7,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.comparison.counting import Values
+from analyzers.comparison.counting import Floats, Values
 from analyzers.comparison.parents.report import ABOVE_CHANCE, PROVEN
-from analyzers.comparison.parents.rounding import FORMATS, Floats, narrowest, rounded, rounding_error
 from analyzers.comparison.table import Layer, Table
+from analyzers.numerics.conversions import FLOATS
+from analyzers.numerics.formats import BF16, FP16, FP32
 
 # If at least this share of the values is exact, the exact values determine the weights.
 EXACT = 0.99
@@ -23,6 +24,8 @@ _BETTER = 0.01
 _OVERALL, _OF_LAYER, _GRID, STEPS = 1 << 14, 1 << 12, 0.01, (0.05, 0.01, 0.001)
 _PIECE = 1 << 18  # values tested at a time, in float64
 _UNIT = 2.0**-24  # half an ulp of fp32, relative
+# Formats to which rounding is implemented.
+FORMATS = {"BF16": BF16, "F16": FP16, "F32": FP32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +178,21 @@ def _share(values: Values, weights: Floats, dtype: str, stored: bool) -> float:
         piece = values[:, start : start + _PIECE].astype(np.float64)
         same += int(is_combination(piece[0], piece[1:], weights, dtype, stored).sum())
     return same / max(1, int(values.shape[1]))
+
+
+def rounded(values: Floats, dtype: str) -> Floats:
+    """Round ``values`` to nearest even, to fp32 first, like storing the result of fp32 arithmetic."""
+    with np.errstate(over="ignore"):
+        narrow: Floats = values.astype(np.float32).astype(FLOATS[dtype]).astype(np.float64)
+    return narrow
+
+
+def narrowest(parts: list[Floats], dtype: str) -> str:
+    """Return ``dtype``, or the dtype from which all values were upcast to it."""
+    upcast = (narrow for narrow in ("BF16", "F16") if all((rounded(each, narrow) == each).all() for each in parts))
+    return next(upcast, dtype) if dtype == "F32" else dtype
+
+
+def rounding_error(values: Floats, dtype: str) -> float:
+    """Return the sum of ulp(x)^2 / 12, the expected squared error of rounding to ``dtype``; 0 if rounding is not implemented."""
+    return float(np.square(FORMATS[dtype].ulp(values[values != 0])).sum()) / 12 if dtype in FORMATS else 0.0

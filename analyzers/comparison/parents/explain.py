@@ -11,7 +11,7 @@ from analyzers.comparison.parents.candidates import Opened
 from analyzers.comparison.parents.copies import Copy
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.merge import SMALLEST, Fitted, fit_rows
-from analyzers.comparison.parents.relations import Relations
+from analyzers.comparison.parents.relations import STEPPED, Relations, is_step_function, steps_of
 from analyzers.comparison.parents.report import (
     BEYOND_CHANCE,
     RELATED,
@@ -25,7 +25,6 @@ from analyzers.comparison.parents.report import (
     Source,
     distinct_names,
 )
-from analyzers.comparison.parents.rounding import STEPPED, is_step_function, steps_of
 from analyzers.comparison.parents.stack import Stack, exact_stack, fitted_stack
 from analyzers.comparison.parents.words import WORDS
 from analyzers.comparison.reading import Pass, is_quantized, nothing_shared

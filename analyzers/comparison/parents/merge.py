@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from analyzers.comparison.counting import Floats
 from analyzers.comparison.parents.exact_values import EXACT, STEPS, Exactness, KeptValues, proves_more
 from analyzers.comparison.parents.least_squares import Weights, condition, correlations, distinguishable, solve, squares, weights_of
 from analyzers.comparison.parents.report import Fit, LayerFit, Parent
-from analyzers.comparison.parents.rounding import Floats
 from analyzers.comparison.table import Layer, Table
 
 # Smaller weights count as zero.

@@ -3,21 +3,19 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from analyzers.checkpoints import Checkpoint, Group
+from analyzers.comparison.counting import Floats
+from analyzers.comparison.parents.exact_values import FORMATS, rounded
 from analyzers.comparison.parents.likeness import Likeness
 from analyzers.comparison.parents.report import RELATED_PART, Conversion, Relation
-from analyzers.comparison.parents.rounding import is_step_function, steps_of
 from analyzers.comparison.parents.words import TENSORS
 from analyzers.comparison.table import CASTS, Sums, Table
 from analyzers.core.notes import Note
 from analyzers.core.tensor_words import dtype_name
-
-if TYPE_CHECKING:
-    from analyzers.comparison.parents.copies import Copy
 
 # Their order: a cast between two of them rounds to the less precise.
 _PRECISION = {"F8_E5M2": 0, "F8_E4M3": 0, "BF16": 1, "F16": 2, "F32": 3}
@@ -40,6 +38,10 @@ _RUN, _COARSE, _OFF_GRID, _USUAL, _RUNS = 32, 0.06, 0.1, 0.5, 4
 # by which the correlation of two vectors shows it.
 _LOST, _ALIKE, _BEYOND = 0.5, 0.5, 4
 
+# Shares of neighbouring pairs: the most that a step function may invert or split, and the least that it merges.
+_INVERTED, _MERGED = 0.005, 0.02
+STEPPED = 16  # the fewest values that share a scale
+
 
 class Judged(NamedTuple):
     """The relation of a tensor or a part of one to its source: see `Conversion`."""
@@ -56,6 +58,16 @@ class Judged(NamedTuple):
         return self.relation, self.to, self.note
 
 
+class QuantizedSide(Protocol):
+    """What is known of the quantized tensors of a side: see `copies.Copy`. numbers: of their groups."""
+
+    numbers: list[int]
+
+    def judge(self, number: int) -> Judged: ...
+    def is_scaled(self, number: int) -> bool: ...
+    def unexplained(self, number: int) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Line:
     """X = factor P + offset over the differing blocks of a tensor, by least squares. residual: in units of |X|."""
@@ -68,7 +80,7 @@ class _Line:
 class Relations:
     """How the tensors of side ``x`` come from those of side ``p``. copy: judges quantized ones; numbers: of the groups compared."""
 
-    def __init__(self, table: Table, likeness: Likeness, x: int, p: int, copy: "Copy | None" = None) -> None:
+    def __init__(self, table: Table, likeness: Likeness, x: int, p: int, copy: QuantizedSide | None = None) -> None:
         self._copy = copy
         self._table, self._likeness, self._x, self._p = table, likeness, x, p
         self._sums, self._digests, self._first = table.tensors(x, p), table.digests(x, p), table.first(x, p)
@@ -271,6 +283,30 @@ def _deviations(row: Sums) -> tuple[float, float, float, float]:
     count = float(row["apart"])
     x, p = float(row["sum_x"]) / max(1.0, count), float(row["sum_p"]) / max(1.0, count)
     return count, float(row["xx"]) - count * x * x, float(row["pp"]) - count * p * p, float(row["xp"]) - count * x * p
+
+
+def steps_of(x: Floats, p: Floats, dtype: str) -> tuple[float, float] | None:
+    """Return the shares of neighbours in the order of P that X inverts or tells apart where P does not, and that it merges; None without.
+
+    Within runs of `STEPPED` values, per pair of neighbours that differ in P.
+
+    p: cast to ``dtype`` first, that of X.
+    """
+    size = min(x.size, p.size) // STEPPED * STEPPED
+    if not size:
+        return None
+    x, p = x[:size].reshape(-1, STEPPED), (rounded(p[:size], dtype) if dtype in FORMATS else p[:size]).reshape(-1, STEPPED)
+    order = np.argsort(p, axis=1, kind="stable")
+    x, p = np.take_along_axis(x, order, 1), np.take_along_axis(p, order, 1)
+    rising, step = np.diff(p, axis=1) > 0, np.diff(x, axis=1)
+    pairs = max(1, int(rising.sum()))
+    no_function = np.where(rising, step < 0, step != 0)
+    return float(no_function.sum()) / pairs, float((rising & (step == 0)).sum()) / pairs
+
+
+def is_step_function(steps: tuple[float, float] | None) -> bool:
+    """Return whether X is a step function of P, like a quantized copy: by the shares of neighbours inverted and merged."""
+    return steps is not None and steps[0] <= _INVERTED and steps[1] >= _MERGED
 
 
 ORDER: tuple[Relation, ...] = (

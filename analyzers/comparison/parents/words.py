@@ -25,16 +25,8 @@ WORDS = Words(
         # rounded copies
         "quantized-steps": "{model} is a quantized copy of {source}, a step function of its values, {distance:share} away from it.",
         "quantized": (
-            "{model} is {source} quantized to {methods:list}: {within:share} of {values:#value} within half a step; the error is "
-            "{error:share} of the norm, {ratio:times} that of rounding."
-        ),
-        "quantized-sample": (
-            "{model} is {source} quantized to {methods:list}: {within:share} of {values:#value} in {read:count} of "
-            "{tensors:#quantized tensor} within half a step; the error is {error:share} of the norm, {ratio:times} that of rounding."
-        ),
-        "quantized-channels": (
-            "{model} is {source} quantized to {methods:list} with scaled channels: once the factors are undone, the error is "
-            "{error:share} of the norm in {read:count} of {tensors:#quantized tensor}, {ratio:times} that of rounding."
+            "{model} is {source} quantized to {methods:list}: the error is {error:share} of the norm in {read:count} of "
+            "{tensors:#quantized tensor}, {ratio:times} that of rounding."
         ),
         "quantized-or-trained": (
             "{model} is {source}, or a model trained from it, quantized to {methods:list}: the error is {error:share} of the norm in "
@@ -93,7 +85,6 @@ WORDS = Words(
         # what changes how the numbers are to be read
         "unseen": "None of the {blocks:#block} read differs: at most {unseen:share} of all blocks do, at 95% confidence.",
         "non-finite": "{values:#value} of {model} NaN or infinite where {source} has a number: left out of distances and fits.",
-        "source-non-finite": "{values:#value} of {source} NaN or infinite where {model} has a number: left out of distances and fits.",
         "calibrated": "Calibrated methods are farther from the source than rounding on purpose: tensors are held against each other.",
         "scaled-channels": (
             "Channels of {tensors:#tensor} are scaled, as AWQ scales them between norms and matrices: errors are those that are left once "
@@ -158,10 +149,13 @@ def tiles(report: "ParentsReport") -> list[Tile]:
         found += [equal_values(report), *_of_candidate(report, report.candidates[0])]
     broken = [row for row in report.conversion if row.damaged] if report.in_copy else []
     if broken:
-        names = [f"{row.name}: {row.relation}" for row in broken[:3]]
-        detail = f"{'; '.join(names)}{f'; {len(broken) - 3:,} more' if len(broken) > 3 else ''}."
+        detail = f"{_first_three([f'{row.name}: {row.relation}' for row in broken])}."
         found.append(Tile(label="Damaged", value=plural(len(broken), "tensor"), kind="warning", detail=detail))
     return found
+
+
+def _first_three(names: Sequence[str]) -> str:
+    return "; ".join(names[:3]) + (f"; {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def relation(report: "ParentsReport") -> Tile:
@@ -193,12 +187,9 @@ def _of_copy(report: "ParentsReport", copy: "QuantizedCopy") -> Iterator[Tile]:
     yield _figure("Within half a step", copy.within_half_step, _measured(report), detail, why)
     rounding = "" if copy.ratio is None else f"; {times(copy.ratio)} times that of rounding to nearest, {share(copy.error_of_nearest)}"
     yield _figure("Error", copy.error, _measured(report), f"|X - P| / |P|{rounding}.", "The source's values are all zero.")
-    if copy.not_source:
-        names = "; ".join(copy.not_source[:3]) + (f"; {len(copy.not_source) - 3:,} more" if len(copy.not_source) > 3 else "")
-        yield Tile(label="Not the source's", value=plural(len(copy.not_source), "tensor"), kind="warning", detail=f"{names}.")
-    if copy.lacks:
-        names = "; ".join(copy.lacks[:3]) + (f"; {len(copy.lacks) - 3:,} more" if len(copy.lacks) > 3 else "")
-        yield Tile(label="Missing", value=plural(len(copy.lacks), "tensor"), kind="warning", detail=f"The copy lacks {names}.")
+    for label, names, start in (("Not the source's", copy.not_source, ""), ("Missing", copy.lacks, "The copy lacks ")):
+        if names:
+            yield Tile(label=label, value=plural(len(names), "tensor"), kind="warning", detail=f"{start}{_first_three(names)}.")
 
 
 def _of_merge(report: "ParentsReport") -> Iterator[Tile]:

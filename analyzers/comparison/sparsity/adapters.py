@@ -19,14 +19,13 @@ from analyzers.comparison.sparsity.rows import Adapter, AdapterModule, Survival
 from analyzers.comparison.table import Sums, Table
 from analyzers.core.records import Interval
 from analyzers.core.report import first_rows
+from analyzers.numerics.conversions import FLOATS
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.pairs import codes_of
-from analyzers.numerics.quantize_kernels import update_lost
 
 Floats = NDArray[np.float64]
 Format = Literal["bf16", "fp16"]
-# Mantissa bits, the least exponent and the least infinite value of each format (`update_lost`)
-GRIDS: dict[Format, tuple[int, int, float]] = {"bf16": (7, -126, np.inf), "fp16": (10, -14, 65536.0)}
+FORMATS: dict[Format, str] = {"bf16": "BF16", "fp16": "F16"}
 
 
 def merge_of(base: Checkpoint, tuned: Checkpoint) -> Merge | None:
@@ -54,14 +53,14 @@ class AdapterMeter:
     def watch(self, span: Span, chunk: Chunk) -> None:
         """Measure a chunk of a span."""
         with self._lock:
-            _, sums = self._found.setdefault((span.tensor.name, span.start), (span.count, np.zeros((len(GRIDS), 5))))
+            _, sums = self._found.setdefault((span.tensor.name, span.start), (span.count, np.zeros((len(FORMATS), 5))))
         both = [(span.sides[side], chunk.sides[side]) for side in self._sides] if span.tensor.name in self._touched else []
         values = [codes_of(np.asarray(codes), side.counted_as, narrow=False).values() for side, codes in both if side and codes is not None]
         if len(values) == 2:
             length = min(map(len, values))
             base, merged = (each[:length] for each in values)
-            for number, grid in enumerate(GRIDS.values()):
-                sums[number] += np.array(update_lost(base, merged, *grid), np.float64)
+            for number, dtype in enumerate(FORMATS.values()):
+                sums[number] += update_lost(base, merged, dtype)
 
     def adapter(self, table: Table) -> Adapter:
         """Describe the adapters, with all their modules. table: the sums of the comparison."""
@@ -80,7 +79,7 @@ class AdapterMeter:
             scale=max((update.scale for update in updates), key=abs, default=None),
             modules=tuple(_module(name, rows.get(name), lost.get(name), table.plan.exact) for name in self._touched),
             unmatched=tuple(each.name for changes in self._merge.changes for each in changes.unmatched),
-            survival={name: self._survival(name, number, table) for number, name in enumerate(GRIDS)},
+            survival={name: self._survival(name, number, table) for number, name in enumerate(FORMATS)},
             non_finite=sum(int(row["broken_p"]) for row in rows.values()),
         )
 
@@ -104,6 +103,21 @@ class AdapterMeter:
             high=sqrt(ratio.high) if ratio is not None else None,
             overflowed=int(overflowed),
         )
+
+
+def update_lost(base: NDArray[np.float32], merged: NDArray[np.float32], dtype: str) -> Floats:
+    """Round values (n,) to a format, and compare the difference with that of the values themselves, their update.
+
+    Returns the number of finite pairs with an update, of those whose rounded values differ, and of those that become infinite; the sum of
+    (rounded merged - rounded base - update)^2, and that of update^2, over pairs that stay finite.
+    """
+    touched = (base != merged) & np.isfinite(base) & np.isfinite(merged)
+    before, after = base[touched].astype(np.float64), merged[touched].astype(np.float64)
+    with np.errstate(over="ignore"):
+        old, new = (side[touched].astype(FLOATS[dtype]).astype(np.float64) for side in (base, merged))
+    finite, update = np.isfinite(old) & np.isfinite(new), after - before
+    error, kept = (new[finite] - old[finite]) - update[finite], update[finite]
+    return np.array([update.size, np.count_nonzero(old != new), np.count_nonzero(np.isinf(new)), error @ error, kept @ kept])
 
 
 def _module(name: str, row: Sums | None, lost: Floats | None, exact: bool) -> AdapterModule:

@@ -10,8 +10,8 @@ from analyzers.comparison.reading import Pass, open_models
 from analyzers.comparison.sparsity import answers
 from analyzers.comparison.sparsity.adapters import AdapterMeter, first_modules, merge_of
 from analyzers.comparison.sparsity.changes import Changes, turned, unmatched
-from analyzers.comparison.sparsity.matrices import Spectra
 from analyzers.comparison.sparsity.report import ANALYSIS_VERSION, SparsityReport, SparsityRequest
+from analyzers.comparison.sparsity.spectral import Spectra
 from analyzers.comparison.sparsity.words import WORDS
 from analyzers.core.report import Timing, content_id, environment, first_rows
 from analyzers.core.request import Progress

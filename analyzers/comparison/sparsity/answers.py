@@ -17,7 +17,6 @@ _LISTED, _MARKED = 3, 1 / 16
 _WORTH = 0.9  # up to this cost the update is shipped alone
 # Up to this share of its norm an update is called kept
 _KEPT = 0.05
-_ROUNDING = 2.0**-23  # an update, as a share of the weights, that sums in fp32 leave of adapters that cancel
 
 
 def answer(report: SparsityReport) -> Note:
@@ -27,8 +26,6 @@ def answer(report: SparsityReport) -> Note:
     values, interval, swallowed = report.values_compared, report.interval, report.swallowed
     if not values:
         return WORDS.note("nothing")
-    if report.base.commit == report.tuned[-1].commit:
-        return WORDS.note("same-files")
     if report.num_changed == values:
         return WORDS.note("all-changed", values=values)
     if report.num_changed:
@@ -52,8 +49,6 @@ def _of_adapter(adapter: Adapter) -> Note:
     if found is None or found.lost_norm is None:
         empty = adapter.modules and all(module.empty for module in adapter.modules)
         return WORDS.note("adapter-nothing", modules=len(adapter.modules)) if empty else WORDS.note("adapter-unmeasured")
-    if all(module.relative_norm is not None and module.relative_norm < _ROUNDING for module in adapter.modules):
-        return WORDS.note("adapter-noise", most=_ROUNDING)
     bounded = found.low is not None and found.high is not None
     lost = Interval(estimate=found.lost_norm, low=found.low or 0.0, high=found.high or 0.0) if bounded else found.lost_norm
     if found.lost_norm <= _KEPT:
@@ -64,13 +59,11 @@ def _of_adapter(adapter: Adapter) -> Note:
 # What to do after some answers
 _AFTER = {
     "nothing": "read-more",
-    "same-files": "check-upload",
     "unchanged": "check-upload",
     "conversion": "take-smaller",
     "adapter-broken": "check-matrices",
     "adapter-kept": "merge",
     "adapter-nothing": "check-adapter",
-    "adapter-noise": "check-adapter",
     "adapter-unmeasured": "check-adapter",
 }
 

@@ -1,7 +1,7 @@
 """What changed between sides of a pass: rows by tensor, layer and role, sizes of the updates, a trajectory, with intervals in a sample."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import combinations
 from math import prod, sqrt
 from typing import Any
@@ -155,7 +155,7 @@ class Changes:
         return rows.Magnitudes(
             absolute=rows.Absolute(**_sizes(*absolute, False), changed_only=rows.Sizes(**_sizes(*absolute, True))),
             relative=rows.Relative(
-                **_relative(*relative, False), changed_only=rows.Sizes(**_relative(*relative, True)), histogram=_histogram(*relative)
+                **_relative(*relative, False), changed_only=rows.Sizes(**_relative(*relative, True)), histogram=tuple(_histogram(*relative))
             ),
             nonfinite=int(self.read["nonfinite"]),
         )
@@ -222,29 +222,21 @@ def relative_norm(sums: Sums) -> float | None:
 
 
 def _sizes(read: Distribution, weighed: Distribution, changed_only: bool) -> dict[str, Any]:
-    values = asdict(weighed.summary(changed_only))
+    values = weighed.summary(changed_only)
     return values | {"count": int(read.number(changed_only)), "median": values["p50"]}
 
 
 def _relative(read: Distribution, weighed: Distribution, changed_only: bool) -> dict[str, Any]:
-    fields, number = _sizes(read, weighed, changed_only), weighed.number(changed_only)
+    number = weighed.number(changed_only)
     below = {f"below_2_minus_{exponent}": weighed.below(-exponent, changed_only) / number if number else None for exponent in (8, 7)}
-    return fields | below
+    return _sizes(read, weighed, changed_only) | below
 
 
-def _histogram(read: Distribution, weighed: Distribution) -> tuple[rows.Bin, ...]:
+def _histogram(read: Distribution, weighed: Distribution) -> Iterator[rows.Bin]:
     number = weighed.number(changed_only=False) or 1
-    return tuple(
-        rows.Bin(
-            low=each.low,
-            high=each.high,
-            count=int(each.count),
-            changed=int(each.changed),
-            share=part.count / number,
-            changed_share=part.changed / number,
-        )
-        for each, part in zip(read.histogram(), weighed.histogram(), strict=True)
-    )
+    for each, part in zip(read.histogram(), weighed.histogram(), strict=True):
+        counts, shares = (int(each.count), int(each.changed)), (part.count / number, part.changed / number)
+        yield rows.Bin(low=each.low, high=each.high, count=counts[0], changed=counts[1], share=shares[0], changed_share=shares[1])
 
 
 # Tensors that are not compared one to one: the lists of `rows.Unmatched`, those of pairs with what they have beside names and shapes

@@ -23,7 +23,7 @@ from analyzers.core.request import PASTED, REFERENCE, WeightsRequest
 from analyzers.core.rows import Rows, columns
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 14
+ANALYSIS_VERSION = 15
 
 DEFAULT_ETA = 1e-3
 

@@ -1,4 +1,4 @@
-"""Measures how far the singular values and leading subspaces of a matrix moved, and which elements changed (`rows.Spectrum`).
+"""Measures how far singular values and leading subspaces of matrices moved, and which elements changed (`rows.Spectrum`), on request.
 
 `Spectrum` defines the measures, those of Zhu et al., "The Path Not Taken" (arXiv 2511.08567). Principal angles are computed from cosines
 and sines, so that small ones are exact (Björck and Golub); effective rank: Roy and Vetterli, EUSIPCO 2007. k is a tenth of the shorter
@@ -10,13 +10,25 @@ several times faster than an SVD of W. A singular value of D below sqrt(min(m, n
 the first matrix is decomposed.
 """
 
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.checkpoints import Chunk, Span, Tensor, stream, whole_spans
+from analyzers.comparison.reading import Pass
 from analyzers.comparison.sparsity.rows import Spectrum
+from analyzers.core import limits
+from analyzers.core.request import Progress
+from analyzers.numerics.conversions import changed
+from analyzers.numerics.device import Device
+from analyzers.numerics.pairs import codes_of
 
+_NUMBER = re.compile(r"[0-9]+")
 LEADING = 64
 MASK_SHARE = 0.3
 _EPSILON = 2.0**-52
@@ -31,6 +43,54 @@ class MatrixPair(NamedTuple):
     base: Matrix
     tuned: Matrix
     changed: NDArray[np.bool_]
+
+
+class Spectra:
+    """The matrices of two sides of a pass, decomposed on request. left_out: number of matrices that are not; nbytes: read for them."""
+
+    def __init__(self, found: Pass, sides: Sequence[int], device: Device) -> None:
+        self._device, self.rows, self.nbytes = device, list[Spectrum](), 0
+        self._sides, self._names = [found.sides[side] for side in sides], [found.names[side] for side in sides]
+        both = [(group.sides[sides[0]], group.sides[sides[-1]]) for group in found.alignment.groups]
+        pairs = [(a, b) for a, b in both if a is not None and b is not None and len(b.shape) == 2 and b.elements == a.elements > 0]
+        self._pairs = chosen(pairs, limits.SPECTRAL_MATRICES)
+        self.left_out = len(pairs) - len(self._pairs)
+
+    def read(self, before: int) -> Iterator[Progress]:
+        """Read one matrix of both sides after the other and measure it, which cannot be interrupted. before: bytes that were read."""
+        spans = [whole_spans([pair]) for pair in self._pairs]
+        total = before + sum(span.nbytes for of_pair in spans for span in of_pair)
+        for number, (base, tuned) in enumerate(self._pairs):
+            both = np.empty((2, *base.shape), np.float32)
+            pair = MatrixPair(base.name, both[0], both[1], np.empty(base.shape, np.bool_))
+            fill, start = partial(_fill, pair, (base.counted_as, tuned.counted_as)), self.nbytes
+            note = f"decomposing matrices, {number + 1} of {len(self._pairs)}"
+            with closing(stream(self._sides, spans[number], fill, self._names)) as steps:  # type: ignore[type-var]
+                for step in steps:
+                    self.nbytes = start + step.bytes_read
+                    yield Progress(done=before + self.nbytes, total=max(total, before + self.nbytes), unit="bytes", note=note)
+            self.rows.append(spectrum(pair, self._device))
+
+
+def _fill(pair: MatrixPair, dtypes: tuple[str, str], _span: Span, chunks: Iterator[Chunk]) -> None:
+    """Store the chunks of a span, as the work of a stream."""
+    for chunk in chunks:
+        base, tuned = chunk.sides
+        assert base is not None and tuned is not None
+        part = slice(chunk.start, chunk.start + base.size)
+        for codes, dtype, matrix in ((base, dtypes[0], pair.base), (tuned, dtypes[1], pair.tuned)):
+            matrix.reshape(-1)[part] = codes_of(codes, dtype, narrow=False).values()
+        pair.changed.reshape(-1)[part] = changed(base, tuned, dtypes)
+
+
+def chosen(pairs: Sequence[tuple[Tensor, Tensor]], most: int) -> list[tuple[Tensor, Tensor]]:
+    """Return all matrices that are small enough, in order; of more than ``most`` some of every frequent kind, spread over the layers."""
+    small = [
+        n for n, (base, _) in enumerate(pairs) if base.elements <= limits.SPECTRAL_ELEMENTS and min(base.shape) <= limits.SPECTRAL_SIDE
+    ]
+    by_kind = sorted(small, key=lambda n: _NUMBER.sub("0", pairs[n][0].name))
+    spread = by_kind if len(small) <= most else [by_kind[i * len(small) // most] for i in range(most)]
+    return [pairs[n] for n in sorted(spread)]
 
 
 def leading(shape: tuple[int, ...]) -> int:

@@ -24,12 +24,10 @@ WORDS = Words(
         "unchanged": "Nothing changed: all {values:#weight} are the same on both sides.",
         "none-differ": "No weight differs, among {values:#weight} compared.",
         "none-seen": "No weight differs, among {values:#weight} read in {blocks:#block}: with 95% confidence at most {most:share} do.",
-        "same-files": "Both sides are the same checkpoint, file for file.",
         "nothing": "No value was compared: the sample has none of both sides.",
         # what a merge keeps of an adapter
         "adapter-kept": "Merged into bf16, the adapter keeps its update: rounding errors are {lost:share} of the update's norm.",
         "adapter-lost": "Merged into bf16, the adapter's update loses {lost:share} of its norm; {changed:share} of its weights change.",
-        "adapter-noise": "The adapters cancel: their update is below {most:magnitude} of the weights, the rounding error of fp32.",
         "adapter-nothing": "The adapter changes nothing: its update is 0 in {modules:#module}.",
         "adapter-unmeasured": "What a merge keeps of the adapter was not measured: no weight that was read changes by a finite amount.",
         "adapter-broken": "The adapter breaks the base: {broken:#finite weight|finite weights} NaN or infinite once it is merged.",

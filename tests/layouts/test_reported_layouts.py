@@ -87,6 +87,12 @@ def test_experts_in_both_layouts_are_stored_twice(tmp_path: Path) -> None:
     report = checked(write(tmp_path / "both", EXPERTS.state | stacked(), EXPERTS.config))
     (twice,) = [each for each in report.findings if each.rule == "stored-twice"]
     assert twice.saving_bytes == 2 * elements(EXPERTS.state, "experts")
+    name = next(name for name in EXPERTS.state if "experts" in name)
+    edited = EXPERTS.state[name].clone()
+    edited[-1, -1] += 1
+    report = checked(write(tmp_path / "edited", EXPERTS.state | {name: edited} | stacked(), EXPERTS.config))
+    (twice,) = [each for each in report.findings if each.rule == "stored-twice"]
+    assert twice.saving_bytes == 2 * (elements(EXPERTS.state, "experts") - edited.numel()) and name not in twice.tensors
 
 
 def beside(base: State, rank: int = 4) -> State:

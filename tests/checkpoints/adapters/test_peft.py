@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Adapter 'default'. 4 LoRA tensor"),
     pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers` to `True`"),
     pytest.mark.filterwarnings("ignore:Could not find a config file in"),
+    pytest.mark.filterwarnings("ignore:The following alpha_pattern keys did not match"),
 ]
 
 
@@ -45,7 +46,7 @@ _CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "patterns": (
         llama,
         {"r": 8, "use_rslora": True, "target_modules": ["q_proj", "down_proj"], "rank_pattern": {"layers.1.self_attn.q_proj": 4},
-         "alpha_pattern": {r".*\.0\.mlp\.down_proj": 5}},
+         "alpha_pattern": {"layers.1.self_attn.q_pro": 99, r".*\.0\.mlp\.down_proj": 5}},  # the first is the beginning of a name
     ),
     "embeddings": (llama, {"r": 8, "target_modules": ["embed_tokens", "q_proj", "lm_head"]}),
     "saved": (llama, {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}),

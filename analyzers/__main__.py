@@ -39,20 +39,13 @@ def _write_html(reports: Any, path: Any) -> None:
     write_html(reports, path)
 
 
-def _contribute(reports: Any, dataset: str) -> str:
-    from components.contribute import contribute
-    from components.store import key_of
-
-    return contribute(reports, dataset, [key_of(report) for report in reports])
-
-
 def build_parser(chosen: Collection[str], tools: Tools = TOOLS) -> "Parser":
     """Build the parser of all commands, with options for the ``chosen`` ones only: the others are not imported. tools: see `TOOLS`."""
     from analyzers.core.command_line import Parser  # not at the top: main catches an interrupt during these imports
 
     parser = Parser(prog="mantissa", description="What the numbers in a language model's weights say.")
     # Passed down as defaults: a command line may depend on components, analyzers may not.
-    parser.set_defaults(write_html=_write_html, contribute_to=_contribute, tools=tools)
+    parser.set_defaults(write_html=_write_html, tools=tools)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     known = {each.name: (each.question, partial(each.module, "command")) for each in ANALYZERS.values()} | {**tools}
     for name, (question, module) in known.items():

@@ -62,11 +62,3 @@ def test_a_row_runs(tmp_path: Path) -> None:
     assert seconds > 0 and 0.3 < processor < 100 and megabytes > 50
     assert float(result.cells[7]) > 0
     assert len(table([result]).splitlines()) == 2
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(1800)
-def test_all_programs_run_on_small_inputs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--small", "--runs", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert all(row.name in printed for row in ROWS)

@@ -1,6 +1,5 @@
 """The command line: what it prints where, exit statuses, files, interruption, and every kind of bad input."""
 
-import csv
 import fcntl
 import io
 import json
@@ -38,20 +37,9 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(256, 256).to(torch.bfloat16)})
-IMPATIENT = {"MANTISSA_HUB_TIMEOUT_SECONDS": "1", "MANTISSA_HUB_WAIT_SECONDS": "1"}
 
 
 # Names of tensors, and what stands for each in CSV: different ones for different names.
-HOSTILE_NAMES = {
-    "\x1b[31mred": "<U+001B>[31mred",
-    "<U+001B>[31mred": "<U+003C>U+001B>[31mred",
-    "<U+003C>U+001B>[31mred": "<U+003C>U+003C>U+001B>[31mred",
-    "a\u202eb": "a<U+202E>b",
-    "two\nlines": "two<U+000A>lines",
-    "\t=1": "<U+0009>=1",
-    "=1": "'=1",
-    "'=1": "''=1",
-}
 
 
 def run(*arguments: str, limit: float = 110, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -65,12 +53,6 @@ def one_line(text: str) -> str:
     assert text.endswith("\n") and text.count("\n") == 1, text
     assert "Traceback" not in text and text.strip().isprintable() and len(text) < 700, text
     return text.strip()
-
-
-def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """The sentence that a command ended with status 2 said."""
-    assert done.returncode == 2 and done.stdout == "", done
-    return one_line(done.stderr)
 
 
 def strict(text: str) -> Any:
@@ -102,15 +84,6 @@ def test_json_is_all_there_is_on_standard_output() -> None:
     report = DtypeReport.model_validate_json(done.stdout)
     assert report.lineage.verdict == "upcast-from-bf16" and report.lineage.evidence[0].proven
     assert report.model_dump_json(indent=2) + "\n" == done.stdout
-
-
-def test_several_models_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    models = ["sample:tiny-bf16", "sample:tiny-fp32", "sample:tiny-bf16"]
-    status, out, err = in_process(capsys, *models, "--json", "--exact")
-    assert (status, err) == (0, "")
-    reports = [DtypeReport.model_validate(each, strict=False) for each in strict(out)]
-    assert [r.checkpoint.ref for r in reports] == models and reports[0].mode == "exact"
-    assert reports[0].id == reports[2].id != reports[1].id
 
 
 def test_several_models_have_smallest_and_largest_values_and_norms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,30 +121,26 @@ def test_nothing_heavy_is_imported() -> None:
 
 
 def test_csv_is_readable_and_safe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tensors = {
-        '=HYPERLINK("http://x","y")': normal(64, 64),
-        "+1+1": normal(8, 8),
-        "@SUM(A1)": normal(8, 8),
-        "-2": normal(8, 8),
-        "a,\"b'": normal(8),
-        **{name: normal(8) for name in HOSTILE_NAMES},
+    """No text is a formula or ends a line, and different names stay different."""
+    names = {
+        "\x1b[31mred": "<U+001B>[31mred",
+        "<U+001B>[31mred": "<U+003C>U+001B>[31mred",
+        "two\nlines": "two<U+000A>lines",
+        "=1": "'=1",
+        "'=1": "''=1",
+        "@SUM(A1)": "'@SUM(A1)",
+        "a,\"b'": "a,\"b'",
     }
-    folder = write(tmp_path / "model", tensors)
-    status, _, err = in_process(capsys, f"{folder}", "sample:tiny-bf16", "--csv", str(tmp_path / "out" / "deep"), "--json")
-    assert (status, err) == (0, "")
-    files = sorted((tmp_path / "out" / "deep").iterdir())
-    assert {"summary.csv", "tensors.csv", "evidence.csv", "storage.csv", "layers.csv", "exponents.csv"} <= {f.name for f in files}
-    for file in files:
-        table = pandas.read_csv(file)
+    folder = write(tmp_path / "model", {name: normal(8) for name in names})
+    status, out, err = in_process(capsys, f"{folder}", "sample:tiny-bf16", "--csv", str(tmp_path / "out" / "deep"), "--json")
+    assert (status, err, len(strict(out))) == (0, "", 2)
+    for file in (tmp_path / "out" / "deep").iterdir():
+        table = pandas.read_csv(file, na_filter=False, dtype=str)
         assert len(table) and table.columns[0] == "model"
-        with file.open(newline="", encoding="utf-8") as opened:
-            for row in csv.reader(opened):
-                for cell in row:
-                    if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-                        float(cell)  # a number may begin with a sign
-    names = set(pandas.read_csv(tmp_path / "out" / "deep" / "tensors.csv", na_filter=False)["name"])
-    assert {'\'=HYPERLINK("http://x","y")', "'+1+1", "'@SUM(A1)", "'-2", "a,\"b'", *HOSTILE_NAMES.values()} <= names
-    assert (tmp_path / "out" / "deep" / "tensors.csv").read_text(encoding="utf-8").replace("\n", "").isprintable()
+        for cell in table.to_numpy().ravel():
+            if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+                float(cell)  # a number may begin with a sign
+        assert file.name != "tensors.csv" or set(names.values()) <= set(table["name"])
 
 
 @pytest.mark.parametrize("option", ["--csv", "--html"])
@@ -250,19 +219,6 @@ def test_interrupted(where: str, mode: str, hub: LocalHub) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=150)  # before the Hub answers
     assert (process.returncode, out, one_line(err)) == (130, "", "interrupted")
-
-
-def test_interrupted_while_it_is_loaded(tmp_path: Path) -> None:
-    """Ctrl-C when the command line has not yet imported what it needs, in text that a library executes, as namedtuple does."""
-    (tmp_path / "pydantic.py").write_text("import sys, time\nprint('importing', file=sys.stderr, flush=True)\nexec('time.sleep(200)')\n")
-    environ = os.environ | {"PYTHONPATH": str(tmp_path)}
-    for arguments in (["dtype", "sample:tiny-bf16"], ["scan", "list"], ["--help"]):
-        command = [sys.executable, "-m", "analyzers", *arguments]
-        with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None and process.stderr.readline() == "importing\n"
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=150)
-        assert (process.returncode, out, err) == (130, "", "interrupted\n")
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------
@@ -366,11 +322,6 @@ def test_each_fault_is_one_sentence_in_time(hub: LocalHub, capsys: pytest.Captur
         assert one_line(line).startswith(f"error: {repo}: "), (repositories[repo], line)
 
 
-def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
-    done = run("dtype", "org/name", HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path), **IMPATIENT)  # type: ignore[arg-type]
-    assert "Hub" in refused(done)
-
-
 def test_from_the_hub(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
     sha = hub.add("org/fine", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     status, out, err = in_process(capsys, "org/fine", "--json")
@@ -386,8 +337,6 @@ def test_from_the_hub(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_bytes_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "sample:tiny-bf16", "--include=a|\udcff", "--json"
-    assert "contains bytes that are not UTF-8" in refused(run("dtype", *asked))  # as a shell passes them
     for word in ("--include=a|\udcff", "./a\udcff"):
         status, out, err = in_process(capsys, word, "--json")
         assert (status, out) == (2, "") and "contains bytes that are not UTF-8" in one_line(err)

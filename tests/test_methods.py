@@ -31,11 +31,6 @@ def test_what_is_computed_is_as_the_code_computes_it(page: Path) -> None:
     assert built(text) == text, "run: make docs"
 
 
-def test_a_block_that_nothing_computes_is_an_error() -> None:
-    with pytest.raises(KeyError, match="nothing"):
-        built("<!-- computed: nothing -->\n<!-- end -->")
-
-
 def test_the_methods_are_short() -> None:
     assert sum(len(path.read_text(encoding="utf-8").split()) for path in METHODS.glob("*.md")) < 6_500
 

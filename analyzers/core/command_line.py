@@ -1,8 +1,7 @@
 """Options, progress and outputs shared by the commands of all analyzers.
 
 A package in `analyzers.ANALYZERS` has a module ``command`` with ``add_options(parser)`` and ``run(options)``, which returns the exit status
-or raises MantissaError. Other layers provide two outputs through the options: the entry point (`analyzers.__main__`) sets the functions
-``write_html`` and ``contribute_to``.
+or raises MantissaError. The entry point (`analyzers.__main__`) provides the function ``write_html`` of another layer through the options.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from analyzers.core.pasted_text import on_hub
 from analyzers.core.progress_bar import drawn
 from analyzers.core.report import Report
 from analyzers.core.request import PASTED, Request, request_error
-from analyzers.core.terminal import fitted, joined, print_line, printable, printable_json, terminal_width
+from analyzers.core.terminal import fitted, joined, printable, printable_json, terminal_width
 
 RequestT = TypeVar("RequestT", bound=Request)
 SAMPLING = ("mode", "budget", "include", "exclude", "seed")
@@ -109,19 +108,15 @@ def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any)
 
 
 def add_outputs(parser: Parser) -> None:
-    """Add ``--json``, ``--full``, ``--csv``, ``--html`` and ``--contribute``."""
+    """Add ``--json``, ``--full``, ``--csv`` and ``--html``."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON (a list for several)")
     parser.add_argument("--full", action="store_true", help="print every table and note, not only the answer")
     parser.add_argument("--csv", metavar="DIR", help="write every table as CSV into this folder")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page with tables and plots")
-    contributing = "open a pull request with the result on the dataset MANTISSA_DATASET, with your own token; public checkpoints only"
-    parser.add_argument("--contribute", action="store_true", help=contributing)
 
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Make the folder of ``--csv``, and refuse output paths that cannot be written, before any work is done. Raises InvalidRequest."""
-    if options.contribute and not _dataset():
-        raise InvalidRequest("--contribute needs the dataset to contribute to: set MANTISSA_DATASET to its id on the Hub, org/name.")
     try:
         if options.csv is not None:
             Path(options.csv).mkdir(parents=True, exist_ok=True)
@@ -151,10 +146,10 @@ def write(
     several: bool,
     text: Callable[[], list[str]] | None = None,
 ) -> None:
-    """Write the requested files, print the JSON or else ``text()``, by default the report's lines or a row per report, and contribute.
+    """Write the requested files, print the JSON or else ``text()``, by default the report's lines or a row per report.
 
     several: print a JSON list, even for one report.
-    Raises InvalidRequest; contributing also raises AccessDenied, CheckpointNotFound and subclasses of HubError.
+    Raises InvalidRequest.
     """
     try:
         if options.csv is not None:
@@ -177,8 +172,6 @@ def write(
         else:
             answer = [line for report in reports for line in report.lines(options.full)]
         print_lines(answer, "The answer")
-    if options.contribute:
-        print_line(f"contributed: {options.contribute_to(reports, _dataset())}")
 
 
 def write_one(options: argparse.Namespace, analysis: Iterator[Any], subject: str) -> int:
@@ -225,7 +218,3 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _dataset() -> str:
-    return os.environ.get("MANTISSA_DATASET", "").strip()

@@ -1,7 +1,7 @@
 """Detects dtypes: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from time import perf_counter
@@ -23,6 +23,7 @@ from analyzers.checkpoints import (
     stream,
 )
 from analyzers.checkpoints.model_card import base_models
+from analyzers.checkpoints.reading.stream import Step
 from analyzers.checkpoints.stated_dtype import plain_dtype
 from analyzers.core import limits
 from analyzers.core.report import Timing, check_size, content_id, environment, first_rows
@@ -42,7 +43,7 @@ from analyzers.dtype.collect import (
 from analyzers.dtype.count import Counted, SpanCounter
 from analyzers.dtype.labelled_models import Label, labels
 from analyzers.dtype.lineage import conclude, judge, on_grids_together
-from analyzers.dtype.quantization_headroom import Slabs, headroom, measure
+from analyzers.dtype.quantization_headroom import Errors, Slabs, headroom, measure
 from analyzers.dtype.quantization_headroom import plan as plan_slabs
 from analyzers.dtype.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Facts, Untouched
 from analyzers.dtype.statistics import (
@@ -153,38 +154,42 @@ class Inspection:
             counted = count(span, chunks)
             return counted, share_counts(counted.histogram) if quick else None
 
-        reading, on_grids = perf_counter() - found.seconds, False
+        on_grids = False
+
+        def take(span: Span, result: tuple[Counted, Shares | None]) -> None:
+            nonlocal on_grids
+            on_grids |= promising(result[0].grids)
+            found.grid_blocks += grids and may_be_on_grid(span.tensor)
+            found.add(self._tensors[span.tensor.name], span, *result)
+
+        steps = stream([self._checkpoint], spans, work, (), self._left_on, counted_on)
+        yield from self._read(found, steps, take, "reading weights")
+        return on_grids
+
+    def _quantize(self, found: Collector) -> Generator[Progress, None, None]:
+        """Read the matrices again and round them to the requested formats, after everything was counted."""
+        largest = {name: result.statistics.abs_max for name, result in found.results.items()}
+        errors: list[tuple[Span, Errors]] = []
+        steps = measure(self._checkpoint, self._slabs, self._request.quantize, largest)
+        yield from self._read(found, steps, lambda *each: errors.append(each), "rounding to other formats")
+        self._headroom = headroom(errors, self._slabs, self._request.quantize)
+
+    def _read(
+        self, found: Collector, steps: Iterator[Step[Any]], take: Callable[[Span, Any], None], note: str
+    ) -> Generator[Progress, None, None]:
+        """Pass the result of each span to ``take``, and add up what was read; yields progress."""
+        reading = perf_counter() - found.seconds
         nbytes, requests, shown = found.nbytes, found.requests, found.nbytes
-        with closing(stream([self._checkpoint], spans, work, (), self._left_on, counted_on)) as steps:  # type: ignore[type-var]
+        with closing(steps):  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
-                    on_grids |= promising(step.result[0].grids)
-                    found.grid_blocks += grids and may_be_on_grid(step.span.tensor)
-                    found.add(self._tensors[step.span.tensor.name], step.span, *step.result)
+                    take(step.span, step.result)
                 found.nbytes, found.requests = nbytes + step.bytes_read, requests + step.requests
                 if step.span is None or (found.nbytes - shown) * _STEPS >= self.nbytes:
                     shown = found.nbytes
-                    yield self._progress(found)
+                    yield Progress(done=found.nbytes, total=self.nbytes, unit="bytes", note=note)
         found.seconds = perf_counter() - reading
-        yield self._progress(found)
-        return on_grids
-
-    def _progress(self, found: Collector) -> Progress:
-        return Progress(done=found.nbytes, total=self.nbytes, unit="bytes", note="reading weights")
-
-    def _quantize(self, counts: Collector) -> Generator[Progress, None, None]:
-        """Read the matrices again and round them to the requested formats, after everything was counted."""
-        largest = {name: result.statistics.abs_max for name, result in counts.results.items()}
-        nbytes, requests, reading = counts.nbytes, counts.requests, perf_counter() - counts.seconds
-        found = []
-        with closing(measure(self._checkpoint, self._slabs, self._request.quantize, largest)) as steps:  # type: ignore[type-var]
-            for step in steps:
-                if step.span is not None and step.result is not None:
-                    found.append((step.span, step.result))
-                counts.nbytes, counts.requests = nbytes + step.bytes_read, requests + step.requests
-                counts.seconds = perf_counter() - reading
-                yield Progress(done=counts.nbytes, total=self.nbytes, unit="bytes", note="rounding to other formats")
-        self._headroom = headroom(found, self._slabs, self._request.quantize)
+        yield Progress(done=found.nbytes, total=self.nbytes, unit="bytes", note=note)
 
     def _report(self, found: Collector) -> DtypeReport:
         checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.exact

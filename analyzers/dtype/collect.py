@@ -65,12 +65,9 @@ class Chosen:
                 f"{checkpoint.ref} holds {method} weights that are not decoded, such as {quoted(integers[0].name)}. The bits of "
                 f"integers say nothing about training: inspect the original model{still}."
             )
-        if not parameters:
-            raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))
         if not any(t.elements for t in parameters):
-            which = "its only tensor is" if len(parameters) == 1 else f"all of its {len(parameters):,} tensors are"
             unread = f" Not read: {some_files([each.path for each in checkpoint.not_read])}." if checkpoint.not_read else ""
-            raise NoWeights(f"{checkpoint.ref} holds no values: {which} empty.{unread}")
+            raise NoWeights(f"{checkpoint.ref} holds no values of parameters: only buffers, or empty tensors.{unread}")
         if not any(t.elements for t in floats):
             kinds = ", ".join(sorted({t.dtype for t in parameters if t.elements}))
             raise UnsupportedWeights(f"{checkpoint.ref} holds no float values to look at: its parameters are {kinds}.")

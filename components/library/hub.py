@@ -98,10 +98,6 @@ class Dataset:
         """Add files in one commit on ``parent``; return the new commit. After an error it may exist nevertheless. Raises Conflict too."""
         return str(self._commit(message, files, parent_commit=parent).oid)
 
-    def pull_request(self, message: str, files: Mapping[str, bytes]) -> str:
-        """Open a pull request with these files; return its address."""
-        return str(self._commit(message, files, create_pr=True).pr_url)
-
     def card(self) -> bytes:
         """Return the card of a new dataset."""
         return _TEMPLATE.read_text(encoding="utf-8").replace("{name}", self.name).encode()
@@ -156,13 +152,3 @@ def use_bounded_client() -> None:
     hooks = get_session().event_hooks
     options: dict[str, Any] = {"event_hooks": hooks, "follow_redirects": True, "timeout": float(limits.HUB_TIMEOUT_SECONDS)}
     set_client_factory(lambda: httpx2.Client(transport=Transport(), **options))
-
-
-def logged_in() -> str | None:
-    """Return the token of this machine's login, or None. Raises AccessDenied if the login cannot be used."""
-    from huggingface_hub import get_token
-
-    try:
-        return get_token()
-    except Exception:  # the library may exchange or refresh tokens over the network, and does not document the errors
-        raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None

@@ -58,11 +58,6 @@ def is_report_of(row: ResultRow, text: bytes) -> bool:
         return False
 
 
-def on_built_in_data(content: Any) -> bool:
-    """Return whether a report's content is on built-in text and data only."""
-    return content["request"].get("data", "") in _BUILT_IN
-
-
 def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
     """Yield the checkpoints, the subject first. In a comparison, the last tuned checkpoint is the subject, and the base comes last."""
     if "checkpoint" in report:

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from sklearn import config_context  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-from analyzers.core.errors import InvalidRequest
 from analyzers.dtype.classifier import CONFIDENT, Classifier, Feature, fitted, magnitudes_of
 from analyzers.dtype.labelled_models import Example, family_of, labelled_extremes, labels, precision_of
-from tools.classifier import PENALTIES, Fit, OutOfFold, candidates, check, evaluated, examples, fit, rule_correct
+from tools.classifier import PENALTIES, Fit, OutOfFold, candidates, evaluated, fit, rule_correct
 
 ROOT = Path(__file__).parents[2]
 SHIPPED, ROWS = fitted(), evaluated().evaluation.out_of_fold
@@ -159,26 +158,3 @@ def test_labelled_models_have_families_and_agree_with_the_table() -> None:
     both = [model for model in labelled_extremes() if model.model.lower() in labels()]
     assert len(both) == 23 and all(precision_of(labels()[each.model.lower()].precision) == each.precision for each in both)
     assert labels()["meta-llama/llama-2-7b-hf"].precision == "bf16"
-
-
-def test_labels_of_a_file_go_first_and_may_bring_extremes(tmp_path: Path) -> None:
-    text = (
-        "\ufeffmodel_id,training_precision,abs_min,abs_max,norm_min,norm_max,contributor\n"
-        "FACEBOOK/opt-1.3b,bf16-mixed,,,,,a\n"
-        "new/model,fp32,0,2.5,0.1,300,b\n"
-        "new/without,fp32,,2.5,0.1,300,b\n"
-        "new/narrow,fp8-mixed,0,2.5,0.1,300,b\n"
-        "google-t5/t5-small,mxfp4-post-trained,,,,,c\n"
-    )
-    (tmp_path / "labels.csv").write_text(text)
-    found, plain = ({each.model: each for each in every} for every in (examples(tmp_path / "labels.csv"), examples()))
-    assert found["facebook/opt-1.3b"].precision == "bf16" and plain["facebook/opt-1.3b"].precision == "fp16"
-    assert (found["new/model"].family, found["new/model"].abs_max, found["new/model"].norm_max) == ("new", 2.5, 300)
-    assert plain.keys() - found.keys() == {"google-t5/t5-small"} and found.keys() - plain.keys() == {"new/model"}
-    for bad in ("", "model_id,training_precision\na/b,fp16\nA/B,bf16\n", text.replace("2.5", "x"), text.replace("300", "inf"), "\udcff"):
-        (tmp_path / "labels.csv").write_bytes(bad.encode("utf-8", "surrogateescape"))
-        with pytest.raises(InvalidRequest) as caught:
-            examples(tmp_path / "labels.csv")
-        assert str(tmp_path) not in str(caught.value)
-    with pytest.raises(InvalidRequest):
-        check([each for each in plain.values() if each.family != "t5"])

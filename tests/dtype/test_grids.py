@@ -14,7 +14,7 @@ from analyzers.grids.formats import FORMATS, Tile
 from analyzers.grids.search import GridSearch
 from analyzers.numerics.grid_kernels import FAILED, SLOTS, TESTED, Counts, fit_tiles
 from tests.cases import few
-from tests.dtype.checkpoints import through, write
+from tests.dtype.checkpoints import write
 from tests.dtype.quantized import integers, weights
 from tests.dtype.reports import exact
 from tests.grids import definitions as own
@@ -54,15 +54,6 @@ def test_rare_values_of_more_bits_than_the_others_are_on_the_grid(tmp_path: Path
     (row,) = report.grids
     assert (row.format, row.group, row.groups_on) == ("int4_zp", "128", 4 * 256 * 4) and report.lineage.passed_through == ("int4_zp",)
     assert all(groups_off(tensor[:8], "int4_zp", 128) == 0 for tensor in tensors.values())
-
-
-@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
-def test_fp8_codes_whose_scales_were_lost_are_on_the_grid_of_fp8(dtype: torch.dtype, tmp_path: Path) -> None:
-    values = own.weights("gaussian", 256, 512, 1)
-    codes = (values / values.reshape(2, 128, 4, 128).abs().amax((1, 3)).repeat_interleave(128, 0).repeat_interleave(128, 1) * 448).to(E4M3)
-    report = exact(write(tmp_path, {"model.layers.0.mlp.up_proj.weight": through(codes.float(), dtype)}))
-    assert (report.lineage.verdict, report.lineage.passed_through) == ("fp8-ancestor", ("fp8_e4m3",))
-    assert [(row.format, row.group) for row in report.grids] == [("fp8_e4m3", "tensor")]
 
 
 def test_a_chunk_may_start_and_end_within_a_group_or_row() -> None:

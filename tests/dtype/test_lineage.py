@@ -70,6 +70,9 @@ UNDECIDED = {
     "norms near one in bf16": (1 + 0.003 * normal(64, 1280, scale=1.0)).to(BF16),
     "fp8 as stored": normal(64, 64, scale=1.0).to(E4M3),
     "integers exact in bf16, four above 256 by luck": torch.tensor([*range(-255, 256), 258, 300, 516, 1032]).float().repeat(4),
+    "few values of fp16, large and small": torch.cat(
+        [torch.arange(1, 128, 2) * 2.0**-24, (1 + torch.arange(1, 60) * 2.0**-10) / 8, (1 + torch.arange(1, 30) * 2.0**-10) / 32]
+    ).repeat(40),
     "fixed point of 5 bits in fp32": integers(31),
     "fixed point of 7 bits in fp16": integers(127).to(F16),
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.dtype.reports import exact, inspect, parsed, steady
+from tests.dtype.reports import exact, inspect, parsed
 
 # Name: verdict, ancestors, training, fp16 risk.
 KNOWN = {
@@ -13,7 +13,7 @@ KNOWN = {
     "tiny-fp16-as-fp32": ("upcast-from-fp16", ("fp16",), "fp16-mixed", "fits"),
     "tiny-bf16-as-fp16": ("downcast-from-bf16", ("bf16",), "bf16", "fits"),
     "tiny-tuned": ("native", (), "bf16", "fits"),
-    **{f"tiny-step-{i}": ("native", (), "bf16", "fits") for i in range(1, 5)},
+    "tiny-step-4": ("native", (), "bf16", "fits"),
     "tiny-sharded": ("native", (), "bf16", "fits"),
     "tiny-overflow": ("native", (), "bf16", "overflow"),
 }
@@ -37,10 +37,3 @@ def test_known_histories(name: str) -> None:
 def test_what_a_merge_computes_is_stored_nowhere() -> None:
     report = exact("sample:tiny-bf16+sample:tiny-adapter")
     assert [(row.dtype, row.tensors, row.computed) for row in report.storage] == [("BF16", 26, False), ("F32", 12, True)]
-
-
-def test_sharded_is_the_same_model_as_whole() -> None:
-    whole, sharded = steady(exact("sample:tiny-bf16")), steady(exact("sample:tiny-sharded"))
-    assert sharded["checkpoint"]["files"] == 3
-    for name in ("counts", "extremes", "storage", "lineage", "exponents", "representable"):
-        assert whole[name] == sharded[name]

@@ -62,6 +62,7 @@ def test_exact_counts_are_those_of_brute_force(dtype: torch.dtype) -> None:
         return sum(int((now[name] != before[name]).sum()) for name in now)
 
     total = look.total
+    assert (look.start, look.last, look.step) == (0, 2, 4)
     assert not look.sampled and total.values == sum(each.numel() for each in now.values())
     assert (total.changed, total.changed_since_last) == (changed(start), changed(middle))
     if dtype == torch.bfloat16:  # what bf16 swallowed is not in its values

@@ -66,11 +66,3 @@ def test_the_base_answers_in_a_fresh_environment(fresh: Path) -> None:
     assert "transformers is not installed: pip install 'mantissa[models]'." in json.loads(check.stdout)["notes"][0]
     version = command(fresh, "--version")
     assert (version.returncode, version.stdout) == (0, f"mantissa {mantissa.__version__}\n")
-
-
-@pytest.mark.exhaustive
-def test_nothing_generic_but_the_two_packages_lies_beside_mantissa(fresh: Path) -> None:
-    """A wheel that puts app.py or tests among an environment's modules would shadow the user's own."""
-    (record,) = fresh.parent.glob("lib/*/site-packages/mantissa-*.dist-info/RECORD")
-    tops = {line.split("/")[0] for line in record.read_text(encoding="utf-8").splitlines() if not line.startswith("..")}
-    assert tops == {"mantissa", "analyzers", "components", record.parent.name}

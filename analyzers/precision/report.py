@@ -1,8 +1,7 @@
 """The report of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
 from analyzers.core.columns import Column, Table
@@ -61,10 +60,6 @@ def _headroom(report: "PrecisionReport") -> Iterator[dict[str, Any]]:
         yield {**vars(row), "head": row.layer == report.reference.layers}
 
 
-def _only_in_files(declared: Sequence[Column]) -> tuple[Column, ...]:
-    return tuple(replace(column, title="") for column in declared)
-
-
 class PrecisionReport(Report):
     """The growth of rounding error through the model in each variant. variants: by name, in the requested order.
 
@@ -94,7 +89,6 @@ class PrecisionReport(Report):
         ),
         Table("logprobs", _of_variants("logprobs"), (_VARIANT, *columns(Logprobs)), title="Log-probabilities"),
         Table("headroom", _headroom, (_LAYER, *columns(Headroom)[1:]), title="fp16 headroom of each layer of the reference, in bits"),
-        Table("headroom_of_variants", _of_variants("headroom"), (Column("variant"), *_only_in_files(columns(Headroom)))),
         Table(
             "causes",
             lambda report: report.engine.causes if report.engine is not None else (),

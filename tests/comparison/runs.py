@@ -35,11 +35,10 @@ RUNS: dict[str, str] = {
     "sparsity-hub-exact": "sparsity org/large org/large-tuned --exact",
     "conflict": "conflict sample:tiny-bf16 --samples 16 --choice first",
     "conflict-topk": "conflict sample:tiny-fp32 --samples 8 --choice first --ffn topk --topk-layers all",
-    "conflict-attention": "conflict sample:tiny-fp32 --samples 8 --choice first --unit attention --gamma 0.1",
     "conflict-sum": "conflict sample:tiny-tuned --samples 8 --choice first --no-weights --loss sum",
     "precision": "precision sample:tiny-bf16 --sequence-length 64",
     "precision-gspo": "precision sample:tiny-fp32 --variants bf16,fp16 --loss gspo --sequence-length 64 --inside",
     "precision-random": "precision sample:tiny-fp32 --random-init --data random --variants bf16_fp32_residual --sequence-length 32",
     "exit": "exit sample:tiny-fp32 --samples 8 --seeds 2",
-    "exit-methods": "exit sample:tiny-tuned --samples 4 --methods dense,span,svd --no-sweep --layers all",
+    "exit-methods": "exit sample:tiny-tuned --samples 4 --methods dense,span,svd --no-sweep",
 }  # fmt: skip

@@ -148,17 +148,6 @@ def test_samples_are_chosen_by_the_seed_and_the_report_lists_their_rows() -> Non
     assert len({found.id for found in reports}) == 3
 
 
-def test_a_template_is_part_of_the_id_only_where_it_changes_something() -> None:
-    auto, plain, alpaca = (conflict_report(weights=False, template=template) for template in ("auto", "plain", "alpaca"))
-    assert [found.data.template for found in (auto, plain, alpaca)] == ["plain", "plain", "alpaca"]
-    assert auto.id == plain.id != alpaca.id
-    assert all("### Response:" in sample.text for sample in alpaca.samples)
-    assert [len(sample.token_ids or ()) - (sample.answer_start or 0) for sample in alpaca.samples] != [0] * SAMPLES
-    assert alpaca.model.conflict_rate != auto.model.conflict_rate
-    with pytest.raises(InvalidRequest, match="has no chat template"):
-        conflict_report(template="chat")
-
-
 def test_the_order_of_the_samples_changes_only_their_numbers() -> None:
     given = {
         "token_ids": tuple(each.token_ids for each in conflict_report().samples),
@@ -219,16 +208,6 @@ def test_experts_that_receive_no_tokens_are_dead(tmp_path: Path) -> None:
     assert found.model.dead > found.model.neurons / 2  # 22 tokens go to 2 of 64 each
     assert found.model.conflict_rate is not None and found.weights is not None
     assert found.weights.weights == 3 * found.model.neurons * 32
-
-
-@pytest.mark.parametrize("note", ["gradients: forward, layer 2", "gradients: layer 2"])
-def test_closing_it_ends_the_work(note: str) -> None:
-    steps = analyze(ConflictRequest(model="sample:tiny-bf16", samples=3))
-    while not (isinstance(step := next(steps), Progress) and step.note == note):
-        pass
-    steps.close()  # type: ignore[attr-defined]
-    with pytest.raises(StopIteration):
-        next(steps)
 
 
 @pytest.mark.parametrize(

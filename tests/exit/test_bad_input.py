@@ -99,9 +99,7 @@ def test_a_padded_and_an_untied_head(tmp_path: Path) -> None:
     assert [note.values for note in wide.notes if note.code == "padded-head"] == [{"rows": 88, "tokens": 512}]
     own = changed({HEAD: rows.flip(0).contiguous()}, tie_word_embeddings=False)
     untied = report(model=written(tmp_path / "untied", own))
-    tied = report(model="sample:tiny-fp32")
-    assert not untied.head.tied and tied.head.tied and tied.head.padded == 0
-    assert untied.exact.loss > tied.exact.loss
+    assert not untied.head.tied and untied.exact.loss > wide.exact.loss
 
 
 def test_a_head_that_is_all_zero_leaves_no_nan(tmp_path: Path) -> None:

@@ -160,20 +160,16 @@ def test_span_is_the_projection_on_the_anchors(name: str, loss: str) -> None:
     assert distance(other, found) > 0.1
 
 
-@pytest.mark.parametrize("rank", [1, 5, D])
-def test_svd_is_the_truncation_of_the_weights(rank: int) -> None:
+def test_svd_is_the_truncation_of_the_weights() -> None:
     case = CASES["all"]
     _, y = at_linear(case, "mean")
     left, values, right = torch.linalg.svd(case.weight.double(), full_matrices=False)
-    expected = y @ (left[:, :rank] * values[:rank]) @ right[:rank]
-    head = case.head("svd", HeadSettings(rank=rank))
-    assert isinstance(head, SvdHead)
-    assert distance(signal_of(head, case), expected) < 1e-5
     other = case.head("svd", HeadSettings(rank=2))
     assert isinstance(other, SvdHead)
-    same = other.at_rank(rank)
-    assert same.weight is other.weight and same.basis is other.basis
-    assert torch.equal(signal_of(same, case), signal_of(head, case))
+    for rank in (1, 5, D):
+        expected = y @ (left[:, :rank] * values[:rank]) @ right[:rank]
+        for head in (case.head("svd", HeadSettings(rank=rank)), other.at_rank(rank)):
+            assert distance(signal_of(head, case), expected) < 1e-5
 
 
 def test_codes_and_expander_come_from_streams_of_their_own() -> None:

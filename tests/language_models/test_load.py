@@ -44,17 +44,6 @@ def test_a_sample_is_loaded_as_it_is(name: str) -> None:
         assert len([*ffn_layers(model)]) == 4
 
 
-def test_a_folder_of_the_users_works_on_the_command_line_only(tmp_path: Path) -> None:
-    folder = written(
-        tmp_path / "mine", {**files(), "adapter_config.json": b'{"base_model_name_or_path": "org/base"}', "modeling.py": b"1/0"}
-    )
-    with OpenModel(folder, Access(local=True)) as opened:
-        assert opened.ref == folder
-        assert loaded(opened) is not None
-    with pytest.raises(MantissaError, match="command line only"):
-        OpenModel(folder, Access())
-
-
 @pytest.mark.parametrize(
     ("contents", "error"),
     [

@@ -78,18 +78,6 @@ def test_what_not_everybody_may_read_leaves_no_trace(hub: LocalHub, tmp_path: Pa
             assert "authorization" not in request.headers
 
 
-def test_a_download_that_is_left_can_be_taken_up_again(hub: LocalHub) -> None:
-    hub.add("org/tiny", files())
-    with OpenModel("org/tiny", Access()) as opened:
-        hub.rate = 400_000
-        steps = opened.fetch()
-        assert next(steps).done == 0
-        assert next(steps).done < len(files()[WEIGHTS])
-        steps.close()  # type: ignore[attr-defined]
-        hub.rate = None
-        assert loaded(opened) is not None
-
-
 @pytest.mark.parametrize(("status", "error"), [(403, AccessDenied), (404, CheckpointNotFound), (500, HubError)])
 def test_a_hub_that_fails_while_it_sends(hub: LocalHub, status: int, error: type[MantissaError]) -> None:
     hub.add("org/tiny", files())

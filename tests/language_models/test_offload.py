@@ -62,13 +62,6 @@ def test_the_same_bits_with_one_layer_in_memory(kind: str, layers_at_once: list[
     assert {len(layers) for layers in layers_at_once} <= {0, 1} and len(set.union(*layers_at_once)) == 4
 
 
-@pytest.mark.parametrize("kind", ANALYSES)
-def test_never_means_never(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpenModel, "_places", refuse)
-    with pytest.raises(ModelTooLarge):
-        report(kind, request(kind, MODEL, offload="never"))
-
-
 @pytest.mark.parametrize("family", every_architecture())
 def test_every_family_gives_its_own_logits_or_is_refused(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that transformers converts as it loads them cannot be read as they are stored."""

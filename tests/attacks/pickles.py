@@ -76,7 +76,6 @@ class Entry:
     name: str
     data: bytes
     local_name: str | None = None
-    local_size: int | None = None
     size: int | None = None
     packed: int | None = None
     offset: int | None = None
@@ -86,17 +85,16 @@ class Entry:
 
 
 def archive(
-    entries: Iterable[Entry], *, count: int | None = None, length: int | None = None, start: int | None = None, tail: bytes = b"",
-    prefix: bytes = b"", wide: bytes = b"",
+    entries: Iterable[Entry], *, count: int | None = None, start: int | None = None, prefix: bytes = b"", wide: bytes = b"",
 ) -> bytes:  # fmt: skip
-    """Make a zip archive. count, length, start: false values in the end of the directory; wide: bytes before that end."""
+    """Make a zip archive. count, start: false values in the end of the directory; wide: bytes before that end."""
     body, directory, number_of = bytearray(prefix), bytearray(), 0
     for entry in entries:
         name = (entry.local_name or entry.name).encode()
         offset = len(body) if entry.offset is None else entry.offset
         size = len(entry.data) if entry.size is None else entry.size
         packed = size if entry.packed is None else entry.packed
-        local = len(entry.data) if entry.local_size is None else entry.local_size
+        local = len(entry.data)
         body += struct.pack("<4s5H3I2H", b"PK\3\4", 0, entry.flags, entry.method, 0, 0, 0, local, local, len(name), 0)
         body += name + entry.data
         raw = entry.name.encode()
@@ -107,8 +105,7 @@ def archive(
         number_of += 1
     begin = len(body) if start is None else start
     count = number_of if count is None else count
-    length = len(directory) if length is None else length
-    return bytes(body + directory + wide) + struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, length, begin, 0) + tail
+    return bytes(body + directory + wide) + struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), begin, 0)
 
 
 def parts(value: bytes, storages: Sequence[bytes] = (bytes(16),), version: bytes = b"3\n") -> list[Entry]:
@@ -304,23 +301,15 @@ def _zip_tricks() -> dict[str, bytes]:
     wide_start = len(archive(whole)) - 22
     wide_length = sum(46 + len(entry.name) for entry in whole)
 
-    def end64(**changes: int) -> bytes:
-        fields = {
-            "size": 44,
-            "count": 4,
-            "length": wide_length,
-            "start": wide_start - wide_length,
-            "place": wide_start,
-            "disks": 1,
-        } | changes
-        record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", fields["size"], 45, 45, 0, 0, 4, fields["count"], fields["length"], fields["start"])
-        return record + struct.pack("<4sIQI", b"PK\6\7", 0, fields["place"], fields["disks"])
+    def end64(count: int = 4, length: int = wide_length, place: int = wide_start) -> bytes:
+        record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 4, count, length, wide_start - wide_length)
+        return record + struct.pack("<4sIQI", b"PK\6\7", 0, place, 1)
 
     bomb = zlib.compressobj(wbits=-15)
     squeezed = bomb.compress(bytes(50_000_000)) + bomb.flush()
     return {
         "truncated": archive(whole)[:-1],
-        "appended": archive(whole, tail=b"x"),
+        "appended": archive(whole) + b"x",
         "polyglot": archive(whole, prefix=b"PK\3\4" + bytes(60)),
         "count_lying": archive(whole, count=0xFFFE),
         "directory_elsewhere": archive(whole, start=0),

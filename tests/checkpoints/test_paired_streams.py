@@ -234,6 +234,13 @@ def test_a_sample_is_the_same_elements_of_every_side_within_the_budget_of_the_wi
     check_spans(checkpoints, alignment, sample.spans, [load_file(Path(each.ref) / "model.safetensors") for each in checkpoints])
 
 
+def test_scales_count_in_the_budget_of_a_sample(tmp_path: Path) -> None:
+    packed = {"a_blocks": torch.zeros(64, 256, 8, 16, dtype=torch.uint8), "a_scales": torch.full((64, 256, 8), 127, dtype=torch.uint8)}
+    (checkpoint,) = opened(write(tmp_path / "packed", packed))
+    sample = Plan.sampled([(tensor,) for tensor in checkpoint.tensors if not tensor.holds_scales], 100_000, 100, seed=0)
+    assert 80_000 < sample.nbytes <= 100_000
+
+
 def saved(folder: Path, state: State) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(dict(state), folder / "pytorch_model.bin")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from analyzers.checkpoints import Access, open_checkpoint
+from analyzers.checkpoints import Access, open_checkpoint, read_coverage
 from analyzers.dtype import DtypeReport
 from tests.checkpoints.pickles.pickled_files import saved
 from tests.dtype.reports import inspect, parsed
@@ -60,4 +60,6 @@ def test_tied_weights_count_once(tmp_path: Path) -> None:
     with open_checkpoint(str(tmp_path), LOCAL) as checkpoint:
         assert [tensor.name for tensor in checkpoint.tensors] == ["cls.bias", "model.embed_tokens.weight", "part"]
         assert checkpoint.parameters == 50 * 8 + 50 + 3 * 8
+        account = read_coverage(checkpoint, checkpoint.tensors, checkpoint.tensors, ())
+        assert account.share == 1 and account.classes["tied"].parameters == 50 * 8 + 50
         assert [tensor.name for tensor in checkpoint.aliases] == ["lm_head.weight", "cls.decoder.bias"]

@@ -24,16 +24,21 @@ def main(model: str, mode: Any) -> None:
     request, access = DtypeRequest.model_validate({"model": model, "mode": mode}), Access(local=True)
     last(analyze(request.model_copy(update={"model": "sample:tiny-bf16"}), access))  # loads compiled loops
     reports: list[Any] = []
-    seconds = processor_seconds(lambda: reports.append(last(analyze(request, access))))
-    (report,) = reports
+
+    def answer() -> None:
+        reports.append(last(analyze(request, access)))
+
     if mode == "quick":
+        seconds = processor_seconds(answer)
         blocks = _sampled(request, access)
-        assert sum(block.nbytes for block in blocks) == report.bytes_read
+        assert sum(block.nbytes for block in blocks) == reports[0].bytes_read
         plain = processor_seconds(lambda: [np.bincount(block, minlength=1 << 16) for block in blocks])
     else:
         counts = np.zeros(1 << 16, np.int64)
         _count(np.zeros(1, np.uint16), counts)  # compiles it
-        plain = processor_seconds(lambda: _count_file(Path(model) / "model.safetensors", counts))
+        path = Path(model) / "model.safetensors"
+        seconds, plain = (min(processor_seconds(work) for _ in range(3)) for work in (answer, lambda: _count_file(path, counts)))
+    report = reports[0]
     print(json.dumps({"seconds": seconds, "plain": plain, "bytes": report.bytes_read, "verdict": report.lineage.verdict}))
 
 

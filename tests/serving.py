@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,21 +32,20 @@ if TYPE_CHECKING:
     from gradio_client import Client
 
 ROOT = Path(__file__).parents[1]
-NOWHERE = "http://127.0.0.1:9"
 
 
 @contextmanager
-def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: str) -> Iterator[str]:
+def serve(folder: Path, hub: str, **more: str) -> Iterator[str]:
     """Start an app as `serving` does; yields its address."""
-    with serving(folder, hub, program, **more) as (_, url):
+    with serving(folder, hub, **more) as (_, url):
         yield url
 
 
 @contextmanager
-def serving(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def serving(folder: Path, hub: str, **more: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Start an app that stores its files and its log in ``folder`` and reads from ``hub``; yields its process and its address.
 
-    more: further variables of its environment; program: the arguments of Python.
+    more: further variables of its environment.
 
     At the end, checks that the log has neither a traceback nor a token, and that Gradio stores no file that it could serve.
     """
@@ -64,7 +63,7 @@ def serving(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more
     environment = inherited | variables | more
     log = folder / "log"
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, *program], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
         url = f"http://127.0.0.1:{port}"
         for _ in range(1800):

@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said() -> None:
     assert "must be one of quick, exact" in filled(kind, [("mode", "fast")])[1]
     assert filled(ANALYZERS["precision"].request_model(), [("logprobs", "")])[1].endswith("too long for a link: paste it again.")
     assert filled(kind, [("model", "org/name"), ("revision", "v1")])[0] == {"model": "org/name@v1"}
-    assert request_of(kind, {"model": "a/b", "mode": "exact", "budget": "64MB"}).mode == "exact", "which has no budget"
+    assert request_of(kind, {"model": "a/b", "mode": "exact", "budget": "5MB"}).mode == "exact", "which has no budget"
     for typed, said in (
         ({}, "Type or paste"),
         ({"model": "a/b c/d"}, "One model at a time"),

@@ -15,8 +15,8 @@ QUICK, EXACT, OF_SPARSITY = 60.0, 20.0, 2.6
 # A tenth more than what was counted of a quick comparison of two, and of a merge and two parents, of 141 GB each
 REQUESTS, BYTES = 2_800, 121e6
 MERGE_REQUESTS, MERGE_BYTES = 2_960, 175e6
-# The same of a quantized copy of 40 GB beside 141 GB; and fewest of its 560 quantized tensors whose values are compared
-COPY_REQUESTS, COPY_BYTES, COPY_TENSORS = 2_700, 125e6, 100
+# The same of a quantized copy of 40 GB beside 141 GB, by its layout; and fewest of its 560 quantized tensors whose values are compared
+COPY_REQUESTS, COPY_BYTES, COPY_TENSORS = {"gptq": 2_650, "awq": 2_300, "mlx": 3_950}, 121e6, 100
 RUNS = 2  # of quick mode, as the Hub sees them, and the plain way once
 
 
@@ -42,7 +42,7 @@ def test_a_merge_and_its_parents_are_read_once_from_one_sample(tmp_path: Path) -
     assert asked["requests"] <= MERGE_REQUESTS and asked["bytes"] <= MERGE_BYTES, asked
 
 
-@pytest.mark.parametrize("layout", ["gptq", "awq", "mlx"])
+@pytest.mark.parametrize("layout", COPY_REQUESTS)
 def test_a_quantized_copy_and_another_model_are_told_apart_from_few_bytes(layout: str, tmp_path: Path) -> None:
     """In whichever order codes are stored: tensors that are stored transposed are compared in tiles."""
     models = (f"org/copy={layout}", "org/source=bf16", "org/other=bf16+independent")
@@ -53,7 +53,7 @@ def test_a_quantized_copy_and_another_model_are_told_apart_from_few_bytes(layout
             asked = {name: number - before[name] for name, number in hub.totals().items()}
             copy = report["quantized"]
             assert report["verdict"] == verdict and COPY_TENSORS < copy["tensors_read"] < copy["tensors_stored"] == 560
-            assert asked["requests"] <= COPY_REQUESTS and asked["bytes"] <= COPY_BYTES, asked
+            assert asked["requests"] <= COPY_REQUESTS[layout] and asked["bytes"] <= COPY_BYTES, asked
 
 
 def test_an_exact_comparison_reads_once_and_costs_little_more_than_what_changed(tmp_path: Path) -> None:

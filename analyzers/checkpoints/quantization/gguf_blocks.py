@@ -112,7 +112,7 @@ def gguf_blocks(codes: Tensor, file: DecodedFile) -> Fit | None:
     return Fit(blocks, codes.shape)
 
 
-def _decoded(blocks: Floats, dtype: str) -> Floats:
+def _decoded(blocks: NDArray[np.uint8], dtype: str) -> Floats:
     """Return the values of (n, size) blocks, flat."""
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize

@@ -5,9 +5,11 @@
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
+
+from numpy.typing import NDArray
 
 from analyzers.core.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
@@ -49,6 +51,23 @@ class RangeFile(Protocol):
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` (writable, format "B") with the bytes from ``offset`` on, or raise. Never a partial read."""
+
+
+# Fills a buffer with the bytes of a stored file from an offset on.
+ReadStored = Callable[[RangeFile, int, memoryview], None]
+
+
+class DecodingFile(RangeFile, Protocol):
+    """A file of values that are computed from what ``read_stored`` reads."""
+
+    def decode_into(self, read_stored: ReadStored, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``offset`` on."""
+
+    def decode_box(self, read_stored: ReadStored, offset: int, strides: tuple[int, ...], out: NDArray[Any]) -> bool:
+        """Fill ``out`` with the elements from a byte offset on that lie at strides of elements; return False if this cannot be done."""
+
+    def read_box(self, offset: int, strides: tuple[int, ...], out: NDArray[Any]) -> bool:
+        """Read the stored files and fill ``out`` alike."""
 
 
 class Repository(Protocol):

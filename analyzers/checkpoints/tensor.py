@@ -1,11 +1,9 @@
 """Describes a tensor as the headers of a checkpoint do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from analyzers.checkpoints.quantization.quantized import Quantized
+from analyzers.checkpoints.repository import DecodingFile
 
 # Bits per element, by safetensors dtype name, for all dtypes that the format defines.
 DTYPE_BITS = {
@@ -19,6 +17,41 @@ CONVERTED = frozenset({"F64", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 
 # Dtypes whose elements are plain binary floats, for which float statistics are computed.
 FLOAT_DTYPES = frozenset({"F32", "BF16", "F16", "F8_E4M3", "F8_E5M2"}) | CONVERTED
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """A quantized tensor as it is stored, from which `quantization.quantized.Quantized` computes its values.
+
+    layout: its name in `layouts.LAYOUTS`; dtype: of the codes, for people, such as "MXFP4"; shape: (matrices, rows, columns) in the order
+    of the codes; file: of its values, None for a part of another one; offset: of its first value there, in bytes.
+    """
+
+    layout: str
+    dtype: str
+    codes: "Tensor"
+    shape: tuple[int, int, int]
+    file: DecodingFile | None = field(default=None, kw_only=True)
+    offset: int = field(default=0, kw_only=True)
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code."""
+        raise NotImplementedError
+
+    @property
+    def reads(self) -> int:
+        """Number of reads that consecutive elements need."""
+        raise NotImplementedError
+
+    @property
+    def elements(self) -> int:
+        """Number of values."""
+        return prod(self.shape)
+
+    def nbytes(self, first: int, stop: int) -> int:
+        """Bytes to read for elements ``first`` to ``stop`` - 1."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +76,7 @@ class Tensor:
     role: str
     layer: int | None
     buffer: bool
-    stored: "Quantized | None" = None
+    stored: Stored | None = None
     holds_scales: bool = False
     strides: tuple[int, ...] | None = None
 

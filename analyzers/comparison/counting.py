@@ -226,7 +226,7 @@ class _Counting:
             x, p = sides[i], sides[j]
             if i not in codes or j not in codes or x is None or p is None:
                 continue
-            if x.stored is None:
+            if not isinstance(x.stored, Quantized):
                 if (i, j) in self.counted.columns:
                     values = codes[i].values()
                     add_columns(values, codes[j].values(), np.zeros_like(values), start, self.counted.columns[i, j])

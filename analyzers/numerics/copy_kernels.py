@@ -18,7 +18,7 @@ COLUMN_SUMS = 4
 # Sums of `fit_channels`: squared errors, and those that rounding leaves, in units of x; both once the factors are undone, and of p^2.
 SCALED_ERROR, SCALED_NEAREST, UNDONE_ERROR, UNDONE_NEAREST, FITTED_SQUARE = range(5)
 FITTED = 5
-LEAST_ROWS = 8  # of fewer rows, factors of channels explain too much
+LEAST_ROWS = 4  # of fewer rows, factors of channels explain most
 _ROUNDED = 1 + 2.0**-16  # of values computed in fp32
 
 

@@ -112,7 +112,7 @@ def test_fp8_with_scales(name: str, tmp_path: Path) -> None:
     weight, scales = codes(*shape), positive(*grid)
     with opened(tmp_path, {"a.weight": weight, "a.weight_scale_inv": scales}) as checkpoint:
         tensor = checkpoint.tensors[0]
-        assert tensor.stored is not None and tensor.stored.block == block and tensor.dtype == "F32"
+        assert isinstance(tensor.stored, Quantized) and tensor.stored.block == block and tensor.dtype == "F32"
         assert checkpoint.tensors[1].holds_scales and checkpoint.parameters == weight.numel()
         rows, columns = (1, *shape)[-2:]
         blocks = scales.reshape(*shape[:-2], -(-rows // block[0]), -(-columns // block[1]))
@@ -415,7 +415,7 @@ def test_any_part_of_any_layout(
     file = DecodedFile((Bytes(stored), Bytes(scales)))
     codes = Tensor("w", "U8", stored.shape, 0, 0, stored.nbytes, "other", None, False)
     scale = Tensor("s", "F32", scales.shape, 1, 0, scales.nbytes, "other", None, False, holds_scales=True)
-    quantized = Quantized("", "", codes, Packing(4 if packed else 8), E2M1 if packed else table, shape, block, scale, file=file)
+    quantized = Quantized("", "", codes, shape, Packing(4 if packed else 8), E2M1 if packed else table, block, scale, file=file)
     file.add(quantized)
     assert quantized.consistent and quantized.nbytes(0, elements) == stored.nbytes + scales.nbytes
     numbers = np.repeat(~np.isnan(expected), 4)  # the bits of a NaN differ between processors

@@ -15,7 +15,8 @@ _RELAID = _SOME | {"form": "fused", "other": "layers.0.qkv.weight"}
 _TIED = {"changed": ("lm_head.weight",), "kept": ("model.embed_tokens.weight",)}
 _MERGED = {"base": "org/base", "weight": 0.7, "kind": "LoRA", "adapter": "org/adapter"}
 VALUES: dict[str, dict[str, Any]] = {
-    "adapter": {}, "cached": {"model": "org/model"}, "converted": {"tensors": 1, "dtypes": ("F64",)}, "decoded": {"tensors": 2, "dtypes": ("F8_E4M3", "MXFP4")},
+    "adapter": {}, "cached": {"model": "org/model"},
+    "converted": {"tensors": 1, "dtypes": ("F64",)}, "decoded": {"tensors": 2, "dtypes": ("F8_E4M3", "MXFP4")},
     "decoded-base": _SOME, "folders": {"folders": ("unet", "vae")}, "hidden": {"storages": 1, "bytes": 16}, "index-missing-names": _SOME,
     "index-wrong-files": _SOME, "local-path": {"path": "models/x"}, "lost-layers": _LAYERS, "merged": _SOME | _MERGED,
     "misfit-scales": _SOME, "moved-layers": _LAYERS, "nested": {"key": "model"},

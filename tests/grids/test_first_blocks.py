@@ -53,7 +53,7 @@ def test_few_blocks_are_all_searched_first_and_scaled_values_never() -> None:
     found = spans(2)
     assert searched_first(found) == [span for span in found if "norm" not in span.tensor.name]
     codes = Tensor("s", "U8", (1, 1), 0, 0, 1, "other", None, False)
-    stored = Quantized("", "", codes, Packing(8), np.zeros(256, np.float32), (1, 1, 1))
+    stored = Quantized("", "", codes, (1, 1, 1), Packing(8), np.zeros(256, np.float32))
     assert not searched_first([Span.of(replace(span.tensor, stored=stored), 0, COLUMNS) for span in found])
 
 

@@ -35,7 +35,7 @@ def quantized(
     method: dict[str, object] = {"quantization": {"bits": 4, "group_size": 64}}
     if layout != "mlx":
         method = {"quantization_config": {"quant_method": layout, "bits": 4, "group_size": 128, "desc_act": False}}
-    return files_of(found, {**config, **method}, f"{layout} {zlib.crc32(codes):08x} {zlib.crc32(norms):08x}", shards)
+    return files_of(found, {**config, **method}, f"{layout} {zlib.crc32(codes):08x} {zlib.crc32(norms.tobytes()):08x}", shards)
 
 
 def _gptq(codes: bytes, name: str, rows: int, columns: int) -> Iterator[Stored]:

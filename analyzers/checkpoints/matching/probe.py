@@ -39,26 +39,21 @@ class Reader:
 
     def read(self, views: Iterable[tuple[Tensor, Places]]) -> dict[tuple[Tensor, Places], Floats]:
         """Read the values of views at some `places`."""
-        wanted = dict.fromkeys(views)
-        spans: dict[Span, tuple[tuple[Tensor, Places], int]] = {}
-        for key in wanted:
-            if key not in self._known:
-                self._known[key] = np.zeros(0)
-                spans |= {Span((key[0],), *place): (key, at) for at, place in enumerate(key[1])}
-        found: dict[tuple[Tensor, Places], dict[int, Floats]] = {}
+        wanted = {key: [Span((key[0],), *place) for place in key[1]] for key in views}
+        spans = dict.fromkeys(span for key, runs in wanted.items() if key not in self._known for span in runs)
 
         def work(span: Span, chunks: Iterator[Chunk]) -> Floats:
             return np.concatenate([values_of(np.asarray(chunk.codes), span.tensor.counted_as) for chunk in chunks])
 
-        read = 0
+        read, found = 0, dict[Span, Floats]()
         for step in stream([self.checkpoint], list(spans), work, [self.name] if self.name else []):
             read = step.bytes_read
             if step.span is not None and step.result is not None:
-                key, at = spans[step.span]
-                found.setdefault(key, {})[at] = step.result
+                found[step.span] = step.result
         self.nbytes += read
-        for key, runs in found.items():
-            self._known[key] = np.concatenate([runs[at] for at in sorted(runs)])
+        for key, runs in wanted.items():
+            if key not in self._known:
+                self._known[key] = np.concatenate([np.zeros(0), *(found[span] for span in runs)])
         return {key: self._known[key] for key in wanted}
 
 

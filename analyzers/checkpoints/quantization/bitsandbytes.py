@@ -65,9 +65,9 @@ def four_bits(found: Candidate) -> Fit | None:
         if nested is None or values is None or values.elements != 256 or not inner or not isinstance(offset, int | float):
             return None
         flat = (1, 1, scale.elements)
-        source = Quantized("", "", scale, Packing(8), values, flat, (1, inner), nested, bias=float(np.float32(offset)))
+        source = Quantized("", "", scale, flat, Packing(8), values, (1, inner), nested, bias=float(np.float32(offset)))
     quantized = Quantized(
-        "bitsandbytes", state["quant_type"].upper(), codes, Packing(4, (1, 0)), table, (1, 1, prod(shape)), (1, block), source,
+        "bitsandbytes", state["quant_type"].upper(), codes, (1, 1, prod(shape)), Packing(4, (1, 0)), table, (1, block), source,
         file=found.file, offset=found.file.size,
     )  # fmt: skip
     return Fit(quantized, shape)

@@ -3,7 +3,7 @@
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints.elements import read_elements
 from analyzers.checkpoints.quantization.quantized import PIECE, SMALL_BYTES, Field, Floats, Quantized, Run
-from analyzers.checkpoints.repository import RangeFile
+from analyzers.checkpoints.repository import RangeFile, ReadStored
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.core import limits
-
-# Fills a buffer with the bytes of a stored file from an offset on.
-ReadStored = Callable[[RangeFile, int, memoryview], None]
 
 _TURNED_BYTES = 32 << 20  # Codes of one matrix that is read in another orientation.
 _HELD_BYTES = 8 << 20  # Small parts held in memory, the last ones used.
@@ -145,7 +142,7 @@ def read_field(tensor: Tensor, name: Field, start: int, count: int) -> Floats:
 
     NaN without a uniform grid (GGUF's i-quants). What the same thread has just read of the tensor is not read again.
     """
-    assert tensor.stored is not None and tensor.stored.file is not None
-    file, buffer = tensor.stored.file, np.empty(4 * count, np.uint8)
+    file, buffer = tensor.stored and tensor.stored.file, np.empty(4 * count, np.uint8)
+    assert isinstance(file, DecodedFile)
     read_into, read_box = partial(file.decode_into, read_stored, field=name), partial(file.decode_box, read_stored, field=name)
     return read_elements(read_into, tensor, start, count, buffer, read_box).view(np.float32)

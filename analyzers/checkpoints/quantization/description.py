@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analyzers.checkpoints.quantization.quantized import Quantized
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
 
@@ -75,7 +76,7 @@ def storage_note(tensors: Sequence[Tensor]) -> str:
     scales = sum(t.holds_scales for t in tensors)
     if scales:
         parts.append("scales of other tensors" if scales == len(tensors) else f"{scales:,} of them scales of other tensors")
-    decoded = sorted({t.stored.label for t in tensors if t.stored is not None})
+    decoded = sorted({t.stored.label for t in tensors if isinstance(t.stored, Quantized)})
     if decoded:
         parts.append(f"decoded: {', '.join(decoded[:3])}{' and others' * (len(decoded) > 3)}")
     rest = [t for t in tensors if not t.has_values and not t.holds_scales]

@@ -48,7 +48,7 @@ def fp4(found: Candidate) -> Fit | None:
     if scale.dtype == "F8_E4M3" and group == 16 and one is not None and one.elements == 1:
         whole = (1, scale.elements)
         scales = Quantized(
-            "", scale.dtype, scale, Packing(8), fp8_table(scale.dtype), (1, *whole), whole, one, divides="factor" not in found.parts
+            "", scale.dtype, scale, (1, *whole), Packing(8), fp8_table(scale.dtype), whole, one, divides="factor" not in found.parts
         )  # fmt: skip
         return _e2m1(found, shape, group, scales, "NVFP4")
     return None

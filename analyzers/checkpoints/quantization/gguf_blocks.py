@@ -107,12 +107,12 @@ def gguf_blocks(codes: Tensor, file: DecodedFile) -> Fit | None:
         return None
     shape, levels = (1, prod(codes.shape[:-1]), codes.shape[-1]), _UNIFORM[codes.dtype].levels if codes.dtype in _UNIFORM else 2
     blocks = GgufBlocks(
-        "GGUF", codes.dtype, codes, Packing(8), _levels(levels), shape, file=file, offset=file.size, length=length, size=size
+        "GGUF", codes.dtype, codes, shape, Packing(8), _levels(levels), file=file, offset=file.size, length=length, size=size
     )  # fmt: skip
     return Fit(blocks, codes.shape)
 
 
-def _decoded(blocks: Floats, dtype: str) -> Floats:
+def _decoded(blocks: NDArray[np.uint8], dtype: str) -> Floats:
     """Return the values of (n, size) blocks, flat."""
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize

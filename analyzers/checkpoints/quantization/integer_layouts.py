@@ -134,7 +134,7 @@ def _bits(words: int, codes: int) -> int:
 
 def _packed(zero: Tensor, packing: Packing, table: Floats, shape: tuple[int, ...]) -> Quantized:
     """Return packed zero points of ``shape``."""
-    return Quantized("", "", zero, packing, table, (1, shape[0], shape[1]))
+    return Quantized("", "", zero, (1, shape[0], shape[1]), packing, table)
 
 
 def _turned(

@@ -9,21 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from math import lcm
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor import Stored, Tensor
 from analyzers.core.errors import InvalidCheckpoint
 from analyzers.core.terminal import quoted
 from analyzers.numerics.bins import NARROW
 from analyzers.numerics.conversions import fp32_of, fp32_table
 from analyzers.numerics.decode_kernels import scale_codes, unpack, unpack_down
 from analyzers.numerics.formats import FNUZ, e8m0_values
-
-if TYPE_CHECKING:
-    from analyzers.checkpoints.quantization.decoded_file import DecodedFile
 
 Floats = NDArray[np.float32]
 # Arguments: stored tensor, first element, number of elements. Returns the bit patterns.
@@ -70,22 +67,17 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Quantized:
-    """A quantized tensor as it is stored.
+class Quantized(Stored):
+    """A quantized tensor and how its values are computed.
 
-    layout: its name in `layouts.LAYOUTS`; dtype: of the codes, for people, such as "MXFP4"; shape: (matrices, rows, columns) in the order
-    of the codes; table: the value of each code, a part if it is stored too; block: rows and columns that share a scale; scale, zero, bias:
-    plain or quantized, one for each block, or none; index: the row of scales of each row if columns are packed, else the column of scales
-    of each column; acted: whether that is known to be in another order than the rows; factor: multiplies every value; divides: whether
-    values are divided by the one scale. file: of its values, None for a part; offset: of its first value there, in bytes.
+    table: the value of each code, a part if it is stored too; block: rows and columns that share a scale; scale, zero, bias: plain or
+    quantized, one for each block, or none; index: the row of scales of each row if columns are packed, else the column of scales of each
+    column; acted: whether that is known to be in another order than the rows; factor: multiplies every value; divides: whether values are
+    divided by the one scale.
     """
 
-    layout: str
-    dtype: str
-    codes: Tensor
     packing: Packing
-    table: "Floats | Tensor"
-    shape: tuple[int, int, int]
+    table: Floats | Tensor
     block: tuple[int, int] = (1, 1)
     scale: "Source | None" = None
     zero: "Source | None" = None
@@ -94,8 +86,6 @@ class Quantized:
     acted: bool = False
     factor: float = 1.0
     divides: bool = False
-    file: "DecodedFile | None" = None
-    offset: int = 0
 
     @property
     def bits(self) -> int:
@@ -121,12 +111,6 @@ class Quantized:
         return f"{name} in groups of {self.group:,}" if 1 in self.block else f"{name} in blocks of {self.block[0]:,} x {self.block[1]:,}"
 
     @property
-    def elements(self) -> int:
-        """Number of values."""
-        matrices, rows, columns = self.shape
-        return matrices * rows * columns
-
-    @property
     def levels(self) -> NDArray[np.float64]:
         """The finite values of codes, ascending: value = (level - zero) x scale + bias."""
         assert not isinstance(self.table, Tensor)
@@ -134,7 +118,7 @@ class Quantized:
 
     @property
     def reads(self) -> int:
-        """Number of reads that elements in a row need."""
+        """Number of reads that consecutive elements need."""
         return 1 + sum(1 for _ in self.parts)
 
     @property

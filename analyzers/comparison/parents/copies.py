@@ -277,7 +277,7 @@ class Copy:
 
     def _stored(self, number: int) -> Quantized:
         stored = self._table.tensor(number, self._x).stored
-        assert stored is not None
+        assert isinstance(stored, Quantized)
         return stored
 
     def _method(self, stored: Quantized) -> str:

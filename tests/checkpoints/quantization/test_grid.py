@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Access, Tensor, open_checkpoint
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.quantization.decoded_file import read_field
+from analyzers.checkpoints.quantization.quantized import Quantized
 from analyzers.checkpoints.views import View
 from tests.checkpoints.quantization.test_layouts import LIBRARIES, Tensors, awq, blocks, decodable, fixture, gptq, write_gguf
 from tests.checkpoints.test_scales import codes, nbytes, opened, positive
 
-Floats, Doubles = NDArray[np.float32], NDArray[np.float64]
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 
 def fields(tensor: Tensor, start: int, count: int) -> tuple[Doubles, Doubles, Doubles]:
@@ -31,7 +33,7 @@ def check(tensor: Tensor, every: Floats) -> None:
     """Compare with all values of the grids. every: (n, levels), ascending."""
     start, count = 7, tensor.elements - 20
     scale, zero, bias = (each[:, None] for each in fields(tensor, start, count))
-    assert tensor.stored is not None
+    assert isinstance(tensor.stored, Quantized)
     values = np.sort((tensor.stored.levels - zero) * scale + bias, axis=1)
     every = every[start : start + count]
     assert (np.abs(values - every) <= 1e-6 * np.abs(every).max(1, keepdims=True)).all()
@@ -117,7 +119,7 @@ def test_gguf(kind: str, tmp_path: Path) -> None:
     with open_checkpoint(str(path), Access(local=True)) as checkpoint:
         (tensor,) = checkpoint.tensors
         scale, zero, bias = fields(tensor, 5, tensor.elements - 9)
-        assert tensor.stored is not None and not zero.any()
+        assert isinstance(tensor.stored, Quantized) and not zero.any()
         ends = bias, tensor.stored.levels[-1] * scale + bias
         low, high = np.minimum(*ends), np.maximum(*ends)
         size = np.maximum(np.abs(low), np.abs(high))

@@ -94,3 +94,9 @@ def test_values_that_are_not_finite(folder: Folder) -> None:
     report = folder.parents(FIRST | {name: broken}, tuned(FIRST, 0.01), SECOND)
     assert report.verdict in ("derived", "undecided") and report.fit is not None
     assert folder.parents(FIRST | {name: broken.to(torch.float64) * 1e200}, FIRST).candidates[0].cosine is not None
+    half = {name: value.clone() for name, value in FIRST.items()}
+    matrices = [name for name, value in half.items() if value.ndim > 1]
+    for name in matrices:
+        half[name][1::2] = float("nan")
+    report = folder.parents(half, FIRST)
+    assert report.verdict == "derived" and report.answer.values["odd"] == len(matrices)

@@ -115,7 +115,7 @@ class Explanation:
 
     @cached_property
     def akin(self) -> tuple[int, float]:
-        """Number of matrices that equal the candidate's in most values or are related, and their share of values.
+        """Number of matrices that equal the candidate's in most finite values or are related, and their share of values.
 
         If signs of some matrices were compared, only of those.
         """
@@ -124,7 +124,9 @@ class Explanation:
         elements = np.array([self.table.groups[number].base.elements for number in compared])
         rows = [Sums(sums.columns[number]) for number in compared]
         signs = [self._likeness.of_tensor(self.x, self.best, number).beyond(RELATED_PART, 4) for number in compared]
-        held = np.array([a or 2 * max(row[name] for name in CASTS) >= row["values"] for a, row in zip(signs, rows, strict=True)], np.bool_)
+        same = [max(row["values"] - row["differ"], *(row[name] for name in CASTS)) for row in rows]
+        equal = [2 * one >= max(1, row["values"] - row["broken_x"]) for one, row in zip(same, rows, strict=True)]
+        held = np.logical_or(signs, equal)
         return int(held.sum()), float(elements[held].sum()) / max(1, int(elements.sum()))
 
     @cached_property

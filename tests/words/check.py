@@ -42,9 +42,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "halves-scaled-apart": {"parts": "gate, up"},
     "settings-against-shapes": {"stated": ("8 bits in groups of 64",), "made": "4 bits in groups of 64"},
     "loaded-in-another-dtype": {"stored": "bfloat16", "stated": ("float32",)},
-    "parts-missing": {"promised": "4 experts", "key": "num_experts", "found": "3 experts in \"model.layers.0.mlp.experts\""},
+    "parts-missing": {"promised": "4 experts", "key": "num_experts", "found": '3 experts in "model.layers.0.mlp.experts"'},
     "scales-that-do-not-fit": {"parts": ("codes I32 4 x 64", "qzeros I32 1 x 64")},
-    "values-not-readable": {"why": "The group index of \"model.layers.0.mlp.down_proj.weight\" is out of range."},
+    "values-not-readable": {"why": 'The group index of "model.layers.0.mlp.down_proj.weight" is out of range.'},
     "stored-twice": {"name": "lm_head.weight", "other": "model.embed_tokens.weight"},
     "loading-not-judged": {"why": "the weights are GGUF."},
 }

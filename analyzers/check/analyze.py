@@ -124,7 +124,7 @@ def _found(findings: Sequence[Finding]) -> Note:
     """Count the findings of each level, and name the kinds of the gravest."""
     nouns = {"error": "error", "warning": "warning", "info": "remark"}
     numbers = {level: sum(each.level == level for each in findings) for level in LEVELS[::-1]}
-    kinds = list(dict.fromkeys(each.title[0].lower() + each.title[1:] for each in findings))
+    kinds = list(dict.fromkeys(each.code.replace("-", " ") for each in findings))
     more = [f"{len(kinds) - KINDS} more"] * (len(kinds) > KINDS)
     return WORDS.note(
         f"{nouns[findings[0].level]}s",

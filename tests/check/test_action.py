@@ -1,10 +1,9 @@
-"""The GitHub action: its steps run in a shell as GitHub runs them, with what they install."""
+"""The GitHub action: its step runs in a shell as GitHub runs it, with the package that is installed."""
 
 import os
 import re
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +12,12 @@ import torch
 import yaml
 
 from analyzers.check import CheckReport
-from tests.cases import few
 from tests.check.test_check import BF16, CONFIG, HEALTHY, UP, wide, with_value
 from tests.dtype.checkpoints import normal, write
 
 ROOT = Path(__file__).parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-INSTALL, CHECK = (step for step in ACTION["runs"]["steps"] if "run" in step)
+_, CHECK = (step for step in ACTION["runs"]["steps"] if "run" in step)
 
 
 class Outcome(NamedTuple):
@@ -44,23 +42,10 @@ def in_shell(step: dict[str, Any], folder: Path, given: dict[str, str], **more: 
     return subprocess.run(bash, cwd=folder, env=environ, capture_output=True, text=True, timeout=280, check=False)
 
 
-@pytest.fixture(scope="module", params=few([False, True], {0}, ["here", "installed"]))
-def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment after the first step, which installs into a fresh one; the libraries are those of here. Or the one of here."""
-    if not request.param:
-        return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder / "venv")
-    (packages,) = folder.glob("venv/lib/*/site-packages")
-    (packages / "libraries.pth").write_text(f"{Path(yaml.__file__).parents[1]}\n")
-    here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PIP_PYTHON": str(folder / "venv")}
-    done = in_shell(INSTALL, folder, {}, **here)
-    assert done.returncode == 0, done.stderr
-    return {"PATH": f"{folder / 'venv/bin'}:{os.environ['PATH']}"}
-
-
 @pytest.fixture
-def check(installed: dict[str, str], tmp_path: Path) -> Any:
+def check(tmp_path: Path) -> Any:
+    installed = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
     def run(model: str, **given: str) -> Outcome:
         done = in_shell(CHECK, tmp_path, {"model": model, **{name.replace("_", "-"): text for name, text in given.items()}}, **installed)
         assert done.stderr == ""

@@ -288,12 +288,11 @@ def llama_cpp(architecture: Architecture, state: State) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A layout. change: converts a state of one of ``architectures``. keeps_rows: whether the first rows of a matrix stay first."""
+    """A layout. change: converts a state of one of ``architectures``."""
 
     name: str
     architectures: tuple[str, ...]
     change: Callable[[Architecture, State], State]
-    keeps_rows: bool = True
 
     def __call__(self, architecture: Architecture, state: State) -> State:
         return self.change(architecture, state)
@@ -308,7 +307,7 @@ def chained(*forms: Form) -> Form:
         return state
 
     every = tuple(name for name in ARCHITECTURES if all(name in form.architectures for form in forms))
-    return Form(", ".join(form.name for form in forms), every, change, all(form.keeps_rows for form in forms))
+    return Form(", ".join(form.name for form in forms), every, change)
 
 
 _GQA = ("llama", "qwen2", "gemma", "mixtral", "qwen3_moe", "gpt_oss")
@@ -327,39 +326,39 @@ FORMS: dict[str, Form] = {
         Form("body alone", ("llama", "qwen2", "phi3", "gpt2", "falcon", "opt", "bert", "vit"), lambda _, state: without_prefix(state)),
         Form("wrapped by peft", _ADAPTED, lambda _, state: wrapped_by_peft(state)),
         Form("qkv in blocks", (*_GQA, *_MHA), lambda of, state: fuse_qkv(state, "blocks", of.key_heads)),
-        Form("qkv by group", _GQA, lambda of, state: fuse_qkv(state, "groups", of.key_heads), keeps_rows=False),
-        Form("qkv by head", _MHA, lambda of, state: fuse_qkv(state, "heads", HEADS, "query_key_value."), keeps_rows=False),
+        Form("qkv by group", _GQA, lambda of, state: fuse_qkv(state, "groups", of.key_heads)),
+        Form("qkv by head", _MHA, lambda of, state: fuse_qkv(state, "heads", HEADS, "query_key_value.")),
         Form("in_proj", _MHA, lambda of, state: fuse_qkv(state, "blocks", HEADS, "in_proj_")),
         Form("qkv one by one", ("phi3", "gpt2", "gpt_neox", "bloom", "falcon"),
-             lambda of, state: split_qkv(state, of.fused or "blocks", of.key_heads, transposed=of.name == "gpt2"), keeps_rows=False),
+             lambda of, state: split_qkv(state, of.fused or "blocks", of.key_heads, transposed=of.name == "gpt2")),
         Form("gate and up fused", _DENSE, lambda _, state: fuse_gate_up(state)),
         Form("gate and up one by one", ("phi3",), lambda _, state: split_gate_up(state)),
         Form("experts stacked", _EXPERTS, lambda _, state: stack_experts(state, "separate", inputs_first=False)),
-        Form("experts stacked, inputs first", _EXPERTS, lambda _, state: stack_experts(state, "separate", True), keeps_rows=False),
+        Form("experts stacked, inputs first", _EXPERTS, lambda _, state: stack_experts(state, "separate", True)),
         Form("experts stacked, gate and up fused", _EXPERTS, lambda _, state: stack_experts(state, "blocks", inputs_first=False)),
         Form("experts stacked, gate and up fused, inputs first", _EXPERTS,
-             lambda _, state: stack_experts(state, "blocks", inputs_first=True), keeps_rows=False),
+             lambda _, state: stack_experts(state, "blocks", inputs_first=True)),
         Form("experts stacked, gate and up alternating, inputs first", _EXPERTS,
-             lambda _, state: stack_experts(state, "interleaved", inputs_first=True), keeps_rows=False),
-        Form("experts one by one", ("gpt_oss",), lambda _, state: unstack_experts(state), keeps_rows=False),
+             lambda _, state: stack_experts(state, "interleaved", inputs_first=True)),
+        Form("experts one by one", ("gpt_oss",), lambda _, state: unstack_experts(state)),
         Form("experts stacked in blocks", ("gpt_oss",),
-             lambda _, state: stack_experts(unstack_experts(state), "blocks", inputs_first=False), keeps_rows=False),
+             lambda _, state: stack_experts(unstack_experts(state), "blocks", inputs_first=False)),
         Form("transposed", ("llama", "gpt2", "gpt_neox", "bloom", "falcon", "opt", "bert", "t5", "vit"),
-             lambda _, state: transpose_linear(state), keeps_rows=False),
-        Form("rotary rows", ("llama", "qwen2", "mixtral"), lambda of, state: rotary(state, of.key_heads), keeps_rows=False),
-        Form("Meta", ("llama",), lambda of, state: renamed(rotary(state, of.key_heads), META), keeps_rows=False),
+             lambda _, state: transpose_linear(state)),
+        Form("rotary rows", ("llama", "qwen2", "mixtral"), lambda of, state: rotary(state, of.key_heads)),
+        Form("Meta", ("llama",), lambda of, state: renamed(rotary(state, of.key_heads), META)),
         Form("InternLM", ("llama",),
-             lambda of, state: renamed(fuse_qkv(state, "groups", of.key_heads, "wqkv."), INTERNLM), keeps_rows=False),
+             lambda of, state: renamed(fuse_qkv(state, "groups", of.key_heads, "wqkv."), INTERNLM)),
         Form("timm", ("vit",), lambda _, state: renamed(fuse_qkv(state, "blocks", HEADS, "qkv."), TIMM)),
-        Form("Megatron", ("llama", *_EXPERTS), megatron, keeps_rows=False),
+        Form("Megatron", ("llama", *_EXPERTS), megatron),
         Form("MLX", _EXPERTS,
              lambda _, state: renamed(stack_experts(state, "separate", False), ((r"experts\.(\w+_proj)$", r"switch_mlp.\1.weight"),))),
-        Form("experts numbered last", ("gpt_oss",), lambda _, state: numbered_last(state), keeps_rows=False),
+        Form("experts numbered last", ("gpt_oss",), lambda _, state: numbered_last(state)),
         Form("flat convolutions", ("vit", "clip"), lambda _, state: {n: t.flatten(1) if t.dim() > 3 else t for n, t in state.items()}),
         Form("weight_g and weight_v", ("wav2vec2",), lambda _, state: renamed(state, WEIGHT_NORM)),
         Form("gamma and beta", ("bert",), lambda _, state: renamed(state, OLD_NORMS)),
         Form("copies of the embedding", _TIED, with_copies),
-        Form("llama.cpp", tuple(GGUF), llama_cpp, keeps_rows=False),
+        Form("llama.cpp", tuple(GGUF), llama_cpp),
     )
 }  # fmt: skip
 

@@ -131,3 +131,13 @@ def test_several_fine_tunes_in_several_layouts(mode: str, tmp_path: Path) -> Non
         assert row.num_changed == changed(states[0], states[at])
         assert row.step.num_changed == changed(states[at - 1], states[at])
     assert len(report.coverage) == len(states) and all(coverage.whole for coverage in report.coverage)
+
+
+def test_a_damaged_part_is_found_within_a_budget(tmp_path: Path) -> None:
+    """A key of zeros inside a fused qkv, in quick mode."""
+    damaged = wide() | {"model.layers.1.self_attn.k_proj.weight": torch.zeros_like(wide()["model.layers.1.self_attn.k_proj.weight"])}
+    one, other = write(tmp_path / "base", wide(), CONFIG), write(tmp_path / "model", CHANGES["by group"](damaged), CONFIG)
+    report = asked(str(other), str(one))
+    assert report.verdict != "same-weights"
+    wrong = {row.name.partition("[")[0].strip() for row in report.conversion if row.relation != "equal"}
+    assert wrong == {"model.layers.1.self_attn.qkv_proj.weight"}

@@ -238,7 +238,7 @@ class Variant(Record):
 
 class Reference(Record):
     """The run in fp32, TF32 off, with the stored (or random) weights. headroom: layers -1 to L. sequence_losses: the mean loss of each
-    sequence. not_called: modules within layers that were not called as such, and so not measured.
+    sequence.
     """
 
     attention: str
@@ -248,7 +248,6 @@ class Reference(Record):
     loss: float
     sequence_losses: tuple[float, ...]
     headroom: tuple[Headroom, ...]
-    not_called: tuple[str, ...] = ()
 
 
 class Inputs(Record):

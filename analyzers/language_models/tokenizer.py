@@ -72,7 +72,7 @@ class Tokenizer:
         from transformers import AutoTokenizer, PreTrainedConfig
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-        kind = self._config.get("model_type")
+        kind = self._config.get("model_type", "")
         made: PreTrainedConfig = CONFIG_MAPPING[kind]() if kind in CONFIG_MAPPING else PreTrainedConfig()
         for name, value in self._config.items():
             setattr(made, name, value)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from analyzers.precision.casts import RunnableModel
     from analyzers.precision.request import PrecisionRequest
 
-_NAMED = 3  # Modules that a note names.
-
 
 def answer(reference: Reference, variants: Mapping[str, Variant], fp16: Fp16, engine: Engine | None, tokens: int) -> Note:
     """Return the verdict: an overflow wherever it is known, then that of an engine; else the closest variant.
@@ -144,8 +142,6 @@ def notes(
         yield WORDS.note("random")
     if request.pre_rounded:
         yield WORDS.note("pre_rounded")
-    if reference.not_called:
-        yield WORDS.note("not_called", modules=len(reference.not_called), names=reference.not_called[:_NAMED])
 
 
 def engine_notes(engine: Engine, inputs: Inputs) -> Iterator[Note]:

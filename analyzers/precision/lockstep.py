@@ -142,7 +142,6 @@ class Lockstep:
             loss=float(losses.mean()),
             sequence_losses=tuple(losses.reshape(len(run.log_p), -1).mean(-1).tolist()),
             headroom=levels,
-            not_called=tuple(run.not_called),
         )
 
     def _forward(self) -> Iterator[Progress]:

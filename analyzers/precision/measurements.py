@@ -133,8 +133,8 @@ class Logprobs(Record):
     """Log-probabilities of the chosen tokens, d = log p - log p_ref in nats. bias: mean of d; correlation: of log p and log p_ref.
 
     The importance ratio between both, as when sampling in one precision and training in the other, is exp(d) for a token and exp(mean d)
-    for a sequence: ratio_mean and ratio_max are the mean and maximum of |exp(d) - 1|, sequence_ratio_mean and sequence_ratio_max those of
-    |exp(mean d) - 1|. outside_clip: the share of sequences whose ratio is outside GSPO's published clip range, 1 - 3e-4 ... 1 + 4e-4.
+    for a sequence: ratio_mean and ratio_max are the mean and maximum of |exp(d) - 1|. outside_clip: the share of
+    sequences whose ratio is outside GSPO's published clip range, 1 - 3e-4 ... 1 + 4e-4.
     """
 
     bias: Annotated[
@@ -146,12 +146,6 @@ class Logprobs(Record):
     ]
     ratio_max: Annotated[
         float | None, Shown("Token ratio, max", "share", help="Largest distance from 1 of the importance ratio of a token.")
-    ]
-    sequence_ratio_mean: Annotated[
-        float | None, Shown("Sequence ratio, mean", "share", help="Mean distance from 1 of the importance ratio of a sequence.")
-    ]
-    sequence_ratio_max: Annotated[
-        float | None, Shown("Sequence ratio, max", "share", help="Largest distance from 1 of the importance ratio of a sequence.")
     ]
     outside_clip: Annotated[
         float | None,
@@ -244,7 +238,7 @@ class Variant(Record):
 
 class Reference(Record):
     """The run in fp32, TF32 off, with the stored (or random) weights. headroom: layers -1 to L. sequence_losses: the mean loss of each
-    sequence. not_called: modules within layers that were not called as such, and so not measured.
+    sequence.
     """
 
     attention: str
@@ -254,7 +248,6 @@ class Reference(Record):
     loss: float
     sequence_losses: tuple[float, ...]
     headroom: tuple[Headroom, ...]
-    not_called: tuple[str, ...] = ()
 
 
 class Inputs(Record):

@@ -49,7 +49,7 @@ class Run:
     `begin_backward`, `backward` for all layers and `end_backward`, which can be repeated.
 
     log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass). routing: (tokens, k)
-    by layer, the experts that the router chose for each token. not_called: modules within layers that were not called.
+    by layer, the experts that the router chose for each token.
     """
 
     def __init__(self, model: RunnableModel, token_ids: Sequence[Tensor], options: RunOptions) -> None:
@@ -57,7 +57,6 @@ class Run:
         self.options = options
         self.scale = 1.0
         self.routing: dict[int, Tensor] = {}
-        self.not_called: list[str] = []
         self.forward_peaks, self.weight_peaks = Peaks(), Peaks()
         self._device = token_ids[0].device.type
         self._token_ids, self._targets = token_ids, token_ids[0][:, 1:]
@@ -98,7 +97,6 @@ class Run:
                 part.hidden.append(self.stages.layer(i, part, part.hidden[i], module))
         if watched.routing is not None:
             self.routing[i] = watched.routing
-        self.not_called += [f"layers.{i}.{name}" for name in watched.computing if name not in watched.called]
         return [*watched.captured("inside", watched.outputs), self._hidden(i)]
 
     def head(self) -> Captured:
@@ -271,7 +269,6 @@ class _Watched:
         self._layer, self._peaks, self._keep = layer, peaks, keep
         self.outputs: list[tuple[str, Tensor]] = []
         self.edges: list[tuple[str, GradientEdge]] = []
-        self.called: set[str] = set()
         self.routing: Tensor | None = None
         self._known: set[tuple[int, int]] = set()
         self._held: list[Tensor] = []  # so that no other tensor takes the address of a known one
@@ -303,7 +300,6 @@ class _Watched:
     def _hook(self, name: str) -> Any:
         def note(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
             output = result[0] if isinstance(result, tuple) else result
-            self.called.add(name)
             is_value = isinstance(output, Tensor) and output.is_floating_point()
             if self._peaks is None:
                 if is_value and output.requires_grad:

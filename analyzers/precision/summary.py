@@ -62,8 +62,6 @@ def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
         correlation=whole.correlation,
         ratio_mean=_finite(torch.mean, ratios),
         ratio_max=_finite(torch.max, ratios),
-        sequence_ratio_mean=_finite(torch.mean, sequence_ratios.abs()),
-        sequence_ratio_max=_finite(torch.max, sequence_ratios.abs()),
         outside_clip=_finite(torch.mean, outside.double()),
     )
 

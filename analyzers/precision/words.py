@@ -73,7 +73,6 @@ WORDS = Words(
         "rerouted": "{variant} sends {rerouted:count} of {tokens:#token} to other experts than the reference; its errors include that.",
         "random": "The weights are random: trained weights may be larger and have other errors.",
         "pre_rounded": "Each variant is compared with fp32 of the same rounded weights: only the error of the computation is left.",
-        "not_called": "Not measured for fp16: {modules:#module} not called as such, {names:list} first.",
         "forbidden": "In no average, because their log-probability is minus infinity: {tokens:#token}.",
         "not_tried": "Not tried as causes: {causes:list}.",
     }

@@ -199,7 +199,7 @@ DRAWN: list[tuple[str, str, str, list[str], Callable[[go.Figure], list[Any]], fl
     ("sparsity", "Sparsity by layer and role", "layers", ["attention", "mlp"], lambda figure: list(figure.data[0].z[1:3]), 100),
     ("precision", "Differences of log-probabilities", "variants", ["logprob_mean"], lambda figure: list(figure.data[0].x), 1),
     ("conflict", "Share of each sample", "samples", ["share"], lambda figure: list(figure.data[0].y), 100),
-    ("exit", "Cosines at the head", "methods", ["cosine_p10"], lambda figure: [trace.x[0] for trace in figure.data[1::2]], 1),
+    ("exit", "Cosines at the head", "methods", ["cosine_p50"], lambda figure: [trace.x[0] for trace in figure.data], 1),
 ]
 
 

@@ -94,7 +94,7 @@ def test_the_first_layer_that_overflows_is_named() -> None:
     first = next(row for row in rows if max(row.weights_max or 0, row.forward_max or 0) >= 65520)
     assert first.layer == 1 and found.fp16.module in (f"layer 1, {first.forward_at}", first.weights_at)
     assert (found.fp16.verdict, found.fp16.margin) == ("overflows", min(min(row.forward, row.backward, row.weights) for row in rows))  # type: ignore[type-var]
-    assert standard().fp16.verdict == "safe" and standard().fp16.module is None and standard().reference.not_called == ()
+    assert standard().fp16.verdict == "safe" and standard().fp16.module is None
     for name in ("fp16", "fp16_fp32_all_parts"):
         variant = found.variants[name]
         assert variant.overflow is not None and (variant.overflow.layer, variant.overflow.name) == (1, "mlp.up_proj")

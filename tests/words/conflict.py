@@ -23,6 +23,7 @@ def reports() -> dict[str, Report | MantissaError]:
             "eight samples": full,
             "identical samples": _analysed(token_ids=((5, 6, 7, 8),) * 5),
             "three samples, in float16": _analysed(samples=3, dtype="float16"),
+            "another gamma": _analysed(gamma=0.1),
             "top-k in all layers": _analysed(ffn="topk", topk_layers="all"),
             "top-k that keeps everything": _analysed(ffn="topk", topk=1.0),
             "top-k, strong conflict only": _analysed(samples=24, ffn="topk", topk_layers="all", gamma=-0.3),

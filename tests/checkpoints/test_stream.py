@@ -123,15 +123,15 @@ def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], 
 def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans_module, "SPAN_BYTES", 4000)
     monkeypatch.setattr(limits, "CHUNK_BYTES", 1000)
-    source, _ = checkpoint([("F32", (100, 24)), ("F32", (3, 3000)), ("BF16", ())])
+    source, _ = checkpoint([("F32", (100, 25)), ("F32", (3, 3000)), ("BF16", ())])
     spans = whole_spans([(each,) for each in source.tensors])
-    assert {s.start % 24 for s in spans if s.tensor.name == "t0"} == {0}
+    assert {s.start % 25 for s in spans if s.tensor.name == "t0"} == {0}
     assert all(s.count <= 1000 for s in spans if s.tensor.name == "t1")
     for span, chunks in finished(stream([source], spans, collect)):
         for start, data, _ in chunks:
             if span.tensor.name == "t0":
-                assert start % 24 == 0 and len(data) % 96 == 0
-    assert [row_length(t) for t in source.tensors] == [24, 3000, 1]
+                assert start % 25 == 0 and len(data) % 100 == 0
+    assert [row_length(t) for t in source.tensors] == [25, 3000, 1]
 
 
 class Failing(MemoryFile):

@@ -24,7 +24,7 @@ def test_a_column_declared_in_one_place_is_on_the_page_in_a_terminal_in_files_an
     monkeypatch.setitem(ANALYZERS, "toy", ENTRY)
     (report,) = (item for item in analyze(ToyRequest(model="sample:tiny-bf16")) if isinstance(item, ToyReport))
     row = report.tensors[0]
-    assert row.name in fragment(report) and ">Elements</button>" in fragment(report)
+    assert row.name in fragment(report).replace("<wbr>", "") and ">Elements</button>" in fragment(report)
     assert any(line.endswith("Elements") for line in report.lines(full=True))
     assert "Elements" in report.to_html() and f"{row.elements:,}" in report.to_html()
     write_csv([report], tmp_path)

@@ -60,5 +60,5 @@ def test_values_of_tiles_are_those_at_their_places(layout: str, source_first: bo
             assert first % COLUMNS == column
             wanted = expected[first // COLUMNS :, column:][:height, :width].reshape(-1).numpy()
             assert np.array_equal(values[0], wanted) and np.array_equal(values[1], wanted)
-    for side in sides:
-        side.close()
+    for checkpoint in sides:
+        checkpoint.close()

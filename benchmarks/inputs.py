@@ -78,8 +78,9 @@ def wide(folder: Path, sizes: Sizes) -> Iterator[Inputs]:
 
 @contextmanager
 def hub(folder: Path, sizes: Sizes) -> Iterator[Inputs]:
-    """A Hub with models of 141 GB that exist only while they are read, and a mixture of experts of 90,619 tensors."""
-    llamas = ("org/base=bf16", "org/tuned=bf16+small-steps", "org/other=bf16+independent", "org/merged=bf16+merged-0.35")
+    """A Hub with models of 141 GB that exist only while they are read, a GPTQ copy, and a mixture of experts of 90,619 tensors."""
+    kinds = {"base": "bf16", "tuned": "bf16+small-steps", "other": "bf16+independent", "merged": "bf16+merged-0.35", "gptq": "gptq"}
+    llamas = [f"org/{name}={kind}" for name, kind in kinds.items()]
     with HubProcess(*(f"--llama={each}" for each in llamas), "--mixture=org/mixture", f"--delay={sizes.delay}") as process:
         yield Inputs({"downloaded": sizes.downloaded}, process.environ(folder))
 

@@ -66,6 +66,8 @@ ROWS = (
     Row("compare-hub", hub, "mantissa compare org/tuned org/base --json",
         targets={"s beyond start": 8, "processor s beyond start": 6, "MB": 300}),
     Row("parents-hub", hub, "mantissa parents org/merged org/base org/other --json", targets={"s beyond start": 10, "MB": 300}),
+    Row("copy-hub", hub, "mantissa parents org/gptq org/base --json", targets={"s": 10, "MB": 300}),
+    Row("no-copy-hub", hub, "mantissa parents org/gptq org/other --json", targets={"s": 10, "MB": 300}),
     Row("conflict", toy, _CONFLICT, "naive conflict {toy} {ours} {device}",
         {"model.conflict_rate": "conflict_rate"}, {"times": 2}, 1e-3, _BOTH),
     # 1.5 times as long as the plain passes.

@@ -196,7 +196,7 @@ def test_what_a_copy_lacks_and_what_a_sample_left_out_is_said(source: str, tmp_p
     assert report.quantized is not None and report.quantized.lacks == ("model.embed_tokens.weight",)
     assert "lacks" in {note.code for note in report.notes} and "Missing" in {tile.label for tile in report.tiles()}
     whole = files.gptq(tmp_path / "whole", SOURCE, calibrated=False)
-    sample = asked(whole, source, mode="quick", budget=160_000)
+    sample = asked(whole, source, mode="quick", budget=40_000)
     assert sample.quantized is not None and sample.quantized.tensors_read < sample.quantized.tensors_stored == 12
     assert sample.answer.code == "quantized" and sample.answer.values["read"] == sample.quantized.tensors_read
 

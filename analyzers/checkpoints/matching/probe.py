@@ -30,7 +30,7 @@ _DEVIATIONS, _LEAST, _FEWEST = 6.0, 0.2, 4
 
 @dataclass(slots=True)
 class Reader:
-    """Reads values from one checkpoint. name: of its side, for errors; nbytes: bytes read so far."""
+    """Reads values from one checkpoint. name: of its side, for errors; nbytes: bytes read so far, with gaps."""
 
     checkpoint: Checkpoint
     name: str = ""
@@ -45,12 +45,11 @@ class Reader:
         def work(span: Span, chunks: Iterator[Chunk]) -> Floats:
             return np.concatenate([values_of(np.asarray(chunk.codes), span.tensor.counted_as) for chunk in chunks])
 
-        read, found = 0, dict[Span, Floats]()
+        found = dict[Span, Floats]()
         for step in stream([self.checkpoint], list(spans), work, [self.name] if self.name else []):
-            read = step.bytes_read
             if step.span is not None and step.result is not None:
                 found[step.span] = step.result
-        self.nbytes += read
+        self.nbytes += sum(read_bytes(span.tensor, span.start, span.count) for span in spans)
         for key, runs in wanted.items():
             if key not in self._known:
                 self._known[key] = np.concatenate([np.zeros(0), *(found[span] for span in runs)])

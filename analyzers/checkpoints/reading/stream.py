@@ -232,7 +232,7 @@ class _Reader:
 
         read_box = None if decoded is None else partial(decoded.decode_box, read_stored)
         codes = read_elements(read_into, tensor, first, count, into, read_box)
-        self._add(nbytes, reads)
+        self._add(nbytes if tensor.stored is not None else codes.nbytes, reads)
         return codes
 
     def _add(self, nbytes: int, requests: int) -> None:

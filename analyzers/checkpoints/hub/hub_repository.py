@@ -29,14 +29,12 @@ from analyzers.core.errors import (
     HubUnreachable,
     InvalidCheckpoint,
     InvalidReference,
-    InvalidRequest,
     LimitExceeded,
 )
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SEARCH_SECONDS = 3
 _SEARCH_LENGTH = 100
-_PAGE = 500  # most models in one page of a list
 
 Kind = Literal["models", "datasets"]
 
@@ -111,46 +109,19 @@ def search_models(text: str, limit: int = 8) -> list[str]:
 
     Asks without a token. Raises HubUnreachable for any failure.
     """
-    query = {"search": text[:_SEARCH_LENGTH].encode(errors="replace").decode(), "limit": limit}
+    query: dict[str, Any] = {"search": text[:_SEARCH_LENGTH].encode(errors="replace").decode(), "limit": limit}
+
+    def call() -> list[str]:
+        headers = build_hf_headers(token=False, library_name=LIBRARY)
+        url = f"{constants.ENDPOINT}/api/models"
+        response = get_session().get(url, params=query, headers=headers, timeout=_SEARCH_SECONDS, follow_redirects=False)
+        hf_raise_for_status(response)
+        return [entry["id"] for entry in response.json() if isinstance(entry, dict) and is_repository_id(entry.get("id"))]
+
     try:
-        return _page(f"{constants.ENDPOINT}/api/models", query, False, _SEARCH_SECONDS, 1)[0][:limit]
+        return ask(call, "The list of models", tries=1)[:limit]
     except (HubError, CheckpointError) as error:
         raise HubUnreachable(str(error)) from None
-
-
-def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
-    """Return the ids of the first ``limit`` models that a "search" for ``text`` finds, or that the "org" (or user) ``text`` has.
-
-    In the Hub's order, page by page. Raises InvalidRequest for an impossible name, and HubError and its subclasses.
-    """
-    if len(text) > _SEARCH_LENGTH or not text.isprintable() or (kind == "org" and ("/" in text or not is_repository_id(text))):
-        raise InvalidRequest(f"{text[:60]!r} is not the name of an organisation, or cannot be searched for.")
-    token = usable_token(access.token)
-    query: dict[str, Any] | None = {"author" if kind == "org" else "search": text, "limit": min(limit, _PAGE)}
-    url: str | None = f"{constants.ENDPOINT}/api/models"
-    found: dict[str, None] = {}
-    while url is not None and len(found) < limit:
-        names, url = _page(url, query, token)
-        query, known = None, len(found)
-        found |= dict.fromkeys(names)
-        if len(found) == known:  # pages without new models might never end
-            break
-    return list(found)[:limit]
-
-
-def _page(url: str, query: dict[str, Any] | None, token: Token, seconds: float = 0, tries: int = 0) -> tuple[list[str], str | None]:
-    """Return the ids in one page of a list of models, and the address of the next page, None after the last."""
-    timeout = seconds or float(limits.HUB_TIMEOUT_SECONDS)
-
-    def call() -> tuple[list[str], str | None]:
-        headers = build_hf_headers(token=token, library_name=LIBRARY)
-        response = get_session().get(url, params=query, headers=headers, timeout=timeout, follow_redirects=False)
-        hf_raise_for_status(response)
-        names = [entry["id"] for entry in response.json() if isinstance(entry, dict) and is_repository_id(entry.get("id"))]
-        following = response.links.get("next", {}).get("url", "")
-        return names, following if following.startswith(f"{constants.ENDPOINT}/") else None
-
-    return ask(call, "The list of models", tries=tries)
 
 
 def _sizes(ref: str, siblings: Any) -> dict[str, int]:

@@ -98,7 +98,7 @@ def _dataset(source: str, access: Access, choices: str) -> Repository:
 def _read(repository: Repository, limit: int, choice: RowSelection, seed: int) -> Instructions:
     """Read the pairs of a repository."""
     found = read_rows(repository, _files(repository.files), _COLUMNS, limit, choice, seed)
-    pairs = tuple(_pair(value, where) for where, value in found.values)
+    pairs = tuple(pair_of(value, where) for where, value in found.values)
     if not pairs:
         raise InvalidData(f"There are no rows in {quoted(repository.ref)}; {_NEEDED}.")
     return Instructions(pairs, repository.ref, repository.commit, found.rows, found.total, found.limited)
@@ -115,7 +115,7 @@ def _files(files: Mapping[str, int]) -> list[str]:
     raise InvalidData("The dataset has no file of JSON lines, JSON or Parquet.")
 
 
-def _pair(row: Any, where: str) -> Pair:
+def pair_of(row: Any, where: str) -> Pair:
     """Convert a row to a pair; where: location of the row for error messages. Raises InvalidData, LimitExceeded."""
     if not isinstance(row, dict):
         raise InvalidData(f"{_capital(where)} is not a JSON object; {_NEEDED}.")

@@ -157,7 +157,7 @@ def test_nothing_of_the_model_or_its_surroundings_changes() -> None:
     with pytest.raises(KeyError, match="a fault of the caller"):
         mantissa.conflict(model, batches=data, loss=failing)
     assert same(state(), before)
-    shuffled = DataLoader(torch.randint(0, 61, (6, 5)), batch_size=None, shuffle=True)  # type: ignore[arg-type]
+    shuffled: Any = DataLoader(torch.randint(0, 61, (6, 5)), batch_size=None, shuffle=True)  # type: ignore[arg-type]
     before = state()
     mantissa.conflict(model, batches=shuffled, loss=lambda model, batch: tokens_loss(model, batch.tolist()))
     assert same(state(), before)

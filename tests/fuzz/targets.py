@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -33,20 +34,25 @@ _ELEMENTS = 100_000  # larger tensors are not compared element by element
 
 @dataclass(frozen=True)
 class Target:
-    """A parser to fuzz. read: the parser; vary: makes an input from the corpus; oracle: reads with the library, or returns None."""
+    """A parser to fuzz.
+
+    read: the parser; vary: makes an input from the corpus; oracle: reads with the library, or returns None; made: inputs of the corpus
+    that each version of Mantissa writes otherwise.
+    """
 
     name: str
     read: Callable[[bytes], Any]
     vary: Callable[[Random, Sequence[bytes]], bytes]
     oracle: Callable[[bytes], Any] = lambda data: None
+    made: Callable[[], list[bytes]] = list
 
     def files(self) -> list[Path]:
         """List the target's files in the repository."""
         return sorted((CORPUS / self.name).iterdir())
 
     def corpus(self) -> list[bytes]:
-        """Return the contents of the target's files."""
-        return [path.read_bytes() for path in self.files()]
+        """Return the contents of the target's files, and what is made."""
+        return [*(path.read_bytes() for path in self.files()), *self.made()]
 
 
 def _bytes(tokens: Sequence[bytes]) -> Callable[[Random, Sequence[bytes]], bytes]:
@@ -258,6 +264,13 @@ def _read_report(data: bytes) -> Any:
     return report.id
 
 
+@cache
+def _reports() -> list[bytes]:
+    import mantissa
+
+    return [mantissa.dtype("sample:tiny-bf16", include="norm").model_dump_json().encode()]
+
+
 # Requests over HTTP
 
 
@@ -282,7 +295,7 @@ TARGETS = {
         Target("config", _read_config, _json),
         Target("rows", _read_rows, _json),
         Target("parquet", _read_parquet, _bytes(BINARY_TOKENS)),
-        Target("report", _read_report, _json),
+        Target("report", _read_report, _json, made=_reports),
         Target("call", _read_call, _json),
     )
 }

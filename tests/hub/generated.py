@@ -43,6 +43,7 @@ class Lineage:
 
 LINEAGES: dict[str, Lineage] = {
     "bf16": Lineage("BF16", 2, lambda x: to_bf16(x).tobytes()),
+    "bf16-as-fp16": Lineage("F16", 2, lambda x: from_bf16(to_bf16(x)).astype(np.float16).tobytes()),
     "bf16-as-fp32": Lineage("F32", 4, lambda x: from_bf16(to_bf16(x)).tobytes()),
 }
 

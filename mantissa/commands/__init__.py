@@ -6,6 +6,6 @@ from analyzers.__main__ import Tools
 
 COMMANDS: Tools = {
     "app": ("start the pages on this machine; needs mantissa[app]", lambda: import_module("mantissa.commands.app")),
-    "library": ("add the results of a scan to the library of the pages, or restore it", lambda: import_module("mantissa.commands.library")),
+    "library": ("add the results of a scan to the library of the pages", lambda: import_module("mantissa.commands.library")),
 }
 """Commands in the format of `analyzers.__main__.TOOLS`."""

@@ -53,6 +53,9 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[Note
     if attention not in (None, "eager", "sdpa") and not loading.fault:
         why = f"config.json asks for the attention {quoted(str(attention), 60)}, which may take another library, and was not tried."
         notes.append(WORDS.note("loading-not-judged", why=why))
+    coded = [tensor.name for tensor in tensors if tensor.stored is not None]
+    if coded and not isinstance(settings, dict):
+        found.append(finding("loads", "error", "quantization-not-stated", coded))
     return loading, [*found, *loads(tensors, loading)]
 
 

@@ -162,7 +162,7 @@ def fossil_rows(facts: Facts) -> Iterator[Finding]:
     """Find rows that are exact in a narrower format in tensors that are not: rows not updated since a conversion."""
     found = {result.tensor.name: result.judgement.fossil_rows for result in facts.results if result.judgement.fossil_rows}
     if found:
-        yield finding("fossil-rows", "info", "rows-never-trained", list(found), rows=sum(found.values()))
+        yield finding("fossil-rows", "info", "rows-not-updated", list(found), rows=sum(found.values()))
 
 
 def grid(facts: Facts) -> Iterator[Finding]:

@@ -34,11 +34,14 @@ FINDINGS = {
     ),
     "tensors-of-zeros": "{tensors:#tensor} of nothing but zeros: never trained, not in use, or lost in a conversion.",
     "infinite-in-fp16": "{weights:#weight}, and config.json states {stated}: run it in bf16 or fp32.",
-    "rows-never-trained": "{rows:#row} exact in a narrower format, in tensors that are not, as of tokens that never occurred in training.",
+    "rows-not-updated": (
+        "{rows:#row} exact in a narrower format, in tensors that are not: not updated since they were rounded to it, as of tokens that did "
+        "not occur in training."
+    ),
     "values-on-a-grid": "All values of {tensors:#tensor} lie on a quantizer's grid ({grids:list}): {bytes:count} bytes less as codes.",
     # files
     "index-disagrees-with-files": (
-        "{tensors:#tensor} that the index leaves out or has in other files, such as {name:name}: transformers loads all tensors of the "
+        "{tensors:#tensor} on which index and files disagree, such as {name:name}: transformers loads all tensors of the "
         "files, other loaders fail or miss some. Save the model again."
     ),
     "shards-differ": "{tensors:#tensor}; {name:name} is another in {file:name} than in {other:name}: transformers loads the last shard's.",
@@ -63,6 +66,10 @@ FINDINGS = {
     ),
     "tensors-without-values": "{empty:count} of {tensors:#tensor}, as a sharded run saves what it did not gather: save all of them again.",
     "shapes-differ-from-the-model": _SHAPES + "transformers refuses to load it as {model}: correct config.json, or save the model again.",
+    "quantization-not-stated": (
+        "{tensors:#quantized tensor}, and config.json has no quantization_config: transformers takes codes for weights, or initialises the "
+        "weights at random. Write the quantizer's settings into config.json."
+    ),
     "weights-ignored": "{tensors:#stored tensor} without a place in {model}: transformers ignores them.",
     # what engines trip over
     "codes-without-scale": (
@@ -129,8 +136,9 @@ FINDINGS = {
     "unchanged-from-the-base": "{values:#value} compared, all equal to those of {base}: nothing was trained, or the wrong file was saved.",
     "layers-moved": "Layer {layer} of {base} is layer {here} of the model: if that was not intended, the layers were saved wrongly.",
     "other-values-than-the-base": (
-        "{tensors:#tensor} with other values at the places of {base}, where {kept:share} of the matrices' weights stayed close: moved, "
-        "initialised anew, or another model's. {name:name} changed by {change:magnitude} times its norm."
+        "{tensors:#tensor} with other values at the places of {base}, where {kept:share} of the matrices' weights stayed close: "
+        "scaled, moved, initialised anew, or another model's, which `mantissa parents` tells apart. "
+        "{name:name} changed by {change:magnitude} times its norm."
     ),
     "another-layout": "{tensors:#tensor} with the names of {base} and its values in another layout ({form}): check the conversion.",
     "extra-tensors": "{tensors:#tensor} with {values:#value} that {base} does not have.",

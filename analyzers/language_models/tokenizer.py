@@ -66,7 +66,9 @@ class Tokenizer:
 
     def _limited(self, work: Callable[[Any], Result]) -> Result:
         """Load the tokenizer and return what ``work`` makes of it, in a process with limits."""
-        return limited_call("The tokenizer", lambda: work(self._loaded()), limits.TOKENIZER_MEMORY, limits.TOKENIZER_SECONDS, _libraries)
+        return limited_call(
+            "The tokenizer or chat template", lambda: work(self._loaded()), limits.TOKENIZER_MEMORY, limits.TOKENIZER_SECONDS, _libraries
+        )
 
     def _loaded(self) -> Any:
         from transformers import AutoTokenizer, PreTrainedConfig

@@ -58,6 +58,8 @@ def _of_engine(engine: Engine) -> Note:
     if engine.verdict == "within":
         nats = engine.difference.mean_abs
         return WORDS.note("engine_within", difference=nats, percent=math.expm1(nats), ratio=ratio, tokens=engine.compared)
+    if [cause.cause for cause in causes] == ["rounded"]:
+        return WORDS.note("engine_digits", ratio=ratio, cause=cause_text(causes[0]))
     if engine.verdict == "undecided":
         return WORDS.note("engine_undecided", ratio=ratio, tokens=engine.compared)
     if not causes:
@@ -71,6 +73,7 @@ _TO_DO: dict[CauseKind, str] = {
     "temperature": "write_raw",
     "filter": "write_raw",
     "rounded": "write_digits",
+    "logarithm": "write_natural",
     "offset": "align",
     "quantized": "check_weights",
     "forbidden": "mask",

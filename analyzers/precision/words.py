@@ -38,6 +38,7 @@ WORDS = Words(
         "engine_within": "Rounding explains the engine: the probabilities of {tokens:#token} differ from fp32 by {percent:share} on "
         f"average, {{ratio:times}} as much as in {_OWN}.",
         "engine_caused": f"More than rounding: the engine differs from fp32 {{ratio:times}} as much as {_OWN}, explained by {{cause}}.",
+        "engine_digits": f"The engine differs from fp32 {{ratio:times}} as much as {_OWN}; {{cause}} explain that.",
         "engine_possible": f"More than rounding: the engine differs from fp32 {{ratio:times}} as much as {_OWN}; these tokens do not tell "
         "apart {causes:list}.",
         "engine_unexplained": f"More than rounding: the engine differs from fp32 {{ratio:times}} as much as {_OWN}, and no cause that was "
@@ -52,6 +53,7 @@ WORDS = Words(
         "try_bf16": "Run plain bf16 too, in which most trainers and engines compute.",
         "write_raw": "Let the engine write log-probabilities before temperature, filters and penalties (vLLM: logprobs_mode "
         "raw_logprobs), or apply these in the trainer too.",
+        "write_natural": "Let the engine write natural logarithms.",
         "write_digits": "Compute the engine's log-softmax in fp32, and write all its digits.",
         "align": "Give engine and trainer the same token ids, and align each log-probability with its token: logits predict the next one.",
         "mask": "Leave these tokens out of the loss: write null for what the engine did not generate, or forbid the same in the trainer.",
@@ -83,6 +85,7 @@ CAUSES = Words(
         "temperature": "a temperature of {value:magnitude}",
         "filter": "a filter of tokens ({value})",
         "rounded": "log-probabilities rounded to {value}",
+        "logarithm": "logarithms to base {value}",
         "offset": "log-probabilities moved by {value:#token}",
         "quantized": "layers' weights in {value}",
         "forbidden": "{value:#forbidden token}",

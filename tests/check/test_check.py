@@ -129,7 +129,7 @@ CASES: list[Case] = [
     ("zero-tensor", "tensors-of-zeros", "warning", written(HEALTHY | {UP: torch.zeros(128, 64, dtype=BF16)}), 0, [UP]),
     ("pickled", "pickled-weights", "warning", pickled, 0, ["pytorch_model.bin"]),
     ("fp16-overflow", "infinite-in-fp16", "info", written(HEALTHY | {UP: with_value(HEALTHY[UP], 70000)}), 0, [UP]),
-    ("fossil-rows", "rows-never-trained", "info", fossil, 0, [EMBEDDING]),
+    ("fossil-rows", "rows-not-updated", "info", fossil, 0, [EMBEDDING]),
     ("grid", "values-on-a-grid", "info", written(HEALTHY | {UP: INT4}), 128 * 64 * 16 // 8 - 128 * 64 * 9 // 16, [UP]),
 ]  # fmt: skip
 

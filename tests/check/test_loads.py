@@ -222,6 +222,8 @@ def test_quantized_weights_are_not_judged(tmp_path: Path) -> None:
     config = LLAMA | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     found, notes = checked(write(tmp_path, values, config))
     assert found == [] and "loading-not-judged" in notes
+    found, _ = checked(write(tmp_path, values, LLAMA))
+    assert (found[0].code, found[0].level, list(found[0].tensors)) == ("quantization-not-stated", "error", [Q])
     (fault,), _ = checked(write(tmp_path, values, config | {"num_attention_heads": 0}))
     assert fault.code == "config-refused", "whatever the quantization"
     found, notes = checked(write(tmp_path / "plain", without(Q), LLAMA | {"quantization_config": {"quant_method": "awq", "bits": 4}}))

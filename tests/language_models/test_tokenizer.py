@@ -99,7 +99,7 @@ def replace(old: str, new: str) -> dict[str, Any]:
 
 # A letter becomes a terabyte.
 GROWTH = [replace("a", "a" * 10)] * 12
-TOO_MUCH = r"^The tokenizer takes more than (1,073,741,824 bytes of memory|1 seconds)\.$"
+TOO_MUCH = r"^The tokenizer or chat template takes more than (1,073,741,824 bytes of memory|1 seconds)\.$"
 ADDED = {"id": 300, "content": "aaaa", "single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
 WORDS = {"type": "WordPiece", "vocab": {}, "unk_token": "?", "continuing_subword_prefix": "", "max_input_chars_per_word": 9}
 
@@ -123,8 +123,13 @@ def _decoded(tokenizer: Tokenizer) -> Any:
             LimitExceeded,
             TOO_MUCH,
         ),
-        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, _tokens, InvalidCheckpoint, "The tokenizer fails: .*must be non-zero"),
-        ({"model": WORDS}, _tokens, InvalidCheckpoint, "The tokenizer fails: .*Missing .* token from the vocabulary"),
+        (
+            {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+            _tokens,
+            InvalidCheckpoint,
+            "The tokenizer or chat template fails: .*must be non-zero",
+        ),
+        ({"model": WORDS}, _tokens, InvalidCheckpoint, "The tokenizer or chat template fails: .*Missing .* token from the vocabulary"),
         ({"model": {"type": "Nothing"}}, _tokens, InvalidCheckpoint, r"^The tokenizer's files cannot be used: they are damaged"),
     ],
 )

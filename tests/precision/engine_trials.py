@@ -4,6 +4,7 @@ Engines are models of transformers. Each trial has another model, text and numbe
 runs that the analysis makes are those of whole sampled texts, made once and cut to the text of the trial.
 """
 
+import math
 import shutil
 import tempfile
 import warnings
@@ -277,6 +278,12 @@ def temperature(case: Case) -> Engine:
     return case.judge(ids, chosen(logits(case.subject.engine(), ids).float() / scale, ids))
 
 
+def logarithms(case: Case) -> Engine:
+    """Log-probabilities to base 2 or 10."""
+    ids = case.text()
+    return case.judge(ids, chosen(logits(case.subject.engine(), ids).float(), ids) / math.log(case.one_of(2, 10)))
+
+
 def filtered(case: Case) -> Engine:
     """Sampled and written after top-p, top-k or min-p."""
     options = case.one_of({"top_p": 0.82}, {"top_p": 0.9}, {"top_p": 0.95}, {"top_k": 10}, {"top_k": 20}, {"min_p": 0.02}, {"min_p": 0.07})
@@ -386,6 +393,7 @@ TRIALS = {
     "clean mixture of experts": Expected(clean, "within", None, ("mixture",)),
     "head in fp32": Expected(head, "within", None, _TRAINED),
     "temperature": Expected(temperature, "beyond", "temperature"),
+    "logarithms": Expected(logarithms, "beyond", "logarithm"),
     "filter": Expected(filtered, "beyond", "filter"),
     "forbidden token": Expected(forbidden, "beyond", "forbidden"),
     "softmax in bf16": Expected(softmax, "beyond", "rounded", _TRAINED),

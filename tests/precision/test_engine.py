@@ -13,7 +13,8 @@ from analyzers.precision.engine.measurements import Ratio
 from tests.cases import few
 from tests.precision.engine_trials import TRIALS, Subject, outcome, shares, subjects
 
-FAST = ("clean", "temperature", "offset", "fp8", "filter", "beginning of text", "soft-capped logits", "epsilon of the last norm")
+FAST = ("clean", "temperature", "logarithms", "offset", "fp8", "filter", "beginning of text", "soft-capped logits",
+        "epsilon of the last norm")  # fmt: skip
 NEAR_THE_LIMIT = ("clean mixture of experts",)
 
 

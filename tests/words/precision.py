@@ -123,6 +123,7 @@ def _facts(clean: PrecisionReport) -> dict[str, dict[str, Any]]:
     return {
         "a temperature": caused(("temperature", 0.9)),
         "digits that are missing": caused(("rounded", "bf16")),
+        "other logarithms": caused(("logarithm", 2)),
         "an offset": caused(("offset", 1)),
         "tokens at minus infinity": caused(("forbidden", 3)) | {"forbidden": 3, "ratio": near},
         "causes that are not told apart": caused(("quantized", "fp8"), ("offset", 1)),

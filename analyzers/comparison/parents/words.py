@@ -33,15 +33,16 @@ WORDS = Words(
             "{read:count} of {tensors:#quantized tensor}, {ratio:times} that of rounding."
         ),
         "quantized-trained": (
-            "{model} is a model trained from {source}, quantized to {methods:list}: {changed:#tensor} that are not quantized changed "
-            "({names:first}); the error is {error:share} of the norm, {ratio:times} that of rounding."
+            "{model} was trained from {source}, or both from a common ancestor, and quantized to {methods:list}: "
+            "{changed:#tensor} that are not quantized changed ({names:first}); the error is {error:share} of the "
+            "norm, {ratio:times} that of rounding."
         ),
         "quantized-no-grid": "{model} is {source} quantized to {methods:list}, as far as its error tells: {error:share} of the norm.",
         "quantized-damaged": "{model} is {source} quantized to {methods:list}, except for {odd:#tensor} with other values ({names:first}).",
         # derived
         "quantized-derived": (
-            "{model} is a quantized copy of a model that was trained from {source}, or rounded before: its error is {error:share} of the "
-            "norm, {ratio:times} that of rounding."
+            "{model} is a quantized copy of a model that was trained from {source}, has an ancestor in common with it, "
+            "or was rounded before: its error is {error:share} of the norm, {ratio:times} that of rounding."
         ),
         "siblings": (
             "{model} and {source} are quantized copies of one model, or one was made from the other by more than rounding: they are "

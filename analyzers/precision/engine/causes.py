@@ -103,6 +103,12 @@ def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[
         yield Tried("offset", by, e)
 
 
+def other_logarithms(engine: Floats, reference: Floats) -> Iterator[Tried]:
+    """Yield the log-probabilities (n,) taken to another base than e."""
+    for base in (2, 10):
+        yield Tried("logarithm", base, engine * np.log(base) - reference)
+
+
 def rounded(engine: Floats, reference: Floats, b: Floats, units: Units) -> Cause | None:
     """Return the rounding of all log-probabilities to a format as a cause; None if they have more digits. gain: the factor by which the
     bf16 run's own deviation grows if it is rounded so.

@@ -101,7 +101,7 @@ class EngineComparison:
             raise InvalidData("The model's own bf16 run is not finite on these tokens: there is nothing to measure the engine by.")
         lengths = [int((~np.isnan(values)).sum()) for values in self._given]
         units = Units.of(lengths)
-        tried = list(causes.shifted(self._given, base.log_p, self._at))
+        tried = [*causes.shifted(self._given, base.log_p, self._at), *causes.other_logarithms(engine, reference)]
         for kind in self.weights:
             rounding, settings = replace(STORED, before=torch.bfloat16), Settings(weights=kind)
             result = yield from self._run(model, steps, f"weights in {kind}", settings, self.attention, self.rows, rounding=rounding)

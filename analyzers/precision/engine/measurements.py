@@ -10,7 +10,7 @@ from analyzers.core.records import Record
 from analyzers.core.rows import Rows, Shown
 
 Verdict = Literal["within", "beyond", "undecided"]
-CauseKind = Literal["temperature", "filter", "rounded", "offset", "quantized", "forbidden"]
+CauseKind = Literal["temperature", "filter", "rounded", "offset", "logarithm", "quantized", "forbidden"]
 
 
 class Difference(Record):

@@ -12,6 +12,7 @@ import resource
 import select
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ _SETTINGS |= {"HF_DEACTIVATE_ASYNC_LOAD": "1", "OMP_NUM_THREADS": "1", "OPENBLAS
 # Seconds of the clock to wait per second of the limit, which counts processor time: a busy machine takes longer.
 _PATIENCE = 10
 _NO_MEMORY = 3
+_ATTEMPTS = 200
+_forking = threading.Lock()
 
 
 def limited_call(
@@ -48,7 +51,7 @@ def limited_call(
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads in this process, on which the fork does not wait
-        child = os.fork()
+        child = _fork()
     if child == 0:
         _answer(writing, work, memory, seconds, imports, without)
     os.close(writing)
@@ -74,6 +77,16 @@ def limited_call(
     if status in (_NO_MEMORY, -signal.SIGABRT, -signal.SIGKILL):  # libraries abort, the system kills
         raise LimitExceeded(f"{subject} takes more than {memory:,} bytes of memory.")
     raise InvalidCheckpoint(f"{subject} cannot be used: its process ended unexpectedly.")
+
+
+def _fork() -> int:
+    """Fork, one thread at a time, and again while filelock, which huggingface_hub uses, refuses since it opens or closes a file."""
+    for _ in range(_ATTEMPTS):
+        with _forking, suppress(RuntimeError):
+            return os.fork()
+        time.sleep(0.01)
+    with _forking:
+        return os.fork()
 
 
 def _answer(

@@ -158,7 +158,7 @@ def test_a_process_that_ends_or_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -
 
 def test_several_at_once() -> None:
     tokenizer, theirs = Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig()), AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
-    texts = ["\u00e9", "\u00e9\u00e9"]
-    with ThreadPoolExecutor(2) as threads:
+    texts = ["\u00e9", "\u00e9\u00e9"] * 8
+    with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda text: tokenizer.encode([text], 9)[0], texts))
     assert found == [theirs(text)["input_ids"] for text in texts]

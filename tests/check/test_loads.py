@@ -211,10 +211,10 @@ def test_without_an_architecture_only_empty_tensors_are_found(tmp_path: Path) ->
 
 def test_the_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is limited in the test above, of a billion labels."""
-    monkeypatch.setattr(limits, "LOADING_SECONDS", 0.01)
-    assert "loading-not-judged" in checked(write(tmp_path, llama(), LLAMA))[1]
+    monkeypatch.setattr(limits, "LOADING_SECONDS", 0.02)
+    assert "loading-not-judged" in checked(write(tmp_path / "deep", llama(), LLAMA | {"num_hidden_layers": 300}))[1]
     monkeypatch.undo()
-    assert checked(tmp_path) == ([], {}), "the next checkpoint has another process"
+    assert checked(write(tmp_path / "next", llama(), LLAMA)) == ([], {}), "the next checkpoint has another process"
 
 
 def test_quantized_weights_are_not_judged(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Chunk, Group, Plan, Span, Tensor
 from analyzers.checkpoints.quantization.decoded_file import read_field
 from analyzers.checkpoints.quantization.quantized import Field, Quantized
+from analyzers.comparison.norms import Norms, scales_channels
 from analyzers.numerics import ChangedPositions, intersections, torch_kernels
-from analyzers.numerics.copy_kernels import COLUMN_SUMS, FITTED, LEAST_ROWS, SUMS, add_columns, count_copy, fit_channels
+from analyzers.numerics.copy_kernels import COLUMN_SUMS, FITTED, SUMS, add_columns, count_copy, fit_rows
 from analyzers.numerics.pair_kernels import BEYOND, PART
 from analyzers.numerics.pairs import Codes, PairCounter, PairSums, codes_of, count_on_device
 from analyzers.numerics.sketches import PairTables
@@ -33,8 +34,8 @@ PIECE = 4 * PART  # values that are looked into together: whole rows, unless tho
 # these, which costs a hundred times as much as everything else, and the agreement of so many unrelated signs is 0 within 0.001.
 _KEPT, _LOOKED = 2_000_000, 1 << 20
 _FIELDS: tuple[Field, ...] = "scale", "zero", "bias"
-# Layouts of methods that scale the channels between a norm and a matrix; and most columns whose sums are held.
-SCALES_CHANNELS, _COLUMNS = ("AWQ", "compressed-tensors"), 1 << 23
+_COLUMNS = 1 << 23  # most columns whose sums are held
+_CHOSEN_BY = 64  # rows that tell behind which norm a matrix is
 _FEW = 1 << 16  # values of a span that are counted here before a GPU has begun
 
 
@@ -76,9 +77,9 @@ class Counted:
 
     pairs: of each of `Task.pairs`; constant: (sides,) number of values in parts of one value throughout, and the lowest and highest of
     these; copies: (of each of `Task.copies`, SUMS), and channels: (.., FITTED), see `copy_kernels`; columns: of copies whose channels may
-    be scaled, (COLUMN_SUMS, length of a row); grams: (GROUPS, sides, sides); kept: (sides, n) values, NaN of a
-    side that lacks them; places, overlap: see `Task`; the latter (3, k, k), the elements compared in both i and j, those of them that i
-    changed, and those that both changed.
+    be scaled, (COLUMN_SUMS, length of a row); rows: the factors of their rows, from the first whole row on; grams: (GROUPS, sides, sides);
+    kept: (sides, n) values, NaN of a side that lacks them; places, overlap: see `Task`; the latter (3, k, k), the elements compared in both
+    i and j, those of them that i changed, and those that both changed.
     """
 
     pairs: list[PairSums]
@@ -88,6 +89,7 @@ class Counted:
     channels: Floats
     columns: dict[Sides, Floats] = field(default_factory=dict)
     grams: Floats | None = None
+    rows: dict[Sides, list[Values]] = field(default_factory=dict)
     kept: list[Values] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
     places: ChangedPositions | None = None
@@ -106,7 +108,7 @@ class Counter:
     """Counts spans for a `Task`; called from several threads. groups: the tensors side by side; plan: what is read of them."""
 
     def __init__(self, task: Task, groups: Sequence[Group], plan: Plan) -> None:
-        self.task, self._plan = task, plan
+        self.task, self.groups, self._plan = task, groups, plan
         self.numbers = {group.base.name: number for number, group in enumerate(groups)}
         self.weights = [float(weight) for weight in plan.weights()]
         sides, elements = len(groups[0].sides), max(1, sum(span.count for span in plan.spans))
@@ -114,6 +116,7 @@ class Counter:
         self.run, self.every = ceil(run / RUN) * RUN, max(1, round(RUN / run))
         self.stride = max(1, round(elements / _LOOKED))
         self.columned = _columned(task, groups)
+        self.norms = Norms(groups, task.copies, {span.tensor.layer for span in plan.spans if any(map(scales_channels, span.sides))})
         self._spaces: list[Workspace] = []
         self._made: list[Workspace] = []
         self._lock = threading.Lock()
@@ -173,6 +176,7 @@ class _Counting:
         if self._task.placed is not None:
             self.counted.places = counter.places_of(span.sides[self._task.placed])
         self._on_device: Any = None
+        self._behind: dict[Sides, Floats] = {}
 
     def add(self, chunk: Chunk, space: Workspace) -> None:
         """Count a chunk: in parts where a side with fewer rows ends."""
@@ -226,32 +230,31 @@ class _Counting:
             x, p = sides[i], sides[j]
             if i not in codes or j not in codes or x is None or p is None:
                 continue
-            if not isinstance(x.stored, Quantized):
-                if (i, j) in self.counted.columns:
-                    values = codes[i].values()
-                    add_columns(values, codes[j].values(), np.zeros_like(values), start, self.counted.columns[i, j])
-                continue
-            if p.stored is not None and x.stored_bits >= p.stored_bits:
+            if not isinstance(x.stored, Quantized) or (p.stored is not None and x.stored_bits >= p.stored_bits):
                 continue
             count, levels = codes[i].patterns.size, x.stored.levels
             scale, zero, bias = (read_field(x, name, start, count) for name in _FIELDS)
             uniform = bool((np.diff(levels) == 1).all())
             values, others = codes[i].values(), codes[j].values()
             count_copy(values, others, scale, zero, bias, levels, uniform, _coarse(x.stored), sums)
-            if x.stored.layout in SCALES_CHANNELS:
+            if scales_channels(x):
                 if (i, j) in self.counted.columns:
                     add_columns(values, others, scale, start, self.counted.columns[i, j])
-                self._fit_channels(values, others, scale, start, channels)
+                self._fit_rows((i, j), values, others, scale, start, channels)
 
-    def _fit_channels(self, x: Values, p: Values, scale: Values, start: int, sums: Floats) -> None:
-        """Fit factors of rows and columns to the whole rows of a chunk."""
+    def _fit_rows(self, sides: Sides, x: Values, p: Values, scale: Values, start: int, sums: Floats) -> None:
+        """Fit a factor to each whole row of a chunk, with the factors of the norm before the matrix."""
         first = -start % self._width
-        rows = (x.size - first) // self._width
-        if rows >= LEAST_ROWS:
-            whole = slice(first, first + rows * self._width)
-            values, others, steps = (each[whole].reshape(rows, self._width) for each in (x, p, scale))
-            if np.isfinite(values).all() and np.isfinite(others).all() and np.isfinite(steps).all():
-                fit_channels(values, others, steps, sums)
+        number = (x.size - first) // self._width
+        if number > 0:
+            values, others, steps = (each[first : first + number * self._width].reshape(number, self._width) for each in (x, p, scale))
+            if sides not in self._behind:
+                few, theirs = (each[:_CHOSEN_BY].astype(np.float64) for each in (values, others))
+                matrix = self._counter.groups[self._number].base
+                self._behind[sides] = self._counter.norms.behind(sides, matrix, self._span.column, few, theirs)
+            rows = np.empty(number, np.float32)
+            fit_rows(values, others, steps, self._behind[sides], rows, sums)
+            self.counted.rows.setdefault(sides, []).append(rows)
 
     def _add_constant(self, side: int, codes: Codes, parts: NDArray[np.bool_]) -> None:
         """Add the parts of a side that hold one value throughout."""
@@ -332,23 +335,15 @@ class _Counting:
 
 
 def _columned(task: Task, groups: Sequence[Group]) -> dict[int, list[Sides]]:
-    """Return the copies by whose columns each group is summed: norms, and matrices of layouts that scale channels, as many as fit."""
+    """Return the copies by whose columns each matrix is summed, where programs may scale channels: as many as fit."""
     found, left = dict[int, list[Sides]](), _COLUMNS
-    scaling = {side for group in groups for side, x in enumerate(group.sides) if _scales_channels(x)}
-    order = sorted(range(len(groups)), key=lambda number: len(groups[number].base.shape))  # norms first
-    for number in order:
-        shape, sides = groups[number].base.shape, groups[number].sides
+    for number, group in enumerate(groups):
+        shape = group.base.shape
         for i, j in task.copies:
-            x, norm = sides[i], len(shape) == 1 and groups[number].base.role == "norm"
-            held = x is not None and sides[j] is not None and (_scales_channels(x) or (norm and i in scaling))
-            if held and shape and shape[-1] <= left:
+            if scales_channels(group.sides[i]) and group.sides[j] is not None and shape and shape[-1] <= left:
                 left -= shape[-1]
                 found.setdefault(number, []).append((i, j))
     return found
-
-
-def _scales_channels(x: Tensor | None) -> bool:
-    return x is not None and x.stored is not None and x.stored.layout in SCALES_CHANNELS
 
 
 def _coarse(stored: Quantized) -> float:

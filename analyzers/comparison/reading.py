@@ -68,6 +68,12 @@ class Pass:
         total, start, note = self.plan.nbytes, perf_counter(), "reading weights"
         yield Progress(done=0, total=total, unit="bytes", note=note)
         work = self._counter if self._watch is None else self._watched
+        norms = self._counter.norms
+        if norms.spans:
+            for each in stream(self.sides, norms.spans, norms.read, self.names):
+                if each.span is not None and each.result is not None:
+                    norms.add(each.span, each.result)
+                yield Progress(done=0, total=total, unit="bytes", note=note)
         with closing(stream(self.sides, self.plan.spans, work, self.names, self._device, self._counter.task.device)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:

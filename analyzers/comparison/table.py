@@ -79,7 +79,7 @@ class Table:
     matrix: (t,) whether a tensor counts in comparisons. constant, constants: (t, sides), see `counting.Counted`. kept: number of the group
     -> (sides, n) values; places: -> changed rows and columns of the side placed. blocks: number of blocks of a sample, None if everything
     was read. copies: (t, SUMS) of each of `Task.copies`, and channels: (t, FITTED), see `copy_kernels`; columns_of: sums of columns by
-    number of the group, see `counting.Counted`.
+    number of the group, and rows_of: factors of rows if everything was read, see `counting.Counted`; norms: what these lack.
     """
 
     def __init__(self, groups: Sequence[Group], plan: Plan, counter: Counter) -> None:
@@ -99,6 +99,8 @@ class Table:
         self.copies = {sides: np.zeros((tensors, SUMS)) for sides in self.task.copies}
         self.channels = {sides: np.zeros((tensors, FITTED)) for sides in self.task.copies}
         self.columns_of: dict[Sides, dict[int, Values]] = {sides: {} for sides in self.task.copies}
+        self.rows_of: dict[Sides, dict[int, Values]] = {sides: {} for sides in self.task.copies}
+        self.norms = counter.norms
         self.places: dict[int, ChangedPositions] = {}
         self.overlap: Ints | None = None
         self.looked: list[Looked] = []
@@ -128,6 +130,11 @@ class Table:
         for sides, columns in counted.columns.items():
             known = self.columns_of[sides].setdefault(number, np.zeros((len(columns), self.groups[number].base.shape[-1]), np.float32))
             known[:, span.column : span.column + columns.shape[1]] += columns
+        for sides, parts in counted.rows.items():
+            if self.plan.exact and (width := self.groups[number].base.shape[-1]):
+                factors = self.rows_of[sides].setdefault(number, np.full(self.groups[number].base.elements // width, np.nan, np.float32))
+                found, row = np.concatenate(parts), -(-span.start // width)
+                factors[row : row + found.size] = found
         low, high = self.constants[number, :, 0], self.constants[number, :, 1]
         self.constants[number] = np.stack([np.minimum(low, counted.constants[:, 0]), np.maximum(high, counted.constants[:, 1])], axis=1)
         self._kept.setdefault(number, []).extend((span.start, values) for values in counted.kept)

@@ -13,12 +13,13 @@ VALUES, WITHIN, UNEXPLAINED, ERROR, NEAREST, SQUARE, COARSE, RUNS, LOST = range(
 SUMS = 9
 
 RUN = 64
-# Rows of the sums of a column: of x^2, of x p, of p^2, and of the squared errors that rounding leaves on average.
-COLUMN_SUMS = 4
-# Sums of `fit_channels`: squared errors, and those that rounding leaves, in units of x; both once the factors are undone, and of p^2.
-SCALED_ERROR, SCALED_NEAREST, UNDONE_ERROR, UNDONE_NEAREST, FITTED_SQUARE = range(5)
-FITTED = 5
-LEAST_ROWS = 4  # of fewer rows, factors of channels explain most
+# Rows of the sums of a column: of x^2, of x p, of p^2, of the squared errors that rounding leaves on average, and the number of values.
+COLUMN_SUMS = 5
+# Sums of `fit_rows`: squared errors, and those that rounding leaves, in units of x; both once the factors are undone, and of p^2; rows, and
+# those that are not the source's.
+SCALED_ERROR, SCALED_NEAREST, UNDONE_ERROR, UNDONE_NEAREST, FITTED_SQUARE, ROWS, ROWS_LOST = range(7)
+FITTED = 7
+_CORRELATED, _BEYOND = 0.25, 5.0  # least squared correlation of a row with its source, and least squared error in units of rounding
 _ROUNDED = 1 + 2.0**-16  # of values computed in fp32
 
 
@@ -100,38 +101,42 @@ def add_columns(x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[n
             sums[1, column] += v * w
             sums[2, column] += w * w
             sums[3, column] += size * size / 12
+            sums[4, column] += 1
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def fit_channels(x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[np.float32], sums: NDArray[np.float64]) -> None:
-    """Fit x = row factor x column factor x p to whole rows (rows, columns), and add what is left to ``sums`` (FITTED,)."""
-    rows, columns = x.shape
-    both, square = np.zeros(columns), np.zeros(columns)
-    of_row, of_column = np.ones(rows), np.ones(columns)
-    for turn in range(3):
-        both[:] = 0
-        square[:] = 0
-        for row in range(rows):
-            if turn:
-                xp = pp = 0.0
-                for column in range(columns):
-                    w = of_column[column] * np.float64(p[row, column])
-                    xp += w * np.float64(x[row, column])
-                    pp += w * w
-                of_row[row] = xp / pp if pp > 0 else 0.0
-            for column in range(columns):
-                w = of_row[row] * np.float64(p[row, column])
-                both[column] += w * np.float64(x[row, column])
-                square[column] += w * w
-        for column in range(columns):
-            of_column[column] = both[column] / square[column] if square[column] > 0 else 0.0
-    lost = rows * columns / max(1.0, np.float64(rows * columns - rows - columns))  # by the factors
-    for row in range(rows):
-        for column in range(columns):
+def fit_rows(
+    x: NDArray[np.float32], p: NDArray[np.float32], scale: NDArray[np.float32], factors: NDArray[np.float64],
+    rows: NDArray[np.float32], sums: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Fit x = row factor x factors x p to whole rows (n, columns), fill ``rows`` (n,), and add what is left to ``sums`` (FITTED,).
+
+    factors: (columns,) those of a norm; 0 leaves a column out. Rounding is to a multiple of the step: no grid lacks 0.
+    """
+    for row in range(x.shape[0]):
+        xx = xp = pp = steps = 0.0
+        used = 0
+        for column in range(x.shape[1]):
+            v, w, step = np.float64(x[row, column]), factors[column] * np.float64(p[row, column]), np.float64(scale[row, column])
+            if factors[column] and abs(v) < np.inf and abs(w) < np.inf and abs(step) < np.inf:
+                xx += v * v
+                xp += v * w
+                pp += w * w
+                steps += step * step / 12
+                used += 1
+        of_row = xp / pp if pp > 0 else 0.0
+        rows[row] = of_row
+        lost = np.float64(used) / max(1, used - 1)  # by the factor
+        error = max(0.0, xx - of_row * xp)
+        sums[SCALED_ERROR] += lost * error
+        sums[SCALED_NEAREST] += steps
+        sums[ROWS] += 1
+        sums[ROWS_LOST] += xp * abs(xp) < _CORRELATED * xx * pp and error > _BEYOND * steps
+        for column in range(x.shape[1]):
             v, w, step = np.float64(x[row, column]), np.float64(p[row, column]), np.float64(scale[row, column])
-            factor = of_row[row] * of_column[column]
-            sums[SCALED_ERROR] += lost * (v - factor * w) ** 2
-            sums[SCALED_NEAREST] += step * step / 12
-            sums[UNDONE_ERROR] += lost * (v / factor - w) ** 2 if factor else w * w
-            sums[UNDONE_NEAREST] += (step / factor) ** 2 / 12 if factor else 0.0
-            sums[FITTED_SQUARE] += w * w
+            factor = of_row * factors[column]
+            if factors[column] and abs(v) < np.inf and abs(w) < np.inf and abs(step) < np.inf:
+                sums[UNDONE_ERROR] += lost * (v / factor - w) ** 2 if factor else w * w
+                rounded = np.rint(factor * w / step) * step if step else 0.0
+                sums[UNDONE_NEAREST] += (rounded / factor - w) ** 2 if factor else w * w
+                sums[FITTED_SQUARE] += w * w

@@ -4,7 +4,7 @@ import numpy as np
 
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE, BinGroups, bins
-from analyzers.numerics.copy_kernels import COLUMN_SUMS, FITTED, SUMS, add_columns, count_copy, fit_channels
+from analyzers.numerics.copy_kernels import COLUMN_SUMS, FITTED, SUMS, add_columns, count_copy, fit_rows
 from analyzers.numerics.decode_kernels import scale_codes, unpack, unpack_down
 from analyzers.numerics.grid_kernels import Counts, Levels, fit_tiles
 from analyzers.numerics.pairs import PairCounter, PairSums, codes_of
@@ -32,7 +32,7 @@ def warm_up() -> None:
     count_copy(values, values, values, values, values, np.arange(2.0), True, 0.0, np.zeros(SUMS))
     add_columns(values, values, values, 0, np.zeros((COLUMN_SUMS, 1)))
     matrix = values.reshape(1, -1)
-    fit_channels(matrix, matrix, matrix, np.zeros(FITTED))
+    fit_rows(matrix, matrix, matrix, np.ones(256), np.zeros(1, np.float32), np.zeros(FITTED))
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     codes8, none = zeros["F8_E4M3"][:32], np.empty(0, np.int64)

@@ -90,35 +90,55 @@ def gptq(folder: Path, tensors: Tensors, bits: int = 4, group: int = 64, calibra
     return write(folder, tensors, quantize, {"quantization_config": settings}, **options)
 
 
-def awq(folder: Path, tensors: Tensors, group: int = 64, odd: Tensors | None = None, **options: Any) -> str:
+# What AWQ scales together in a llama: a norm, or a matrix before, and the matrices behind it.
+_SCALED = {
+    "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.up_proj": ("mlp.down_proj",),
+}
+
+
+def awq(
+    folder: Path, tensors: Tensors, group: int = 64, odd: Tensors | None = None, strength: float = 0.4, known: Tensors | None = None
+) -> str:
     """Channels scaled between norms, or the matrix before, and matrices (Lin et al., 2023), then rounded to nearest.
 
-    odd: factors of scales of some tensors that nothing undoes, and of their channels.
+    odd: factors of scales of some tensors that nothing undoes, and of their channels; strength: deviation of the factors' logarithms;
+    known: filled with the values of the matrices, without the factors.
     """
     scaled = {name: tensor.to(F32) for name, tensor in tensors.items()}
-    generator = torch.Generator().manual_seed(5)
+    generator, undo = torch.Generator().manual_seed(5), dict[str, Any]()
     for name in list(scaled):
         start, _, part = name.rpartition("layers.")
         number = part.partition(".")[0]
         if not name.endswith("q_proj.weight"):
             continue
         layer = f"{start}layers.{number}."
-        for before, after in (("input_layernorm", "self_attn.q_proj"), ("mlp.up_proj", "mlp.down_proj")):
-            factor = torch.exp(0.4 * torch.randn(scaled[f"{layer}{after}.weight"].shape[1], generator=generator))
-            scaled[f"{layer}{after}.weight"] = scaled[f"{layer}{after}.weight"] * factor
+        for before, after in _SCALED.items():
+            behind = [matrix for matrix in after if f"{layer}{matrix}.weight" in scaled]
+            if not behind or f"{layer}{before}.weight" not in scaled:
+                continue
+            factor = torch.exp(strength * torch.randn(scaled[f"{layer}{behind[0]}.weight"].shape[1], generator=generator))
+            for matrix in behind:
+                scaled[f"{layer}{matrix}.weight"] = scaled[f"{layer}{matrix}.weight"] * factor
+                undo[f"{layer}{matrix}.weight"] = undo.get(f"{layer}{matrix}.weight", 1.0) / factor
             first = scaled[f"{layer}{before}.weight"]
             scaled[f"{layer}{before}.weight"] = first / (factor if first.dim() == 1 else factor.unsqueeze(1))
+            undo[f"{layer}{before}.weight"] = undo.get(f"{layer}{before}.weight", 1.0) * factor.reshape(-1, *[1] * (first.dim() - 1))
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
 
     def quantize(name: str, x: torch.Tensor) -> Tensors:
         codes, scale, zero = _integers(x * (odd or {}).get(name, 1.0), 4, group)
+        if known is not None:
+            steps = scale.to(F16).to(F32).repeat_interleave(group, 1)
+            known[name] = (codes - zero.repeat_interleave(group, 1)) * steps * undo.get(name, 1.0)
         name = name.removesuffix(".weight")
         packed = [_words(each.T.reshape(each.shape[1], -1, 8)[:, :, order].reshape(each.shape[1], -1), 4) for each in (codes, zero)]
         return {f"{name}.qweight": packed[0], f"{name}.qzeros": packed[1], f"{name}.scales": scale.T.contiguous().to(F16)}
 
     settings = {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemm"}
     back = {name: tensor if is_quantized(name, tensor) else tensor.to(tensors[name].dtype) for name, tensor in scaled.items()}
-    return write(folder, back, quantize, {"quantization_config": settings}, **options)
+    return write(folder, back, quantize, {"quantization_config": settings})
 
 
 def ggml(folder: Path, tensors: Tensors, kind: str = "Q8_0", kept: Callable[[str], bool] = lambda name: False) -> str:

@@ -1,8 +1,7 @@
 """Undoes the factors by which calibrated methods scale the channels of matrices, before a tensor is held against its source.
 
 AWQ multiplies the input channels of a matrix and divides by the same factors what comes before: a norm, whose factors all matrices behind
-it share, or the rows of another matrix. Where a norm explains a tensor, nothing else may; else the factors of rows and columns are fitted,
-and only an error that is that of rounding tells that they are the only change.
+it share, or the rows of another matrix, such as up_proj before down_proj. Factors that nothing undoes are damage.
 """
 
 import re
@@ -13,27 +12,33 @@ import numpy as np
 
 from analyzers.comparison.counting import Floats
 from analyzers.comparison.table import Table
-from analyzers.numerics.copy_kernels import FITTED_SQUARE, SCALED_ERROR, SCALED_NEAREST, UNDONE_ERROR, UNDONE_NEAREST
+from analyzers.numerics.copy_kernels import FITTED_SQUARE, ROWS_LOST, SCALED_ERROR, SCALED_NEAREST, UNDONE_ERROR, UNDONE_NEAREST
 
 # Largest error of a tensor, in units of that of rounding, if factors of channels are all that changed; and of the usual one of tensors.
-_ORDINARY, _MOST = 2.0, 4.0
+_ORDINARY, _MOST = 2.0, 2.0
+# Share of an error without factors below which those of a norm explain something.
+_LESS = 0.9
 # Least distance from 1 of a factor of the whole tensor; and least share of the source that a norm's factors must reach.
 _FACTOR, _REACHED = 0.1, 0.5
 # Values of a column that tell that it is lost: its squared correlation with the source, and least squared error in units of rounding.
 _FEW, _CORRELATED, _BEYOND = 16, 0.25, 5.0
-# Least factor of a channel, which float32 resolves.
-_TINY = 1e-6
+# Usual deviation of factors that undo each other, or are the same, and fewest channels that tell.
+_AGREE, _CHANNELS = 0.1, 16
+_TRIED = 8  # matrices of a layer with which one is held for a norm that is lost
+
+Kind = Literal["none", "norm", "own", "factor", "not", "unknown"]
 
 
 class Scaling(NamedTuple):
     """How a tensor comes from its source, by factors of channels.
 
-    kind: "none" without any, those of a "norm", or its "own"; "factor": one factor for all, besides those; "not": no factors explain it;
-    "unknown": too few values tell. ratio: the error in units of that of rounding; error, nearest, square: sums of squares, once the factors
-    are undone: of errors, of those of rounding, and of the source. norm: number of its group; lost: channels that are not the source's.
+    kind: "none" without any, those of a "norm", or its "own", which another tensor undoes; "factor": one factor for all, besides those;
+    "not": no factors explain it; "unknown": too few values tell. ratio: the error in units of that of rounding; error, nearest, square:
+    sums of squares, once the factors are undone: of errors, of those of rounding, and of the source. norm: number of its group; lost,
+    lost_rows: columns and rows that are not the source's.
     """
 
-    kind: Literal["none", "norm", "own", "factor", "not", "unknown"]
+    kind: Kind
     ratio: float = np.inf
     error: float = 0.0
     nearest: float = 0.0
@@ -41,116 +46,242 @@ class Scaling(NamedTuple):
     factor: float = 1.0
     norm: int | None = None
     lost: int = 0
+    lost_rows: int = 0
 
 
 class Channels:
     """The factors of channels of side ``x`` as a copy of side ``p``. numbers: of the groups whose channels may be scaled."""
 
     def __init__(self, table: Table, x: int, p: int, numbers: list[int]) -> None:
-        self._table, self._columns, self._numbers = table, table.columns_of[x, p], numbers
-        self._fitted = {number: _fitted(table.channels[x, p][number]) for number in numbers}
-        self._norms: dict[int | None, list[tuple[int | None, Floats]]] = {}
-        for number, sums in self._columns.items():
-            if len(table.groups[number].base.shape) == 1 and (factors := list(_factors(sums.astype(np.float64)))):
-                self._norms.setdefault(table.groups[number].base.layer, []).extend((number, each) for each in factors)
+        self._table, self._sides, self._numbers = table, (x, p), numbers
+        self._modules, self._layers = dict[str, list[int]](), dict[int | None, list[int]]()
+        for number, group in enumerate(table.groups):
+            if len(group.base.shape) == 2:
+                self._modules.setdefault(_module(group.base.name), []).append(number)
+        for number in numbers:
+            self._layers.setdefault(self._layer(number), []).append(number)
+        self._columns = {n: table.columns_of[x, p][n].astype(np.float64) for n in numbers if n in table.columns_of[x, p]}
         plain = {number: list(self._by_norms(number)) for number in numbers}
-        best = [min([self._fitted[number].ratio, *(each.ratio for each in found)]) for number, found in plain.items()]
+        self._by_rows = {number: _by_rows(table.channels[x, p][number]) for number in numbers}
+        self._by_columns = {number: self._by_own_columns(number) for number in numbers}
+        best = [min(each.ratio for each in (*plain[n], self._by_rows[n], self._by_columns[n])) for n in numbers]
         usual = float(np.median([ratio for ratio in best if np.isfinite(ratio)] or [1.0]))
         self._limit = _ORDINARY * min(max(1.0, usual), _MOST)
-        self._explained = {number: self._chosen(found) for number, found in plain.items()}
-        behind: dict[str, list[bool]] = {}
-        for number, found in self._explained.items():
-            behind.setdefault(self._kind(number), []).append(found is not None and found.kind == "norm")
-        self._behind = {kind for kind, each in behind.items() if 2 * sum(each) > len(each)}
-        self._failing: dict[int | None, list[int]] = {}
-        for number in numbers:
-            if self._explained[number] is None and self._kind(number) in self._behind:
-                self._failing.setdefault(table.groups[number].base.layer, []).append(number)
+        self._plain = {number: self._chosen(found) for number, found in plain.items()}
         self._found = {number: self._judge(number) for number in numbers}
-        self.norms = {found.norm for found in self._explained.values() if found is not None and found.norm is not None}
+        norms = {found.norm for found in self._plain.values() if found is not None and found.norm is not None}
+        self.norms = {norm for norm in norms if not self._is_scaled(norm)}
         # A norm whose only matrix is damaged is as those of other layers.
-        of_others = {self._kind(norm) for norm in self.norms}
-        failing = {layer for layer, found in self._failing.items() if not self._is_of_the_norm(layer)}
-        self.norms |= {number for number in self._columns if self._kind(number) in of_others and table.groups[number].base.layer in failing}
+        kinds, layers = ({of(norm) for norm in self.norms} for of in (self._kind, self._layer))
+        failing = {self._layer(number) for number, found in self._found.items() if found.kind == "not"} - layers
+        self.norms |= {norm for norm in table.norms.numbers(x, p) if self._kind(norm) in kinds and self._layer(norm) in failing}
 
     def of(self, number: int) -> Scaling:
         """Return how a tensor comes from its source."""
         return self._found[number]
 
     def _judge(self, number: int) -> Scaling:
-        explained, fitted, lost = self._explained[number], self._fitted[number], self._lost(number)
-        if explained is not None:
-            return explained._replace(kind="not", lost=lost) if lost else explained
-        layer = self._table.groups[number].base.layer
-        if lost or (number in self._failing.get(layer, ()) and not self._is_of_the_norm(layer)):
-            return Scaling("not", lost=lost)
-        if not np.isfinite(fitted.ratio):
+        plain, by_rows, lost = self._plain[number], self._by_rows[number], self._lost(number)
+        if plain is not None:
+            if lost or by_rows.lost_rows:
+                return plain._replace(kind="not", lost=lost, lost_rows=by_rows.lost_rows)
+            if plain.kind == "norm" and by_rows.ratio <= self._limit:  # which rounds each value
+                return plain._replace(nearest=by_rows.nearest * plain.square / by_rows.square)
+            return plain
+        own = min(by_rows, self._by_columns[number], key=lambda each: each.ratio)
+        if not np.isfinite(own.ratio):
             return Scaling("unknown")
-        return fitted if fitted.ratio <= self._limit else Scaling("not")
+        if own.ratio <= self._limit and not own.lost_rows:
+            return self._undone_by_another(number, own)
+        if self._is_behind_a_lost_norm(number):
+            return own
+        return Scaling("not", lost_rows=own.lost_rows) if own.ratio <= self._limit else Scaling("not", lost=lost)
 
-    def _is_of_the_norm(self, layer: int | None) -> bool:
-        """Return whether a norm, and not the matrices behind it, is damaged: several have factors, but not its."""
-        failing = self._failing[layer]
-        return len(failing) > 1 and all(self._fitted[number].ratio <= self._limit for number in failing)
+    def _layer(self, number: int) -> int | None:
+        return self._table.groups[number].base.layer
 
     def _kind(self, number: int) -> str:
         """Return what tensors of all layers have in common: their name without numbers."""
         return re.sub(r"\d+", "*", self._table.groups[number].base.name)
 
     def _chosen(self, found: list[Scaling]) -> Scaling | None:
-        """Return the best of the explanations that leave an ordinary error, those without a factor of the whole first."""
+        """Return the plainest of the explanations that leave an ordinary error: no factors, unless those of a norm explain more."""
         ordinary = [each for each in found if each.ratio <= self._limit]
-        plain = [each for each in ordinary if each.kind != "factor"]
-        return min(plain or ordinary, key=lambda each: each.ratio, default=None)
+        without = next((each for each in ordinary if each.kind == "none"), None)
+        scaled = [each for each in ordinary if each.kind != "factor"]
+        best = min(scaled or ordinary, key=lambda each: each.ratio, default=None)
+        return without if without is not None and best is not None and best.ratio > _LESS * without.ratio else best
+
+    def _is_scaled(self, norm: int) -> bool:
+        """Return whether all matrices behind a norm have one factor, which is that of the norm; they are then explained."""
+        layer = {number: self._found[number] for number in self._layers[self._layer(norm)]}
+        factors = [found.factor for found in layer.values() if found.norm == norm]
+        middle = float(np.median(factors))
+        behind = [
+            number
+            for number, found in layer.items()
+            if found.kind == "factor" and found.norm in (norm, None) and abs(found.factor / middle - 1) <= _FACTOR
+        ]
+        if len(behind) < 2 or sum(layer[number].norm == norm for number in behind) < len(factors):
+            return False
+        for number in behind:
+            self._found[number] = layer[number]._replace(kind="own")
+        return True
+
+    def _undone_by_another(self, number: int, own: Scaling) -> Scaling:
+        """Return what the tensors before and behind one with own factors make of it.
+
+        Where the factors of both are inverse up to one factor, the factors of the rows tell whose it is: methods choose factors of which
+        the largest is the inverse of the least.
+        """
+        others = list(self._before_and_behind(number))
+        products = [product for _, rows, columns in others if (product := self._product(rows, columns)) is not None]
+        if not products:
+            unknown = any(self._is_unknown(other) for other, _, _ in others) and self._is_usual(number)
+            return own if unknown or self._is_behind_a_lost_norm(number) else Scaling("not")
+        factor, middle, rows = min(products, key=lambda product: abs(np.log(product[0])))
+        if abs(factor - 1) <= _FACTOR:
+            return own if rows == number else self._by_rows_of(rows, number)
+        whose = rows == number if abs(middle + np.log(factor)) < abs(middle) else rows != number
+        return own._replace(kind="factor", factor=factor) if whose else own
+
+    def _before_and_behind(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Yield each matrix of the same module whose rows are a tensor's channels, or the other way round.
+
+        With the numbers of the two whose rows, and whose columns, these are.
+        """
+        tensor = self._table.groups[number].base
+        for other in self._modules.get(_module(tensor.name), ()):
+            rows, columns = self._table.groups[other].base.shape
+            if other != number and rows == tensor.shape[-1] and self._by_columns[number].ratio <= self._limit:
+                yield other, other, number
+            if other != number and columns == tensor.shape[0] and self._by_rows[number].ratio <= self._limit:
+                yield other, number, other
+
+    def _product(self, rows: int, columns: int) -> tuple[float, float, int] | None:
+        """Return the one factor to which those of rows and of columns multiply, if they do.
+
+        With the logarithm of the middle of the factors that the rows lack, and the number of the former.
+        """
+        found = self._table.rows_of[self._sides].get(rows)
+        if found is None or columns not in self._columns:
+            return None
+        of_rows = found.astype(np.float64)
+        _, xp, pp, _, _ = self._columns[columns]
+        with np.errstate(all="ignore"):
+            products = np.where(pp > 0, xp / pp, np.nan) * of_rows
+        known = np.isfinite(products) & (products > 0)
+        factor = _common(products[known])
+        if factor is None:
+            return None
+        lacking = -np.log(of_rows[known])
+        return factor, float(lacking.max() + lacking.min()) / 2, rows
+
+    def _by_rows_of(self, rows: int, number: int) -> Scaling:
+        """Return what the factors of a tensor's columns leave, if these are the inverse of those of the rows of another.
+
+        Those are known better: rows are not rounded by the scales of others.
+        """
+        columns, found = self._columns[number], self._table.rows_of[self._sides][rows].astype(np.float64)
+        known = (columns[2] > 0) & np.isfinite(found) & (found > 0)
+        xx, xp, pp, step, _ = columns[:, known]
+        return _undone("own", xx, xp, pp, step, 1 / found[known])
+
+    def _is_unknown(self, number: int) -> bool:
+        """Return whether no figures tell what factors a tensor has: it was not read whole, or is not the source's."""
+        if number not in self._by_rows or not self._table.plan.exact:
+            return True
+        return self._plain[number] is None and min(self._by_rows[number].ratio, self._by_columns[number].ratio) > self._limit
+
+    def _is_usual(self, number: int) -> bool:
+        """Return whether at least half of the tensors like one have factors of their own."""
+        alike = [self._plain[other] is None for other in self._numbers if self._kind(other) == self._kind(number)]
+        return 2 * sum(alike) >= len(alike)
+
+    def _is_behind_a_lost_norm(self, number: int) -> bool:
+        """Return whether another matrix of the layer has the same factors, but no norm has: the norm is not the source's."""
+        mine = self._own_factors(number)
+        others = [other for other in self._layers[self._layer(number)] if other != number and self._plain[other] is None]
+        for theirs in map(self._own_factors, others[:_TRIED]):
+            if mine.size == theirs.size:
+                with np.errstate(all="ignore"):
+                    ratio = mine / theirs
+                if _common(ratio[np.isfinite(ratio) & (ratio > 0)]) is not None:
+                    return True
+        return False
+
+    def _own_factors(self, number: int) -> Floats:
+        """Return (columns,) the factors of a tensor's columns, by least squares; NaN where unknown."""
+        _, xp, pp, _, _ = self._columns.get(number, np.zeros((5, 0)))
+        with np.errstate(all="ignore"):
+            return np.where(pp > 0, xp / pp, np.nan)
 
     def _by_norms(self, number: int) -> Iterator[Scaling]:
         """Yield what the factors of each norm of the layer, and none, leave of a tensor."""
         if number not in self._columns:
             return
-        columns = self._columns[number].astype(np.float64)
-        width = columns.shape[1]
-        for norm, c in [(None, np.ones(width)), *self._norms.get(self._table.groups[number].base.layer, ())]:
-            if c.size != width:
-                continue
-            known = np.isfinite(c) & (columns[2] > 0)
+        columns, group = self._columns[number], self._table.groups[number].base
+        for norm, c in self._table.norms.of(self._sides, group):
+            known = (c != 0) & (columns[2] > 0)
             if columns[2, known].sum() < _REACHED * columns[2].sum():
                 continue
-            (xx, xp, pp, step), c = columns[:, known], c[known]
+            (xx, xp, pp, step, _), c = columns[:, known], c[known]
             if not step.any():
                 continue
             whole = float((c * xp).sum() / (c * c * pp).sum())
             for factor in (1.0, *([whole] if abs(whole - 1) > _FACTOR else [])):
-                f = factor * c
-                error, undone = xx - 2 * f * xp + f * f * pp, xx / c / c - 2 * xp / c + pp
-                ratio = float(np.sqrt(max(0.0, error.sum()) / step.sum()))
-                kind: Literal["none", "norm", "factor"] = "factor" if factor != 1 else "norm" if norm is not None else "none"
-                yield Scaling(kind, ratio, max(0.0, float(undone.sum())), float((step / c / c).sum()), float(pp.sum()), factor, norm)
+                kind: Kind = "factor" if factor != 1 else "norm" if norm is not None else "none"
+                yield _undone(kind, xx, xp, pp, step, factor * c)._replace(factor=factor, norm=norm)
+
+    def _by_own_columns(self, number: int) -> Scaling:
+        """Return what factors of a tensor's own columns leave."""
+        if number not in self._columns:
+            return Scaling("own")
+        columns = self._columns[number]
+        xx, xp, pp, step, values = columns[:, (columns[2] > 0) & (columns[4] > 1)]
+        if not step.any():
+            return Scaling("own")
+        factors = xp / pp
+        left = (xx - factors * xp) * values / (values - 1)  # which the factors explain by chance
+        return _undone("own", left + factors * xp, xp, pp, step, factors)
 
     def _lost(self, number: int) -> int:
         """Count the columns that do not resemble the source's, if all values were read."""
         group = self._table.groups[number]
         if number not in self._columns or not self._table.plan.exact or group.base.elements < _FEW * group.base.shape[-1]:
             return 0
-        xx, xp, pp, step = self._columns[number].astype(np.float64)
+        xx, xp, pp, step, _ = self._columns[number]
         with np.errstate(all="ignore"):
             left = xx - np.where(pp > 0, xp * xp / pp, 0.0)
         return int(((xp * np.abs(xp) < _CORRELATED * xx * pp) & (left > _BEYOND * step)).sum())
 
 
-def _fitted(sums: Floats) -> Scaling:
-    """Return what factors of rows and columns leave."""
+def _undone(kind: Kind, xx: Floats, xp: Floats, pp: Floats, step: Floats, factors: Floats) -> Scaling:
+    """Return what factors of columns leave, by the sums of columns. Rounding to nearest moves no value by more than its size."""
+    error = xx - 2 * factors * xp + factors * factors * pp
+    with np.errstate(all="ignore"):
+        square = factors * factors
+        undone, nearest = (np.where(square > 0, np.minimum(each / square, pp), pp) for each in (error, step))
+    ratio = float(np.sqrt(max(0.0, error.sum()) / step.sum())) if undone.sum() < pp.sum() else np.inf  # else x is 0
+    return Scaling(kind, ratio, max(0.0, float(undone.sum())), float(nearest.sum()), float(pp.sum()))
+
+
+def _by_rows(sums: Floats) -> Scaling:
+    """Return what factors of a tensor's own rows leave, besides those of a norm."""
     nearest = float(sums[SCALED_NEAREST])
-    ratio = float(np.sqrt(sums[SCALED_ERROR] / nearest)) if nearest > 0 else np.inf
-    return Scaling("own", ratio, float(sums[UNDONE_ERROR]), float(sums[UNDONE_NEAREST]), float(sums[FITTED_SQUARE]))
+    error, rounding, square = (float(sums[at]) for at in (UNDONE_ERROR, UNDONE_NEAREST, FITTED_SQUARE))
+    ratio = float(np.sqrt(sums[SCALED_ERROR] / nearest)) if nearest > 0 and error < square else np.inf
+    return Scaling("own", ratio, error, rounding, square, lost_rows=int(sums[ROWS_LOST]))
 
 
-def _factors(norm: Floats) -> Iterator[Floats]:
-    """Yield the factors that a norm has lost, if it has changed: its weights, or these plus 1, are the source's by them."""
-    xx, xp, pp, _ = norm
-    if np.array_equal(xx, pp) and np.array_equal(xp, pp):
-        return
-    weights = np.sqrt(xx) * np.where(xp < 0, -1, 1), np.where(pp > 0, np.sqrt(pp), np.nan)
-    for x, p in (weights, (1 + weights[0], 1 + weights[1])):
-        with np.errstate(all="ignore"):
-            factors = np.where(np.abs(x) > _TINY * np.abs(p), p / x, np.nan)
-        yield np.where(np.abs(factors) > _TINY, factors, np.nan)
+def _common(factors: Floats) -> float | None:
+    """Return the factor that most are, if there are enough."""
+    if factors.size < _CHANNELS:
+        return None
+    middle = float(np.median(factors))
+    return middle if float(np.median(np.abs(factors / middle - 1))) <= _AGREE else None
+
+
+def _module(name: str) -> str:
+    """Return the name of the module around a matrix's own."""
+    return name.removesuffix(".weight").rpartition(".")[0]

@@ -7,12 +7,14 @@ Whether a file was calibrated is measured: programs write values rounded to near
 
 from collections import Counter
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from analyzers.checkpoints.quantization.quantized import Quantized
-from analyzers.comparison.counting import SCALES_CHANNELS, Floats
+from analyzers.comparison.counting import Floats
+from analyzers.comparison.norms import scales_channels
 from analyzers.comparison.parents.channels import Channels, Scaling
 from analyzers.comparison.parents.relations import Judged, Relations
 from analyzers.comparison.parents.report import FAITHFUL, SCALED, Conversion, QuantizedCopy, QuantizedTensor
@@ -229,6 +231,9 @@ class Copy:
         if found.lost:
             channels = self._table.groups[number].base.shape[-1]
             return Judged("other", note=TENSORS.note("lost-channels", channels=found.lost, all=channels))
+        if found.lost_rows:
+            rows = prod(self._table.groups[number].base.shape[:-1])
+            return Judged("other", note=TENSORS.note("lost-rows", rows=found.lost_rows, all=rows))
         if lost > max(_FEW, _FEW_LOST * runs):
             return Judged("other", note=self._lost_runs(number))
         return Judged("changed", note=TENSORS.note("unknown-channels") if found.kind == "unknown" else None)
@@ -245,7 +250,7 @@ class Copy:
         return (self._usual(number, "unexplained") or 0.0) > _UNEXPLAINED
 
     def _scales(self, number: int) -> bool:
-        return self._is_calibrated(number) and self._stored(number).layout in SCALES_CHANNELS
+        return self._is_calibrated(number) and scales_channels(self._table.tensor(number, self._x))
 
     def _is_near(self, number: int, calibrated: bool) -> bool:
         """Return whether the error of a tensor is that of rounding, or not much beyond the usual one."""

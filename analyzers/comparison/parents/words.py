@@ -112,6 +112,7 @@ TENSORS = Words(
         "by-own-channel": "its channels are scaled, and what is left is rounding",
         "unknown-channels": "its channels may be scaled: too few values were read to tell",
         "lost-channels": "{channels:count} of {all:#channel} are not the source's",
+        "lost-rows": "{rows:count} of {all:#row} are not the source's",
         "steps": "a step function of the source, as rounding to a coarser grid makes",
         "some-zeros": "{values:#value} became zero",
     }

@@ -24,7 +24,8 @@ _FACTOR, _REACHED = 0.1, 0.5
 _FEW, _CORRELATED, _BEYOND = 16, 0.25, 5.0
 # Usual deviation of factors that undo each other, or are the same, and fewest channels that tell.
 _AGREE, _CHANNELS = 0.1, 16
-_TRIED = 8  # matrices of a layer with which one is held for a norm that is lost
+# Matrices of a layer with which one is compared for a norm that is lost.
+_COMPARED = 8
 
 Kind = Literal["none", "norm", "own", "factor", "not", "unknown"]
 
@@ -49,6 +50,17 @@ class Scaling(NamedTuple):
     lost_rows: int = 0
 
 
+class Product(NamedTuple):
+    """Factors of the rows of a matrix (number ``rows``) and of the columns of another that multiply to one ``factor``.
+
+    middle: between the logarithms of the least and the largest inverse of the former.
+    """
+
+    rows: int
+    factor: float
+    middle: float
+
+
 class Channels:
     """The factors of channels of side ``x`` as a copy of side ``p``. numbers: of the groups whose channels may be scaled."""
 
@@ -61,24 +73,24 @@ class Channels:
         for number in numbers:
             self._layers.setdefault(self._layer(number), []).append(number)
         self._columns = {n: table.columns_of[x, p][n].astype(np.float64) for n in numbers if n in table.columns_of[x, p]}
-        plain = {number: list(self._by_norms(number)) for number in numbers}
+        by_norms = {number: list(self._by_norms(number)) for number in numbers}
         self._by_rows = {number: _by_rows(table.channels[x, p][number]) for number in numbers}
         self._by_columns = {number: self._by_own_columns(number) for number in numbers}
-        best = [min(each.ratio for each in (*plain[n], self._by_rows[n], self._by_columns[n])) for n in numbers]
+        best = [min(fit.ratio for fit in (*by_norms[n], self._by_rows[n], self._by_columns[n])) for n in numbers]
         usual = float(np.median([ratio for ratio in best if np.isfinite(ratio)] or [1.0]))
         self._limit = _ORDINARY * min(max(1.0, usual), _MOST)
-        self._plain = {number: self._chosen(found) for number, found in plain.items()}
-        self._found = {number: self._judge(number) for number in numbers}
-        norms = {found.norm for found in self._plain.values() if found is not None and found.norm is not None}
+        self._plain = {number: self._plainest(fits) for number, fits in by_norms.items()}
+        self._scalings = {number: self._judge(number) for number in numbers}
+        norms = {scaling.norm for scaling in self._plain.values() if scaling is not None and scaling.norm is not None}
         self.norms = {norm for norm in norms if not self._is_scaled(norm)}
         # A norm whose only matrix is damaged is as those of other layers.
         kinds, layers = ({of(norm) for norm in self.norms} for of in (self._kind, self._layer))
-        failing = {self._layer(number) for number, found in self._found.items() if found.kind == "not"} - layers
+        failing = {self._layer(number) for number, scaling in self._scalings.items() if scaling.kind == "not"} - layers
         self.norms |= {norm for norm in table.norms.numbers(x, p) if self._kind(norm) in kinds and self._layer(norm) in failing}
 
     def of(self, number: int) -> Scaling:
         """Return how a tensor comes from its source."""
-        return self._found[number]
+        return self._scalings[number]
 
     def _judge(self, number: int) -> Scaling:
         plain, by_rows, lost = self._plain[number], self._by_rows[number], self._lost(number)
@@ -88,7 +100,7 @@ class Channels:
             if plain.kind == "norm" and by_rows.ratio <= self._limit:  # which rounds each value
                 return plain._replace(nearest=by_rows.nearest * plain.square / by_rows.square)
             return plain
-        own = min(by_rows, self._by_columns[number], key=lambda each: each.ratio)
+        own = min(by_rows, self._by_columns[number], key=lambda fit: fit.ratio)
         if not np.isfinite(own.ratio):
             return Scaling("unknown")
         if own.ratio <= self._limit and not own.lost_rows:
@@ -104,29 +116,80 @@ class Channels:
         """Return what tensors of all layers have in common: their name without numbers."""
         return re.sub(r"\d+", "*", self._table.groups[number].base.name)
 
-    def _chosen(self, found: list[Scaling]) -> Scaling | None:
-        """Return the plainest of the explanations that leave an ordinary error: no factors, unless those of a norm explain more."""
-        ordinary = [each for each in found if each.ratio <= self._limit]
-        without = next((each for each in ordinary if each.kind == "none"), None)
-        scaled = [each for each in ordinary if each.kind != "factor"]
-        best = min(scaled or ordinary, key=lambda each: each.ratio, default=None)
+    # Factors of a norm, or none
+
+    def _by_norms(self, number: int) -> Iterator[Scaling]:
+        """Yield what the factors of each norm of the layer, and none, leave of a tensor."""
+        if number not in self._columns:
+            return
+        columns, matrix = self._columns[number], self._table.groups[number].base
+        for norm, factors in self._table.norms.of(self._sides, matrix):
+            usable = (factors != 0) & (columns[2] > 0)
+            if columns[2, usable].sum() < _REACHED * columns[2].sum():
+                continue
+            (xx, xp, pp, step, _), factors = columns[:, usable], factors[usable]
+            if not step.any():
+                continue
+            whole = float((factors * xp).sum() / (factors * factors * pp).sum())
+            for factor in (1.0, *([whole] if abs(whole - 1) > _FACTOR else [])):
+                kind: Kind = "factor" if factor != 1 else "norm" if norm is not None else "none"
+                yield _undone(kind, xx, xp, pp, step, factor * factors)._replace(factor=factor, norm=norm)
+
+    def _plainest(self, fits: list[Scaling]) -> Scaling | None:
+        """Return the plainest fit that leaves an ordinary error: without factors, unless those of a norm explain more."""
+        ordinary = [fit for fit in fits if fit.ratio <= self._limit]
+        without = next((fit for fit in ordinary if fit.kind == "none"), None)
+        scaled = [fit for fit in ordinary if fit.kind != "factor"]
+        best = min(scaled or ordinary, key=lambda fit: fit.ratio, default=None)
         return without if without is not None and best is not None and best.ratio > _LESS * without.ratio else best
 
     def _is_scaled(self, norm: int) -> bool:
         """Return whether all matrices behind a norm have one factor, which is that of the norm; they are then explained."""
-        layer = {number: self._found[number] for number in self._layers[self._layer(norm)]}
-        factors = [found.factor for found in layer.values() if found.norm == norm]
+        layer = {number: self._scalings[number] for number in self._layers[self._layer(norm)]}
+        factors = [scaling.factor for scaling in layer.values() if scaling.norm == norm]
         middle = float(np.median(factors))
         behind = [
             number
-            for number, found in layer.items()
-            if found.kind == "factor" and found.norm in (norm, None) and abs(found.factor / middle - 1) <= _FACTOR
+            for number, scaling in layer.items()
+            if scaling.kind == "factor" and scaling.norm in (norm, None) and abs(scaling.factor / middle - 1) <= _FACTOR
         ]
         if len(behind) < 2 or sum(layer[number].norm == norm for number in behind) < len(factors):
             return False
         for number in behind:
-            self._found[number] = layer[number]._replace(kind="own")
+            self._scalings[number] = layer[number]._replace(kind="own")
         return True
+
+    def _is_behind_a_lost_norm(self, number: int) -> bool:
+        """Return whether another matrix of the layer has the same factors, but no norm has: the norm is not the source's."""
+        factors = self._column_factors(number)
+        others = [other for other in self._layers[self._layer(number)] if other != number and self._plain[other] is None]
+        for other_factors in map(self._column_factors, others[:_COMPARED]):
+            if factors.size == other_factors.size:
+                with np.errstate(all="ignore"):
+                    ratios = factors / other_factors
+                if _common(ratios) is not None:
+                    return True
+        return False
+
+    # Factors of its own
+
+    def _by_own_columns(self, number: int) -> Scaling:
+        """Return what factors of a tensor's own columns leave."""
+        if number not in self._columns:
+            return Scaling("own")
+        columns = self._columns[number]
+        xx, xp, pp, step, values = columns[:, (columns[2] > 0) & (columns[4] > 1)]
+        if not step.any():
+            return Scaling("own")
+        factors = xp / pp
+        left = (xx - factors * xp) * values / (values - 1)  # which the factors explain by chance
+        return _undone("own", left + factors * xp, xp, pp, step, factors)
+
+    def _column_factors(self, number: int) -> Floats:
+        """Return (columns,) the factors of a tensor's columns, by least squares; NaN where unknown."""
+        _, xp, pp, _, _ = self._columns.get(number, np.zeros((5, 0)))
+        with np.errstate(all="ignore"):
+            return np.where(pp > 0, xp / pp, np.nan)
 
     def _undone_by_another(self, number: int, own: Scaling) -> Scaling:
         """Return what the tensors before and behind one with own factors make of it.
@@ -134,16 +197,16 @@ class Channels:
         Where the factors of both are inverse up to one factor, the factors of the rows tell whose it is: methods choose factors of which
         the largest is the inverse of the least.
         """
-        others = list(self._before_and_behind(number))
-        products = [product for _, rows, columns in others if (product := self._product(rows, columns)) is not None]
+        pairs = list(self._before_and_behind(number))
+        products = [product for _, rows, columns in pairs if (product := self._product(rows, columns)) is not None]
         if not products:
-            unknown = any(self._is_unknown(other) for other, _, _ in others) and self._is_usual(number)
+            unknown = any(self._is_unknown(other) for other, _, _ in pairs) and self._is_usual(number)
             return own if unknown or self._is_behind_a_lost_norm(number) else Scaling("not")
-        factor, middle, rows = min(products, key=lambda product: abs(np.log(product[0])))
+        rows, factor, middle = min(products, key=lambda product: abs(np.log(product.factor)))
         if abs(factor - 1) <= _FACTOR:
             return own if rows == number else self._by_rows_of(rows, number)
-        whose = rows == number if abs(middle + np.log(factor)) < abs(middle) else rows != number
-        return own._replace(kind="factor", factor=factor) if whose else own
+        of_rows = abs(middle + np.log(factor)) < abs(middle)
+        return own._replace(kind="factor", factor=factor) if of_rows == (rows == number) else own
 
     def _before_and_behind(self, number: int) -> Iterator[tuple[int, int, int]]:
         """Yield each matrix of the same module whose rows are a tensor's channels, or the other way round.
@@ -158,34 +221,29 @@ class Channels:
             if other != number and columns == tensor.shape[0] and self._by_rows[number].ratio <= self._limit:
                 yield other, number, other
 
-    def _product(self, rows: int, columns: int) -> tuple[float, float, int] | None:
-        """Return the one factor to which those of rows and of columns multiply, if they do.
-
-        With the logarithm of the middle of the factors that the rows lack, and the number of the former.
-        """
-        found = self._table.rows_of[self._sides].get(rows)
-        if found is None or columns not in self._columns:
+    def _product(self, rows: int, columns: int) -> Product | None:
+        """Return the one factor to which those of rows and of columns multiply, if they do."""
+        if rows not in self._table.rows_of[self._sides] or columns not in self._columns:
             return None
-        of_rows = found.astype(np.float64)
-        _, xp, pp, _, _ = self._columns[columns]
-        with np.errstate(all="ignore"):
-            products = np.where(pp > 0, xp / pp, np.nan) * of_rows
-        known = np.isfinite(products) & (products > 0)
-        factor = _common(products[known])
+        row_factors = self._row_factors(rows)
+        factor = _common(row_factors * self._column_factors(columns))
         if factor is None:
             return None
-        lacking = -np.log(of_rows[known])
-        return factor, float(lacking.max() + lacking.min()) / 2, rows
+        inverses = -np.log(row_factors[row_factors > 0])
+        return Product(rows, factor, float(inverses.max() + inverses.min()) / 2)
+
+    def _row_factors(self, number: int) -> Floats:
+        return self._table.rows_of[self._sides][number].astype(np.float64)
 
     def _by_rows_of(self, rows: int, number: int) -> Scaling:
         """Return what the factors of a tensor's columns leave, if these are the inverse of those of the rows of another.
 
         Those are known better: rows are not rounded by the scales of others.
         """
-        columns, found = self._columns[number], self._table.rows_of[self._sides][rows].astype(np.float64)
-        known = (columns[2] > 0) & np.isfinite(found) & (found > 0)
-        xx, xp, pp, step, _ = columns[:, known]
-        return _undone("own", xx, xp, pp, step, 1 / found[known])
+        columns, factors = self._columns[number], self._row_factors(rows)
+        usable = (columns[2] > 0) & (factors > 0)
+        xx, xp, pp, step, _ = columns[:, usable]
+        return _undone("own", xx, xp, pp, step, 1 / factors[usable])
 
     def _is_unknown(self, number: int) -> bool:
         """Return whether no figures tell what factors a tensor has: it was not read whole, or is not the source's."""
@@ -198,57 +256,12 @@ class Channels:
         alike = [self._plain[other] is None for other in self._numbers if self._kind(other) == self._kind(number)]
         return 2 * sum(alike) >= len(alike)
 
-    def _is_behind_a_lost_norm(self, number: int) -> bool:
-        """Return whether another matrix of the layer has the same factors, but no norm has: the norm is not the source's."""
-        mine = self._own_factors(number)
-        others = [other for other in self._layers[self._layer(number)] if other != number and self._plain[other] is None]
-        for theirs in map(self._own_factors, others[:_TRIED]):
-            if mine.size == theirs.size:
-                with np.errstate(all="ignore"):
-                    ratio = mine / theirs
-                if _common(ratio[np.isfinite(ratio) & (ratio > 0)]) is not None:
-                    return True
-        return False
-
-    def _own_factors(self, number: int) -> Floats:
-        """Return (columns,) the factors of a tensor's columns, by least squares; NaN where unknown."""
-        _, xp, pp, _, _ = self._columns.get(number, np.zeros((5, 0)))
-        with np.errstate(all="ignore"):
-            return np.where(pp > 0, xp / pp, np.nan)
-
-    def _by_norms(self, number: int) -> Iterator[Scaling]:
-        """Yield what the factors of each norm of the layer, and none, leave of a tensor."""
-        if number not in self._columns:
-            return
-        columns, group = self._columns[number], self._table.groups[number].base
-        for norm, c in self._table.norms.of(self._sides, group):
-            known = (c != 0) & (columns[2] > 0)
-            if columns[2, known].sum() < _REACHED * columns[2].sum():
-                continue
-            (xx, xp, pp, step, _), c = columns[:, known], c[known]
-            if not step.any():
-                continue
-            whole = float((c * xp).sum() / (c * c * pp).sum())
-            for factor in (1.0, *([whole] if abs(whole - 1) > _FACTOR else [])):
-                kind: Kind = "factor" if factor != 1 else "norm" if norm is not None else "none"
-                yield _undone(kind, xx, xp, pp, step, factor * c)._replace(factor=factor, norm=norm)
-
-    def _by_own_columns(self, number: int) -> Scaling:
-        """Return what factors of a tensor's own columns leave."""
-        if number not in self._columns:
-            return Scaling("own")
-        columns = self._columns[number]
-        xx, xp, pp, step, values = columns[:, (columns[2] > 0) & (columns[4] > 1)]
-        if not step.any():
-            return Scaling("own")
-        factors = xp / pp
-        left = (xx - factors * xp) * values / (values - 1)  # which the factors explain by chance
-        return _undone("own", left + factors * xp, xp, pp, step, factors)
+    # Channels that are lost
 
     def _lost(self, number: int) -> int:
         """Count the columns that do not resemble the source's, if all values were read."""
-        group = self._table.groups[number]
-        if number not in self._columns or not self._table.plan.exact or group.base.elements < _FEW * group.base.shape[-1]:
+        matrix = self._table.groups[number].base
+        if number not in self._columns or not self._table.plan.exact or matrix.elements < _FEW * matrix.shape[-1]:
             return 0
         xx, xp, pp, step, _ = self._columns[number]
         with np.errstate(all="ignore"):
@@ -261,7 +274,7 @@ def _undone(kind: Kind, xx: Floats, xp: Floats, pp: Floats, step: Floats, factor
     error = xx - 2 * factors * xp + factors * factors * pp
     with np.errstate(all="ignore"):
         square = factors * factors
-        undone, nearest = (np.where(square > 0, np.minimum(each / square, pp), pp) for each in (error, step))
+        undone, nearest = (np.where(square > 0, np.minimum(sums / square, pp), pp) for sums in (error, step))
     ratio = float(np.sqrt(max(0.0, error.sum()) / step.sum())) if undone.sum() < pp.sum() else np.inf  # else x is 0
     return Scaling(kind, ratio, max(0.0, float(undone.sum())), float(nearest.sum()), float(pp.sum()))
 
@@ -275,7 +288,8 @@ def _by_rows(sums: Floats) -> Scaling:
 
 
 def _common(factors: Floats) -> float | None:
-    """Return the factor that most are, if there are enough."""
+    """Return the factor that most are, if there are enough positive ones."""
+    factors = factors[np.isfinite(factors) & (factors > 0)]
     if factors.size < _CHANNELS:
         return None
     middle = float(np.median(factors))

@@ -35,8 +35,8 @@ class Scaling(NamedTuple):
 
     kind: "none" without any, those of a "norm", or its "own", which another tensor undoes; "factor": one factor for all, besides those;
     "not": no factors explain it; "unknown": too few values tell. ratio: the error in units of that of rounding; error, nearest, square:
-    sums of squares, once the factors are undone: of errors, of those of rounding, and of the source. norm: number of its group; lost,
-    lost_rows: columns and rows that are not the source's.
+    sums of squares, once the factors are undone: of errors, of those of rounding, and of the source. norm: number of its group; pair: of
+    the matrix whose factors should undo its own; lost, lost_rows: columns and rows that are not the source's.
     """
 
     kind: Kind
@@ -46,17 +46,19 @@ class Scaling(NamedTuple):
     square: float = 0.0
     factor: float = 1.0
     norm: int | None = None
+    pair: int | None = None
     lost: int = 0
     lost_rows: int = 0
 
 
 class Product(NamedTuple):
-    """Factors of the rows of a matrix (number ``rows``) and of the columns of another that multiply to one ``factor``.
+    """Factors of the rows of a matrix and of the columns of another that multiply to one ``factor``; rows, columns: their numbers.
 
     middle: between the logarithms of the least and the largest inverse of the former.
     """
 
     rows: int
+    columns: int
     factor: float
     middle: float
 
@@ -202,11 +204,12 @@ class Channels:
         if not products:
             unknown = any(self._is_unknown(other) for other, _, _ in pairs) and self._is_usual(number)
             return own if unknown or self._is_behind_a_lost_norm(number) else Scaling("not")
-        rows, factor, middle = min(products, key=lambda product: abs(np.log(product.factor)))
+        rows, columns, factor, middle = min(products, key=lambda product: abs(np.log(product.factor)))
         if abs(factor - 1) <= _FACTOR:
             return own if rows == number else self._by_rows_of(rows, number)
         of_rows = abs(middle + np.log(factor)) < abs(middle)
-        return own._replace(kind="factor", factor=factor) if of_rows == (rows == number) else own
+        pair = columns if rows == number else rows
+        return own._replace(kind="factor", factor=factor, pair=pair) if of_rows == (rows == number) else own
 
     def _before_and_behind(self, number: int) -> Iterator[tuple[int, int, int]]:
         """Yield each matrix of the same module whose rows are a tensor's channels, or the other way round.
@@ -230,7 +233,7 @@ class Channels:
         if factor is None:
             return None
         inverses = -np.log(row_factors[row_factors > 0])
-        return Product(rows, factor, float(inverses.max() + inverses.min()) / 2)
+        return Product(rows, columns, factor, float(inverses.max() + inverses.min()) / 2)
 
     def _row_factors(self, number: int) -> Floats:
         return self._table.rows_of[self._sides][number].astype(np.float64)

@@ -225,9 +225,12 @@ class Copy:
         if found.kind == "none" or (found.kind == "unknown" and lost <= _FEW_LOST * runs and self._is_near(number, True)):
             return Judged("rounded", to=self._method(stored))
         if found.kind in ("norm", "own"):
-            return Judged("affine", note=TENSORS.note("by-channel" if found.kind == "norm" else "by-own-channel"))
+            note = TENSORS.note("by-channel" if found.kind == "norm" else "by-own-channel")
+            return Judged("rounded", to=self._method(stored), note=note)
         if found.kind == "factor":
-            return Judged("affine", factor=found.factor)
+            pair = None if found.pair is None else self._table.groups[found.pair].base.name
+            undone = None if pair is None else TENSORS.note("not-undone", pair=pair, factor=found.factor)
+            return Judged("affine", factor=found.factor, note=undone)
         if found.lost:
             channels = self._table.groups[number].base.shape[-1]
             return Judged("other", note=TENSORS.note("lost-channels", channels=found.lost, all=channels))

@@ -205,7 +205,7 @@ class Relations:
         if row["zero_x"] == row["differ"]:
             return Judged("changed", note=TENSORS.note("some-zeros", values=int(row["zero_x"])))
         if not self._table.matrix[number] and self._copy is not None and self._copy.is_scaled(number):
-            return Judged("affine", note=TENSORS.note("by-channel"))
+            return Judged("affine", note=TENSORS.note("with-channels"))
         resembles = self._resembles if self._table.matrix[number] else self._vector_resembles
         return Judged("changed" if 2 * row["differ"] < row["values"] or resembles(number, row) else "other")
 

@@ -42,7 +42,7 @@ Relation = Literal[
 FAITHFUL: tuple[Relation, ...] = ("equal", "rounded")
 UNDAMAGED: tuple[Relation, ...] = (*FAITHFUL, "reordered", "changed", "unmatched")
 # Notes on tensors of copies that are the source's by factors of channels, or may be.
-SCALED = ("by-channel", "by-own-channel", "unknown-channels")
+SCALED = ("by-channel", "by-own-channel", "with-channels", "unknown-channels")
 _SOURCES: dict[str, str] = {"named": "the request", "card": "the model card", "library": "the library"}
 _RELATIONS: dict[str, str] = {
     "equal": "equal",

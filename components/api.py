@@ -72,7 +72,7 @@ def _endpoint(analyzer: Analyzer) -> Any:
             given = dict(zip([*names, "short"], values, strict=False))
             shortened = given.pop("short", False)
             access = access_of(request, login)
-            asked = _validated(kind, given)
+            asked = validated(kind, given)
             async with aclosing(run(asked, Visitor(visitor_of(request, access), access))) as items:
                 async for item in items:
                     if isinstance(item, Progress):
@@ -98,7 +98,7 @@ def _endpoint(analyzer: Analyzer) -> Any:
     return made
 
 
-def _validated(kind: type[BaseModel], given: dict[str, Any]) -> Any:
+def validated(kind: type[BaseModel], given: dict[str, Any]) -> Any:
     """Validate the arguments of a call, with strict types: null and "" mean the default. Raises InvalidRequest."""
     named = {name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in given.items()}
     named = {name: value for name, value in named.items() if value is not None and value != ""}

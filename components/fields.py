@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from analyzers.core import limits
 from analyzers.core.errors import InvalidRequest
-from analyzers.core.options import choices, is_list, is_subject, offered, option_of, parse
+from analyzers.core.options import choices, is_list, is_subject, offered, option_of, parse, title
 from analyzers.core.pasted_text import plain_or_same, split, with_plus
 from analyzers.core.request import request_error
 from components.result.links import written
@@ -74,7 +75,7 @@ def _widget(request: type[BaseModel], name: str, explained: bool = True) -> Any:
     """
     field, option = request.model_fields[name], option_of(request, name)
     default, values = field.default, choices(request, name)
-    said: dict[str, Any] = {"label": option.label or label(name), "elem_id": f"field-{name.replace('_', '-')}"}
+    said: dict[str, Any] = {"label": option.label or title(request, name), "elem_id": f"field-{name.replace('_', '-')}"}
     if is_subject(request, name):
         several = is_list(request, name)
         said |= {"lines": 2, "max_lines": 8} if several else {"max_lines": 1}
@@ -95,11 +96,6 @@ def _widget(request: type[BaseModel], name: str, explained: bool = True) -> Any:
     return gr.Textbox(placeholder=shown if option.example is None else option.example, **said)
 
 
-def label(name: str) -> str:
-    """Return the name of a field in words."""
-    return name.replace("_", " ").capitalize()
-
-
 def request_of(kind: type[BaseModel], typed: Typed) -> Any:
     """Validate what is typed as a request. Raises InvalidRequest with the sentence to show, which names fields in words."""
     given = {name: _value(kind, name, typed.get(name)) for name in offered(kind, "site")}
@@ -109,8 +105,13 @@ def request_of(kind: type[BaseModel], typed: Typed) -> Any:
         return kind(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         names = "|".join(name for name in kind.model_fields if "_" in name)
-        message = re.sub(rf"\b({names or '_'})\b", lambda found: found[0].replace("_", " "), str(request_error(error)))
+        message = str(request_error(error, partial(_quoted, kind)))
+        message = re.sub(rf"\b({names or '_'})\b", lambda found: found[0].replace("_", " "), message)
         raise InvalidRequest(message[:1].upper() + message[1:]) from None
+
+
+def _quoted(kind: type[BaseModel], name: str) -> str:
+    return f'"{title(kind, name)}"'
 
 
 def _value(kind: type[BaseModel], name: str, value: Any) -> Any:
@@ -126,9 +127,10 @@ def _value(kind: type[BaseModel], name: str, value: Any) -> Any:
     if not text:
         return None
     option = option_of(kind, name)
-    if len(text) > (_LONGEST_TEXT if option.parse is not None or option.lines else _LONGEST):
-        raise InvalidRequest(f"{option.label or label(name)} has {len(text):,} characters, which is too much.")
-    return option.parse(text) if option.parse is not None else parse(kind, name, text)
+    longest = _LONGEST_TEXT if option.parse is not None or option.lines else limits.FILTER_LENGTH
+    if len(text) > longest:
+        raise InvalidRequest(f"{_quoted(kind, name)} must have at most {longest:,} characters, not {len(text):,}.")
+    return option.parse(text) if option.parse is not None else parse(kind, name, text, _quoted(kind, name))
 
 
 def _subject(kind: type[BaseModel], name: str, text: str) -> Any:
@@ -164,14 +166,14 @@ def filled(kind: type[BaseModel], query: Query) -> tuple[dict[str, Any], str]:
         elif is_list(kind, name) and (values or option.suggested):
             typed[name] = [part.strip() for text in texts for part in ([text] if ":" in text else text.split(",")) if part.strip()]
             if values and not set(typed[name]) <= set(values):
-                said.append(f"{label(name)} in the address has an unknown value.")
+                said.append(f"{_quoted(kind, name)} in the address has an unknown value.")
                 del typed[name]
         elif values and texts[-1] not in values:
-            said.append(f"{label(name)} in the address must be one of {', '.join(values)}.")
+            said.append(f"{_quoted(kind, name)} in the address must be one of {', '.join(values)}.")
         else:
             typed[name] = texts[-1]
             if (option.parse is not None or option.lines) and not texts[-1]:
-                said.append(f"{option.label or label(name)} of this analysis was too long for a link: paste it again.")
+                said.append(f"{_quoted(kind, name)} of this analysis was too long for a link: paste it again.")
     return typed, " ".join([*said, *_misspelt(query, kind)])
 
 

@@ -67,13 +67,13 @@ class _Nested(Record):
 @pytest.mark.parametrize(
     ("kind", "options", "said"),
     [
-        (WeightsRequest, {"mode": "fast"}, "mode: input should be 'quick' or 'exact', not \"fast\"."),
-        (WeightsRequest, {"device": "tpu\x1b[2J" * 99}, "device: input should be 'auto', 'cpu' or 'cuda', not \"tpu\\u001b[2Jtpu"),
-        (WeightsRequest, {"seed": 10**5000}, "seed: input should be "),
-        (WeightsRequest, {"budget": 0}, "The budget must be from 1 byte to "),
+        (WeightsRequest, {"mode": "fast"}, "mode must be quick or exact, not 'fast'."),
+        (WeightsRequest, {"device": "tpu\x1b[2J" * 99}, "device must be auto, cpu or cuda, not 'tpu\\x1b[2Jtpu"),
+        (WeightsRequest, {"seed": 10**5000}, "seed must be less than 9,223,372,036,854,775,808."),
+        (WeightsRequest, {"budget": 0}, "budget must be at least 1, not 0."),
         (WeightsRequest, {"include": "x" * 9999}, "include: a filter may have at most "),
-        (WeightsRequest, {"inclde": "x"}, "inclde: extra inputs are not permitted."),
-        (_Nested, {"inner": [{"count": 0}]}, "count of entry 1 of inner: input should be greater than or equal to 1, not 0."),
+        (WeightsRequest, {"inclde": "x"}, "inclde is not known here."),
+        (_Nested, {"inner": [{"count": 0}]}, "count of entry 1 of inner must be at least 1, not 0."),
     ],
 )
 def test_what_does_not_validate_is_one_sentence(kind: Any, options: dict[str, Any], said: str) -> None:

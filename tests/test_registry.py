@@ -60,5 +60,5 @@ def test_one_field_of_a_request_is_an_option_everywhere(monkeypatch: pytest.Monk
     assert asked == ToyRequest(model="org/name", least=5)
     assert query(asked) == "?model=org%2Fname&least=5" and command(asked) == "mantissa toy org/name --least=5"
     assert fields.request_of(ToyRequest, fields.filled(ToyRequest, [("model", "org/name"), ("least", "5")])[0]) == asked
-    with pytest.raises(InvalidRequest, match=r"greater than or equal to 0, not -1"):
+    with pytest.raises(InvalidRequest, match='"Least" must be at least 0, not -1'):
         fields.request_of(ToyRequest, {"model": "org/name", "least": "-1"})

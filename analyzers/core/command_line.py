@@ -77,10 +77,8 @@ def _value(request: type[Request], name: str) -> dict[str, Any]:
         return {"choices": get_args(kind)}
     if get_origin(kind) is tuple:
         return {"metavar": "A,B,..."}
-    if kind in (int, int | None):
-        return {"type": int, "metavar": "N"}
-    if kind in (float, float | None):
-        return {"type": float, "metavar": "X"}
+    if {int, float} & {kind, *get_args(kind)}:
+        return {"type": lambda text: parse(request, name, text, _flag(name)), "metavar": "N" if int in (kind, *get_args(kind)) else "X"}
     return {"metavar": name.rsplit("_", 1)[-1].upper()}
 
 
@@ -100,11 +98,17 @@ def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any)
     given = given_options(options, kind.model_fields) | fields
     for name in (name for name in given if PASTED in kind.model_fields[name].metadata):
         given[name] = on_hub(given[name]) if isinstance(given[name], str) else tuple(map(on_hub, given[name]))
-    listed = {name: parse(kind, name, value) for name, value in given.items() if isinstance(value, str) and is_list(kind, name)}
+    listed = {
+        name: parse(kind, name, value, _flag(name)) for name, value in given.items() if isinstance(value, str) and is_list(kind, name)
+    }
     try:
         return kind(**given | listed)
     except ValidationError as error:
-        raise request_error(error) from None
+        raise request_error(error, lambda name: name if is_subject(kind, name) else _flag(name)) from None
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def add_outputs(parser: Parser) -> None:

@@ -4,6 +4,7 @@ The field is the only declaration: name, type, default, bounds and description a
 adds what these do not say. A field without a description is for Python alone.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
@@ -92,24 +93,32 @@ def choices(request: type[BaseModel], name: str) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def parse(request: type[BaseModel], name: str, text: str) -> Any:
-    """Parse a text for a field: a number (25% is 0.25), a tuple separated by commas, or else the text itself. Raises InvalidRequest."""
+def title(request: type[BaseModel], name: str) -> str:
+    """Return what a page calls a field in a sentence: its label without what explains it, or its name in words."""
+    return re.split(r":| \(", option_of(request, name).label)[0] or name.replace("_", " ").capitalize()
+
+
+def parse(request: type[BaseModel], name: str, text: str, named: str) -> Any:
+    """Parse a text for a field: a number (25% is 0.25), a tuple separated by commas, or else the text itself.
+
+    named: what the user calls the field. Raises InvalidRequest.
+    """
     annotation = request.model_fields[name].annotation
     types = get_args(annotation) or (annotation,)
     if is_list(request, name):
         parts = tuple(part.strip() for part in text.split(","))
-        return tuple(_number(float, part, name, "numbers separated by commas") for part in parts) if float in types else parts
+        return tuple(_number(float, part, named, "numbers separated by commas") for part in parts) if float in types else parts
     if option_of(request, name).metavar or not {int, float} & set(types):
         return text
     if int in types:
-        return _number(int, text, name, "a whole number")
-    return _number(float, text.removesuffix("%"), name, "a number") / (100 if text.endswith("%") else 1)
+        return _number(int, text, named, "a whole number")
+    return _number(float, text.removesuffix("%"), named, "a number") / (100 if text.endswith("%") else 1)
 
 
-def _number(kind: type[int] | type[float], text: str, name: str, needed: str) -> Any:
+def _number(kind: type[int] | type[float], text: str, named: str, needed: str) -> Any:
     try:
-        if kind is float or (len(text) <= 20 and text.isascii()):
+        if text.isascii():
             return kind(text)
     except ValueError:
         pass
-    raise InvalidRequest(f"{name.replace('_', ' ').capitalize()} must be {needed}, not {text[:_SHOWN]!r}.")
+    raise InvalidRequest(f"{named} must be {needed}, not {text[:_SHOWN]!r}.")

@@ -4,8 +4,8 @@ An analyzer exports ``analyze(request, access)``, a generator of `Progress` whos
 work and frees its memory.
 """
 
-import json
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
@@ -50,7 +50,11 @@ class WeightsRequest(Request):
         default="quick", description="quick: read a seeded sample of each checkpoint; exact: read everything."
     )
     budget: Annotated[int, Option("Budget of quick mode", info="", example="64MB", metavar="SIZE", more="also written 64MB")] = Field(
-        default=limits.DEFAULT_BUDGET_BYTES, strict=True, description="Bytes of weights to sample from each checkpoint, in quick mode."
+        default=limits.DEFAULT_BUDGET_BYTES,
+        ge=1,
+        le=_MAX_BUDGET_BYTES,
+        strict=True,
+        description="Bytes of weights to sample from each checkpoint, in quick mode.",
     )
     include: Annotated[str | None, Option("Only tensors whose name matches (regular expression)", info="", example="mlp", metavar="RE")] = (
         Field(default=None, description="Only tensors whose name matches this regular expression (default: all).")
@@ -91,13 +95,6 @@ class WeightsRequest(Request):
     def _budget_in_bytes(cls, budget: Any) -> Any:
         return parse_bytes(budget) if isinstance(budget, str) else budget
 
-    @field_validator("budget")
-    @classmethod
-    def _budget_in_range(cls, budget: int) -> int:
-        if not 1 <= budget <= _MAX_BUDGET_BYTES:
-            raise ValueError(f"the budget must be from 1 byte to {_MAX_BUDGET_BYTES:,} bytes, not {budget:,}")
-        return budget
-
     @field_validator("include", "exclude", "subfolder")
     @classmethod
     def _short(cls, text: str | None) -> str | None:
@@ -117,24 +114,54 @@ class WeightsRequest(Request):
         return options | {"mode": self.mode} | ({"device": device} if device != "cpu" else {})
 
 
-def request_error(error: ValidationError) -> InvalidRequest:
-    """Convert a request model's validation error to one sentence for the user: the field, what pydantic says of it, and a short value."""
+# What a value has to be, by pydantic's type of error, or by the first word of it.
+_NEEDED = {
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "finite_number": "a finite number",
+    "too_short": "a list that is not empty",
+    "too_long": "a list of at most {max_length}",
+    "string_too_short": "a text that is not empty",
+    "string_too_long": "a text of at most {max_length} characters",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "tuple": "a list",
+    "dict": "an object",
+    "model": "an object",
+}
+
+
+def request_error(error: ValidationError, named: Callable[[str], str] = str) -> InvalidRequest:
+    """Convert a request model's validation error to one sentence for the user. named: what the user calls a field."""
     first = error.errors(include_url=False)[0]
     name = ""
     for part in first["loc"]:  # ("pairs", 0, "output") -> "output of entry 1 of pairs"
-        name = (f"entry {part + 1}" if isinstance(part, int) else part) + (f" of {name}" if name else "")
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] != "value_error":
-        instead = "" if first["type"] == "extra_forbidden" else _instead_of(first["input"])
-        return InvalidRequest(f"{name}: {message[:1].lower()}{message[1:]}{instead}.")
-    if name and name not in re.findall(r"\w+", message):
+        name = f"entry {part + 1} of {name}" if isinstance(part, int) else f"{part} of {name}" if name else named(part)
+    message, kind = first["msg"].removeprefix("Value error, "), first["type"]
+    if needed := _NEEDED.get(kind) or _NEEDED.get(kind.partition("_")[0]):
+        bounds = {key: _written(value) for key, value in first.get("ctx", {}).items()}
+        given = _written(repr(first["input"][:40]) if isinstance(first["input"], str) else first["input"])
+        needed = needed.format(**bounds).replace("'", "")
+        return InvalidRequest(f"{name} must be {needed}{given and f', not {given}'}.")
+    if kind == "extra_forbidden":
+        return InvalidRequest(f"{name} is not known here.")
+    if kind != "value_error":
+        return InvalidRequest(f"{name} is missing." if kind == "missing" else f"{name} cannot be used as it is.")
+    said = re.sub(rf"\b{first['loc'][0]}\b", lambda _: name, message, count=1) if name else message
+    if name and said == message and name not in message:
         return InvalidRequest(f"{name}: {message}.")
-    return InvalidRequest(f"{message}." if name and message.startswith(name) else f"{message[:1].upper()}{message[1:]}.")
+    return InvalidRequest(f"{said}." if name and said.startswith(name) else f"{said[:1].upper()}{said[1:]}.")
 
 
-def _instead_of(given: object) -> str:
-    """Write the given value after ", not", if it is short enough to be shown."""
-    if isinstance(given, str):
-        return f", not {json.dumps(given[:40])}"
-    short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= 64)
-    return f", not {given}" if short else ""
+def _written(value: object) -> str:
+    """Write a text, a number or a switch; "" for anything else, and for what is too long to be shown."""
+    if isinstance(value, bool | str):
+        return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, int):
+        return f"{value:,}" if value.bit_length() <= 64 else ""
+    return f"{value:,.12g}" if isinstance(value, float) else ""

@@ -1,5 +1,6 @@
 """Forms, addresses and commands of the fields of a request: each leads back to the same request."""
 
+import re
 import shlex
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,7 @@ from analyzers.__main__ import build_parser
 from analyzers.core import command_line
 from analyzers.core.errors import MantissaError
 from analyzers.core.options import choices, is_list, is_subject, offered, option_of
+from components.api import validated
 from components.fields import filled, request_of
 from components.result.links import command, query
 
@@ -91,3 +93,31 @@ def test_what_is_wrong_is_said() -> None:
     ):
         with pytest.raises(MantissaError, match=said):
             request_of(kind, typed)
+
+
+def test_a_refused_value_is_said_in_the_terms_of_page_command_and_program() -> None:
+    kind = ANALYZERS["exit"].request_model()
+    options = build_parser(["exit"]).parse_args(["exit", "a/b", "--rank-exact", "0"])
+    for refused, said in (
+        (lambda: request_of(kind, {"model": "a/b", "rank_exact": "0"}), '"Exact rank" must be at least 1, not 0.'),
+        (lambda: command_line.request_of(kind, options), "--rank-exact must be at least 1, not 0."),
+        (lambda: validated(kind, {"model": "a/b", "rank_exact": 0}), "rank_exact must be at least 1, not 0."),
+        (lambda: build_parser(["exit"]).parse_args(["exit", "a/b", "--rank", "x"]), "--rank must be a whole number, not 'x'."),
+    ):
+        with pytest.raises(MantissaError) as caught:
+            refused()
+        assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("name", ANALYZERS)
+@pytest.mark.parametrize("nonsense", ["x", "-1", "1e400", "9" * 30, ","])
+def test_nonsense_in_a_field_is_never_answered_in_the_words_of_a_library(name: str, nonsense: str) -> None:
+    kind = ANALYZERS[name].request_model()
+    subjects = {field: "a/b" for field in offered(kind, "site") if is_subject(kind, field)}
+    said = []
+    for field in offered(kind, "site"):
+        try:
+            request_of(kind, subjects | {field: nonsense})
+        except MantissaError as error:
+            said.append(str(error))
+    assert said and not re.search("input should|not valid|permitted", " ".join(said), re.IGNORECASE)

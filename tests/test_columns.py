@@ -5,9 +5,11 @@ from importlib import import_module
 
 from analyzers import ANALYZERS
 from analyzers.core.columns import Column, Table
+from analyzers.core.formatting import NOTHING
 from analyzers.core.records import Interval
 from analyzers.core.report import Report
-from analyzers.core.rows import tables
+from analyzers.core.rows import columns, tables
+from analyzers.exit.report import CostRow
 from tests.components.reports import NAMES, example
 
 
@@ -51,3 +53,10 @@ def test_no_two_columns_of_a_table_have_the_same_title() -> None:
         for table in report.declared_tables():
             titles = [column.title for column in table.shown(report, "page")]
             assert len(titles) == len(set(titles)), table.key
+
+
+def test_a_number_that_a_function_writes_is_sorted_and_aligned_as_a_number() -> None:
+    row = CostRow(method="span", form="whole", seconds=0.008353, peak_bytes=1, time_ratio=6.178, memory_ratio=None)
+    shown = {column.title: column for column in columns(CostRow)}
+    assert [shown[title].text_of(row) for title in ("Time", "Time vs exact", "Memory vs exact")] == ["8.35 ms", "6.18", NOTHING]
+    assert shown["Time"].text is not None and shown["Time"].value_of(row) == 0.008353

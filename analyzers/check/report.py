@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers.core.columns import Column, Table
 from analyzers.core.notes import Value
+from analyzers.core.options import Option
 from analyzers.core.records import Record
 from analyzers.core.report import CheckpointFacts, Report
 from analyzers.core.request import PASTED, Reference, Request
@@ -22,7 +23,7 @@ LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 FailOn = Literal["error", "warning", "never"]
 
 RULES = {
-    "loads": "What transformers refuses, and tensors that are missing, ignored or misshapen for its model.",
+    "loads": "What transformers refuses, and tensors that are missing, ignored or of the wrong shape for its model.",
     "empty": "A checkpoint or tensors without a single value.",
     "not-read": "Files that may hold weights and were not read; for information if by name they repeat others.",
     "non-finite": "Weights that are NaN or infinite, and quantized ones that cannot be decoded.",
@@ -58,7 +59,7 @@ class CheckRequest(Request):
     """Options of a check, which reads all values."""
 
     model: Reference
-    base: Annotated[str | None, PASTED] = Field(
+    base: Annotated[str | None, PASTED, Option("Base model that it was trained from (optional)", example="org/name")] = Field(
         default=None, description="The checkpoint it was trained from (default: none, the model is checked alone)."
     )
 

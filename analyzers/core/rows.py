@@ -12,6 +12,8 @@ from analyzers.core.records import Record
 from analyzers.core.words import NUMBERS, write
 
 _PLAIN = (bool, int, float, str)
+# Fields that are sorted and aligned as numbers, however they are written.
+_NUMBERS = (int, float, int | None, float | None)
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,11 @@ def _columns(row: type[Any], path: str) -> Iterator[Column]:
             if _is_plain(field.annotation):
                 yield Column(key, value=_read(value))
             continue
+        number = shown.form in NUMBERS or field.annotation in _NUMBERS
         yield Column(
             key,
             shown.title,
-            _written(shown.form) if shown.form in NUMBERS else None,
+            _written(shown.form) if number else None,
             value=_read(value),
             cell=None if shown.form in NUMBERS else _cell(value, shown.form),
             help=shown.help,

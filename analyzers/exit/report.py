@@ -16,7 +16,7 @@ from analyzers.core.report import CheckpointFacts, Report
 from analyzers.core.rows import Rows, Shown, columns
 from analyzers.exit.request import ExitRequest
 from analyzers.exit.signals import CEILINGS
-from analyzers.exit.words import energy_share, give_or_take, mean, settings, signal_name
+from analyzers.exit.words import energy_share, give_or_take, mean, milliseconds, settings, signal_name
 
 # With fewer draws, the standard error itself is too uncertain to distinguish a mean from noise.
 _FEWEST = 4
@@ -146,10 +146,10 @@ class CostRow(Record):
 
     method: Annotated[str, Shown("Gradient", signal_name)]
     form: Annotated[Form, Shown("Form", help="All logits at once, or the fused loss in chunks of tokens.")]
-    seconds: Annotated[float, Shown("Time", "duration")]
+    seconds: Annotated[float, Shown("Time", milliseconds)]
     peak_bytes: Annotated[int, Shown("Memory", "size")]
-    time_ratio: Annotated[float | None, Shown("Time vs exact", "ratio", "Relative to the fastest run of the exact gradient.")]
-    memory_ratio: Annotated[float | None, Shown("Memory vs exact", "ratio", "Relative to the fastest run of the exact gradient.")]
+    time_ratio: Annotated[float | None, Shown("Time vs exact", "magnitude", "Relative to the fastest run of the exact gradient.")]
+    memory_ratio: Annotated[float | None, Shown("Memory vs exact", "magnitude", "Relative to the fastest run of the exact gradient.")]
 
 
 class Cost(Record):

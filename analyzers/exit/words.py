@@ -52,6 +52,11 @@ def energy_share(value: float | None) -> str:
     return f"> {100 - 100 * RESOLVED:.4f}%" if value is not None and 1 - RESOLVED < value < 1 else share(value)
 
 
+def milliseconds(seconds: float) -> str:
+    """Write a time with as many digits as its ratios have."""
+    return f"{magnitude(1e3 * seconds)} ms"
+
+
 def mean(distribution: Any) -> str:
     """Write the mean of a distribution of cosines."""
     return cosine(None if distribution is None else distribution.mean)

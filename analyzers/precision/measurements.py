@@ -103,7 +103,7 @@ class Backward(Record):
     """The backward errors of a variant, each ``rms_rel``.
 
     logits_bw; head_bw: hidden_grad of the last layer, the gradient that enters the final norm; mid_median_bw, mid_max_bw: over hidden_grad
-    of layers 0 ... L-1, mid_max_bw_layer: that of the maximum; first_layer_bw: hidden_grad, layer -1, the gradient that layer 0 passes to
+    of layers 0 ... L-1, mid_max_bw_layer: that of the maximum; embeddings_bw: hidden_grad, layer -1, the gradient that layer 0 passes to
     the embeddings; parameters_bw: over all parameter gradients.
     """
 
@@ -119,8 +119,8 @@ class Backward(Record):
         float | None, Shown("Worst layer", "share", help="Largest relative error of the gradient with respect to a layer's output.")
     ]
     mid_max_bw_layer: int | None
-    first_layer_bw: Annotated[
-        float | None, Shown("First layer", "share", help="Relative error of the gradient with respect to the output of the first layer.")
+    embeddings_bw: Annotated[
+        float | None, Shown("Embeddings", "share", help="Relative error of the gradient with respect to the output of the embeddings.")
     ]
     parameters_bw: Annotated[float | None, Shown("Parameters", "share", help="Relative error of all parameter gradients together.")]
 

@@ -33,7 +33,7 @@ def summary(compared: Sequence[Compared], layers: int, log_p: Tensor, reference:
         mid_median_bw=mid_bw,
         mid_max_bw=mid_max_bw,
         mid_max_bw_layer=mid_layer_bw,
-        first_layer_bw=errors.get(("hidden_grad", -1)),
+        embeddings_bw=errors.get(("hidden_grad", -1)),
         parameters_bw=Sums.of(tensor.whole for tensor in compared if tensor.kind == "parameter_grad").rms_rel,
         logprob_mean=_finite(torch.mean, d.abs()),
         logprob_max=_finite(torch.max, d.abs()),

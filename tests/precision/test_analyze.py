@@ -63,7 +63,7 @@ def test_the_summary_is_taken_of_the_tensors() -> None:
         assert (found.mid_median, found.mid_max) == (median(forward), max(forward))
         assert (found.mid_median_bw, found.mid_max_bw) == (median(backward), max(backward))
         assert (found.mid_max_layer, found.mid_max_bw_layer) == (forward.index(max(forward)), backward.index(max(backward)))
-        assert (found.embeddings, found.first_layer_bw) == (errors["hidden", -1], errors["hidden_grad", -1])
+        assert (found.embeddings, found.embeddings_bw) == (errors["hidden", -1], errors["hidden_grad", -1])
         assert (found.logits, found.logits_bw, found.head) == (errors["logits", None], errors["logits_grad", None], errors["loss", None])
         assert found.head_bw == errors["hidden_grad", layers - 1]
         assert [row.layer for row in variant.headroom] == list(range(-1, layers + 1))

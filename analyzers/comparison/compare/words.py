@@ -55,5 +55,6 @@ def _direction(report: "CompareReport") -> list[Tile]:
         return []
     if report.relation.direction == "shown":
         return [Tile(label="Direction", value="Shown by the weights", kind=relation(report.parents).kind)]
-    value = "As given" if report.relation.direction == "assumed" else "Not shown"
-    return [Tile(label="Direction", value=value, kind="undecided", detail="Weights do not show which of them came first.")]
+    assumed = ": taken in the order given" if report.relation.direction == "assumed" else ""
+    detail = f"Weights do not show which of them came first{assumed}."
+    return [Tile(label="Direction", value="Not shown", kind="undecided", detail=detail)]

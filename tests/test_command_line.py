@@ -146,7 +146,8 @@ def test_csv_is_readable_and_safe(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("option", ["--csv", "--html"])
 def test_unusable_outputs(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    for path in ("file/below", "/proc/no/such", *(["\x1b[31m/no"] if option == "--html" else ["file", "x" * 5000])):
+    of_one = ["\x1b[31m/no", "/proc/new"] if option == "--html" else ["file", "/proc"]
+    for path in ("file/below", "/proc/no/such", "x" * 300, "x" * 5000, *of_one):
         status, out, err = in_process(capsys, "no/such-model", option, path if path[0] in "/\x1b" else str(tmp_path / path))
         assert (status, out) == (2, "") and option in one_line(err)
 

@@ -42,6 +42,16 @@ def replacing(path: Path) -> Iterator[Path]:
         _sync(path.parent)
 
 
+def try_to_write(path: Path) -> None:
+    """Write an empty file as `replacing` does and delete it, without a change at ``path``. Raises OSError where it would, if not full."""
+    path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not path.exists() or path.is_file():  # nothing is tried on a device
+        with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent) as folder:
+            Path(folder, path.name).touch()
+
+
 def append_line(path: Path, line: str) -> None:
     """Append ``line``, all of it or nothing. A line that a killed process left unfinished is ended first. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)

@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
+from analyzers.core.atomic_files import try_to_write
 from analyzers.core.errors import InvalidRequest
 from analyzers.core.options import describe, is_list, is_subject, offered, option_of, parse
 from analyzers.core.pasted_text import on_hub
@@ -120,17 +121,15 @@ def add_outputs(parser: Parser) -> None:
 
 
 def check_outputs(options: argparse.Namespace) -> None:
-    """Make the folder of ``--csv``, and refuse output paths that cannot be written, before any work is done. Raises InvalidRequest."""
-    try:
-        if options.csv is not None:
-            Path(options.csv).mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # for example a file, a name that is too long, or a folder without permission
-        raise InvalidRequest(f"--csv cannot write to {options.csv[:200]}: {error.strerror or 'the system refuses it'}.") from None
-    if options.html is not None:
-        file = Path(os.path.realpath(options.html))
-        folder = os.path.isdir(file.parent) and not os.path.isdir(file)  # noqa: PTH112 - never raises
-        if not folder or not os.access(file if os.path.exists(file) else file.parent, os.W_OK):  # noqa: PTH110 - never raises
-            raise InvalidRequest(f"--html needs a file in a folder that can be written to, not {options.html[:200]}.")
+    """Make the folder of ``--csv``, and refuse outputs that cannot be written, before any work is done. Raises InvalidRequest."""
+    for option, path, below in (("--csv", options.csv, "summary.csv"), ("--html", options.html, "")):
+        try:
+            if below and path is not None:
+                Path(path).mkdir(parents=True, exist_ok=True)
+            if path is not None:
+                try_to_write(Path(path) / below)
+        except OSError as error:  # for example a name that is too long, or a folder without permission
+            raise InvalidRequest(f"{option} cannot write to {path[:200]}: {error.strerror or 'the system refuses it'}.") from None
 
 
 def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:

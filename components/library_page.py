@@ -15,7 +15,7 @@ from components.errors import sentence
 from components.identity import LOG_IN, contributor, has_login, is_own_app
 from components.library import EVIDENCE, PRECISIONS, Identity, Library, ModelRow, Saved, model_id
 from components.library.items import OWNER
-from components.page import QUIET, header
+from components.page import QUIET, footer, header
 from components.result import links
 from components.store import our_library
 from components.text import prose, render
@@ -34,8 +34,7 @@ _ADDRESS = """(text) => {
   return [text];
 }"""
 _AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
-_TITLES = ("Model", "Answer", "Trained in", "Could be saved", "Labels", "Results", "Updated")
-_WIDTHS = (210, 370, 140, 90, 70, 80, 130)  # pixels
+_TITLES = ("Answer", "Trained in", "Could be saved", "Labels", "Results", "Updated")
 
 
 def build(page: gr.Blocks) -> None:
@@ -43,19 +42,11 @@ def build(page: gr.Blocks) -> None:
     gr.HTML(header("Library", _HEADING, _ABOUT), apply_default_css=False)
     shown = gr.HTML(apply_default_css=False, elem_id="model")
     search = gr.Textbox(label="Find a model", placeholder="org/name, or some words of it", elem_id="search", max_length=_LONGEST)
-    models = gr.Dataframe(
-        headers=list(_TITLES[:2]),
-        datatype=["markdown", "str"],
-        interactive=False,
-        wrap=True,
-        max_height=640,
-        elem_id="models",
-        label="Models",
-        show_label=False,
-    )
+    models = gr.HTML(apply_default_css=False, elem_id="models")
     with gr.Accordion("Add a label", open=False, elem_id="adding"):
         model, precision, evidence, quote, add, said = _form()
     counted = gr.HTML(apply_default_css=False, elem_id="counts")
+    gr.HTML(footer(), apply_default_css=False)
 
     def opened(request: gr.Request) -> Mapping[Any, Any]:
         text, name = request.query_params.get("q", "")[:_LONGEST], request.query_params.get("model", "")[:_LONGEST]
@@ -130,34 +121,23 @@ def _pieces_of(library: Library, name: str) -> str:
     return render("templates/labels.html", name=name, addresses=addresses, day=day, owner=OWNER, **facts)
 
 
-def models_table(text: str) -> Any:
-    """Return an update of the table: the newest models whose names have these words, without columns that are empty."""
+def models_table(text: str) -> str:
+    """Render the newest models whose names have these words, without columns that are empty."""
     try:
-        rows = [_cells(row) for row in our_library().models(text[:_LONGEST])]
+        rows = [(row, _cells(row)) for row in our_library().models(text[:_LONGEST])]
     except MantissaError:  # said with the counts
-        rows = []
-    used = [index for index in range(len(_TITLES)) if index < 2 or any(row[index] for row in rows)]
-    titles, kinds = [_TITLES[index] for index in used], ["markdown" if index == 0 else "str" for index in used]
-    left = sum(_WIDTHS) - sum(_WIDTHS[index] for index in used)  # goes to the answers
-    widths = [f"{_WIDTHS[index] + left * (index == 1)}px" for index in used]
-    cells = [[row[index] for index in used] for row in rows]
-    return gr.update(value=cells, headers=titles, datatype=kinds, column_widths=widths)
+        return ""
+    used = [index for index in range(len(_TITLES)) if any(cells[index] for _, cells in rows)]
+    shown = [(row.model, links.labels(row.model), [cells[index] for index in used]) for row, cells in rows]
+    return render("templates/models.html", titles=["Model", *(_TITLES[index] for index in used)], rows=shown)
 
 
 def _cells(row: ModelRow) -> list[str]:
     inferred = f"{row.trained_in}, inferred" if row.trained_in not in ("", "undecided") else ""
     labelled = f"{row.precision}{', disputed' * row.disputed}" if row.precision else "labels disagree" * row.disputed
     answer = row.answer or f"{(row.precision and f'Trained in {row.precision}') or 'Labels disagree'}, by its labels."
-    name = row.model.replace("_", "\\_")
     counts = [str(count) if count else "" for count in (row.labels, row.results)]
-    return [
-        f"[{name}]({links.labels(row.model)})",
-        answer,
-        labelled or inferred,
-        size(row.wasted) if row.wasted else "",
-        *counts,
-        day(row.updated),
-    ]
+    return [answer, labelled or inferred, size(row.wasted) if row.wasted else "", *counts, day(row.updated)]
 
 
 def holdings() -> str:

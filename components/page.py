@@ -27,12 +27,15 @@ from components.text import html, render
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # Addresses and short names in the navigation; the research questions share one entry, whose pages link to each other.
 _RESEARCH = ("conflict", "exit")
-# Draws the figures of a new result, and keeps the address of the page that of its result. After Stop nothing else may be shown.
+# Draws the figures of a new result, and makes it a step of the history, to which Back returns (see page.js). An error, or Stop, is a step
+# only until the next result.
 _SHOWN = """
 const show = () => {
   showResults(element);
-  const shown = element.querySelector('[data-page]');
-  if (shown && shown.dataset.page !== undefined) history.replaceState(null, '', location.pathname + shown.dataset.page);
+  const query = element.querySelector('[data-query]')?.dataset.query ?? location.search;
+  if (query === location.search) return;
+  const step = history.state === 'failed' ? 'replaceState' : 'pushState';
+  history[step](query ? null : 'failed', '', location.pathname + query);
 };
 watch('value', show);
 show();
@@ -107,7 +110,9 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
         if not query:  # an example may have been chosen already
             return {result: gr.skip()}
         typed, said = filled(request_model, query)
-        shown = _status(said, failed=True) if said else _stored(form, typed) or (_unasked(question.button) if typed else gr.skip())
+        shown = (
+            _status(said, failed=True, query=None) if said else _stored(form, typed) or (_unasked(question.button) if typed else gr.skip())
+        )
         return form.values(typed) | {result: shown}
 
     page.load(opened, None, [result, *inputs], **quick)
@@ -125,20 +130,25 @@ async def _steps(form: Form, values: Any, request: gr.Request, login: gr.OAuthTo
                 if isinstance(item, Progress):
                     yield Step(meter.show(item), running=True)
                 else:
-                    yield Step(_result(item, links.page_of(item.report)), found=item)
+                    query = f"?{links.page_of(item.report).partition('?')[2]}"
+                    yield Step(_result(item, query), found=item)
     except Exception as error:
         yield Step(_failed(error, asked, access.token is None))
 
 
-def _result(found: Finished, page: str) -> str:
-    """Render a result on its page. page: the address of the page that asks for it."""
+def _result(found: Finished, query: str | None = None) -> str:
+    """Render a result on its page. query: the one that asks for it, None if the page has it already."""
     closed = [facts.ref for facts in store.checkpoints(found.report) if not facts.public]
     said = f"Stored result of {day(found.made)}. " if found.made else ""
     if closed:
         said += f"Not stored: {', '.join(closed)} is not public. Its link works for an hour."
     about = f'<p class="about">{html(said, 400)}</p>' if said else ""
-    query = page[page.index("?") :] if "?" in page else ""
-    return f'<div data-page="{escape(query)}">{about}{fragment(found.report, address=found.address)}</div>'
+    return f"<div{_at(query)}>{about}{fragment(found.report, address=found.address)}</div>"
+
+
+def _at(query: str | None) -> str:
+    """Return the attribute that gives the page this query."""
+    return "" if query is None else f' data-query="{escape(query)}"'
 
 
 def _stored(form: Form, typed: Mapping[str, Any]) -> str:
@@ -149,7 +159,7 @@ def _stored(form: Form, typed: Mapping[str, Any]) -> str:
     except Exception as error:  # the run that follows reports the error
         sentence(error)
         return ""
-    return "" if found is None else _result(Finished(*found), links.page_of_request(request))
+    return "" if found is None else _result(Finished(*found))
 
 
 def _unasked(button: str) -> str:
@@ -174,10 +184,10 @@ def _failed(error: Exception, request: Any, logged_out: bool) -> str:
     return _status(sentence(error), failed=True, link=login)
 
 
-def _status(said: str, failed: bool = False, link: str = "") -> str:
+def _status(said: str, failed: bool = False, link: str = "", query: str | None = "") -> str:
     login = f' <a href="{escape(link)}">Log in with Hugging Face</a>' if link else ""
     kind = ' error" role="alert' if failed else '" role="status'
-    return f'<div class="status{kind}" data-page="">{html(said, 1000)}{login}</div>' if said else ""
+    return f'<div class="status{kind}"{_at(query)}>{html(said, 1000)}{login}</div>' if said else ""
 
 
 def _buttons(busy: list[gr.Button], running: bool) -> dict[Any, Any]:

@@ -1,4 +1,4 @@
-// The Hub's answers as suggestions below the fields that name a model, Enter that runs, and Escape that stops.
+// The Hub's answers as suggestions below the fields that name a model, Enter that runs, Escape that stops, and Back.
 (() => {
   const list = Object.assign(document.createElement("datalist"), { id: "models" });
   let asked;
@@ -22,6 +22,8 @@
     clearTimeout(wait);
     wait = setTimeout(suggest, 200, target);
   });
+  // The server fills in the form of the address, and shows its stored result.
+  addEventListener("popstate", () => location.reload());
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !document.querySelector(":popover-open")) document.querySelector("#stop:not(.hidden)")?.click();
     if (event.key === "Enter" && event.target.matches?.(".reference textarea") && (event.ctrlKey || event.metaKey)) document.querySelector("#run")?.click();

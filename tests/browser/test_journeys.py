@@ -50,6 +50,10 @@ def test_a_page_opens_with_its_finished_example(open_page: OpenPage, app: str, a
     assert phone.locator("#result .headline").bounding_box()["y"] < 420  # type: ignore[index]
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
     assert serious(phone) == []
+    if (options := phone.locator(".options button")).count():
+        expect(phone.locator(".front")).to_be_hidden()
+        options.click()
+        assert phone.locator(".front").bounding_box()["y"] < phone.locator("#result").bounding_box()["y"]  # type: ignore[index]
 
 
 def test_a_model_is_inspected_shared_and_found_again(open_page: OpenPage, app: str) -> None:
@@ -113,6 +117,19 @@ def test_a_result_is_framed_by_another_site(open_page: OpenPage, app: str) -> No
         server.shutdown()
 
 
+def test_back_returns_to_the_result_before(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    for model in ("sample:tiny-fp32", "sample:tiny-tuned", "nonsense!", "sample:tiny-overflow"):
+        ask(page, model)
+        expect(page.locator("#result :is(.result, .error)")).to_contain_text(model)
+    for model in ("sample:tiny-tuned", "sample:tiny-fp32"):
+        page.go_back()
+        expect(page.locator(".result h2")).to_have_text(model)
+        expect(page.locator(".reference input")).to_have_value(model)
+    page.go_back()
+    expect(page.locator("#result")).to_contain_text("Example: a finished result")
+
+
 def test_a_page_keeps_its_address_when_a_result_is_shown(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/check")
     ask(page, "sample:tiny-tuned")
@@ -134,6 +151,8 @@ def test_the_library_is_searched_as_one_types(open_page: OpenPage, app: str) -> 
     expect(page.locator("#models")).to_contain_text("pythia-1b")
     expect(page.locator("#models")).not_to_contain_text("OLMo")
     expect(page).to_have_url(re.compile(r"\?q=pythia"))
+    page.locator("#search textarea, #search input").fill("no such model")
+    expect(page.locator("#models")).to_have_text("No matching models.")
 
 
 def test_stop_ends_a_run_and_nothing_replaces_what_it_says(open_page: OpenPage, app: str) -> None:

@@ -109,15 +109,15 @@ def test_a_refused_value_is_said_in_the_terms_of_page_command_and_program() -> N
         assert str(caught.value) == said
 
 
-@pytest.mark.parametrize("name", ANALYZERS)
 @pytest.mark.parametrize("nonsense", ["x", "-1", "1e400", "9" * 30, ","])
-def test_nonsense_in_a_field_is_never_answered_in_the_words_of_a_library(name: str, nonsense: str) -> None:
-    kind = ANALYZERS[name].request_model()
-    subjects = {field: "a/b" for field in offered(kind, "site") if is_subject(kind, field)}
+def test_nonsense_in_a_field_is_never_answered_in_the_words_of_a_library(nonsense: str) -> None:
     said = []
-    for field in offered(kind, "site"):
-        try:
-            request_of(kind, subjects | {field: nonsense})
-        except MantissaError as error:
-            said.append(str(error))
-    assert said and not re.search("input should|not valid|permitted", " ".join(said), re.IGNORECASE)
+    for analyzer in ANALYZERS.values():
+        kind = analyzer.request_model()
+        subjects = {field: "a/b" for field in offered(kind, "site") if is_subject(kind, field)}
+        for field in offered(kind, "site"):
+            try:
+                request_of(kind, subjects | {field: nonsense})
+            except MantissaError as error:
+                said.append(str(error))
+    assert len(said) > 10 and not re.search("input should|not valid|permitted", " ".join(said), re.IGNORECASE)

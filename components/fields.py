@@ -43,8 +43,10 @@ class Form:
         return request_of(self.request, dict(zip(self.widgets, values, strict=True)))
 
     def values(self, typed: Typed) -> dict[Any, Any]:
-        """Return updates that set the widgets to what is typed, or else to their initial value."""
-        return {widget: typed.get(name, widget.value) for name, widget in self.widgets.items()}
+        """Return updates that set the widgets to what is typed, or to a request's values, or else to their initial value."""
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in typed.items()}
+        listed = {name: "\n".join(value) for name, value in values.items() if isinstance(value, list) and is_subject(self.request, name)}
+        return {widget: (values | listed).get(name, widget.value) for name, widget in self.widgets.items()}
 
 
 def build_form(request: type[BaseModel], front: Sequence[str], buttons: Any) -> tuple[Form, Any]:

@@ -91,7 +91,7 @@ def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
         return {result: Meter().waiting()} | _buttons(busy, running=True) | offer.show(None)
 
     def chosen(example: Mapping[str, Any]) -> dict[Any, Any]:
-        return begin() | form.values(_typed(example))
+        return begin() | form.values(example)
 
     def wired(first: Any) -> Any:
         return first.then(start, inputs, outputs, concurrency_limit=None, **QUIET)
@@ -194,8 +194,3 @@ def _buttons(busy: list[gr.Button], running: bool) -> dict[Any, Any]:
     go, stop, *chips = busy
     shown = {go: gr.update(visible=not running), stop: gr.update(visible=running, interactive=False)}
     return shown | {chip: gr.update(interactive=not running) for chip in chips}
-
-
-def _typed(example: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an example as they are typed: models one a line."""
-    return {name: "\n".join(value) if name == "models" else value for name, value in example.items()}

@@ -168,7 +168,7 @@ WORDS = Words(
         # advice
         "fix-errors": "Fix the errors before anyone loads this checkpoint; each finding says how.",
         "shrink": "Save it with mantissa shrink: {bytes:size} less, and no value changes.",
-        "heed-warnings": "Mend what the warnings name before you publish it; each says how.",
+        "heed-warnings": "Fix what the warnings name before you publish it; each says how.",
         "try-loading": "Load it before you rely on it: a note says what was not judged.",
         "look-further": "Look at what was not read or compared before you rely on it; in the rest nothing needs to change.",
         "nothing-to-change": "Nothing needs to change.",

@@ -1,22 +1,24 @@
 """Forms, addresses and commands of the fields of a request: each leads back to the same request."""
 
+import asyncio
 import re
 import shlex
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
+import gradio as gr
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import ANALYZERS
+from analyzers import ANALYZERS, Analyzer, with_pages
 from analyzers.__main__ import build_parser
 from analyzers.core import command_line
 from analyzers.core.errors import MantissaError
 from analyzers.core.options import choices, is_list, is_subject, offered, option_of
 from components.api import validated
-from components.fields import filled, request_of
+from components.fields import Form, build_form, filled, request_of
 from components.result.links import command, query
 
 _MODELS = ("sample:tiny-bf16", "org/name@main", "org/base+org/adapter", "name")
@@ -93,6 +95,20 @@ def test_what_is_wrong_is_said() -> None:
     ):
         with pytest.raises(MantissaError, match=said):
             request_of(kind, typed)
+
+
+@pytest.mark.parametrize("analyzer", with_pages(), ids=lambda analyzer: analyzer.name)
+def test_an_example_fills_in_the_form_of_its_request(analyzer: Analyzer) -> None:
+    question, kind = analyzer.component("layout").QUESTION, analyzer.request_model()
+
+    async def built() -> Form:  # Gradio leaves a loop open where none runs
+        with gr.Blocks():
+            return build_form(kind, question.front, list)[0]
+
+    form = asyncio.run(built())
+    for example in question.examples.values():
+        values = form.values(example).items()
+        assert form.read([widget.preprocess(widget.postprocess(value)) for widget, value in values]) == kind(**example)
 
 
 def test_a_refused_value_is_said_in_the_terms_of_page_command_and_program() -> None:

@@ -72,7 +72,7 @@ def site() -> FastAPI:
         blocks,
         path="",
         show_error=False,
-        footer_links=[],
+        footer_links=["api"],
         mcp_server=True,
         root_path=os.environ.get("GRADIO_ROOT_PATH", "") or None,
         ssr_mode=False,

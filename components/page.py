@@ -61,7 +61,7 @@ def header(current: str, heading: str, about: str, home: str = "./") -> str:
 
 def footer() -> str:
     """Render what stands at the foot of every page."""
-    return '<p class="about foot"><a href="./methods">Methods: how every answer is computed</a> <a href="./?view=api">API and MCP</a></p>'
+    return '<p class="about foot"><a href="./methods">Methods: how every answer is computed</a> <a href="./#api">API and MCP</a></p>'
 
 
 def build_page(analyzer: Analyzer, page: gr.Blocks) -> None:
@@ -163,8 +163,8 @@ def _stored(form: Form, typed: Mapping[str, Any]) -> str:
 
 
 def _unasked(button: str) -> str:
-    """Say, in place of the example, that nothing was asked yet about what an address fills in. The address stays as it is."""
-    return f'<div class="status" role="status">Nothing was asked yet: press {escape(button)}.</div>'
+    """Say, in place of the example, that there is no result yet of what an address fills in. The address stays as it is."""
+    return f'<div class="status" role="status">No stored result of this yet: press {escape(button)}.</div>'
 
 
 def _example(analyzer: Analyzer) -> str:

@@ -266,10 +266,7 @@ def _methods(name: str) -> str:
     home = "./" if name == "index" else "../"
     text, sections = methods_html(name)
     body = render("templates/methods.html", home=home, pages=contents(), current=name, sections=sections, text=text)
-    return page(
-        f"Methods: {contents()[name]}",
-        render("templates/header.html", home=home, entries=[], current="", others=[], heading="", about="") + body,
-    )
+    return page(f"Methods: {contents()[name]}", header("", "", "", home) + body)
 
 
 def export(request: Request) -> Response:

@@ -289,10 +289,12 @@ class Difference(Record):
     conflict_rate: Annotated[float | None, Shown("Conflict", points)]
     interval: Annotated[Interval | None, Shown("95% interval", points_between)]
     magnitude_similarity: Annotated[float | None, Shown("Norm similarity", signed)]
-    neuron_top_share: Annotated[float | None, Shown("Top sample's share", points, "Share of a unit's squared norm, mean over units.")]
+    neuron_top_share: Annotated[
+        float | None, Shown("Top share per neuron", points, "Largest sample's share of a neuron's squared norm, mean over neurons.")
+    ]
     neuron_effective_samples: Annotated[
         float | None,
-        Shown("Effective samples", signed, "Number of equally large gradients that would weigh as much in a unit, mean over units."),
+        Shown("Effective samples per neuron", signed, "Number of equally large gradients that would weigh as much, mean over neurons."),
     ]
 
 

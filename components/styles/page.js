@@ -22,6 +22,10 @@
     clearTimeout(wait);
     wait = setTimeout(suggest, 200, target);
   });
+  // Gradio shows its page about the endpoints, which it knows on the first page only, by its own button.
+  const button = () => document.querySelector("footer .show-api");
+  const opening = new MutationObserver(() => button() && (opening.disconnect(), button().click()));
+  if (location.hash === "#api") opening.observe(document, { childList: true, subtree: true });
   // The server fills in the form of the address, and shows its stored result.
   addEventListener("popstate", () => location.reload());
   document.addEventListener("keydown", (event) => {

@@ -139,7 +139,7 @@ def test_a_page_keeps_its_address_when_a_result_is_shown(open_page: OpenPage, ap
 
 def test_an_address_that_was_not_asked_shows_no_result_of_another_model(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/?model=org%2Fname")
-    expect(page.locator("#result .status")).to_have_text("Nothing was asked yet: press Inspect.")
+    expect(page.locator("#result .status")).to_have_text("No stored result of this yet: press Inspect.")
     expect(page.locator(".reference input")).to_have_value("org/name")
     expect(page).to_have_url(f"{app}/?model=org%2Fname")
 
@@ -233,6 +233,9 @@ def test_the_methods_and_unknown_addresses_are_pages(open_page: OpenPage, app: s
     page = open_page(f"{app}/methods/dtype#safe-in-fp16")
     expect(page.locator("#safe-in-fp16")).to_be_in_viewport()
     assert serious(page) == []
+    page.locator(".nav a", has_text="Library").click()
+    page.locator("a", has_text="API and MCP").click()
+    expect(page.locator(".api-docs")).to_contain_text("dtype")
     missing = open_page(f"{app}/result/{'0' * 64}", expected="404")
     expect(missing.locator("h1")).to_have_text("No such result")
     expect(open_page(f"{app}/nowhere/at/all", expected="404").locator("h1")).to_have_text("Page not found")

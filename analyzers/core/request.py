@@ -129,7 +129,7 @@ _NEEDED = {
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
-    "string": "a text",
+    "string_type": "a text",
     "tuple": "a list",
     "dict": "an object",
     "model": "an object",
@@ -152,10 +152,11 @@ def request_error(error: ValidationError, named: Callable[[str], str] = str) -> 
         return InvalidRequest(f"{name} is not known here.")
     if kind != "value_error":
         return InvalidRequest(f"{name} is missing." if kind == "missing" else f"{name} cannot be used as it is.")
-    said = re.sub(rf"\b{first['loc'][0]}\b", lambda _: name, message, count=1) if name else message
-    if name and said == message and name not in message:
-        return InvalidRequest(f"{name}: {message}.")
-    return InvalidRequest(f"{said}." if name and said.startswith(name) else f"{said[:1].upper()}{said[1:]}.")
+    if name:
+        message, named_in_it = re.subn(rf"\b{first['loc'][0]}\b", lambda _: name, message, count=1)
+        if not named_in_it:
+            return InvalidRequest(f"{name}: {message}.")
+    return InvalidRequest(f"{message}." if name and message.startswith(name) else f"{message[:1].upper()}{message[1:]}.")
 
 
 def _written(value: object) -> str:

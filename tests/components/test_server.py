@@ -148,7 +148,7 @@ def test_programs_get_reports_and_sentences(client: Client) -> None:
     assert compared["headline"] and compared["tiles"]
     for given, said in (
         ({"model": "no id"}, "is not a model id"),
-        ({"model": "sample:tiny-bf16", "seed": -1}, "seed: "),
+        ({"model": "sample:tiny-bf16", "seed": -1}, "seed must be at least 0, not -1"),
         ({"model": ""}, "missing"),
     ):
         with pytest.raises(Exception, match=said):

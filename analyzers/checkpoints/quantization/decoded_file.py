@@ -60,12 +60,12 @@ class DecodedFile:
             at = offset - tensor.offset
             count = min(len(buffer), 4 * tensor.elements - at)
             first, stop = at // 4, -(-(at + count) // 4)
-            run = self._run(read_stored, tensor, first, stop)
+            run = self._run(read_stored, tensor, first, stop, field)
             whole = at % 4 == count % 4 == 0
             values = np.frombuffer(buffer[:count], np.float32) if whole else np.empty(stop - first, np.float32)
             for start in range(first, stop, PIECE):
                 end = min(start + PIECE, stop)
-                tensor.compute(field, run, start, end, values[start - first : end - first])
+                tensor.compute(run, start, end, values[start - first : end - first])
             if not whole:
                 buffer[:count] = values.view(np.uint8)[at - 4 * first :][:count].data
             offset, buffer = offset + count, buffer[count:]
@@ -86,23 +86,24 @@ class DecodedFile:
         for start in range(0, len(box), rows):
             part = box[start : start + rows]
             if whole:
-                run = self._turned_run(read_stored, tensor)
+                run = self._turned_run(read_stored, tensor).of(field)
             else:
-                run = self._run(read_stored, tensor, (row + start) * columns, (row + start + len(part)) * columns)
-            tensor.compute_columns(field, run, row + start, column, part)
+                run = self._run(read_stored, tensor, (row + start) * columns, (row + start + len(part)) * columns, field)
+            tensor.compute_columns(run, row + start, column, part)
         return True
 
     def close(self) -> None:
         """Do nothing: the stored files are the checkpoint's own."""
 
-    def _run(self, read_stored: ReadStored, tensor: Quantized, first: int, stop: int) -> Run:
-        """Return what elements ``first`` to ``stop`` - 1 are computed from; each thread holds the last."""
-        last: tuple[Quantized, Run] | None = getattr(self._last, "run", None)
-        if last is not None and last[0] is tensor and last[1].first <= first and stop <= last[1].stop:
-            return last[1]
-        run = tensor.load(lambda part, start, count: self._read(read_stored, part, start, count), first, stop)
+    def _run(self, read_stored: ReadStored, tensor: Quantized, first: int, stop: int, field: Field) -> Run:
+        """Return what a field of elements ``first`` to ``stop`` - 1 is computed from; each thread holds the last."""
+        held, run = getattr(self._last, "run", (None, None))
+        if run is None or held is not tensor or first < run.first or run.stop < stop:
+            run = tensor.load(lambda part, start, count: self._read(read_stored, part, start, count), first, stop)
+        if field != "value":
+            run = tensor.with_parts(run)
         self._last.run = tensor, run
-        return run
+        return run.of(field)
 
     def _turned_run(self, read_stored: ReadStored, tensor: Quantized) -> Run:
         """Return what all values of a tensor are computed from; the last two are held, for all threads."""

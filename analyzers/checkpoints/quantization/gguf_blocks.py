@@ -10,28 +10,30 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints.quantization.candidate import Fit
 from analyzers.checkpoints.quantization.decoded_file import DecodedFile
-from analyzers.checkpoints.quantization.quantized import Field, Floats, Packing, Quantized, Read, Run
+from analyzers.checkpoints.quantization.quantized import PIECE, Floats, Packing, Quantized, Read, Run
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 
 
 class _Codes(NamedTuple):
-    """The codes of a type whose values lie on a uniform grid in each block: their bytes in it, and the number of levels.
+    """The codes of a type whose values lie on a uniform grid in each block: their first byte in it, and the number of levels.
 
-    low, high: bytes of the lowest and the highest code.
+    ends: codes of a block, of which the lowest and the highest take turns.
     """
 
     start: int
-    stop: int
     levels: int
-    low: int = 0
-    high: int = 0xFF
+    ends: bytes
 
 
+_ENDS = b"\0\xff"
 _UNIFORM = {
-    "Q4_0": _Codes(2, 18, 16), "Q4_1": _Codes(4, 20, 16), "Q5_0": _Codes(2, 22, 32), "Q5_1": _Codes(4, 24, 32),
-    "Q8_0": _Codes(2, 34, 256, 0x80, 0x7F), "Q2_K": _Codes(16, 80, 4), "Q3_K": _Codes(0, 96, 8), "Q4_K": _Codes(16, 144, 16),
-    "Q5_K": _Codes(16, 176, 32), "Q6_K": _Codes(0, 192, 64), "TQ1_0": _Codes(0, 52, 3), "TQ2_0": _Codes(0, 64, 4),
+    "Q4_0": _Codes(2, 16, _ENDS * 8), "Q4_1": _Codes(4, 16, _ENDS * 8), "Q8_0": _Codes(2, 256, b"\x80\x7f" * 16),
+    "Q5_0": _Codes(2, 32, b"\xaa" * 4 + _ENDS * 8), "Q5_1": _Codes(4, 32, b"\xaa" * 4 + _ENDS * 8),  # bits, then the rest of the codes
+    "Q2_K": _Codes(16, 4, _ENDS * 32), "Q3_K": _Codes(0, 8, _ENDS * 48), "Q4_K": _Codes(16, 16, _ENDS * 64),
+    "Q5_K": _Codes(16, 32, _ENDS * 80), "Q6_K": _Codes(0, 64, _ENDS * 96),
+    "TQ1_0": _Codes(0, 3, _ENDS * 26), "TQ2_0": _Codes(0, 4, _ENDS * 32),
 }  # fmt: skip
+_SHARING = 16  # consecutive values that share a scale in every type
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,28 +78,32 @@ class GgufBlocks(Quantized):
         flat = Tensor(codes.name, "U8", (codes.nbytes,), codes.file, codes.offset, codes.nbytes, codes.role, codes.layer, False)
         return Run(first, stop, read(flat, begin * self.size, self.nbytes(first, stop)), begin, _levels(1))
 
-    def compute(self, field: Field, run: Run, first: int, stop: int, out: Floats) -> None:
-        """Set ``out`` (stop - first,) to the values of a run, or to their place on a uniform grid: value = level x scale + bias."""
+    def with_parts(self, run: Run) -> Run:
+        """Return a run with the scales and biases of a uniform grid, value = level x scale + bias; NaN of a type without one."""
+        if run.parts.size:
+            return run
+        blocks, codes = run.packed.reshape(-1, self.size), _UNIFORM.get(self.dtype)
+        parts = np.full((3, len(blocks) * self.length // _SHARING), np.nan, np.float32)
+        if codes is not None:
+            piece = PIECE // self.length
+            for start in range(0, len(blocks), piece):
+                ends = blocks[start : start + piece].copy()
+                ends[:, codes.start : codes.start + len(codes.ends)] = np.frombuffer(codes.ends, np.uint8)
+                low, high = _decoded(ends, self.dtype).reshape(-1, _SHARING)[:, :2].T
+                with np.errstate(all="ignore"):
+                    scale = (high - low) / np.float32(codes.levels - 1)
+                at = start * self.length // _SHARING
+                parts[:, at : at + low.size] = scale, np.zeros_like(low), low
+        return run._replace(parts=parts, low=run.base * self.length // _SHARING)
+
+    def compute(self, run: Run, first: int, stop: int, out: Floats) -> None:
+        """Set ``out`` (stop - first,) to the values of a run."""
+        if not run.packed.size:
+            Quantized.compute(self, run, first, stop, out)
+            return
         begin, end = first // self.length, -(-stop // self.length)
         blocks = run.packed.reshape(-1, self.size)[begin - run.base : end - run.base]
-        within = slice(first - begin * self.length, stop - begin * self.length)
-        if field == "value":
-            out[:] = _decoded(blocks, self.dtype)[within]
-            return
-        codes = _UNIFORM.get(self.dtype)
-        if codes is None or field == "zero":
-            out[:] = np.nan if codes is None else 0
-            return
-        out[:] = self._filled(blocks, codes, codes.low)[within]
-        if field == "scale":
-            with np.errstate(all="ignore"):
-                out[:] = (self._filled(blocks, codes, codes.high)[within] - out) / np.float32(codes.levels - 1)
-
-    def _filled(self, blocks: NDArray[np.uint8], codes: _Codes, code: int) -> Floats:
-        """Return the values that one code has in place of all."""
-        filled = blocks.copy()
-        filled[:, codes.start : codes.stop] = code
-        return _decoded(filled, self.dtype)
+        out[:] = _decoded(blocks, self.dtype)[first - begin * self.length : stop - begin * self.length]
 
 
 def gguf_blocks(codes: Tensor, file: DecodedFile) -> Fit | None:
@@ -107,7 +113,7 @@ def gguf_blocks(codes: Tensor, file: DecodedFile) -> Fit | None:
         return None
     shape, levels = (1, prod(codes.shape[:-1]), codes.shape[-1]), _UNIFORM[codes.dtype].levels if codes.dtype in _UNIFORM else 2
     blocks = GgufBlocks(
-        "GGUF", codes.dtype, codes, shape, Packing(8), _levels(levels), file=file, offset=file.size, length=length, size=size
+        "GGUF", codes.dtype, codes, shape, Packing(8), _levels(levels), (1, _SHARING), file=file, offset=file.size, length=length, size=size
     )  # fmt: skip
     return Fit(blocks, codes.shape)
 

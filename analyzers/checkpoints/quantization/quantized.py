@@ -51,8 +51,8 @@ class Packing(NamedTuple):
 class Run(NamedTuple):
     """What was read to compute elements ``first`` to ``stop`` - 1.
 
-    packed: bytes or words from number ``base`` on; groups, places: see `decode_kernels.scale_codes`; parts: (3, n) scales, zeros and biases
-    from number ``low`` on.
+    packed: bytes or words from number ``base`` on, none if every code is 0; groups, places: see `decode_kernels.scale_codes`; parts: (3, n)
+    scales, zeros and biases from number ``low`` on.
     """
 
     first: int
@@ -64,6 +64,14 @@ class Run(NamedTuple):
     places: NDArray[np.int64] = _NONE
     parts: Floats = np.empty((3, 0), np.float32)
     low: int = 0
+
+    def of(self, field: Field) -> "Run":
+        """Return a run whose values are scales, zeros or biases."""
+        if field == "value":
+            return self
+        part = self.parts[("scale", "zero", "bias").index(field)]
+        parts = np.stack([part, np.zeros_like(part), np.zeros_like(part)])
+        return self._replace(packed=self.packed[:0], table=np.ones(1, np.float32), parts=parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,20 +202,21 @@ class Quantized(Stored):
             parts[row] = source if isinstance(source, float) else numbers(source, read, low, high)
         return Run(first, stop, packed, begin, table, groups, places, parts, low)
 
-    def compute(self, field: Field, run: Run, first: int, stop: int, out: Floats) -> None:
-        """Set ``out`` (stop - first,) to the values of a run, or to what they are computed from."""
-        codes, parts, table = self.unpacked(run, first, stop), run.parts, run.table
-        if field != "value":  # that number times a value of 1
-            chosen = parts[("scale", "zero", "bias").index(field)]
-            parts, table = np.stack([chosen, np.zeros_like(chosen), np.zeros_like(chosen)]), np.ones(table.size, np.float32)
-        if self.scale is None:
-            np.take(table, codes, out=out, mode="clip")
+    def with_parts(self, run: Run) -> Run:
+        """Return a run with its scales, zeros and biases, which `load` may leave out."""
+        return run
+
+    def compute(self, run: Run, first: int, stop: int, out: Floats) -> None:
+        """Set ``out`` (stop - first,) to the values of a run."""
+        codes = self.unpacked(run, first, stop)
+        if not run.parts.size:
+            np.take(run.table, codes, out=out, mode="clip")
         elif self.divides:
             with np.errstate(all="ignore"):
-                np.divide(table[codes], parts[0, 0], out=out)
+                np.divide(run.table[codes], run.parts[0, 0], out=out)
         else:
             groups = run.groups[first // self.shape[2] - run.first // self.shape[2] :] if run.groups.size else run.groups
-            scale_codes(codes, first, self.grid, groups, run.places, table, parts, run.low, out)
+            scale_codes(codes, first, self.grid, groups, run.places, run.table, run.parts, run.low, out)
             if self.factor != 1:
                 out *= np.float32(self.factor)
 
@@ -216,7 +225,7 @@ class Quantized(Stored):
         """Return whether some columns can be computed alone."""
         return self.packing.down or (self.index is None and self.shape[2] * self.bits % 8 == 0)
 
-    def compute_columns(self, field: Field, run: Run, row: int, column: int, out: Floats) -> None:
+    def compute_columns(self, run: Run, row: int, column: int, out: Floats) -> None:
         """Set ``out`` (rows, columns) to the values of some columns from number ``column`` on of rows of a run, from number ``row`` on.
 
         They are those of a narrower tensor, whose first column is one at which a byte, a word and a block begin.
@@ -238,11 +247,13 @@ class Quantized(Stored):
             piece = out[start : start + rows]
             first, stop = ((row + start + at) * (end - begin) for at in (0, len(piece)))
             values = np.empty((len(piece), end - begin), np.float32)
-            narrow.compute(field, part, first, stop, values.reshape(-1))
+            narrow.compute(part, first, stop, values.reshape(-1))
             piece[:] = values[:, column - begin : column - begin + out.shape[1]]
 
     def unpacked(self, run: Run, first: int, stop: int) -> NDArray[np.uint8]:
         """Return the codes of elements ``first`` to ``stop`` - 1 of a run, a byte each."""
+        if not run.packed.size:
+            return np.zeros(stop - first, np.uint8)
         bits, order, down = self.packing
         if bits == 8 and not down and not order:
             return run.packed[first - run.base : stop - run.base]
@@ -300,7 +311,7 @@ def numbers(source: Source, read: Read, first: int, stop: int) -> Floats:
     """Read elements ``first`` to ``stop`` - 1 of scales, zero points or biases, in float32."""
     if isinstance(source, Quantized):
         out = np.empty(stop - first, np.float32)
-        source.compute("value", source.load(read, first, stop), first, stop, out)
+        source.compute(source.load(read, first, stop), first, stop, out)
         return out
     codes = read(source, first, stop - first)
     if source.dtype in ("F32", "F16", "BF16"):

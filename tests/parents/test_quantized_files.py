@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.cases import few
 from tests.parents import quantized_files as files
@@ -233,6 +234,11 @@ def test_what_a_copy_lacks_and_what_a_sample_left_out_is_said(source: str, tmp_p
     report = asked(copy, source, mode="exact")
     assert report.quantized is not None and report.quantized.lacks == ("model.embed_tokens.weight",)
     assert "lacks" in {note.code for note in report.notes} and "Missing" in {tile.label for tile in report.tiles()}
+    codes = Path(files.mlx(tmp_path / "codes", SOURCE), "model.safetensors")
+    stored = load_file(codes)
+    save_file({name: x for name, x in stored.items() if name != VICTIM.replace("weight", "scales")}, codes)
+    without = asked(str(codes.parent), source, mode="exact").quantized
+    assert without is not None and without.lacks == (VICTIM,) and (without.tensors_read, without.tensors_stored) == (11, 12)
     whole = files.gptq(tmp_path / "whole", SOURCE, calibrated=False)
     sample = asked(whole, source, mode="quick", budget=40_000)
     assert sample.quantized is not None and sample.quantized.tensors_read < sample.quantized.tensors_stored == 12

@@ -46,13 +46,12 @@ class Layout(NamedTuple):
     ambiguous: bool = False
 
     def named_parts(self, name: str, tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-        """Yield the tensors that belong to the codes ``name``, by field: once for each scale that it may have."""
+        """Yield the tensors that belong to the codes ``name``, by field: for each scale that it may have, or once without any."""
         start = name.removesuffix(self.codes)
+        named = ((field, start + ending) for field, endings in self.parts.items() for ending in reversed(endings))
+        parts = {field: tensors[each] for field, each in named if each in tensors}
         scales = [tensors[start + ending] for ending in self.parts["scale"] if start + ending in tensors]
-        if scales:
-            named = ((field, start + ending) for field, endings in self.parts.items() for ending in reversed(endings))
-            others = {field: tensors[each] for field, each in named if each in tensors}
-            yield from (others | {"scale": scale} for scale in scales)
+        yield from (parts | {"scale": scale} for scale in scales) if scales else [parts]
 
 
 _SCALES: Parts = {"scale": ("_scale_inv", "_scale")}

@@ -95,14 +95,16 @@ class _Pairing:
             name = tensor.name.removesuffix(layout.codes) + layout.weight
             for parts in layout.named_parts(tensor.name, self._tensors):
                 module, state = name.rpartition(".")[0], self._states.get(name, {})
-                fit = layout.fit(Candidate(tensor, parts, module, self._settings, state, self._file))
+                found = Candidate(tensor, parts, module, self._settings, state, self._file)
+                fit = layout.fit(found) if "scale" in parts else None
                 if fit is not None and fit.quantized.consistent and (name == tensor.name or name not in self._tensors):
                     self.taken.update(part.name for part in parts.values())
                     self._fitted.add((layout.codes, tensor.dtype))
                     return self._decoded(tensor, name, fit)
                 unfit.kinds.add((layout.codes, tensor.dtype))
                 unfit.parts.update(part.name for part in parts.values())
-                unfit = unfit._replace(certain=unfit.certain or not (layout.ambiguous and tensor.dtype in INTEGER_DTYPES))
+                certain = bool(parts) and not (layout.ambiguous and tensor.dtype in INTEGER_DTYPES)
+                unfit = unfit._replace(certain=unfit.certain or certain)
         if unfit.kinds:
             self._misfits[tensor.name] = unfit
         return tensor

@@ -8,7 +8,7 @@ from analyzers.comparison.compare.words import WORDS
 from analyzers.comparison.parents import ParentsReport
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.report import distinct_names
-from analyzers.comparison.parents.verdict import changed_beside
+from analyzers.comparison.parents.verdict import judge
 from analyzers.comparison.sparsity import SparsityReport
 from analyzers.core.coverage import Coverage
 from analyzers.core.notes import Advice, Note, Value
@@ -70,12 +70,13 @@ def answer(parents: ParentsReport, sparsity: SparsityReport | None) -> Note:
 
 def best_copies(parents: ParentsReport, copies: Sequence[Copy]) -> Note:
     """Return the answer on several quantized copies, the nearest first: that one, and the one nearest for its size."""
-    if not copies:
+    sizes = {copy.for_its_size: copy for copy in reversed(copies) if copy.for_its_size is not None}
+    if not sizes:
         return parents.answer
-    nearest, best = copies[0], min(copies, key=lambda copy: copy.for_its_size)
+    nearest, best = copies[0], sizes[min(sizes)]
     values: dict[str, Value] = {
-        "source": parents.candidates[0].ref, "copies": len(copies), "nearest": nearest.ref, "error": nearest.error, "best": best.ref,
-        "bits": best.bits_per_weight, "of_best": best.error,
+        "source": parents.candidates[0].ref, "copies": sum(copy.why is None for copy in copies), "nearest": nearest.ref,
+        "error": nearest.error, "best": best.ref, "bits": best.bits_per_weight, "of_best": best.error,
     }  # fmt: skip
     return WORDS.note("nearest-copy" if best is nearest else "ranked-copies", **values)
 
@@ -91,7 +92,7 @@ def advice(parents: ParentsReport, sparsity: SparsityReport | None) -> Advice:
 
 def of_others(parents: ParentsReport, copies: Sequence[Copy] = ()) -> Iterator[Note]:
     """Yield what the model is to those that the verdict does not name. copies: that are ranked."""
-    named = {*parents.parents, *(copy.ref for copy in copies)}
+    named = {*parents.parents, *(copy.ref for copy in copies if copy.why is None)}
     others = [row for row in parents.candidates if row.ref not in named and row.compared]
     if parents.verdict == "unrelated" and len(others) > 1:
         yield WORDS.note("others-not-asked", model=parents.checkpoint.ref)
@@ -116,39 +117,39 @@ def coverage(parts: Sequence[ParentsReport | SparsityReport]) -> tuple[Coverage,
 
 
 def ranked(sides: list[int], explain: Callable[[int], Explanation]) -> tuple[int | None, tuple[Copy, ...]]:
-    """Return the nearest of several quantized copies of one model, and a row for each of them, the nearest first.
+    """Return the nearest of several quantized copies of one model, and a row for each of them, the nearest first, then for the others.
 
     sides: those with quantized tensors. Returns no rows, and None if no two sides are quantized or none is a copy, if fewer than two are
     copies of the same other side.
     """
-    copies = {side: facts for side in sides if _is_copy(facts := explain(side))}
-    sources = [facts.best for facts in copies.values()]
+    if len(sides) < 2:
+        return None, ()
+    facts = {side: explain(side) for side in sides}
+    answers = {side: judge(facts[side]) for side in sides}
+    sources = [facts[side].best for side, (verdict, _) in answers.items() if verdict == "quantized-copy"]
     source = max(sources, key=sources.count, default=-1)
-    rows = {side: _row(facts) for side, facts in copies.items() if facts.best == source}
-    if len(rows) < 2:
-        return (next(iter(rows), None) if len(sides) > 1 else None), ()
-    least = min(row.for_its_size for row in rows.values()) or 1.0
-    order = sorted(rows, key=lambda side: rows[side].error)
-    return order[0], tuple(rows[side].model_copy(update={"for_its_size": rows[side].for_its_size / least}) for side in order)
+    copies = [side for side in sides if answers[side][0] == "quantized-copy" and facts[side].best == source]
+    if len(copies) < 2:
+        return next(iter(copies), None), ()
+    error = {side: copy.distance() or 0.0 for side in copies if (copy := facts[side].copy) is not None}
+    rows = {side: _row(facts[side], error.get(side), answers[side][1]) for side in sides}
+    sizes = {side: error[side] * 2.0 ** rows[side].bits_per_weight for side in copies}
+    least = min(sizes.values()) or 1.0
+    order = sorted(copies, key=error.__getitem__)
+    nearest = [rows[side].model_copy(update={"for_its_size": sizes[side] / least}) for side in order]
+    return order[0], (*nearest, *(rows[side] for side in sides if side not in copies))
 
 
-def _is_copy(facts: Explanation) -> bool:
-    """Return whether a side is a quantized copy of another one, and not of a model trained from it."""
-    return facts.copy is not None and 2 * facts.copy.share > 1 and not changed_beside(facts)
-
-
-def _row(facts: Explanation) -> Copy:
+def _row(facts: Explanation, error: float | None, answer: Note) -> Copy:
+    """Return the row of a quantized model, without figures if it is no copy. error: of a copy; answer: what it is instead."""
     copy, model = facts.quantized, facts.model
-    assert copy is not None and facts.copy is not None
-    bits, error = 8 * model.bytes / max(1, model.parameters), facts.copy.distance() or 0.0
-    return Copy(
+    row = Copy(
         ref=model.ref,
-        method=copy.method,
+        method=copy.method if copy is not None else None,
         bytes=model.bytes,
-        bits_per_weight=bits,
-        error=error,
-        within_half_step=copy.within_half_step,
-        ratio=copy.ratio,
-        for_its_size=error * 2.0**bits,
-        not_source=len(copy.not_source),
+        bits_per_weight=8 * model.bytes / max(1, model.parameters),
     )
+    if copy is None or error is None:
+        return row.model_copy(update={"why": answer})
+    figures = {"within_half_step": copy.within_half_step, "ratio": copy.ratio, "not_source": len(copy.not_source)}
+    return row.model_copy(update=figures | {"error": error})

@@ -15,6 +15,7 @@ from analyzers.comparison.sparsity.report import ANALYSIS_VERSION as SPARSITY_VE
 from analyzers.comparison.sparsity.report import DEFAULT_ETA, Eta, Spectral
 from analyzers.core import limits
 from analyzers.core.columns import Table
+from analyzers.core.notes import Note
 from analyzers.core.options import Option
 from analyzers.core.records import Record
 from analyzers.core.report import CheckpointFacts, Report
@@ -64,29 +65,32 @@ class Relation(Record):
 
 
 class Copy(Record):
-    """One of several quantized copies of a model.
+    """One of several quantized models, most of which are copies of one model.
 
     bytes, bits_per_weight: of the whole checkpoint; error: |X - P| / |P| over all matrices, once factors of channels are undone;
     within_half_step, ratio: of quantized tensors. for_its_size: error x 2^bits_per_weight, relative to the least one: a bit more halves the
-    error of rounding.
+    error of rounding. why: what it is if it is no copy, which has none of these figures.
     """
 
     ref: Annotated[str, Shown("Copy")]
-    method: Annotated[str, Shown("Method")]
+    method: Annotated[str | None, Shown("Method")]
     bytes: Annotated[int, Shown("Size", "size")]
     bits_per_weight: Annotated[float, Shown("Bits per weight", "ratio")]
-    error: Annotated[float, Shown("Error", "share", "|X - P| / |P|, P being the source.")]
-    within_half_step: Annotated[float | None, Shown("Within half a step", "share", "Share of values within half a step of the source.")]
-    ratio: Annotated[float | None, Shown("Ratio", "ratio", "The error in units of that of rounding to nearest.")]
-    for_its_size: Annotated[float, Shown("For its size", "ratio", "Error times 2^(bits per weight); the least is 1.")]
-    not_source: Annotated[int, Shown("Not the source's", "count", "Tensors that do not hold the source's values.")]
+    error: Annotated[float | None, Shown("Error", "share", "|X - P| / |P|, P being the source.")] = None
+    within_half_step: Annotated[float | None, Shown("Within half a step", "share", "Share of values within half a step of the source.")] = (
+        None
+    )
+    ratio: Annotated[float | None, Shown("Ratio", "ratio", "The error in units of that of rounding to nearest.")] = None
+    for_its_size: Annotated[float | None, Shown("For its size", "ratio", "Error times 2^(bits per weight); the least is 1.")] = None
+    not_source: Annotated[int | None, Shown("Not the source's", "count", "Tensors that do not hold the source's values.")] = None
+    why: Annotated[Note | None, Shown("No copy", help="What it is instead.")] = None
 
 
 class CompareReport(Report):
     """The report on what ``models`` are to each other.
 
     models: as named in the request. parents: the model that is explained, by the others; sparsity: what changed on the way to it, null if
-    the models are not related; copies: the nearest first, of one source, if there are several. coverage: of
+    the models are not related; copies: of one source, the nearest first, if there are several, then other quantized models. coverage: of
     each checkpoint, by the reports that the answer rests on, the smaller one where both have it.
     """
 

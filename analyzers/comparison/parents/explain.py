@@ -138,7 +138,12 @@ class Explanation:
     @cached_property
     def quantized(self) -> QuantizedCopy | None:
         """The rows of ``copy``."""
-        return self.copy.described(self.relations, self.conversion, self._lacks()) if self.copy is not None else None
+        if self.copy is None:
+            return None
+        model = self.found.sides[self.x]
+        narrow = [tensor for tensor in model.tensors if tensor.stored is not None or (tensor.has_values and tensor.bits <= 8)]
+        copy = self.copy.described(self.relations, self.conversion, self._lacks())
+        return copy.model_copy(update={"tensors_stored": len(narrow) + len(model.misfits)})
 
     @property
     def of_siblings(self) -> bool:
@@ -149,12 +154,14 @@ class Explanation:
         return most and (self.candidates[0].equal_share or 0.0) < _MOST
 
     def _lacks(self) -> tuple[str, ...]:
-        """Return the names of the best candidate's tensors that the model has none for."""
+        """Return the names of the best candidate's tensors that the model has none for, or only codes without their scales."""
         if 0 not in (self.x, self.best):
             return ()
         unmatched = self.found.alignment.unmatched[max(self.x, self.best) - 1]
         lacking = unmatched.extra if self.x == 0 else unmatched.missing
-        return tuple(each.name for each in lacking if not (each.buffer or each.holds_scales) and each.elements and each.has_values)
+        values = {each.name for each in self.found.sides[self.best].tensors if each.has_values}
+        codes = [each.name for each in unmatched.integers if each.name in values]
+        return (*(each.name for each in lacking if not (each.buffer or each.holds_scales) and each.elements and each.has_values), *codes)
 
     @property
     def coverage(self) -> tuple[Coverage, Coverage]:

@@ -314,9 +314,9 @@ class QuantizedCopy(Quantized):
     """The quantized tensors of the model against the best candidate.
 
     methods: that of most values first; bits_per_weight: with scales and zero points. calibrated: whether values are farther than rounding
-    explains, as calibration moves them. tensors_read, tensors_stored: quantized tensors of which values were read, and all that both
-    have. not_source: names of the tensors, or parts, that do not hold the candidate's values; lacks: of the candidate's that the model
-    has no tensor for.
+    explains, as calibration moves them. tensors_read, tensors_stored: quantized tensors of which values were read, and all of the model.
+    not_source: names of the tensors, or parts, that do not hold the candidate's values; lacks: of the candidate's that the model has no
+    values for.
     """
 
     methods: tuple[str, ...]

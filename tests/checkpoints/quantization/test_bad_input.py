@@ -89,6 +89,22 @@ def test_one_that_does_not_fit_among_others(part: str, tmp_path: Path) -> None:
             Chosen.of(checkpoint, DtypeRequest(model="x"))
 
 
+@pytest.mark.parametrize(
+    ("library", "part"),
+    [
+        ("mlx", "affine_4_64.scales"), ("mlx", "affine_4_64.biases"), ("bitsandbytes", "nf4.weight.absmax"),
+        ("bitsandbytes", "nf4_nested.weight.nested_absmax"), ("bitsandbytes", "nf4.weight.quant_state.bitsandbytes__nf4"),
+        ("compressed-tensors", "int4.weight_scale"),
+    ],
+)  # fmt: skip
+def test_codes_without_a_part_among_others_are_named(library: str, part: str, tmp_path: Path) -> None:
+    tensors, config = fixture(library)
+    with opened(tmp_path / "whole", tensors, config) as checkpoint:
+        assert checkpoint.misfits == ()
+    with opened(tmp_path / "lost", {name: tensor for name, tensor in tensors.items() if name != part}, config) as checkpoint:
+        assert [name.split(".")[0] for name in checkpoint.misfits] == [part.split(".")[0]]
+
+
 @pytest.mark.parametrize("index", [-1, 4, 1 << 30])
 def test_groups_out_of_range(index: int, tmp_path: Path) -> None:
     tensors, _ = gptq(4, True, False)

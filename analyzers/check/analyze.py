@@ -185,7 +185,8 @@ def _alone(
             if checkpoint.quantization is None:
                 raise
             coverage = read_coverage(checkpoint, checkpoint.tensors, (), ())
-            unreadable = finding("non-finite", "error", "values-not-readable", why=str(error))
+            names = [error.tensor] if error.tensor else []
+            unreadable = finding("non-finite", "error", "values-not-readable", names, why=str(error))
             return [unreadable, *file_rules(checkpoint, coverage)], coverage, ()
         plan: list[Planned] = []
         try:

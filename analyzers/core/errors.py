@@ -83,7 +83,11 @@ class NoWeights(CheckpointError):
 
 
 class InvalidCheckpoint(CheckpointError):
-    """Damaged, truncated or contradictory files."""
+    """Damaged, truncated or contradictory files. tensor: name of the one at fault, if that is known."""
+
+    def __init__(self, message: str, tensor: str = "") -> None:
+        super().__init__(message)
+        self.tensor = tensor
 
 
 class UnsupportedWeights(CheckpointError):

@@ -113,6 +113,7 @@ _E2M1_REACH, _E4M3_REACH, _E5M2_REACH = 10.0, 256.0, 1024.0
 
 _FLAT = tuple(Tile(1, size, flat=True) for size in (64, 128, 256, 512, 1024, 2048, 4096))
 _LARGE = (BLOCK, ROW, TENSOR)
+_OF_FP8 = (*_groups(32, 128), Tile(64, 64), *_LARGE)
 
 _INTEGERS = Levels(_both(*range(1, 1 << MOST_BITS)), 0, 0.0, integers=True)
 _QLORA = Levels(_table(*_NF4), 0, _NF4_TOLERANCE, integers=False)
@@ -125,6 +126,6 @@ FORMATS = (
     Format("nf4", _QLORA, _FLAT, 4),
     Format("fp4_bnb", _BITSANDBYTES, _FLAT, 4),
     Format("fp4_e2m1", _float(2, 1, 12, _E2M1_REACH, 2), (*_groups(16, 32, 64, 128), ROW, TENSOR), 4, 8),
-    Format("fp8_e5m2", _fp8(FP8_E5M2, _E5M2_REACH), (*_groups(32, 128), *_LARGE), 8),
-    Format("fp8_e4m3", _fp8(FP8_E4M3, _E4M3_REACH), (*_groups(32, 128), *_LARGE), 8),
+    Format("fp8_e5m2", _fp8(FP8_E5M2, _E5M2_REACH), _OF_FP8, 8),
+    Format("fp8_e4m3", _fp8(FP8_E4M3, _E4M3_REACH), _OF_FP8, 8),
 )

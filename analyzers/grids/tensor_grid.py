@@ -38,7 +38,8 @@ class _Named(Protocol):
 
 def describe(grid: _Named) -> str:
     """Name a grid: "int4 in groups of 32"."""
-    return f"{format_name(grid.format)} {_SCALED.get(grid.group, f'in groups of {grid.group}')}"
+    sharing = f"in {'blocks' if 'x' in grid.group else 'groups'} of {grid.group.replace('x', ' x ')}"
+    return f"{format_name(grid.format)} {_SCALED.get(grid.group, sharing)}"
 
 
-_SCALED = {"tensor": "with one scale", "row": "with a scale per row", "128x128": "in blocks of 128 x 128"}
+_SCALED = {"tensor": "with one scale", "row": "with a scale per row"}

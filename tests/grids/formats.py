@@ -3,6 +3,7 @@
 The quantizers are torchao's, gguf's and transformers' where these have them; the rest is written from the definitions (`definitions`).
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,8 @@ class Format:
         detail = self.bits if self.kind == "integers" else self.name.rpartition(" ")[2]
         format = f"fp8_{self.name[:4]}" if self.name[:4] in ("e4m3", "e5m2") else "fp8_e4m3" if self.kind == "fp8" else self.kind
         group = {TENSOR: "tensor", ROW: "row"}.get(self.group, str(self.group))
-        return f"{names.get(self.kind, format).format(detail)} {'128x128' if '128x128' in self.name else group}"
+        block = re.search(r"\d+x\d+", self.name)
+        return f"{names.get(self.kind, format).format(detail)} {block[0] if block else group}"
 
 
 def torchao_integers(bits: int, group: int, symmetric: bool) -> Dequantized:
@@ -107,11 +109,11 @@ def _gguf(name: str) -> Dequantized:
     return make
 
 
-def _fp8_of_transformers(powers: bool) -> Dequantized:
-    """Quantize to blocks of 128 x 128, dequantize as transformers does for quant_method fp8; always in fp32."""
+def _fp8_of_transformers(side: int, powers: bool) -> Dequantized:
+    """Quantize to square blocks, dequantize as transformers does for quant_method fp8; always in fp32."""
 
     def make(values: Values, dtype: torch.dtype) -> Values:
-        blocks = values.reshape(values.shape[0] // 128, 128, -1, 128)
+        blocks = values.reshape(values.shape[0] // side, side, -1, side)
         scale = blocks.abs().amax((1, 3)) / 448
         if powers:
             scale = scale.log2().ceil().exp2()
@@ -170,8 +172,9 @@ FORMATS: tuple[Format, ...] = (
     Format("e4m3 tensor", "fp8", 8, TENSOR, lambda v, d: own.fp8_blocks(v, d, E4M3, 0, 0)),
     Format("e4m3 row", "fp8", 8, ROW, lambda v, d: own.fp8_blocks(v, d, E4M3, 1, 0)),
     Format("e5m2 row", "fp8", 8, ROW, lambda v, d: own.fp8_blocks(v, d, E5M2, 1, 0)),
-    Format("transformers fp8 128x128", "fp8", 8, 128, _fp8_of_transformers(False)),
-    Format("transformers fp8 128x128 powers", "fp8", 8, 128, _fp8_of_transformers(True)),
+    Format("transformers fp8 64x64", "fp8", 8, 64, _fp8_of_transformers(64, False)),
+    Format("transformers fp8 128x128", "fp8", 8, 128, _fp8_of_transformers(128, False)),
+    Format("transformers fp8 128x128 powers", "fp8", 8, 128, _fp8_of_transformers(128, True)),
     *(
         Format(f"gguf {name}", kind, bits, group, _gguf(name))
         for name, kind, bits, group in (

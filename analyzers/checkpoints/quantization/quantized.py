@@ -192,7 +192,7 @@ class Quantized(Stored):
             index = read(self.index, row, last - row).view(f"<i{self.index.itemsize}").astype(np.int64)
             down, across = self.grid[4:]
             if index.min() < 0 or index.max() >= (down if self.packing.down else across):
-                raise InvalidCheckpoint(f"{quoted(self.index.name)} refers to groups that have no scales.")
+                raise InvalidCheckpoint(f"{quoted(self.index.name)} refers to groups that have no scales.", self.index.name)
             if self.packing.down:
                 groups, low, high = index, int(index.min()) * across, (int(index.max()) + 1) * across
             else:

@@ -191,9 +191,11 @@ def test_negative_scales_of_magnitudes(layout: str, tmp_path: Path) -> None:
 
 def test_group_indices_out_of_range_are_a_finding(tmp_path: Path) -> None:
     values, config = quantized(*source("llama"), "gptq")
-    values[some(values, "down_proj.g_idx")][3] = 99
+    name = some(values, "down_proj.g_idx")
+    values[name][3] = 99
     *_, report = analyze(CheckRequest(model=str(write(tmp_path, values, config))), LOCAL)
-    assert "values-not-readable" in {found.code for found in getattr(report, "findings", ()) if found.level == "error"}
+    found = {each.code: each for each in getattr(report, "findings", ()) if each.level == "error"}
+    assert found["values-not-readable"].tensors == (name,)
 
 
 # --- unscaled ------------------------------------------------------------------------------------------------------

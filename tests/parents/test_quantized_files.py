@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.cases import few
+from tests.layouts.relayouts import rotary_rows
 from tests.parents import quantized_files as files
 from tests.parents.checkpoints import BF16, F32, Folder, Tensors, asked, model, tuned
 
@@ -253,3 +254,12 @@ def test_what_a_copy_lacks_and_what_a_sample_left_out_is_said(source: str, tmp_p
 def test_methods_and_what_shares_a_scale_are_named(name: str, method: str, scales: str, source: str, tmp_path: Path) -> None:
     report = asked(FORMATS[name](tmp_path / "copy", SOURCE), source)
     assert report.quantized is not None and (report.quantized.method, report.quantized.scales) == (method, scales)
+
+
+def test_queries_that_llama_cpp_reads_in_another_order_are_named(tmp_path: Path) -> None:
+    source = Folder(tmp_path).write("source", SOURCE)
+    Path(source, "config.json").write_text('{"model_type": "llama", "num_attention_heads": 4}')
+    turned = {name: rotary_rows(x, 4) if "q_proj" in name else x for name, x in SOURCE.items()}
+    for file, named in ((files.ggml(tmp_path / "wrong", SOURCE), True), (files.ggml(tmp_path / "right", turned), False)):
+        report = asked(file, source, mode="exact")
+        assert report.verdict == "quantized-copy" and ("not-reordered" in {note.code for note in report.notes}) == named

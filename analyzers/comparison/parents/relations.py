@@ -11,7 +11,7 @@ from analyzers.checkpoints import Checkpoint, Group
 from analyzers.comparison.counting import Floats
 from analyzers.comparison.parents.exact_values import FORMATS, rounded
 from analyzers.comparison.parents.likeness import Likeness
-from analyzers.comparison.parents.report import RELATED_PART, Conversion, Relation
+from analyzers.comparison.parents.report import AS_STORED, RELATED_PART, Conversion, Relation
 from analyzers.comparison.parents.words import TENSORS
 from analyzers.comparison.table import CASTS, Sums, Table
 from analyzers.core.notes import Note
@@ -262,7 +262,7 @@ class Relations:
                 name=self.stored(each[0]) if together else self.name(each[0]),
                 source=ref,
                 sources=tuple(self._table.tensor(number, self._p).name for number in each),
-                form="; ".join(dict.fromkeys(self._form(group) or "as stored" for group in groups)),
+                form="; ".join(dict.fromkeys(self._form(group) or AS_STORED for group in groups)),
                 relation=found.relation,
                 to=found.to,
                 factor=found.factor,

@@ -39,6 +39,7 @@ Relation = Literal[
 ]
 # Relations that a faithful conversion leaves; those that training or another layout leave too, or without a source to compare with. All
 # others are damage in a copy.
+AS_STORED = "as stored"  # form of a tensor whose values stand as those of its source
 FAITHFUL: tuple[Relation, ...] = ("equal", "rounded")
 UNDAMAGED: tuple[Relation, ...] = (*FAITHFUL, "reordered", "changed", "unmatched")
 # Notes on tensors of copies that are the source's by factors of channels, or may be.

@@ -1,5 +1,6 @@
 """Derives the verdict from the facts, as a code with values, with its proof, the advice that follows and the notes."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -7,6 +8,7 @@ from analyzers.checkpoints import account_notes, layout_notes
 from analyzers.comparison.parents.exact_values import proves
 from analyzers.comparison.parents.explain import Explanation
 from analyzers.comparison.parents.report import (
+    AS_STORED,
     BEYOND_CHANCE,
     FAITHFUL,
     FEWEST,
@@ -29,6 +31,8 @@ _ROUNDING = 1.02
 # Classes of tensors that make two models different, beside an adapter's.
 _DIFFERENT = ("unmatched", "undecoded", "excluded", "empty")
 
+# Models of transformers whose queries and keys llama.cpp reorders, and their names in its files.
+_REORDERED, _OF_GGUF = frozenset({"llama", "mistral", "mixtral"}), re.compile(r"blk\.[0-9]+\.attn_[qk]\.weight")
 # Least condition number of parents that may be steps of one training.
 _SIMILAR = 10
 
@@ -269,6 +273,8 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
             yield WORDS.note("scaled-channels", tensors=scaled)
     if verdict == "quantized-copy" and facts.quantized is not None and (lacks := facts.quantized.lacks):
         yield WORDS.note("lacks", model=model, source=source, tensors=len(lacks), names=lacks[:3])
+    if kept := _in_the_order_of_transformers(facts):
+        yield WORDS.note("not-reordered", model=model, source=source, tensors=len(kept), name=kept[0])
     if verdict == "merge" and fit is not None:
         yield from _of_merge(fit)
     if empty := tuple(row.ref for row in facts.candidates if not row.compared):
@@ -281,6 +287,15 @@ def notes(facts: Explanation, verdict: Verdict) -> Iterator[Note]:
         yield WORDS.note("joint-rows")
     for each in sides:
         yield from (note.about(each.ref) for note in account_notes(each, each.tensors))
+
+
+def _in_the_order_of_transformers(facts: Explanation) -> list[str]:
+    """Return the queries and keys of a GGUF file whose rows are in the order of a source of transformers."""
+    source = facts.found.sides[facts.best]
+    if (source.config or {}).get("model_type") not in _REORDERED:
+        return []
+    alike = (row for row in facts.conversion if row.relation in (*FAITHFUL, "changed") and row.form == AS_STORED)
+    return [row.name for row in alike if _OF_GGUF.fullmatch(row.name) and all("self_attn" in name for name in row.sources)]
 
 
 def _of_merge(fit: Fit) -> Iterator[Note]:

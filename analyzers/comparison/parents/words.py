@@ -92,6 +92,10 @@ WORDS = Words(
             "the factors are undone."
         ),
         "lacks": "{model} lacks {tensors:#tensor} of {source}: {names:names}.",
+        "not-reordered": (
+            "Rows of {tensors:#query or key|queries and keys} of {model}, such as {name:name}, are in the order of {source}: llama.cpp "
+            "reads them in that of rotary pairs, and computes something else. Convert {source} again."
+        ),
         "positions": "Weights are compared position by position: permuted neurons or rotated weights are not recognised.",
         "one-run": "Checkpoints of one training run can look like this merge.",
         "not-told-apart": "{names:list} are too similar to tell apart: only the sum of their weights is known.",

@@ -121,8 +121,11 @@ class Copy:
                 error += weights[number] * (undone.error / undone.square * row["square_p"] - row["update_square"])
         return float(np.sqrt(max(0.0, error) / square)) if square else None
 
-    def described(self, relations: Relations, conversion: Sequence[Conversion], lacks: tuple[str, ...] = ()) -> QuantizedCopy:
-        """Describe the copy, with a row for each tensor. relations, conversion: of all tensors of the model to the source."""
+    def described(self, relations: Relations, conversion: Sequence[Conversion], stored: int, lacks: tuple[str, ...]) -> QuantizedCopy:
+        """Describe the copy, with a row for each tensor. relations, conversion: of all tensors of the model to the source.
+
+        stored: number of its quantized tensors; lacks: names of the source's without a counterpart.
+        """
         by_stored: dict[str, list[int]] = {}
         for number in self.numbers:
             by_stored.setdefault(relations.stored(number), []).append(number)
@@ -134,7 +137,7 @@ class Copy:
             bits_per_weight=float(np.average([self._bits(number) for number in self.numbers], weights=sizes)),
             calibrated=any(self._is_calibrated(number) for number in self.numbers),
             tensors_read=len(by_stored),
-            tensors_stored=max(len(by_stored), self._all_stored(relations)),
+            tensors_stored=max(len(by_stored), stored),
             not_source=tuple(row.name for row in conversion if row.relation != "unmatched" and not holds_source(row)),
             lacks=lacks,
             tensors=tuple(sorted(rows, key=lambda row: row.relation in FAITHFUL)),
@@ -150,11 +153,6 @@ class Copy:
             source=tuple(self._table.tensor(number, self._p).name for number in numbers),
             **self._over(numbers, np.ones_like(self._table.weights)),
         )
-
-    def _all_stored(self, relations: Relations) -> int:
-        """Count the quantized tensors that both sides have, whether or not values of them were read."""
-        held = np.flatnonzero(self._table.holders(self._x, self._p)).tolist()
-        return len({relations.stored(number) for number in held if self._table.tensor(number, self._x).stored is not None})
 
     def _over(self, numbers: list[int], weights: Floats) -> dict[str, Any]:
         """Return the fields of `Quantized` over several tensors."""
@@ -174,7 +172,9 @@ class Copy:
             error, nearest = (float(np.sqrt(each / sums[2])) for each in sums[:2])
             ratio = error / nearest if nearest else None
         usual = self._methods(numbers)[0]
-        stored = self._stored(max((number for number in numbers if self._method(self._stored(number)) == usual), key=self._elements))
+        groups = {number: self._stored(number).group for number in numbers if self._method(self._stored(number)) == usual}
+        most = Counter(groups.values()).most_common(1)[0][0]
+        stored = self._stored(next(number for number, group in groups.items() if group == most))
         return {
             "within_half_step": within,
             "error": error,

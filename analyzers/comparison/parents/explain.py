@@ -141,9 +141,8 @@ class Explanation:
         if self.copy is None:
             return None
         model = self.found.sides[self.x]
-        narrow = [tensor for tensor in model.tensors if tensor.stored is not None or (tensor.has_values and tensor.bits <= 8)]
-        copy = self.copy.described(self.relations, self.conversion, self._lacks())
-        return copy.model_copy(update={"tensors_stored": len(narrow) + len(model.misfits)})
+        stored = sum(each.stored is not None or (each.has_values and each.bits <= 8 and not each.holds_scales) for each in model.tensors)
+        return self.copy.described(self.relations, self.conversion, stored + len(model.misfits), self._lacks())
 
     @property
     def of_siblings(self) -> bool:

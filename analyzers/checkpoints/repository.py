@@ -60,14 +60,11 @@ ReadStored = Callable[[RangeFile, int, memoryview], None]
 class DecodingFile(RangeFile, Protocol):
     """A file of values that are computed from what ``read_stored`` reads."""
 
-    def decode_into(self, read_stored: ReadStored, offset: int, buffer: memoryview) -> None:
+    def read_into(self, offset: int, buffer: memoryview, read_stored: ReadStored = ...) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on."""
 
-    def decode_box(self, read_stored: ReadStored, offset: int, strides: tuple[int, ...], out: NDArray[Any]) -> bool:
+    def read_box(self, offset: int, strides: tuple[int, ...], out: NDArray[Any], read_stored: ReadStored = ...) -> bool:
         """Fill ``out`` with the elements from a byte offset on that lie at strides of elements; return False if this cannot be done."""
-
-    def read_box(self, offset: int, strides: tuple[int, ...], out: NDArray[Any]) -> bool:
-        """Read the stored files and fill ``out`` alike."""
 
 
 class Repository(Protocol):

@@ -45,16 +45,8 @@ class DecodedFile:
         self._offsets.append(tensor.offset)
         self.size += 4 * tensor.elements
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill ``buffer`` with the bytes from ``offset`` on."""
-        self.decode_into(read_stored, offset, buffer)
-
-    def read_box(self, offset: int, strides: tuple[int, ...], out: NDArray[Any]) -> bool:
-        """Fill ``out`` like `decode_box`."""
-        return self.decode_box(read_stored, offset, strides, out)
-
-    def decode_into(self, read_stored: ReadStored, offset: int, buffer: memoryview, field: Field = "value") -> None:
-        """Fill ``buffer`` like `read_into`, or with another field. read_stored: reads the stored files."""
+    def read_into(self, offset: int, buffer: memoryview, read_stored: ReadStored = read_stored, field: Field = "value") -> None:
+        """Fill ``buffer`` with the bytes from ``offset`` on, or with another field. read_stored: reads the stored files."""
         while len(buffer):
             tensor = self._tensors[bisect_right(self._offsets, offset) - 1]
             at = offset - tensor.offset
@@ -70,7 +62,9 @@ class DecodedFile:
                 buffer[:count] = values.view(np.uint8)[at - 4 * first :][:count].data
             offset, buffer = offset + count, buffer[count:]
 
-    def decode_box(self, read_stored: ReadStored, offset: int, strides: tuple[int, ...], out: NDArray[Any], field: Field = "value") -> bool:
+    def read_box(
+        self, offset: int, strides: tuple[int, ...], out: NDArray[Any], read_stored: ReadStored = read_stored, field: Field = "value"
+    ) -> bool:
         """Fill ``out`` with values of the same columns of consecutive rows, or with these turned; return False for any other box.
 
         Only these columns are decoded. Codes of up to `_TURNED_BYTES` are read once for all boxes of a tensor that span most of its rows.
@@ -99,7 +93,7 @@ class DecodedFile:
         """Return what a field of elements ``first`` to ``stop`` - 1 is computed from; each thread holds the last."""
         held, run = getattr(self._last, "run", (None, None))
         if run is None or held is not tensor or first < run.first or run.stop < stop:
-            run = tensor.load(lambda part, start, count: self._read(read_stored, part, start, count), first, stop)
+            run = tensor.load(partial(self._read, read_stored), first, stop)
         if field != "value":
             run = tensor.with_parts(run)
         self._last.run = tensor, run
@@ -110,7 +104,7 @@ class DecodedFile:
         with self._turning:
             found = next((run for held, run in self._turned if held is tensor), None)
             if found is None:
-                found = tensor.load(lambda part, start, count: self._read(read_stored, part, start, count), 0, tensor.elements)
+                found = tensor.load(partial(self._read, read_stored), 0, tensor.elements)
                 self._turned = [*self._turned[-1:], (tensor, found)]
         return found
 
@@ -145,5 +139,5 @@ def read_field(tensor: Tensor, name: Field, start: int, count: int) -> Floats:
     """
     file, buffer = tensor.stored and tensor.stored.file, np.empty(4 * count, np.uint8)
     assert isinstance(file, DecodedFile)
-    read_into, read_box = partial(file.decode_into, read_stored, field=name), partial(file.decode_box, read_stored, field=name)
-    return read_elements(read_into, tensor, start, count, buffer, read_box).view(np.float32)
+    codes = read_elements(partial(file.read_into, field=name), tensor, start, count, buffer, partial(file.read_box, field=name))
+    return codes.view(np.float32)

@@ -74,9 +74,8 @@ class GgufBlocks(Quantized):
 
     def load(self, read: Read, first: int, stop: int) -> Run:
         """Read the blocks of elements ``first`` to ``stop`` - 1."""
-        begin, codes = first // self.length, self.codes
-        flat = Tensor(codes.name, "U8", (codes.nbytes,), codes.file, codes.offset, codes.nbytes, codes.role, codes.layer, False)
-        return Run(first, stop, read(flat, begin * self.size, self.nbytes(first, stop)), begin, _levels(1))
+        begin = first // self.length
+        return Run(first, stop, read(self._packed(), begin * self.size, self.nbytes(first, stop)), begin, _levels(1))
 
     def with_parts(self, run: Run) -> Run:
         """Return a run with the scales and biases of a uniform grid, value = level x scale + bias; NaN of a type without one."""

@@ -268,11 +268,10 @@ class Quantized(Stored):
 
     def _packed(self) -> Tensor:
         """Return the codes as bytes or words."""
-        codes = self.codes
-        if codes.itemsize == 1:
-            return codes
         dtype, size = ("U32", 4) if self.packing.down else ("U8", 1)
-        return Tensor(codes.name, dtype, (codes.nbytes // size,), codes.file, codes.offset, codes.nbytes, codes.role, codes.layer, False)
+        return (
+            self.codes if self.codes.itemsize == 1 else replace(self.codes, dtype=dtype, shape=(self.codes.nbytes // size,), strides=None)
+        )
 
     def _units(self, first: int, stop: int) -> tuple[int, int]:
         """Return the bytes, or words, that hold elements ``first`` to ``stop`` - 1: the first and the last + 1."""

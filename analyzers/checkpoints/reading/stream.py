@@ -226,11 +226,11 @@ class _Reader:
 
         def read_into(offset: int, piece: memoryview) -> None:
             if decoded is not None:
-                decoded.decode_into(read_stored, offset, piece)
+                decoded.read_into(offset, piece, read_stored)
             else:
                 read_stored(file, offset, piece)
 
-        read_box = None if decoded is None else partial(decoded.decode_box, read_stored)
+        read_box = None if decoded is None else partial(decoded.read_box, read_stored=read_stored)
         codes = read_elements(read_into, tensor, first, count, into, read_box)
         self._add(nbytes if tensor.stored is not None else codes.nbytes, reads)
         return codes

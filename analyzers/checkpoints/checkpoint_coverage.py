@@ -31,12 +31,7 @@ def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterab
 
 
 def side_coverage(
-    checkpoint: Checkpoint,
-    alignment: Alignment,
-    side: int,
-    columns: Sequence[int],
-    include: str | None = None,
-    exclude: str | None = None,
+    checkpoint: Checkpoint, alignment: Alignment, side: int, columns: Sequence[int], include: str | None, exclude: str | None
 ) -> Coverage:
     """Return the coverage of a side of a comparison, 0 for the base, by the tuned checkpoints ``columns`` together.
 

@@ -46,21 +46,14 @@ class DecodedFile:
         self.size += 4 * tensor.elements
 
     def read_into(self, offset: int, buffer: memoryview, read_stored: ReadStored = read_stored, field: Field = "value") -> None:
-        """Fill ``buffer`` with the bytes from ``offset`` on, or with another field. read_stored: reads the stored files."""
-        while len(buffer):
-            tensor = self._tensors[bisect_right(self._offsets, offset) - 1]
-            at = offset - tensor.offset
-            count = min(len(buffer), 4 * tensor.elements - at)
-            first, stop = at // 4, -(-(at + count) // 4)
-            run = self._run(read_stored, tensor, first, stop, field)
-            whole = at % 4 == count % 4 == 0
-            values = np.frombuffer(buffer[:count], np.float32) if whole else np.empty(stop - first, np.float32)
-            for start in range(first, stop, PIECE):
-                end = min(start + PIECE, stop)
-                tensor.compute(run, start, end, values[start - first : end - first])
-            if not whole:
-                buffer[:count] = values.view(np.uint8)[at - 4 * first :][:count].data
-            offset, buffer = offset + count, buffer[count:]
+        """Fill ``buffer`` with whole values of one tensor, or with another field of them. read_stored: reads the stored files."""
+        tensor, values = self._tensors[bisect_right(self._offsets, offset) - 1], np.frombuffer(buffer, np.float32)
+        first = (offset - tensor.offset) // 4
+        stop = first + values.size
+        run = self._run(read_stored, tensor, first, stop, field)
+        for start in range(first, stop, PIECE):
+            end = min(start + PIECE, stop)
+            tensor.compute(run, start, end, values[start - first : end - first])
 
     def read_box(
         self, offset: int, strides: tuple[int, ...], out: NDArray[Any], read_stored: ReadStored = read_stored, field: Field = "value"

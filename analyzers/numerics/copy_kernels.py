@@ -65,10 +65,12 @@ def count_copy(
             if not abs(size) < np.inf:
                 unexplained += 1
                 continue
-            apart, upward = abs(w - v), (w > v) == (size > 0)
-            at = _place(levels, uniform, (v - bias[i]) / size + zero[i] if size else zero[i])
-            at = min(at, last - 1) if upward else max(at - 1, 0)
-            gap = abs(size) * (levels[at + 1] - levels[at])
+            apart = abs(w - v)
+            gap = abs(size)
+            if not uniform:
+                at = _place(levels, uniform, (v - bias[i]) / size + zero[i] if size else zero[i])
+                at = min(at, last - 1) if (w > v) == (size > 0) else max(at - 1, 0)
+                gap *= levels[at + 1] - levels[at]
             first, second = (levels[0] - zero[i]) * size + bias[i], (levels[last] - zero[i]) * size + bias[i]
             low, high = min(first, second), max(first, second)
             beyond = (w >= high and v >= high * (1 - 1e-6)) or (w <= low and v <= low * (1 - 1e-6))

@@ -35,7 +35,7 @@ Dtype = Annotated[
     Field(description="Run the model in this type; auto: float32 on a CPU, as stored on a GPU."),
     Option("Run the model in", names=("automatic", "float32", "bfloat16", "float16")),
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to run; auto: a GPU if there is one."), Option(site=False)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 class ModelRequest(Request):
@@ -50,6 +50,9 @@ class ModelRequest(Request):
     model: Annotated[str, PASTED] = Field(description=f"A model: {REFERENCE}.")
     offload: Annotated[Literal["auto", "never"], Option(site=False)] = Field(
         default="auto", description="auto: if the model does not fit in memory, read its layers one at a time; never: refuse it."
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], Option(site=False)] = Field(
+        default="auto", description="Where to run; auto: a GPU if there is one."
     )
 
     @field_validator("token_ids")

@@ -38,7 +38,7 @@ def precision(folder: str, device: str) -> dict[str, Any]:
     report, taken = _asked(
         lambda token_ids: mantissa.precision(model, token_ids=token_ids, variants=variants, device=device), model, [256] * 4
     )
-    return {**taken, "loss": report.reference.loss, "token_ids": report.inputs.token_ids, "variants": len(variants)}
+    return {**taken, "loss": report.reference.loss, "token_ids": report.inputs.token_ids, "variants": variants}
 
 
 def conflict(folder: str, device: str) -> dict[str, Any]:

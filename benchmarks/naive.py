@@ -117,13 +117,18 @@ def conflict(folder: str, report: str, device: str) -> dict[str, Any]:
 
 
 def passes(folder: str, report: str, device: str) -> dict[str, Any]:
-    """Run the forward and backward passes that an answer of `precision` consists of: one in fp32, and one in bf16 for each variant."""
+    """Run the forward and backward passes that an answer of `precision` consists of: one in fp32, and one in bf16 for each variant,
+    with the head in fp32 where that is the variant.
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
     asked = json.loads(Path(report).read_text())
     token_ids = torch.tensor(asked["token_ids"], device=device)
-    models = [loaded(folder, device, "float32"), *[loaded(folder, device, "bfloat16")] * asked["variants"]]
+    narrow, wide_head = loaded(folder, device, "bfloat16"), loaded(folder, device, "bfloat16")
+    wide_head.lm_head.float().register_forward_pre_hook(lambda module, given: given[0].float())
+    variants = [wide_head if "fp32_lm_head" in name else narrow for name in asked["variants"]]
+    models = [loaded(folder, device, "float32"), *variants]
 
     def compute() -> float:
         losses = []

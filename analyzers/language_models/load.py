@@ -70,16 +70,14 @@ class OpenModel(ExitStack):
         dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
         device: Literal["auto", "cpu", "cuda"] = "auto",
         attention: Literal["sdpa", "eager"] = "sdpa",
-        offload: Literal["auto", "never"] = "auto",
         weights: bool = True,
         lent: int = 0,
     ) -> None:
         """Open the language model named by ``text``.
 
         dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on
-        ZeroGPU, which lends GPUs, only on explicit request). offload: "auto" reads layers one at a time if memory is too small for the
-        model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded, which needs only
-        config.json. Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including
+        ZeroGPU, which lends GPUs, only on explicit request). weights: False for a model that is initialized rather than loaded, which needs
+        only config.json. Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including
         UnknownArchitecture if it is not a causal language model, belongs to an unsupported family or needs custom code; the HubError
         family; LimitExceeded.
         """
@@ -104,8 +102,6 @@ class OpenModel(ExitStack):
             self.context = _context(self.outline)
             self.dtype = _dtype(dtype, self.runs_on, checkpoint)
             self.unused, self.offloaded, self._needs = 0, False, 0
-            # The time estimate for a lent GPU does not include reading layers again.
-            self._may_offload = offload == "auto" and not lent
             self._torch_dtype: torch.dtype = getattr(torch, self.dtype)
             self._repository = checkpoint.repository
             self._packed = checkpoint.quantization == "mxfp4"
@@ -138,7 +134,7 @@ class OpenModel(ExitStack):
         try:
             self._places()
         except ModelTooLarge:
-            if not (self._may_offload and self._stored):
+            if self.lent or not self._stored:  # the time estimate for a lent GPU does not include reading layers again
                 raise
             self.offloaded = True
             self._needs = offloaded_bytes(self.outline, dtype) + converting_bytes(self.outline, self._stored, dtype) + activations + extra

@@ -82,18 +82,11 @@ def stored_tensors(outline: nn.Module, tensors: Iterable[Stored], dtype: torch.d
     model, state = cast(Any, outline), outline.state_dict()
     if dtype != torch.float32 and (model._keep_in_fp32_modules or model._keep_in_fp32_modules_strict):
         return None
-    mapping = get_model_conversion_mapping(model)
-    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
-    converters = [each for each in mapping if isinstance(each, WeightConverter)]
-    of_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
     sources: dict[str, Source] = {}
-    for tensor in sorted((each for each in tensors if each.stored_dtype in _DTYPES), key=lambda each: dot_natural_key(each.name)):
-        name, pattern = rename_source_key(tensor.name, renamings, converters, model.base_model_prefix, state)
-        if name not in state and tensor.name in state:  # as transformers does
-            name, pattern = tensor.name, None
+    by_name = {tensor.name: tensor for tensor in tensors if tensor.stored_dtype in _DTYPES}
+    for stored, name, pattern, converter in names_in_model(model, sorted(by_name, key=dot_natural_key)):
         if name in state:
-            source = Source(name, dtype, None if pattern is None else of_pattern[pattern], [])
-            sources.setdefault(name, source).stored.append((pattern or "", tensor))
+            sources.setdefault(name, Source(name, dtype, converter, [])).stored.append((pattern, by_name[stored]))
     found: dict[str, Source] = {}
     for source in sources.values():
         made = source.made(lambda stored: torch.empty(stored.shape, device="meta"), model)
@@ -101,6 +94,19 @@ def stored_tensors(outline: nn.Module, tensors: Iterable[Stored], dtype: torch.d
     parameters = {name for name, _ in model.named_parameters()}
     tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - parameters
     return found if parameters <= found.keys() and not tied & found.keys() else None
+
+
+def names_in_model(model: Any, stored: Iterable[str]) -> Iterator[tuple[str, str, str, WeightConverter | None]]:
+    """Yield each stored name with the name that transformers gives it, and the converter of such tensors with its pattern."""
+    mapping, state = get_model_conversion_mapping(model), model.state_dict()
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    of_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
+    for name in stored:
+        own, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, state)
+        if own not in state and name in state:  # as transformers does
+            own, pattern = name, None
+        yield name, own, pattern or "", None if pattern is None else of_pattern[pattern]
 
 
 def converting_bytes(outline: nn.Module, sources: Mapping[str, Source], dtype: torch.dtype) -> int:

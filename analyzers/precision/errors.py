@@ -98,11 +98,11 @@ def sums(pairs: Sequence[tuple[Tensor, Tensor]], scale: float = 1.0) -> list[Sum
 def _totals(x: Tensor, ref: Tensor, scale: float) -> Tensor:
     """Return the six sums of `Sums`, of x (n,) and ref (n,)."""
     total = torch.zeros(6, dtype=torch.float64, device=x.device)
-    size = _GPU_CHUNK if x.is_cuda else _CPU_CHUNK
+    size, dot = (_GPU_CHUNK, torch.dot) if x.is_cuda else (_CPU_CHUNK, lambda a, b: (a * b).sum())
     for x_part, ref_part in zip(torch.split(x, size), torch.split(ref, size), strict=True):
         wide = ref_part.to(x.device, torch.float64)
         d = x_part.double().div_(scale).sub_(wide) if x_part.dtype != torch.float64 else x_part / scale - wide
-        total[:5] += torch.stack([wide.sum(), d.sum(), wide.square().sum(), d.square().sum(), (wide * d).sum()])
+        total[:5] += torch.stack([wide.sum(), d.sum(), dot(wide, wide), dot(d, d), dot(wide, d)])
         total[5] = torch.maximum(total[5], d.abs().amax()) if d.numel() else total[5]
     return total
 

@@ -82,6 +82,20 @@ def test_every_family_gives_its_own_logits(family: str, tmp_path: Path, monkeypa
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("family", ["gpt_neox", "mixtral", "qwen2_moe"])
+def test_gradients_through_converted_weights_are_the_same(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renamed head, and experts that are stored one by one and run merged."""
+    torch.manual_seed(3)
+    model: Any = build(ARCHITECTURES[family])
+    model.save_pretrained(tmp_path)
+    asked = request("conflict", str(tmp_path))
+    expected = report("conflict", asked)
+    monkeypatch.setattr(OpenModel, "_places", refuse)
+    found = report("conflict", asked)
+    assert lasting(found) == lasting(expected)
+    assert any(note.code == "offloaded" for note in found.notes)
+
+
 @pytest.fixture(scope="module")
 def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A model of this width in one file: 220 MB of 640, 600 MB of 1024."""

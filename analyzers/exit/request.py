@@ -10,7 +10,7 @@ from analyzers.exit.signals import ANCHORS, GOLD_RANK, METHODS, RANK, RANK_EXACT
 from analyzers.language_models.model_request import DataName, Dtype, ModelRequest, Seed
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 
 class ExitRequest(ModelRequest):

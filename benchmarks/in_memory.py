@@ -1,16 +1,15 @@
 """Our answers about models in memory, and the training monitor: ``python -m benchmarks.in_memory WAY ARGUMENTS`` prints one as JSON.
 
-``seconds`` are those after loading; of a training step and of a look at it, on a CPU, the processor's.
+``seconds`` are those after loading; where a model runs on a CPU, the processor's.
 """
 
 import json
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .naive import loaded
-from .timed import timed
+from .timed import clock, timed, timed_passes
 
 
 def dtype(folder: str, device: str) -> dict[str, Any]:
@@ -31,9 +30,43 @@ def sparsity(base: str, tuned: str, device: str) -> dict[str, Any]:
     return {**taken, "num_changed": report.num_changed, "total_parameters": report.total_parameters}
 
 
+def precision(folder: str, device: str) -> dict[str, Any]:
+    """Run the fp32 reference and three variants in bf16, on 4 sequences of 256 tokens."""
+    import mantissa
+
+    model, variants = loaded(folder, device, "float32"), ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual")
+    report, taken = _asked(
+        lambda token_ids: mantissa.precision(model, token_ids=token_ids, variants=variants, device=device), model, [256] * 4
+    )
+    return {**taken, "loss": report.reference.loss, "token_ids": report.inputs.token_ids, "variants": variants}
+
+
+def conflict(folder: str, device: str) -> dict[str, Any]:
+    """Compare the gradients of 8 samples of 60 to 235 tokens."""
+    import mantissa
+
+    model = loaded(folder, device, "float32")
+    lengths = range(60, 240, 25)
+    report, taken = _asked(
+        lambda token_ids: mantissa.conflict(model, token_ids=token_ids, weights=False, dtype="float32", device=device), model, lengths
+    )
+    samples = [{"token_ids": each.token_ids, "answer_start": each.answer_start} for each in report.samples]
+    return {**taken, "conflict_rate": report.model.conflict_rate, "samples": samples}
+
+
+def _asked(question: Callable[[list[list[int]]], Any], model: Any, lengths: Sequence[int]) -> tuple[Any, dict[str, float]]:
+    """Ask about random samples of these lengths, after a question about few tokens, which imports libraries."""
+    import torch
+
+    torch.manual_seed(0)
+    samples = [torch.randint(0, model.config.vocab_size, (length,)).tolist() for length in lengths]
+    question([sample[:4] for sample in samples[:2]])
+    return timed_passes(lambda: question(samples), model.device.type)
+
+
 def step(folder: str, device: str) -> dict[str, Any]:
     """Take training steps with 32 samples of 128 tokens."""
-    return timed(_training(folder, device)[1], device, clock=_clock(device))[1]
+    return timed(_training(folder, device)[1], device, clock=clock(device))[1]
 
 
 def look(folder: str, device: str) -> dict[str, Any]:
@@ -44,7 +77,7 @@ def look(folder: str, device: str) -> dict[str, Any]:
     with UpdateMonitor(model) as monitor:
         monitor.look()
         train()
-        return timed(monitor.look, device, clock=_clock(device))[1]
+        return timed(monitor.look, device, clock=clock(device))[1]
 
 
 def head(way: str, tokens: str, width: str, vocabulary: str, device: str) -> dict[str, Any]:
@@ -90,12 +123,7 @@ def _training(folder: str, device: str) -> tuple[Any, Any]:
     return model, train
 
 
-def _clock(device: str) -> Callable[[], float]:
-    """Return the processor's clock on a CPU, where other programs run too."""
-    return time.process_time if device == "cpu" else time.perf_counter
-
-
-WAYS: dict[str, Callable[..., dict[str, Any]]] = {way.__name__: way for way in (dtype, sparsity, step, look, head)}
+WAYS: dict[str, Callable[..., dict[str, Any]]] = {way.__name__: way for way in (dtype, sparsity, precision, conflict, step, look, head)}
 
 if __name__ == "__main__":
     print(json.dumps(WAYS[sys.argv[1]](*sys.argv[2:])))

@@ -24,12 +24,13 @@ _PIECE = 8 << 20  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of what is measured. weights: layers, width, FFN width and vocabulary of a Llama that is only read; toy: the same of one
-    that is run; heads: tokens, width and vocabulary; delay: of the Hub's answers, in seconds; downloaded: bytes.
+    """The sizes of what is measured. weights: layers, width, FFN width and vocabulary of a Llama that is only read; toy, model: the
+    same of Llamas that are run; heads: tokens, width and vocabulary; delay: of the Hub's answers, in seconds; downloaded: bytes.
     """
 
     weights: tuple[int, int, int, int] = (22, 2048, 5632, 32000)  # 1.1 billion parameters, 2.2 GB in bf16
     toy: tuple[int, int, int, int] = (8, 384, 1024, 8192)
+    model: tuple[int, int, int, int] = (10, 768, 2048, 32000)  # 120 million parameters
     heads: tuple[int, int, int] = (512, 512, 32000)
     delay: str = "0.05"
     downloaded: str = "4000000000"
@@ -37,8 +38,8 @@ class Sizes:
 
 SIZES = {
     "cpu": Sizes(),
-    "cuda": Sizes(toy=(8, 1024, 4096, 32000), heads=(4096, 2048, 128_000)),
-    "small": Sizes((2, 256, 512, 1000), (2, 128, 256, 512), (64, 256, 512), "0", "1000000"),
+    "cuda": Sizes(toy=(8, 1024, 4096, 32000), model=(8, 1024, 4096, 32000), heads=(4096, 2048, 128_000)),
+    "small": Sizes((2, 256, 512, 1000), (2, 128, 256, 512), (2, 128, 256, 512), (64, 256, 512), "0", "1000000"),
 }
 
 
@@ -90,6 +91,13 @@ def toy(folder: Path, sizes: Sizes) -> Iterator[Inputs]:
     """A Llama with random weights in fp32, and the samples' tokenizer."""
     _write("toy", str(folder / "toy"), *map(str, sizes.toy))
     yield Inputs({"toy": str(folder / "toy")}, OFFLINE)
+
+
+@contextmanager
+def model(folder: Path, sizes: Sizes) -> Iterator[Inputs]:
+    """A larger one, for the analyses that run whole models."""
+    _write("toy", str(folder / "model"), *map(str, sizes.model))
+    yield Inputs({"model": str(folder / "model")}, OFFLINE)
 
 
 SetUp = Callable[[Path, Sizes], AbstractContextManager[Inputs]]

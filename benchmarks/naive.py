@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .timed import timed
+from .timed import timed, timed_passes
 
 
 def extremes(folder: str, device: str, rounds: str = "1") -> dict[str, Any]:
@@ -81,7 +81,7 @@ def merge(base: str, adapter: str, out: str) -> dict[str, Any]:
 
 
 def conflict(folder: str, report: str, device: str) -> dict[str, Any]:
-    """Run the samples of a report of `conflict` one by one through autograd, keep every FFN gradient, and multiply all pairs at the end."""
+    """Run the samples of a `conflict` answer one by one through autograd, keep every FFN gradient, and multiply all pairs at the end."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -112,18 +112,23 @@ def conflict(folder: str, report: str, device: str) -> dict[str, Any]:
             pairs += int(valid.sum())
         return conflicts / pairs
 
-    result, taken = timed(compute, device)
+    result, taken = timed_passes(compute, device)
     return {**taken, "conflict_rate": result}
 
 
 def passes(folder: str, report: str, device: str) -> dict[str, Any]:
-    """Run the forward and backward passes that a report of `precision` consists of: one in fp32, and one in bf16 for each variant."""
+    """Run the forward and backward passes that an answer of `precision` consists of: one in fp32, and one in bf16 for each variant,
+    with the head in fp32 where that is the variant.
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
     asked = json.loads(Path(report).read_text())
-    token_ids = torch.tensor(asked["inputs"]["token_ids"], device=device)
-    models = [loaded(folder, device, "float32"), *[loaded(folder, device, "bfloat16")] * len(asked["variants"])]
+    token_ids = torch.tensor(asked["token_ids"], device=device)
+    narrow, wide_head = loaded(folder, device, "bfloat16"), loaded(folder, device, "bfloat16")
+    wide_head.lm_head.float().register_forward_pre_hook(lambda module, given: given[0].float())
+    variants = [wide_head if "fp32_lm_head" in name else narrow for name in asked["variants"]]
+    models = [loaded(folder, device, "float32"), *variants]
 
     def compute() -> float:
         losses = []
@@ -135,7 +140,7 @@ def passes(folder: str, report: str, device: str) -> dict[str, Any]:
             losses.append(loss.item())
         return losses[0]
 
-    result, taken = timed(compute, device)
+    result, taken = timed_passes(compute, device)
     return {**taken, "loss": result}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .inputs import SetUp, fine_tunes, hub, nothing, toy, wide
+from .inputs import SetUp, fine_tunes, hub, model, nothing, toy, wide
 
 PROGRAMS = {"mantissa": "mantissa", "naive": "benchmarks.naive", "in_memory": "benchmarks.in_memory"}
 """Modules that a command names by its first word."""
@@ -36,11 +36,6 @@ class Row:
 _BOTH = ("ours", "naive")
 _EXTREMES = {"extremes.abs_min": "abs_min", "extremes.abs_max": "abs_max"}
 _CHANGES = {"num_changed": "num_changed", "total_parameters": "total_parameters"}
-_CONFLICT = "mantissa conflict {toy} --no-weights --dtype float32 --device {device} --json"
-_PRECISION = (
-    "mantissa precision {toy} --data random --sequences 4 --sequence-length 256 --device {device} --json"
-    " --variants bf16,bf16_fp32_lm_head,bf16_fp32_residual"
-)
 _HEAD = "{tokens} {width} {vocabulary} {device}"
 
 ROWS = (
@@ -68,10 +63,12 @@ ROWS = (
     Row("parents-hub", hub, "mantissa parents org/merged org/base org/other --json", targets={"s beyond start": 10, "MB": 300}),
     Row("copy-hub", hub, "mantissa parents org/gptq org/base --json", targets={"s": 10, "MB": 300}),
     Row("no-copy-hub", hub, "mantissa parents org/gptq org/other --json", targets={"s": 10, "MB": 300}),
-    Row("conflict", toy, _CONFLICT, "naive conflict {toy} {ours} {device}",
-        {"model.conflict_rate": "conflict_rate"}, {"times": 2}, 1e-3, _BOTH),
-    # 1.5 times as long as the plain passes.
-    Row("precision", toy, _PRECISION, "naive passes {toy} {ours} {device}", {"reference.loss": "loss"}, {"times": 0.67}, 1e-4, _BOTH),
+    # 1.3 times as long as a backward pass per sample, whose gradients take gigabytes.
+    Row("conflict", model, "in_memory conflict {model} {device}", "naive conflict {model} {ours} {device}",
+        {"conflict_rate": "conflict_rate"}, {"times": 0.77}, 1e-3, _BOTH),
+    # 1.6 times as long as the plain passes.
+    Row("precision", model, "in_memory precision {model} {device}", "naive passes {model} {ours} {device}",
+        {"loss": "loss"}, {"times": 0.625}, 1e-4, _BOTH),
     Row("exit", toy, "mantissa exit {toy} --no-sweep --device {device} --json", own_seconds=("ours",)),
     Row("monitor", toy, "in_memory look {toy} {device}", "in_memory step {toy} {device}", targets={"times": 100}, own_seconds=_BOTH),
     Row("head-exact", nothing, f"in_memory head exact {_HEAD}", f"in_memory head naive {_HEAD}", {"loss": "loss"}, {}, 1e-2, _BOTH),

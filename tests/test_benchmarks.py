@@ -19,6 +19,7 @@ PLACEHOLDERS = {
     "wide": {"wide"},
     "hub": {"downloaded"},
     "toy": {"toy"},
+    "model": {"model"},
     "nothing": {"tokens", "width", "vocabulary"},
 }
 WAYS = {"naive": naive.WAYS, "in_memory": in_memory.WAYS}

@@ -15,13 +15,12 @@ from analyzers.conflict.activity_deciles import Deciles
 from analyzers.conflict.grams import UnitGroup
 from analyzers.conflict.neurons import Concentration, NeuronTable
 from analyzers.conflict.random_batches import BatchSums, partitions
-from analyzers.conflict.rates import cosines, difference_interval, dominance, pair_share, rates, rounded, whole
+from analyzers.conflict.rates import cosines, difference_interval, dominance, rates, rounded, whole
 from analyzers.conflict.report import DataFacts, TopK, Units
 from analyzers.conflict.request import ConflictRequest
 from analyzers.conflict.rows import (
     TAU,
     Cosines,
-    Difference,
     Dominance,
     LayerCosines,
     LayerRow,
@@ -152,7 +151,7 @@ def measurement(collected: Mapping[Variant, Collector], settings: Settings) -> M
         model=_row(model, requested.neurons.concentration(None), settings.thresholds),
         original=_row(unmodified, original.neurons.concentration(None), settings.thresholds) if topk else None,
         layers=merged("layer", lambda side, sums: layer_rows(side)),
-        differences=_differences(requested, original) if topk else (),
+        change=difference_interval(*((sums.sums[ALL].below, sums.sums[ALL].valid) for sums in (model, unmodified))) if topk else None,
         dominance=_dominance(requested, model).model_copy(update={"samples": dominances}),
         batch_curve=merged("batch_size", lambda side, sums: side.batches.rows(sums.sums[ALL].gram)),
         deciles=merged("decile", lambda side, sums: side.deciles.rows() if side.deciles is not None else ()),
@@ -212,35 +211,6 @@ def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
     names = dict.fromkeys(name for layer in layers for name in layer.sums)
     sums = {name: reduce(add, (layer.sums[name] for layer in layers if name in layer.sums)) for name in names}
     return LayerSums(-1, weights, sums)
-
-
-def _differences(one: Collector, other: Collector) -> tuple[Difference, ...]:
-    """Subtract ``other`` from ``one``, measured on the same samples: for the model (layer null), then layer by layer."""
-    layers = sorted(zip(one.layers, other.layers, strict=True), key=lambda pair: pair[0].layer)
-    pairs: list[tuple[int | None, LayerSums, LayerSums]] = [(None, model_sums(one.layers), model_sums(other.layers))]
-    pairs += [(first.layer, first, second) for first, second in layers]
-    return tuple(
-        _difference(first.sums[ALL], second.sums[ALL], layer, [each.neurons.concentration(layer) for each in (one, other)])
-        for layer, first, second in pairs
-    )
-
-
-def _difference(first: PairSums, second: PairSums, layer: int | None, units: Sequence[Concentration]) -> Difference:
-    conflict = [pair_share(each.below, each.valid) for each in (first, second)]
-    similarity = [pair_share(each.similarity, each.valid) for each in (first, second)]
-    return Difference(
-        layer=layer,
-        conflict_rate=_less(conflict),
-        interval=difference_interval((first.below, first.valid), (second.below, second.valid)),
-        magnitude_similarity=_less(similarity),
-        neuron_top_share=_less([each.top_share for each in units]),
-        neuron_effective_samples=_less([each.effective for each in units]),
-    )
-
-
-def _less(values: Sequence[float | None]) -> float | None:
-    first, second = values
-    return None if first is None or second is None else first - second
 
 
 def _row(sums: LayerSums, units: Concentration, thresholds: Thresholds) -> ModelRow:

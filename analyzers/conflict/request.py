@@ -9,13 +9,13 @@ from pydantic import Field, field_validator, model_validator
 from analyzers.core import limits
 from analyzers.core.options import Option
 from analyzers.language_models.data_rows import RowSelection
-from analyzers.language_models.model_request import Attention, DataName, Device, Dtype, ModelRequest
+from analyzers.language_models.model_request import Attention, DataName, Dtype, ModelRequest, Seed
 from analyzers.language_models.prompts import Template
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 8
+ANALYSIS_VERSION = 9
 
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
 """Fields of the request that only a top-k FFN uses."""
@@ -67,9 +67,8 @@ class ConflictRequest(ModelRequest):
         default=True, description="Also measure individual weights, which takes longer (default true)."
     )
     dtype: Dtype = "auto"
-    device: Device = "auto"
     attention: Attention = "sdpa"
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of the choice of samples, and of their halves and batches.")
+    seed: Seed = Field(default=0, description="Seed of the choice of samples, and of their halves and batches.")
     choice: Annotated[RowSelection, Option("Which samples", names=("at random, by the seed", "the first"))] = Field(
         default="random", description="Which samples: random, chosen by seed among all rows, or the first rows."
     )

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from analyzers.core.formatting import NOTHING, rounded
 from analyzers.core.records import Interval, Record
 from analyzers.core.rows import Rows, Shown
 
@@ -23,21 +22,6 @@ _Share = Annotated[
 _Ends = Annotated[Interval | None, Shown("95% interval", "between")]
 _Cosine = Annotated[float | None, Shown("Mean cosine", "magnitude")]
 _Similarity = Annotated[float | None, Shown("Norm similarity", "magnitude", "2|g||h| / (|g|² + |h|²), mean over pairs: 1 for equal norms.")]
-
-
-def points(difference: float | None) -> str:
-    """Write a difference of two shares in percentage points."""
-    return NOTHING if difference is None else f"{signed(difference, 2)} points"
-
-
-def points_between(interval: Interval | None) -> str:
-    """Write the ends of an interval of a difference of shares, in percentage points."""
-    return NOTHING if interval is None else f"{signed(interval.low, 2)} to {signed(interval.high, 2)}"
-
-
-def signed(value: float | None, power: int = 0) -> str:
-    """Write a difference times 10^power with its sign."""
-    return NOTHING if value is None else f"{rounded(value, 2, power):+.2g}" if value else "0"
 
 
 def layer_name(layer: int | None) -> str:
@@ -279,35 +263,17 @@ class NeuronRow(Record):
     pairs: Annotated[int, Shown("Pairs", "count")]
 
 
-class Difference(Record):
-    """Top-k minus original, in one layer or in the model (null), with the paired 95 % jackknife interval of the rate's difference.
-
-    neuron_top_share, neuron_effective_samples: differences of these fields of `ModelRow`.
-    """
-
-    layer: Annotated[int | None, Shown("Layer", layer_name)]
-    conflict_rate: Annotated[float | None, Shown("Conflict", points)]
-    interval: Annotated[Interval | None, Shown("95% interval", points_between)]
-    magnitude_similarity: Annotated[float | None, Shown("Norm similarity", signed)]
-    neuron_top_share: Annotated[
-        float | None, Shown("Top share per neuron", points, "Largest sample's share of a neuron's squared norm, mean over neurons.")
-    ]
-    neuron_effective_samples: Annotated[
-        float | None,
-        Shown("Effective samples per neuron", signed, "Number of equally large gradients that would weigh as much, mean over neurons."),
-    ]
-
-
 class Measurement(Record):
     """Results. model, dominance, weights and cosines are those of the requested FFN; original: the rates of the model with the original
-    FFN, next to a top-k FFN, else null; every table has both. layers: in order. deciles: empty for batches and for fewer than 4 samples;
+    FFN, next to a top-k FFN, else null; every table has both. change: of the model's conflict rate by the top-k FFN, with its paired 95 %
+    jackknife interval; null with fewer than 4 samples. layers: in order. deciles: empty for batches and for fewer than 4 samples;
     weights: null if not requested. neurons: up to `limits.REPORT_NEURONS` units with the highest and as many with the lowest conflict rate.
     """
 
     model: ModelRow
     original: ModelRow | None
     layers: tuple[LayerRow, ...]
-    differences: Annotated[tuple[Difference, ...], Rows("Top-k minus original")]
+    change: Interval | None
     dominance: Dominance
     batch_curve: Annotated[tuple[BatchRow, ...], Rows("Conflict between batches")]
     deciles: Annotated[tuple[DecileRow, ...], Rows("Conflict by activation")]

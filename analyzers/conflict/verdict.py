@@ -39,10 +39,9 @@ def answer(request: ConflictRequest, found: Measurement, data: DataFacts, dtype:
 
 
 def _change(found: Measurement) -> Literal["topk-more", "topk-less", "topk-same"]:
-    interval = found.differences[0].interval
-    if interval is None or interval.low <= 0 <= interval.high:
+    if found.change is None or found.change.low <= 0 <= found.change.high:
         return "topk-same"
-    return "topk-more" if interval.low > 0 else "topk-less"
+    return "topk-more" if found.change.low > 0 else "topk-less"
 
 
 def against_chance(found: Measurement, samples: int) -> Literal["more", "less", "chance", "undecided", "few"]:

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from analyzers.conflict.rows import ModelRow, points, points_between
-from analyzers.core.formatting import between, magnitude, plural, share
+from analyzers.conflict.rows import ModelRow
+from analyzers.core.formatting import between, magnitude, plural, rounded, share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words
 
@@ -93,12 +93,19 @@ def _change(before: ModelRow | None, after: ModelRow, write: Any) -> str:
 
 
 def _topk(report: "ConflictReport") -> Tile:
-    change, topk = report.differences[0], report.ffn.topk
-    clear = change.interval is not None and not change.interval.low <= 0 <= change.interval.high
+    change, topk = report.change, report.ffn.topk
     detail = f"Tokens keep {share(topk.kept)} of the neurons. " if topk is not None else ""
-    if change.interval is not None:
-        detail += f"95% interval {points_between(change.interval)} points."
-    return Tile(label="Change by top-k", value=points(change.conflict_rate), kind="estimate" if clear else "undecided", detail=detail)
+    if change is None:
+        return Tile(label="Change by top-k", value="Cannot tell", kind="undecided", detail=f"{detail}Too few samples for an interval.")
+    detail += f"95% interval {_points(change.low)} to {_points(change.high)} points."
+    clear = not change.low <= 0 <= change.high
+    value = f"{_points(change.estimate)} points"
+    return Tile(label="Change by top-k", value=value, kind="estimate" if clear else "undecided", detail=detail)
+
+
+def _points(difference: float) -> str:
+    """Write a difference of two shares in percentage points, with its sign."""
+    return f"{rounded(difference, 2, 2):+.2g}" if difference else "0"
 
 
 def _dominance(report: "ConflictReport") -> Tile:

@@ -25,7 +25,7 @@ from analyzers.language_models.load import OpenModel
 from analyzers.language_models.stages import padded_tokens
 from analyzers.language_models.tokenized_samples import tokenized_samples
 
-_OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device", "offload"}  # `resolved` adds these itself.
+_OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device"}  # `resolved` adds these itself.
 _PREVIEW = 240
 
 
@@ -46,7 +46,7 @@ class ExitJob(Job):
 
     less: ClassVar[str] = "fewer seeds or tokens, no sweep, fewer or shorter samples, a smaller model"
     unit: ClassVar[str] = "steps"
-    opening: ClassVar[tuple[str, ...]] = ("dtype", "device", "offload")
+    opening: ClassVar[tuple[str, ...]] = ("dtype", "device")
 
     def __init__(self, request: ExitRequest, opened: OpenModel, access: Access) -> None:
         super().__init__(request, opened, access)

@@ -7,10 +7,10 @@ from pydantic import Field, field_validator, model_validator
 from analyzers.core import limits
 from analyzers.core.options import Option
 from analyzers.exit.signals import ANCHORS, GOLD_RANK, METHODS, RANK, RANK_EXACT, K, MethodName, TopkBy, rank_conflict
-from analyzers.language_models.model_request import DataName, Device, Dtype, ModelRequest
+from analyzers.language_models.model_request import DataName, Dtype, ModelRequest, Seed
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 
 class ExitRequest(ModelRequest):
@@ -91,14 +91,7 @@ class ExitRequest(ModelRequest):
         default=512, strict=True, ge=2, le=limits.EXIT_TOKENS, description="Maximum number of answer tokens to measure, chosen at random."
     )
     dtype: Dtype = "auto"
-    device: Device = "auto"
-    seed: int = Field(
-        default=0,
-        ge=0,
-        lt=2**62,
-        strict=True,
-        description="Seed of codes, anchors and the choice of tokens.",
-    )
+    seed: Seed = Field(default=0, description="Seed of codes, anchors and the choice of tokens.")
 
     @field_validator("methods")
     @classmethod

@@ -78,12 +78,15 @@ def read_rows(
 class _Lines:
     """A file of JSON lines, or of a JSON list. rows, size: entries and bytes within the ``budget``; limited: whether the file has more.
 
-    Entries are held as text; an invalid line raises only when it is chosen.
+    Entries are held as text, since parsed values take more memory; an invalid line raises whether it is chosen or not.
     """
 
     def __init__(self, file: RangeFile, columns: Collection[str], budget: int = 0) -> None:
         self._file = file
-        self._entries = list(_entries(file, budget)) if budget else []
+        self._entries: list[tuple[str, Any]] = []
+        for where, entry in _entries(file, budget) if budget else ():
+            _parsed(entry, where)
+            self._entries.append((where, entry))
         self.rows, self.size, self.limited = len(self._entries), min(file.size, budget), file.size > budget
 
     def first(self) -> Iterator[tuple[str, Any]]:

@@ -29,7 +29,7 @@ class Job(ABC):
 
     less: ClassVar[str]
     unit: ClassVar[str] = "layers"
-    opening: ClassVar[tuple[str, ...]] = ("device", "attention", "offload", "dtype")
+    opening: ClassVar[tuple[str, ...]] = ("device", "attention", "dtype")
     """Fields of the request with which the model is opened."""
     batch: Batch
     tokens: int

@@ -29,7 +29,6 @@ from analyzers.checkpoints import (
     parse_reference,
     quoted,
 )
-from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.core.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
 from analyzers.core.notes import Note
 from analyzers.core.request import Progress
@@ -40,7 +39,7 @@ from analyzers.language_models.loaded_dtypes import compute_buffers, loaded_dtyp
 from analyzers.language_models.memory_needs import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
 from analyzers.language_models.model_failures import explaining_failures, is_out_of_memory
 from analyzers.language_models.model_outline import outline
-from analyzers.language_models.offload import StoredTensors, read_layer_by_layer, stored_tensors
+from analyzers.language_models.offload import Source, StoredTensors, converting_bytes, read_layer_by_layer, stored_tensors
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
@@ -71,16 +70,14 @@ class OpenModel(ExitStack):
         dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
         device: Literal["auto", "cpu", "cuda"] = "auto",
         attention: Literal["sdpa", "eager"] = "sdpa",
-        offload: Literal["auto", "never"] = "auto",
         weights: bool = True,
         lent: int = 0,
     ) -> None:
         """Open the language model named by ``text``.
 
         dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on
-        ZeroGPU, which lends GPUs, only on explicit request). offload: "auto" reads layers one at a time if memory is too small for the
-        model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded, which needs only
-        config.json. Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including
+        ZeroGPU, which lends GPUs, only on explicit request). weights: False for a model that is initialized rather than loaded, which needs
+        only config.json. Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including
         UnknownArchitecture if it is not a causal language model, belongs to an unsupported family or needs custom code; the HubError
         family; LimitExceeded.
         """
@@ -105,8 +102,6 @@ class OpenModel(ExitStack):
             self.context = _context(self.outline)
             self.dtype = _dtype(dtype, self.runs_on, checkpoint)
             self.unused, self.offloaded, self._needs = 0, False, 0
-            # The time estimate for a lent GPU does not include reading layers again.
-            self._may_offload = offload == "auto" and not lent
             self._torch_dtype: torch.dtype = getattr(torch, self.dtype)
             self._repository = checkpoint.repository
             self._packed = checkpoint.quantization == "mxfp4"
@@ -139,10 +134,10 @@ class OpenModel(ExitStack):
         try:
             self._places()
         except ModelTooLarge:
-            if not (self._may_offload and self._stored):
+            if self.lent or not self._stored:  # the time estimate for a lent GPU does not include reading layers again
                 raise
             self.offloaded = True
-            self._needs = offloaded_bytes(self.outline, dtype) + activations + extra
+            self._needs = offloaded_bytes(self.outline, dtype) + converting_bytes(self.outline, self._stored, dtype) + activations + extra
             if self._needs > (has := self._free()[0]):
                 raise too_large(self._needs, has) from None
         if self._weights is not None and not isinstance(self._repository, MemoryRepository):
@@ -171,7 +166,7 @@ class OpenModel(ExitStack):
         yield from self._weights.fetch()
 
     @cached_property
-    def _stored(self) -> dict[str, Stored] | None:
+    def _stored(self) -> dict[str, Source] | None:
         """The result of `stored_tensors`; None if the files do not hold the weights as the model needs them."""
         if self._weights is None or self._packed or isinstance(self._repository, MemoryRepository):
             return None
@@ -181,9 +176,9 @@ class OpenModel(ExitStack):
         assert self._weights is not None and self._stored is not None
         with torch.device("meta"):
             model = self._initialized()
-        files = self._weights.opened()
-        self.unused = len(self._weights.tensors) - len(self._stored)
-        weights = StoredTensors({name: (files[stored.file], stored) for name, stored in self._stored.items()})
+        used = {stored.name for source in self._stored.values() for _, stored in source.stored}
+        self.unused = len(self._weights.tensors) - len(used)
+        weights = StoredTensors(self._stored, self._weights.opened(), self.outline)
         return read_layer_by_layer(cast(PreTrainedModel, model.eval()), weights, self.device)
 
     def _initialized(self, seed: int = 0) -> nn.Module:

@@ -9,8 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
-from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import WeightConverter, WeightRenaming, build_glob_alternation, rename_source_key
+from transformers.core_model_loading import build_glob_alternation
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
@@ -19,6 +18,7 @@ from transformers.utils import logging as messages
 
 from analyzers.core.errors import MantissaError, MissingExtra, UnknownArchitecture
 from analyzers.core.terminal import quoted
+from analyzers.language_models.offload import names_in_model
 from analyzers.language_models.untrusted_config import check_counts, safe_config
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,120}")
@@ -113,10 +113,8 @@ def _modules(model: Any, stored: Sequence[str], quantized: bool) -> dict[str, An
     always, in_fp16 = model._keep_in_fp32_modules_strict or (), model._keep_in_fp32_modules or ()
     if not always and not in_fp16 and not quantized:
         return {}
-    mapping, state = get_model_conversion_mapping(model), model.state_dict()
-    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
-    converters = [each for each in mapping if isinstance(each, WeightConverter)]
-    names = {name: rename_source_key(name, renamings, converters, model.base_model_prefix, state)[0] for name in stored}
+    state = model.state_dict()
+    names = {name: own for name, own, _, _ in names_in_model(model, stored)}
     kept = {}
     for field, patterns in (("fp32", always), ("fp32_in_fp16", in_fp16)):
         found = build_glob_alternation(sorted(patterns))[0] if patterns else None

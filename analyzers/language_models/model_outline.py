@@ -15,7 +15,7 @@ from analyzers.core.errors import InvalidCheckpoint, MantissaError, UnknownArchi
 from analyzers.language_models.ffn import ffn_layers, unknown_family
 from analyzers.language_models.memory_needs import activation_bytes
 from analyzers.language_models.module_names import FAMILIES
-from analyzers.language_models.untrusted_config import LABELS, LAYERS, check_counts, numbers, safe_config
+from analyzers.language_models.untrusted_config import LABELS, check_counts, numbers, safe_config
 
 _CHUNKS = re.compile(r"(\w+_)?chunk_size")
 _PLACES = re.compile(r"max_seq_len")  # MPT: the model builds a table of this many positions per head at run time
@@ -38,7 +38,6 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
     _check_kind(kind)
     if weights:
         _check_weights(checkpoint, stated["model_type"])
-        _check_layers(stated, len(checkpoint.tensors))
     _check_sizes(stated)
     model_class = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING[kind])
     try:
@@ -105,13 +104,6 @@ def _check_weights(checkpoint: Checkpoint, kind: str) -> None:
     method = checkpoint.quantization
     if method is not None and not (method == "mxfp4" and kind in _MXFP4_FAMILIES):
         raise UnsupportedWeights(f"The weights are quantized ({method}), and gradients need plain ones: name the original model.")
-
-
-def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
-    """Raise InvalidCheckpoint if config.json states more layers than there are tensors."""
-    for name, value in numbers(stated):
-        if LAYERS.fullmatch(name) and value > tensors:
-            raise InvalidCheckpoint(f"config.json states {value:,} layers ({name}), but there are only {tensors:,} tensors.")
 
 
 def _check_sizes(stated: Mapping[str, Any]) -> None:

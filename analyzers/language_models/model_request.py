@@ -35,21 +35,21 @@ Dtype = Annotated[
     Field(description="Run the model in this type; auto: float32 on a CPU, as stored on a GPU."),
     Option("Run the model in", names=("automatic", "float32", "bfloat16", "float16")),
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to run; auto: a GPU if there is one."), Option(site=False)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 class ModelRequest(Request):
     """A request to run ``model``, whose samples may be given as tokens instead of data.
 
     token_ids: one list per sample, used unchanged. answer_starts: index of the first token with a loss in each sample; by default 1, so
-    that every token but the first has a loss. ``offload`` changes no result.
+    that every token but the first has a loss.
     """
 
     token_ids: tuple[tuple[int, ...], ...] = Field(default=(), max_length=limits.CONFLICT_SAMPLES)
     answer_starts: tuple[int, ...] = ()
     model: Annotated[str, PASTED] = Field(description=f"A model: {REFERENCE}.")
-    offload: Annotated[Literal["auto", "never"], Option(site=False)] = Field(
-        default="auto", description="auto: if the model does not fit in memory, read its layers one at a time; never: refuse it."
+    device: Annotated[Literal["auto", "cpu", "cuda"], Option(site=False)] = Field(
+        default="auto", description="Where to run; auto: a GPU if there is one."
     )
 
     @field_validator("token_ids")

@@ -13,8 +13,8 @@ from analyzers.core.errors import LimitExceeded
 
 _MODEL_LAYERS = 2_048  # Layers are inspected one by one before a run; the deepest models have about 200.
 _MODEL_EXPERTS = 100_000  # Experts of all layers together; the largest models have about 25,000.
-LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
-REPEATED = re.compile(r"\w*(layers?|depths?|blocks?|groups?)(_num)?")  # keys that may state how often something is built
+_LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
+_REPEATED = re.compile(r"\w*(layers?|depths?|blocks?|groups?)(_num)?")  # keys that may state how often something is built
 _EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
 _REPEATS = re.compile(r"attention_types")  # GPT-Neo: [[["global", "local"], 12]], layer types and repeat counts
 _REMOVED = re.compile(
@@ -27,10 +27,10 @@ LABELS = re.compile(r"num_labels|id2label|label2id")
 def check_counts(stated: Mapping[str, Any]) -> None:
     """Raise LimitExceeded for too many layers, or too many experts in total."""
     every = list(numbers(stated))
-    repeated = max(((value, name) for name, value in every if REPEATED.fullmatch(name) or _REPEATS.fullmatch(name)), default=(0, ""))
+    repeated = max(((value, name) for name, value in every if _REPEATED.fullmatch(name) or _REPEATS.fullmatch(name)), default=(0, ""))
     if repeated[0] > _MODEL_LAYERS:
         raise LimitExceeded(f"The model has {repeated[0]:,} layers, more than {_MODEL_LAYERS:,}, by {quoted(repeated[1])} in config.json.")
-    layers, experts = (max((value for name, value in every if kind.fullmatch(name)), default=0) for kind in (LAYERS, _EXPERTS))
+    layers, experts = (max((value for name, value in every if kind.fullmatch(name)), default=0) for kind in (_LAYERS, _EXPERTS))
     if layers * experts > _MODEL_EXPERTS:
         raise LimitExceeded(f"The model has {experts:,} experts in each of {layers:,} layers, more than {_MODEL_EXPERTS:,} in all.")
 

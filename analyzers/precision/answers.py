@@ -138,9 +138,6 @@ def notes(
     other = tuple(name for name, variant in variants.items() if variant.attention != reference.attention)
     if other:
         yield WORDS.note("other_attention", attention=reference.attention, variants=other)
-    for name, variant in variants.items():
-        if variant.rerouted:
-            yield WORDS.note("rerouted", variant=name, rerouted=variant.rerouted, tokens=inputs.predicted)
     if request.random_init:
         yield WORDS.note("random")
     if request.pre_rounded:

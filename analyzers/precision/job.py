@@ -87,7 +87,7 @@ class PrecisionJob(Job):
 
     @classmethod
     def settings(cls, request: PrecisionRequest) -> dict[str, Any]:
-        return {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "weights": not request.random_init}
+        return {**request.model_dump(include={"device", "attention"}), "dtype": "float32", "weights": not request.random_init}
 
     def fetch(self) -> Iterator[Progress]:
         if not self.request.random_init:

@@ -17,7 +17,7 @@ from analyzers.precision.losses import LossTerms, Objective
 from analyzers.precision.magnitudes import LARGEST_EXPONENT, Peaks, headroom
 from analyzers.precision.measurements import Reference, Variant
 from analyzers.precision.run import Captured, Run
-from analyzers.precision.summary import logprobs, rerouted, rows, summary
+from analyzers.precision.summary import logprobs, rows, summary
 
 REFERENCE = "reference"
 # Powers of two below 1 at which the search for a loss scale gives up: then the scale is not what overflows.
@@ -202,7 +202,6 @@ class Lockstep:
             loss_scale=None if run.options.settings.dtype == "fp16" and not torch.isfinite(mean) else each.scale,
             loss=float(mean) if torch.isfinite(mean) else None,
             summary=summary(compared, reference.layers, *log_p),
-            rerouted=rerouted(run.routing, reference.routing),
             logprobs=logprobs(*log_p),
             tensors=rows(compared),
             headroom=headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, run.scale),

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 from analyzers.checkpoints import LocalRepository, quoted
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData, LimitExceeded
+from analyzers.core.formatting import plural
 from analyzers.core.records import Record
 from analyzers.core.request import request_error
 from analyzers.core.untrusted_json import InvalidJson, parse_json
@@ -42,7 +43,7 @@ class EngineSequence(Record):
     def _fits_together(self) -> "EngineSequence":
         length = len(self.token_ids) or len(self.tokens)
         if length < 2 or len(self.logprobs) != length or bool(self.token_ids) == bool(self.tokens):
-            raise ValueError(f"a sequence has 2 or more tokens and a log-probability (or null) for each: {length} and {len(self.logprobs)}")
+            raise ValueError(_lengths(length, len(self.logprobs)))
         if not all(0 <= at < length and self.logprobs[at] is None for at in self.forbidden):
             raise ValueError("forbidden tokens are positions in the sequence, without a log-probability")
         return self
@@ -83,8 +84,9 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
                 if total > limits.ENGINE_TOKENS:
                     raise LimitExceeded(f"{source} has more than {limits.ENGINE_TOKENS:,} tokens: give fewer sequences.")
                 read.append(_sequence(form, tokens, logprobs, number))
-            except ValidationError as error:
-                raise InvalidData(f"Line {number} of {source}: {request_error(error)}") from None
+            except (ValidationError, InvalidData) as error:
+                why = request_error(error) if isinstance(error, ValidationError) else error
+                raise InvalidData(f"Line {number} of {source}: {str(why).rstrip('.')}.") from None
             except (AttributeError, KeyError, TypeError, ValueError):
                 raise InvalidData(
                     f"Line {number} of {source} has none of the forms that are read: {', '.join(FORMS.values())}, with the tokens of the "
@@ -134,9 +136,10 @@ def _read(answer: Mapping[str, Any]) -> tuple[str, list[Any], list[Any]]:
     elif any(isinstance(each, dict) for each in given or ()):
         form, tokens, logprobs = "vllm", ids, _candidates(given, ids)
     else:
-        form, tokens, logprobs = "plain", ids, [None] * (len(ids) - len(given or ())) + list(given or ())
-        if not 0 < len(ids) - len(given or ()) + 1 < 3:
-            raise ValueError
+        logprobs = list(given or ())
+        if ids and len(ids) - len(logprobs) not in (0, 1):
+            raise InvalidData(_lengths(len(ids), len(logprobs)))
+        form, tokens, logprobs = "plain", ids, [None] * (len(ids) - len(logprobs)) + logprobs
         if not prompt:
             logprobs[0] = None
     if logprobs and logprobs[0] is None:  # the prompt is included: nothing was generated without a log-probability
@@ -160,8 +163,15 @@ def _of_openai(given: Mapping[str, Any], prompt: list[Any], ids: list[Any]) -> t
 
 def _candidates(entries: Any, tokens: list[Any]) -> list[Any]:
     """Return the log-probability of each token among vLLM's candidates at its position, None where there are none."""
+    if len(entries) != len(tokens):
+        raise InvalidData(_lengths(len(tokens), len(entries)))
     found = [entry and entry[str(token)] for entry, token in zip(entries, tokens, strict=True)]
     return [each["logprob"] if isinstance(each, dict) else each for each in found]
+
+
+def _lengths(tokens: int, logprobs: int) -> str:
+    given = f"{plural(tokens, 'token')} and {plural(logprobs, 'log-probability', 'log-probabilities')}"
+    return f"It has {given}, and a sequence has 2 or more tokens with a log-probability (or null) for each"
 
 
 def _id(token: Any) -> Any:

@@ -130,26 +130,20 @@ class Summary(Backward, Forward):
 
 
 class Logprobs(Record):
-    """Log-probabilities of the chosen tokens, d = log p - log p_ref in nats. bias: mean of d; correlation: of log p and log p_ref.
+    """Log-probabilities of the chosen tokens, d = log p - log p_ref in nats. bias: mean of d.
 
-    The importance ratio between both, as when sampling in one precision and training in the other, is exp(d) for a token and exp(mean d)
-    for a sequence: ratio_mean and ratio_max are the mean and maximum of |exp(d) - 1|. outside_clip: the share of
-    sequences whose ratio is outside GSPO's published clip range, 1 - 3e-4 ... 1 + 4e-4.
+    The importance ratio of a token, as when sampling in one precision and training in the other, is exp(d): ratio_mean and ratio_max are
+    the mean and maximum of |exp(d) - 1|.
     """
 
     bias: Annotated[
         float | None, Shown("Bias (nats)", "magnitude", help="Mean of log p - log p in fp32: 0.01 nats change a probability by 1%.")
     ]
-    correlation: Annotated[float | None, Shown("Correlation", _seven_digits)]
     ratio_mean: Annotated[
         float | None, Shown("Token ratio, mean", "share", help="Mean distance from 1 of p / p in fp32, the importance ratio of a token.")
     ]
     ratio_max: Annotated[
         float | None, Shown("Token ratio, max", "share", help="Largest distance from 1 of the importance ratio of a token.")
-    ]
-    outside_clip: Annotated[
-        float | None,
-        Shown("Outside GSPO clip", "share", help="Share of sequences that rounding alone moves out of GSPO's published clip range."),
     ]
 
 
@@ -220,7 +214,6 @@ class Variant(Record):
     undone before comparing; 1 except for fp16; null if none does (gradients are then those of the unscaled loss). loss: the mean, null
     where it is not finite. tensors: those at the boundaries of layers first, each in the order computed; over all variants the first
     `limits.REPORT_TENSORS`. headroom: of the variant's own values, layers -1 to L; overflow, overflow_bw: null where all is finite.
-    rerouted: tokens that a layer sends to other experts than in the reference; null without experts.
     """
 
     settings: Settings
@@ -233,7 +226,6 @@ class Variant(Record):
     headroom: tuple[Headroom, ...]
     overflow: Overflow | None
     overflow_bw: Overflow | None
-    rerouted: int | None
 
 
 class Reference(Record):

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from analyzers.core import limits
 from analyzers.core.options import Option
 from analyzers.core.request import PASTED_DATASET
-from analyzers.language_models.model_request import Device, ModelRequest
+from analyzers.language_models.model_request import Attention, ModelRequest, Seed
 from analyzers.precision.logprobs import EngineSequence, parse_logprobs, sequences
 from analyzers.precision.variants import DEFAULT, PRESETS, Settings, parse_variant
 
@@ -19,7 +19,7 @@ ADVANTAGE = 1_000_000
 """Largest |advantage|: larger ones would overflow gradients for any weights."""
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 14
+ANALYSIS_VERSION = 15
 
 
 class PrecisionRequest(ModelRequest):
@@ -89,11 +89,10 @@ class PrecisionRequest(ModelRequest):
     inside: Annotated[bool, Option("Look inside the layers")] = Field(
         default=False, description="Also compare the outputs of the modules within each layer."
     )
-    attention: Literal["sdpa", "eager"] = Field(
+    attention: Attention = Field(
         default="sdpa", description="Implementation of attention in the reference, and in variants that do not set it."
     )
-    device: Device = "auto"
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of random weights, tokens and advantages.")
+    seed: Seed = Field(default=0, description="Seed of random weights, tokens and advantages.")
 
     @field_validator("logprobs", mode="before")
     @classmethod

@@ -48,15 +48,13 @@ class Run:
     """A run over ``token_ids``: batches (S, L + 1), only one of which can go backward. Call `forward` for all layers, then `head`; then
     `begin_backward`, `backward` for all layers and `end_backward`, which can be repeated.
 
-    log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass). routing: (tokens, k)
-    by layer, the experts that the router chose for each token.
+    log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass).
     """
 
     def __init__(self, model: RunnableModel, token_ids: Sequence[Tensor], options: RunOptions) -> None:
         self.model = model
         self.options = options
         self.scale = 1.0
-        self.routing: dict[int, Tensor] = {}
         self.forward_peaks, self.weight_peaks = Peaks(), Peaks()
         self._device = token_ids[0].device.type
         self._token_ids, self._targets = token_ids, token_ids[0][:, 1:]
@@ -95,8 +93,6 @@ class Run:
             watched.enters(part.hidden[i])
             with torch.no_grad(), running():
                 part.hidden.append(self.stages.layer(i, part, part.hidden[i], module))
-        if watched.routing is not None:
-            self.routing[i] = watched.routing
         return [*watched.captured("inside", watched.outputs), self._hidden(i)]
 
     def head(self) -> Captured:
@@ -269,7 +265,6 @@ class _Watched:
         self._layer, self._peaks, self._keep = layer, peaks, keep
         self.outputs: list[tuple[str, Tensor]] = []
         self.edges: list[tuple[str, GradientEdge]] = []
-        self.routing: Tensor | None = None
         self._known: set[tuple[int, int]] = set()
         self._held: list[Tensor] = []  # so that no other tensor takes the address of a known one
         experts = next((ffn.experts for ffn in layer_ffns(model.model, layer, module) if ffn.experts is not None), None)
@@ -277,8 +272,6 @@ class _Watched:
         self.computing = {name: each for name, each in module.named_modules() if name and _computes(name, each)}
         for name, each in self.computing.items():
             each.register_forward_hook(self._hook(name))
-        if experts is not None:
-            experts.register_forward_pre_hook(self._note_routing)
 
     def enters(self, hidden: Tensor) -> None:
         """Note what enters the layer, which is the output of the one before."""
@@ -293,9 +286,6 @@ class _Watched:
             if self.computing[name] not in self._routed:
                 runs.setdefault(name, []).append(tensor)
         return [Captured(kind, name, self._layer, torch.cat(each)) for name, each in runs.items()]
-
-    def _note_routing(self, module: nn.Module, given: tuple[Any, ...]) -> None:
-        self.routing = given[1].detach()  # the second argument in every family
 
     def _hook(self, name: str) -> Any:
         def note(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:

@@ -1,15 +1,14 @@
-"""A variant's summary row, its log-probabilities, rerouted tokens, and the order of its tensors."""
+"""A variant's summary row, its log-probabilities, and the order of its tensors."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import torch
 from torch import Tensor
 
-from analyzers.precision.errors import Compared, Sums, sums
+from analyzers.precision.errors import Compared, Sums
 from analyzers.precision.measurements import Kind, Logprobs, Summary, TensorError
-from analyzers.precision.request import CLIP
 
 _WITHIN = ("parameter_grad", "inside", "inside_grad")
 
@@ -51,19 +50,9 @@ def _middle(errors: dict[tuple[Kind, int | None], float | None], kind: Kind, lay
 
 def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
     """Compare log-probabilities. log_p, reference: (S, L)."""
-    d, sequence_means = _differences(log_p, reference), (log_p.double() - reference.double()).mean(-1)
-    sequence_means = sequence_means[torch.isfinite(sequence_means)]
-    (whole,) = sums([(log_p, reference)])
-    ratios, sequence_ratios = d.expm1().abs(), sequence_means.expm1()
-    low, high = CLIP
-    outside = (sequence_ratios < -low) | (sequence_ratios > high)
-    return Logprobs(
-        bias=whole.bias,
-        correlation=whole.correlation,
-        ratio_mean=_finite(torch.mean, ratios),
-        ratio_max=_finite(torch.max, ratios),
-        outside_clip=_finite(torch.mean, outside.double()),
-    )
+    d = _differences(log_p, reference)
+    ratios = d.expm1().abs()
+    return Logprobs(bias=_finite(torch.mean, d), ratio_mean=_finite(torch.mean, ratios), ratio_max=_finite(torch.max, ratios))
 
 
 def _differences(log_p: Tensor, reference: Tensor) -> Tensor:
@@ -75,12 +64,6 @@ def _differences(log_p: Tensor, reference: Tensor) -> Tensor:
 def _finite(statistic: Callable[[Tensor], Tensor], values: Tensor) -> float | None:
     result = float(statistic(values)) if values.numel() else math.nan
     return result if math.isfinite(result) else None
-
-
-def rerouted(chosen: Mapping[int, Tensor], reference: Mapping[int, Tensor]) -> int | None:
-    """Count the tokens that a layer sends to other experts, (tokens, k) by layer; None without experts."""
-    elsewhere = [(one.cpu().sort(-1).values != reference[layer].cpu().sort(-1).values).any(-1) for layer, one in chosen.items()]
-    return int(torch.stack(elsewhere).any(0).sum()) if elsewhere else None
 
 
 def rows(compared: Sequence[Compared]) -> tuple[TensorError, ...]:

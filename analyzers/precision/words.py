@@ -72,7 +72,6 @@ WORDS = Words(
         "wide_softmax": "With softmax in fp32 and sdpa attention everything between the projections is in fp32 ({variants:list}).",
         "kept_fp32": "transformers keeps {names:list} in fp32 when it loads {dtype}, and so did {variants:list}.",
         "rounded_all": "{variants:list} rounded every parameter to {dtype}; transformers keeps {names:list} in fp32 when it loads {dtype}.",
-        "rerouted": "{variant} sends {rerouted:count} of {tokens:#token} to other experts than the reference; its errors include that.",
         "random": "The weights are random: trained weights may be larger and have other errors.",
         "pre_rounded": "Each variant is compared with fp32 of the same rounded weights: only the error of the computation is left.",
         "forbidden": "In no average, because their log-probability is minus infinity: {tokens:#token}.",

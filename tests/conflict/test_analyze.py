@@ -177,7 +177,7 @@ def test_top_k_of_the_whole_width_is_the_original() -> None:
         original, topk = ([row.model_dump(exclude={"ffn"}) for row in rows if row.ffn == ffn] for ffn in ("original", "topk"))
         assert original == topk != []
     assert_alike([found.original, *rows_of(found, "original")], [conflict_report().model, *conflict_report().layers])
-    assert {row.conflict_rate for row in found.differences} == {0.0}
+    assert found.change is not None and found.change.estimate == 0
     assert found.ffn.topk is not None and found.ffn.topk.kept == 1
 
 
@@ -189,12 +189,9 @@ def test_top_k_in_the_last_layer_stands_beside_the_original() -> None:
     last, before = found.layers[-1], original.layers[-1]
     assert last.pairs < before.pairs  # a neuron that a sample never keeps has no gradient in it
     assert last.magnitude_similarity_historic is None
-    by_layer = {row.layer: row for row in found.differences}
-    for row, other in zip([found.model, *rows_of(found, "topk")], [original.model, *original.layers], strict=True):
-        difference = by_layer[row.layer if isinstance(row, LayerRow) else None]
-        assert row.conflict_rate is not None and other.conflict_rate is not None and difference.conflict_rate is not None
-        assert difference.conflict_rate == pytest.approx(row.conflict_rate - other.conflict_rate)
-        assert difference.interval is not None and difference.interval.low <= difference.conflict_rate <= difference.interval.high
+    assert found.model.conflict_rate is not None and original.model.conflict_rate is not None and found.change is not None
+    assert found.change.estimate == pytest.approx(found.model.conflict_rate - original.model.conflict_rate)
+    assert found.change.low <= found.change.estimate <= found.change.high
     assert found.samples[0].loss != original.samples[0].loss
 
 

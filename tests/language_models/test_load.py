@@ -55,7 +55,7 @@ def test_a_sample_is_loaded_as_it_is(name: str) -> None:
         (lambda: files(model_type="vit", architectures=None), UnknownArchitecture),
         (lambda: files(num_experts=10**9), LimitExceeded),
         (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint),
-        (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint),
+        (lambda: files(num_hidden_layers=10**9), LimitExceeded),
         (lambda: files(attention_types=[[["global"], 10**10]]), LimitExceeded),
         (lambda: files(max_seq_len=10**10), InvalidCheckpoint),
         (lambda: files(vocab_size=0), InvalidCheckpoint),

@@ -126,11 +126,8 @@ def test_log_probabilities_and_the_importance_ratio() -> None:
     ref = torch.tensor([[-1.0, -2.0, -4.0], [-0.5, -0.25, -3.0]])
     x = ref + torch.tensor([[1e-3, -2e-3, 4e-3], [1e-4, 0.0, -1e-4]])
     found, d = logprobs(x, ref), (x.double() - ref.double()).numpy()
-    ratios = np.exp(d.mean(1))
-    assert found.correlation == pytest.approx(np.corrcoef(ref.double().numpy().ravel(), x.double().numpy().ravel())[0, 1])
     assert found.bias == pytest.approx(d.mean())
     assert found.ratio_max == pytest.approx(np.max(np.abs(np.exp(d) - 1)))
     assert found.ratio_mean == pytest.approx(np.mean(np.abs(np.exp(d) - 1)))
-    assert found.outside_clip == np.mean((ratios < 1 - 3e-4) | (ratios > 1 + 4e-4)) == 0.5
     broken = logprobs(torch.full((2, 3), torch.nan), ref)
-    assert broken.bias is broken.ratio_max is broken.outside_clip is None
+    assert broken.bias is broken.ratio_max is None

@@ -1,4 +1,4 @@
-"""Variants that send tokens to other experts than the reference: they are counted, and values within experts not compared."""
+"""Variants that send tokens to other experts than the reference: values within experts are not compared."""
 
 import shutil
 from pathlib import Path
@@ -53,12 +53,7 @@ def test_values_of_other_tokens_are_not_compared(width: int, experts: str, tmp_p
     assert isinstance(report, PrecisionReport)
     token_ids = torch.tensor(report.inputs.token_ids)
     runs = [chosen(tmp_path, token_ids, dtype, experts) for dtype in (torch.float32, torch.bfloat16)]
-    sets = [[[{*token} for token in layer.tolist()] for layer in run] for run in runs]
-    tokens = len(sets[0][0])
-    rerouted = sum(any(sets[0][layer][token] != sets[1][layer][token] for layer in range(LAYERS)) for token in range(tokens))
-    assert rerouted
+    assert any((one.sort().values != other.sort().values).any() for one, other in zip(*runs, strict=True))
     same, narrow = report.variants["fp32"], report.variants["bf16"]
-    assert (same.rerouted, narrow.rerouted) == (0, rerouted)
     assert all(row.rms_rel == 0 for row in same.tensors) and all(row.rms_rel is not None for row in narrow.tensors)
     assert "mlp.gate" in {row.name for row in narrow.tensors} and "mlp.experts.act_fn" not in {row.name for row in narrow.tensors}
-    assert {note.code: note.values for note in report.notes} == {"rerouted": {"variant": "bf16", "rerouted": rerouted, "tokens": tokens}}

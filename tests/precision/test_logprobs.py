@@ -103,6 +103,20 @@ def test_one_sentence_names_the_line(lines: str) -> None:
     assert "Line 3 of" in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("answer", "lengths"),
+    [
+        ({"token_ids": IDS, "logprobs": VALUES[:1]}, "3 tokens and 1 log-probability"),
+        ({"token_ids": IDS, "logprobs": [*VALUES, -1.0]}, "3 tokens and 4 log-probabilities"),
+        ({"prompt_token_ids": IDS[:2], "prompt_logprobs": CANDIDATES}, "2 tokens and 3 log-probabilities"),
+        ({"choices": [{"logprobs": ECHO | {"token_logprobs": VALUES[:2]}}]}, "3 tokens and 2 log-probabilities"),
+    ],
+)
+def test_tokens_without_a_log_probability_each_are_counted(answer: Any, lengths: str) -> None:
+    with pytest.raises(InvalidData, match=f"^Line 1 of the log-probabilities: It has {lengths}, and a sequence has 2 or more tokens with"):
+        parsed(answer)
+
+
 def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "large.jsonl"
     with path.open("wb") as file:

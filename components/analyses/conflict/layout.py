@@ -23,7 +23,6 @@ LAYOUT = Layout(
                     "Share of the pairs of samples whose gradients in the same neuron point in opposite directions, with its 95% interval.",
                 ),
                 Table("layers"),
-                Table("differences"),
                 Table("blocks"),
             ],
         ),

@@ -18,7 +18,7 @@ from analyzers.core.tensor_words import dtype_name
 from analyzers.dtype.classifier import confidence
 from analyzers.dtype.evidence import TESTS
 from analyzers.dtype.labelled_models import labels
-from analyzers.dtype.report import TEST_WORDS
+from analyzers.dtype.rows import TEST_WORDS
 from analyzers.exit.signals import ANCHORS, GOLD_RANK, RANK, RANK_EXACT, SIGNALS, HeadSettings, K
 from analyzers.precision.engine.comparison import BAND
 from analyzers.precision.request import CLIP

@@ -45,7 +45,8 @@ from analyzers.dtype.labelled_models import Label, labels
 from analyzers.dtype.lineage import conclude, judge, on_grids_together
 from analyzers.dtype.quantization_headroom import Errors, Slabs, headroom, measure
 from analyzers.dtype.quantization_headroom import plan as plan_slabs
-from analyzers.dtype.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Facts, Untouched
+from analyzers.dtype.report import ANALYSIS_VERSION, DtypeReport, DtypeRequest, Facts
+from analyzers.dtype.rows import BufferRow, Exponent, Untouched
 from analyzers.dtype.statistics import (
     FORMATS,
     UNREAD,

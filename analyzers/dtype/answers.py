@@ -7,7 +7,8 @@ from analyzers.core.formatting import share
 from analyzers.core.notes import Advice, Note
 from analyzers.core.report import needs_the_whole
 from analyzers.core.tensor_words import format_name
-from analyzers.dtype.report import TORCH, VERDICT_WORDS, Facts, Training
+from analyzers.dtype.report import TORCH, Facts
+from analyzers.dtype.rows import VERDICT_WORDS, Training
 from analyzers.dtype.statistics import TensorResult
 from analyzers.dtype.words import TRAINED, WORDS
 from analyzers.grids import describe

@@ -16,7 +16,8 @@ from analyzers.core.errors import NoWeights, UnsupportedWeights
 from analyzers.core.records import Interval
 from analyzers.core.terminal import some_files
 from analyzers.dtype.count import Counted
-from analyzers.dtype.report import DtypeRequest, Storage
+from analyzers.dtype.report import DtypeRequest
+from analyzers.dtype.rows import Storage
 from analyzers.dtype.statistics import FORMATS, SHARES, UNREAD, Statistics, TensorResult, tensor_result
 from analyzers.dtype.trainability import Pool
 from analyzers.numerics import bins

@@ -7,7 +7,8 @@ from analyzers.checkpoints import Access
 from analyzers.core.command_line import Parser, add_fields, add_outputs, check_outputs, request_of, with_progress, write
 from analyzers.core.errors import MantissaError
 from analyzers.core.terminal import print_line
-from analyzers.dtype.report import DtypeReport, DtypeRequest, QuantizationFormat
+from analyzers.dtype.report import DtypeReport, DtypeRequest
+from analyzers.dtype.rows import QuantizationFormat
 
 
 def add_options(parser: Parser) -> None:

@@ -17,7 +17,7 @@ from math import log2, log10
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.dtype.report import Evidence, Result
+from analyzers.dtype.rows import Evidence, Result
 from analyzers.numerics import BF16, FP16, BinGroups, BitHistogram, bins
 from analyzers.numerics.bins import bin_count
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from analyzers.dtype.count import ExactRows
 from analyzers.dtype.evidence import FP16_IN_BF16, PROOF_DISTINCT, TESTS, count_tested, evidence
-from analyzers.dtype.report import Evidence, Lineage, Part, Verdict
+from analyzers.dtype.rows import Evidence, Lineage, Part, Verdict
 from analyzers.grids import OnGrids, TensorGrid
 from analyzers.numerics import BitHistogram, bins
 

@@ -14,7 +14,7 @@ import numpy as np
 from analyzers.checkpoints import ROLES, Checkpoint, Chunk, Span, Tensor, stream
 from analyzers.checkpoints.reading.stream import Step
 from analyzers.core import limits
-from analyzers.dtype.report import QuantizationFormat, QuantizationRole, QuantizationRow
+from analyzers.dtype.rows import QuantizationFormat, QuantizationRole, QuantizationRow
 from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.quantize_kernels import FORMATS, LONGEST_ROW, rounding_error
 

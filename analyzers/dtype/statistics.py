@@ -11,7 +11,7 @@ import numpy as np
 from analyzers.checkpoints import ROLES, Tensor, row_length
 from analyzers.dtype.count import Counted
 from analyzers.dtype.lineage import Judgement, judge
-from analyzers.dtype.report import Counts, Extremes, Fp16Risk, Grid, LayerRow, Representable, Risk, RiskLevel, TensorLineage, TensorRow
+from analyzers.dtype.rows import Counts, Extremes, Fp16Risk, Grid, LayerRow, Representable, Risk, RiskLevel, TensorLineage, TensorRow
 from analyzers.dtype.trainability import untouched
 from analyzers.grids import OnGrids, TensorGrid, on_grids
 from analyzers.numerics import BinGroups, BitHistogram, bins

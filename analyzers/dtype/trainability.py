@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import ROLES, Tensor
 from analyzers.checkpoints.tensor import DTYPE_BITS
-from analyzers.dtype.report import Entropy, Movable
+from analyzers.dtype.rows import Entropy, Movable
 from analyzers.numerics import BF16, FP16, NARROW, BitHistogram, FloatFormat, bins
 
 # Steps |dw|, about the learning rate under Adam, two per decade

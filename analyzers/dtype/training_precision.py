@@ -10,7 +10,7 @@ from typing import NamedTuple
 from analyzers.core.tensor_words import dtype_name
 from analyzers.dtype.classifier import confidence, fitted, magnitudes_of
 from analyzers.dtype.labelled_models import PRECISIONS, Label, precision_of, similar_model
-from analyzers.dtype.report import Basis, Extremes, Lineage, Training
+from analyzers.dtype.rows import Basis, Extremes, Lineage, Training
 
 _HALVES = ("bf16", "fp16")
 

@@ -7,12 +7,13 @@ from analyzers.core.formatting import count, listed, magnitude, plural, power, s
 from analyzers.core.notes import Tile
 from analyzers.core.tensor_words import dtype_name, format_name
 from analyzers.core.words import Words
-from analyzers.dtype.report import TEST_WORDS, VERDICT_WORDS
+from analyzers.dtype.rows import TEST_WORDS, VERDICT_WORDS
 from analyzers.grids.first_blocks import FIRST_BLOCKS
 from analyzers.grids.tensor_grid import describe
 
 if TYPE_CHECKING:
-    from analyzers.dtype.report import DtypeReport, Evidence
+    from analyzers.dtype.report import DtypeReport
+    from analyzers.dtype.rows import Evidence
 
 WORDS = Words(
     {

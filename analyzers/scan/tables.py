@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzers.core.atomic_files import replacing
 from analyzers.dtype.labelled_models import PRECISIONS
-from analyzers.dtype.report import Counts, Extremes, Representable
+from analyzers.dtype.rows import Counts, Extremes, Representable
 from analyzers.scan.listing import Listed
 from analyzers.scan.outcomes import Outcomes
 

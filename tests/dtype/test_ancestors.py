@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyzers.dtype.report import TensorRow
+from analyzers.dtype.rows import TensorRow
 from tests.cases import few
 from tests.dtype.checkpoints import through, write
 from tests.dtype.quantized import FP4, NF4, Values, coded, fp8, integers, mxfp4, nvfp4, weights

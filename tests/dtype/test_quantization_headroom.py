@@ -11,7 +11,8 @@ from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor, per_tensor_am
 from torchao.quantization.quant_primitives import dequantize_affine, quantize_affine
 
 from analyzers.dtype import DtypeRequest, quantization_headroom
-from analyzers.dtype.report import DtypeReport, QuantizationFormat
+from analyzers.dtype.report import DtypeReport
+from analyzers.dtype.rows import QuantizationFormat
 from tests.dtype.checkpoints import normal, write
 from tests.dtype.quantized import E2M1, nearest
 from tests.dtype.reports import exact, inspect, parsed

@@ -6,7 +6,7 @@ import pytest
 
 from analyzers.dtype.classifier import Relatives, confidence
 from analyzers.dtype.labelled_models import Label
-from analyzers.dtype.report import Extremes, Lineage, Training
+from analyzers.dtype.rows import Extremes, Lineage, Training
 from analyzers.dtype.training_precision import infer_training
 from tests.dtype.checkpoints import normal, write
 from tests.dtype.reports import exact

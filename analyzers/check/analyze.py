@@ -21,10 +21,9 @@ from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.checkpoints.matching.copies import relaid_copies
 from analyzers.checkpoints.model_card import base_models
 from analyzers.checkpoints.weight_files.file_names import GGUF
-from analyzers.comparison.parents import ParentsRequest
+from analyzers.comparison.compare import descent
+from analyzers.comparison.parents import ParentsReport, ParentsRequest
 from analyzers.comparison.parents import analyze as analyze_parents
-from analyzers.comparison.sparsity import SparsityReport, SparsityRequest
-from analyzers.comparison.sparsity import analyze as analyze_sparsity
 from analyzers.core.coverage import Coverage
 from analyzers.core.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.core.formatting import plural
@@ -79,14 +78,13 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             notes.append(WORDS.note("not-compared", base=base.ref))
         elif base is not None:
             model, other = with_commits(checkpoint.ref, checkpoint.commit), with_commits(base.ref, base.commit)
-            against = SparsityRequest(base=other, tuned=(model,), mode="exact")
-            compared: SparsityReport = yield from _last(analyze_sparsity(against, access))
+            origin, compared = yield from _last(descent(model, other, access))
             loads = loading if loading and not loading.refused and not loading.quantized else None
             codes = {name for each in found if each.rule in ("scales", "unscaled") for name in each.tensors}
-            found += against_base(compared, loads, codes)
+            found += against_base(origin, compared, loads, codes)
             of_base, of_model = compared.coverage
             coverage = [reach.compared_as(of_model), of_base]
-            found += yield from _card(checkpoint, model, other, access, notes)
+            found += yield from _card(checkpoint, origin, model, other, access, notes)
         findings = tuple(sorted(found, key=lambda each: -LEVELS.index(each.level)))
         loading_judged = "loading-not-judged" not in {note.code for note in notes}
         resolved = {"model": checkpoint.ref, "commit": checkpoint.commit}
@@ -110,12 +108,12 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
 
 
 def _answer(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Sequence[Coverage], loading_judged: bool) -> Note:
-    """Say whether it loads, and name the findings, the gravest first; "nothing-found" needs all weights, and loading judged in full."""
+    """Say whether it loads, and name the findings, the gravest first; "nothing-found" needs all weights."""
     state = _state(findings, coverage, loading_judged)
     if findings:
         note = _found(findings)
     else:
-        code = needs_the_whole("nothing-found" if loading_judged else "nothing-unjudged", coverage, "nothing-in-part")
+        code = needs_the_whole("nothing-found", coverage, "nothing-in-part")
         note = WORDS.note(code, tensors=len(checkpoint.tensors), bytes=checkpoint.nbytes)
     return note.model_copy(update={"values": {**note.values, "state": state}, "text": STATES[state] + note.text})
 
@@ -201,11 +199,16 @@ def _alone(
         return [*found, *file_rules(checkpoint, report.coverage[0])], report.coverage[0], inspection.results
 
 
-def _card(checkpoint: Checkpoint, model: str, base: str, access: Access, notes: list[Note]) -> Generator[Progress, None, list[Finding]]:
-    """Compare samples of the model with the base and with the models that its card names; returns findings on the card."""
+def _card(
+    checkpoint: Checkpoint, origin: ParentsReport, model: str, base: str, access: Access, notes: list[Note]
+) -> Generator[Progress, None, list[Finding]]:
+    """Compare samples of the model with the base and with the models that its card names; returns findings on the card.
+
+    origin: how the model comes from the base, which answers for a card that names it alone.
+    """
     stated = [name for name in base_models(checkpoint, _STATED) if name.lower() != checkpoint.ref.lower()]
-    if not stated:
-        return []
+    if {name.lower() for name in stated} <= {origin.candidates[0].ref.lower()}:
+        return list(base_mismatch(origin, stated)) if stated else []
     try:
         request = ParentsRequest(model=model, candidates=tuple(dict.fromkeys((*stated, base))))
         report = yield from _last(analyze_parents(request, access))

@@ -4,24 +4,25 @@ from collections.abc import Collection, Iterator, Sequence
 
 from analyzers.check.report import Finding
 from analyzers.check.words import finding
-from analyzers.checkpoints import DTYPE_BITS, Tensor
-from analyzers.comparison.parents import ParentsReport
+from analyzers.checkpoints import Tensor
+from analyzers.comparison.parents import ParentsReport, lost_tensors
+from analyzers.comparison.parents.report import Conversion
 from analyzers.comparison.sparsity import SparsityReport
-from analyzers.core.notes import Value
 from analyzers.language_models.load_report import LoadReport
 
-# |tuned - base| / |base| is at most the first for a matrix that was trained, and at least the second for one unrelated to the base.
-_KEPT, _LOST = 0.5, 0.9
-_DECODED_BITS = 4  # of quantized weights, mostly
+# The finding on tensors that lost their relation to the base, by the relation that they have; any other is one of other values.
+_LOST = {"affine": "scaled-from-the-base", "reordered": "reordered-from-the-base"}
 # Largest ratio of the distances of two related models of which either may be the base, as the steps of one training.
 _NEAR = 4
 
 
-def against_base(report: SparsityReport, loading: LoadReport | None, unscaled: Collection[str] = ()) -> Iterator[Finding]:
+def against_base(
+    origin: ParentsReport, report: SparsityReport, loading: LoadReport | None, unscaled: Collection[str] = ()
+) -> Iterator[Finding]:
     """Find tensors that one side lacks or that differ in shape, and judge what changed.
 
-    report: on all values; loading: what transformers loads, None if it is unknown or transformers refuses the model; unscaled: tensors that
-    other rules found to be codes, whose values are not weights.
+    origin, report: on all values; loading: what transformers loads, None if it is unknown or transformers refuses the model; unscaled:
+    tensors that other rules found to be codes, whose values are not weights.
     """
     unmatched, base = report.unmatched, report.base.ref
     missing = [each.name for each in unmatched.missing]
@@ -38,16 +39,14 @@ def against_base(report: SparsityReport, loading: LoadReport | None, unscaled: C
         shapes = {"shape": tuple(map(str, first.tuned_shape)), "expected": tuple(map(str, first.shape))}
         fits = loading is not None and not loading.mismatched  # as in a model whose experts were pruned
         yield finding("misshapen", "warning" if fits else "error", "shapes-differ-from-the-base", names, base=base, **shapes)
-    # Values stored in fewer bits than those of the base differ from them by rounding alone.
-    bits = [[DTYPE_BITS.get(dtype, _DECODED_BITS) for dtype in (row.dtype, row.tuned_dtype)] for row in report.every("tensors")]
-    rounded = all(tuned < base for base, tuned in bits)
-    same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)
-    if same and report.whole and not unmatched.moved_layers:
+    # Values stored in more bits than those of the base, which round to them, may have been trained.
+    wider = origin.answer.code == "same-rounded" and origin.checkpoint.bytes > report.base.bytes
+    if origin.verdict == "same-weights" and not wider:
         yield finding("unchanged", "error", "unchanged-from-the-base", values=report.values_compared, base=base)
     if report.whole and unmatched.moved_layers:
         moved = unmatched.moved_layers[0]
         yield finding("replaced", "warning", "layers-moved", base=base, layer=moved.layer, here=moved.tuned_layer)
-    yield from _replaced(report, unscaled)
+    yield from _replaced(origin, base, unscaled)
     turned = [each for each in unmatched.relaid if each.name == each.tuned_name]
     if turned:
         names = [each.tuned_name for each in turned]
@@ -57,17 +56,19 @@ def against_base(report: SparsityReport, loading: LoadReport | None, unscaled: C
         yield finding("extra", "info", "extra-tensors", names, tensors=number, values=unmatched.extra_parameters, base=base)
 
 
-def _replaced(report: SparsityReport, unscaled: Collection[str]) -> Iterator[Finding]:
-    """Find matrices unrelated to those of the base while most others are related: they were initialised anew or are from another model."""
-    matrices = [row for row in report.every("tensors") if len(row.shape) > 1 and row.role != "norm" and row.relative_norm is not None]
-    kept = sum(row.parameters for row in matrices if (row.relative_norm or 0) < _KEPT)
-    lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST and row.tuned_name not in unscaled]
-    names, base = [row.tuned_name for row in lost], report.base.ref
-    if lost and not kept and len(lost) == len(matrices):
-        yield finding("base-mismatch", "warning", "unrelated-to-the-base", names, base=base)
-    elif lost:
-        values: dict[str, Value] = {"kept": kept / sum(row.parameters for row in matrices), "change": lost[0].relative_norm}
-        yield finding("replaced", "warning", "other-values-than-the-base", names, base=base, **values)
+def _replaced(origin: ParentsReport, base: str, unscaled: Collection[str]) -> Iterator[Finding]:
+    """Find tensors that lost their relation to those of the base: scaled, in another order, initialised anew, or another model's."""
+    lost = [row for row in lost_tensors(origin.every("conversion")) if row.name not in unscaled]
+    if origin.verdict == "unrelated":
+        yield finding("base-mismatch", "warning", "unrelated-to-the-base", [row.name for row in lost], base=base)
+        return
+    found: dict[str, list[Conversion]] = {}
+    for row in lost:
+        found.setdefault(_LOST.get(row.relation, "other-values-than-the-base"), []).append(row)
+    for code, rows in found.items():
+        yield finding(
+            "replaced", "warning", code, [row.name for row in rows], base=base, factor=rows[0].factor, offset=rows[0].offset or 0.0
+        )
 
 
 def stack(tensor: Tensor) -> str:

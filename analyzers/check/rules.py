@@ -129,11 +129,11 @@ def config_dtype(facts: Facts) -> Iterator[Finding]:
 
 
 def untouched(facts: Facts) -> Iterator[Finding]:
-    """Find norms at their initial value and constant tensors, which training may never have changed. Biases at zero are normal."""
+    """Find constant tensors, and norms mostly at the usual initial value. Biases at zero are normal."""
     rows = [row for row in facts.report.untouched if row.value and not row.name.endswith("bias")]
     if rows:
         values = tuple(map(magnitude, sorted({row.value for row in rows})[:3]))
-        yield finding("untouched", "warning", "values-never-changed", [row.name for row in rows], values=values)
+        yield finding("untouched", "warning", "mostly-one-value", [row.name for row in rows], values=values)
 
 
 def zero_tensor(facts: Facts) -> Iterator[Finding]:

@@ -28,9 +28,9 @@ FINDINGS = {
         "shrink does with tied ones; if they should differ, the wrong ones were saved."
     ),
     "config-states-another-dtype": "config.json says {stated}, and most parameters are stored as {stored}. Correct one of the two.",
-    "values-never-changed": (
-        "{tensors:#tensor} with at least half of the entries at exactly {values:list}: frozen, or updates too small for bf16 were lost. "
-        "Train them with fp32 master weights."
+    "mostly-one-value": (
+        "{tensors:#tensor} with at least half of the entries at exactly {values:list}: constants, or norms at the usual initial value. If "
+        "they were trained, the updates may have been too small for their dtype."
     ),
     "tensors-of-zeros": "{tensors:#tensor} of nothing but zeros: never trained, not in use, or lost in a conversion.",
     "infinite-in-fp16": "{weights:#weight}, and config.json states {stated}: run it in bf16 or fp32.",
@@ -133,16 +133,25 @@ FINDINGS = {
     "tensors-missing": _OF_BASE + ": save all of it.",
     "tensors-left-out": _OF_BASE + ", which loads without them.",
     "shapes-differ-from-the-base": _SHAPES + "{base} has the latter: it is another architecture, or the model was cut or converted.",
-    "unchanged-from-the-base": "{values:#value} compared, all equal to those of {base}: nothing was trained, or the wrong file was saved.",
+    "unchanged-from-the-base": (
+        "{values:#value} compared, all equal to those of {base} but for rounding: nothing was trained, or the wrong file was saved."
+    ),
     "layers-moved": "Layer {layer} of {base} is layer {here} of the model: if that was not intended, the layers were saved wrongly.",
+    "scaled-from-the-base": (
+        "{tensors:#tensor} with the values of {base} times a factor or plus a constant, as where a scale is lost or applied twice, such as "
+        "{name:name} (factor {factor:magnitude}, plus {offset:magnitude}): undo it, or save them again."
+    ),
+    "reordered-from-the-base": (
+        "{tensors:#tensor} with values of {base} in another order, or those of another of its tensors, such as {name:name}: if that was "
+        "not intended, they were saved wrongly."
+    ),
     "other-values-than-the-base": (
-        "{tensors:#tensor} with other values at the places of {base}, where {kept:share} of the matrices' weights stayed close: "
-        "scaled, moved, initialised anew, or another model's, which `mantissa parents` tells apart. "
-        "{name:name} changed by {change:magnitude} times its norm."
+        "{tensors:#tensor} with other values at the places of {base}, such as {name:name}: initialised anew, overwritten, or another "
+        "model's. Save them again, if that was not intended."
     ),
     "another-layout": "{tensors:#tensor} with the names of {base} and its values in another layout ({form}): check the conversion.",
     "extra-tensors": "{tensors:#tensor} with {values:#value} that {base} does not have.",
-    "unrelated-to-the-base": "Of {tensors:#matrix|matrices} none stayed close to that of {base}: name the base it was trained from.",
+    "unrelated-to-the-base": "{tensors:#tensor} with other values than {base}, in no relation to them: name the one it was trained from.",
     "card-names-another-base": "The card names {stated:names}, and the weights come from {parents:names}. Correct one of the two.",
     "card-names-an-unrelated-base": "The card names {stated:names}, and the weights show no relation to it. Correct one of the two.",
 }
@@ -151,7 +160,7 @@ STATES = {
     "as-claimed": "It loads and is what it claims. ",
     "loads": "It loads. ",
     "does-not-load": "It does not load as it is. ",
-    "unjudged": "",
+    "unjudged": "How it loads was not judged in full. ",
 }
 """What transformers makes of it; an answer begins with it."""
 KINDS = 3  # most kinds of findings that an answer names
@@ -164,7 +173,6 @@ WORDS = Words(
         "remarks": _FOUND,
         "nothing-found": "Nothing found in {tensors:#tensor}, {bytes:size}.",
         "nothing-in-part": "Nothing found in what was read or compared.",
-        "nothing-unjudged": "Nothing found in {tensors:#tensor}, {bytes:size}; how it loads was not judged in full.",
         # advice
         "fix-errors": "Fix the errors before anyone loads this checkpoint; each finding says how.",
         "shrink": "Save it with mantissa shrink: {bytes:size} less, and no value changes.",

@@ -23,11 +23,12 @@ Layer = int | None
 _OF_COUNTS = ("changed", "probe", "differ", "nonfinite", "nonfinite_differ", "broken_x", "broken_p", "zero_x", "zero_p")
 _OF_MOMENTS = ("square_x", "square_p", "apart", "sum_x", "sum_p", "xx", "xp", "pp")
 _OF_UPDATES = tuple(f"{size}{power}{of}" for of in ("", "_changed") for size in ("update", "relative") for power in ("", "_square"))
-COLUMNS = ("values", *_OF_COUNTS, *_OF_MOMENTS, *_OF_UPDATES, "cast", "cast_f16", "cast_bf16")
+# Pairs of which one is the other rounded, directly, or through a format; and of which both are roundings of one value, to bf16 and fp16.
+CASTS = ("cast", "cast_f16", "cast_bf16", "cast_apart")
+COLUMNS = ("values", *_OF_COUNTS, *_OF_MOMENTS, *_OF_UPDATES, *CASTS)
 _AT = {name: at for at, name in enumerate(COLUMNS)}
 _OTHER = {"xx": "pp", "pp": "xx"} | {f"{name}_{a}": f"{name}_{b}" for name in ("broken", "zero", "square", "sum") for a, b in ("xp", "px")}
 _EXCHANGED = [_AT[_OTHER.get(name, name)] for name in COLUMNS]
-CASTS = ("cast", "cast_f16", "cast_bf16")
 
 
 def _row(sums: PairSums) -> Floats:

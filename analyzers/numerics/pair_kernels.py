@@ -15,7 +15,7 @@ BLOCK = 256  # pairs; a block stays in the L1 cache between the loops over it
 PART = 4096  # pairs that share an entry of a Gram matrix, and may be constant together: whole blocks
 
 # The joint histogram is (JOINT_STEPS, 2^15), flat, indexed by REACH + the step from |w| to |v|, and by the bf16 pattern of |w|.
-REACH = 7
+REACH = 15
 JOINT_STEPS = 2 * REACH + 1
 
 # Indices into `counts`: pairs changed in bf16, by the probe, and as stored; with a value that is not finite, and those of them that differ;
@@ -57,17 +57,19 @@ def _value(code: Any, shift: Any) -> Any:
 
 # Float64 sums may be reassociated, so that vector additions are possible.
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[int, Any, float]:
-    """Return how many patterns of a block differ, the largest |pattern| of both sides, and the sum of the base's squares."""
-    differing, largest = 0, np.uint32(0)
+def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[int, Any, Any, float]:
+    """Return how many patterns of a block differ, the smallest and largest |pattern| of both sides, and the sum of the base's squares."""
+    differing, smallest, largest = 0, np.uint32(_MAGNITUDE), np.uint32(0)
     square = 0.0
     for i in range(base.size):
         w, v = np.uint32(base[i]) << np.uint32(shift), np.uint32(tuned[i]) << np.uint32(shift)
         differing += w != v
-        largest = max(largest, np.uint32(max(np.uint32(w & _MAGNITUDE), np.uint32(v & _MAGNITUDE))))
+        w_size, v_size = np.uint32(w & _MAGNITUDE), np.uint32(v & _MAGNITUDE)
+        smallest = min(smallest, np.uint32(min(w_size, v_size)))
+        largest = max(largest, np.uint32(max(w_size, v_size)))
         x = np.float64(np.uint32(w).view(np.float32))
         square += x * x
-    return differing, largest, square
+    return differing, smallest, largest, square
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
@@ -248,30 +250,49 @@ def count_values(
 
 
 @njit(nogil=True, cache=True)
-def _read(
-    base: NDArray[np.uint32], tuned: NDArray[np.uint32], w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], size: int
+def _count_single(
+    base: NDArray[Any], tuned: NDArray[Any], shift: int, places: NDArray[np.int64], eta: float, weight: float,
+    counts: NDArray[np.int64], sums: NDArray[np.float64], absolute: NDArray[np.float64], relative: NDArray[np.float64],
+    step_counts: NDArray[np.float64], changed: NDArray[np.bool_],
 ) -> None:  # fmt: skip
-    """Set ``w``, ``v`` and ``steps`` to those of the first ``size`` pairs of fp32 patterns."""
-    for i in range(size):
-        w[i], v[i] = np.uint32(base[i]).view(np.float32), np.uint32(tuned[i]).view(np.float32)
-        steps[i] = abs(_bf16_place(np.int64(base[i])) - _bf16_place(np.int64(tuned[i])))
+    """Count the pairs at ``places`` one at a time, as `count_values` does, and set ``changed`` unless it is empty."""
+    w, v = np.empty(places.size), np.empty(places.size)
+    steps, once = np.empty(places.size, dtype=np.int64), np.ones(places.size, dtype=np.int64)
+    for i in range(places.size):
+        before, after = np.uint32(base[places[i]]) << np.uint32(shift), np.uint32(tuned[places[i]]) << np.uint32(shift)
+        w[i], v[i] = np.uint32(before).view(np.float32), np.uint32(after).view(np.float32)
+        steps[i] = abs(_bf16_place(np.int64(np.uint32(before))) - _bf16_place(np.int64(np.uint32(after))))
+    if changed.size:
+        for i in range(places.size):
+            changed[places[i]] = steps[i] != 0
+    count_values(w, v, steps, once, eta, weight, counts, sums, absolute, relative, step_counts)
 
 
 @njit(nogil=True, cache=True)
-def _count_near(base: NDArray[np.uint16], tuned: NDArray[np.uint16], joint: NDArray[np.int64], far: NDArray[np.int64]) -> int:
-    """Count a block of pairs of finite bf16 patterns in ``joint``, and set ``far`` to the indices of pairs that are too far apart.
+def _find_differing(base: NDArray[Any], tuned: NDArray[Any], index: NDArray[np.int64]) -> int:
+    """Set ``index`` to the indices of the pairs of a block whose patterns differ; return how many do."""
+    found = 0
+    for i in range(base.size):  # branch-free: a branch would often be mispredicted
+        index[found] = i
+        found += base[i] != tuned[i]
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _count_near(base: NDArray[np.uint16], tuned: NDArray[np.uint16], joint: NDArray[np.uint32], index: NDArray[np.int64]) -> int:
+    """Count pairs of finite bf16 patterns, those at ``index``, in ``joint``; leave in ``index`` those that are too far apart.
 
     Returns how many are too far apart. The difference of two patterns of equal sign is the step; patterns of opposite sign are out of
-    reach. Equal pairs count in the row of step 0.
+    reach.
     """
     found = 0
-    for i in range(base.size):
+    for i in index:
         w = np.int64(base[i])
         step = np.int64(tuned[i]) - w + REACH
         if 0 <= step < JOINT_STEPS:
             joint[np.uint64(step << 15 | w & 0x7FFF)] += 1  # unsigned: numba would add a check for negative indices
         else:
-            far[found] = i
+            index[found] = i
             found += 1
     return found
 
@@ -304,7 +325,7 @@ def _count_careful(
 
 @njit(nogil=True, cache=True)
 def count_pairs(
-    base: NDArray[Any], tuned: NDArray[Any], shift: int, eta: float, weight: float, skipped: NDArray[np.bool_], joint: NDArray[np.int64],
+    base: NDArray[Any], tuned: NDArray[Any], shift: int, eta: float, weight: float, skipped: NDArray[np.bool_], joint: NDArray[np.uint32],
     counts: NDArray[np.int64], sums: NDArray[np.float64], moments: NDArray[np.float64], products: NDArray[np.float64],
     digests: NDArray[np.uint64], absolute: NDArray[np.float64], relative: NDArray[np.float64], step_counts: NDArray[np.float64],
     changed: NDArray[np.bool_],
@@ -317,17 +338,13 @@ def count_pairs(
     ``digests`` (2,), of both sides where a block differs; empty, neither these nor zeros are counted, and of blocks that differ only the
     base's squares. changed: (n,) whether patterns differ, or empty; set to whether the bf16 values of pairs differ.
     """
-    index, once, steps = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64)
-    w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)
-    before, after = np.empty(BLOCK, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint32)
-    product = np.zeros(3)
-    for i in range(BLOCK):
-        once[i] = 1
+    index, places = np.empty(BLOCK, dtype=np.int64), np.empty(2 * BLOCK, dtype=np.int64)
+    product, single = np.zeros(3), np.int64(0)
     first: Any = np.int64(base.size)
     for start in range(0, base.size, BLOCK):
         stop = min(start + BLOCK, base.size)
         a, b = base[start:stop], tuned[start:stop]
-        differing, largest, square = _survey(a, b, shift)
+        differing, smallest, largest, square = _survey(a, b, shift)
         product[0], product[1], product[2] = 0.0, 0.0, 0.0
         if largest >= _BEYOND:
             _count_careful(a, b, shift, differing, counts, moments, product)
@@ -348,35 +365,24 @@ def count_pairs(
         for column in range(3):
             moments[BASE_BASE + column] += product[column]
         if digests.size:
-            of_base, of_tuned = _zeros(a, b, shift)
-            counts[ZERO_BASE] += of_base
-            counts[ZERO_TUNED] += of_tuned
+            if not smallest:
+                of_base, of_tuned = _zeros(a, b, shift)
+                counts[ZERO_BASE] += of_base
+                counts[ZERO_TUNED] += of_tuned
             digests[0] += _digest(a, shift)
             digests[1] += _digest(b, shift)
         if first == base.size:
             first = np.int64(start)
             while base[first] == tuned[first]:
                 first += 1
-        found: Any = np.int64(0)  # for a literal, `_read` would be compiled once more
+        found: Any = np.int64(_find_differing(a, b, index))  # for a literal, `_read` would be compiled once more
         if joint.size and largest < _INFINITY:
-            found = _count_near(a, b, joint, index)
-        elif differing < (stop - start) // 2:
-            for i in range(stop - start):  # branch-free: a branch would often be mispredicted
-                index[found] = i
-                found += base[start + i] != tuned[start + i]
-        else:
-            found = stop - start
-            for i in range(found):
-                index[i] = i
-        if not found:  # the case of most blocks, whose pairs are all near
-            continue
+            found = np.int64(_count_near(a, b, joint, index[:found]))
         for i in range(found):
-            before[i] = np.uint32(base[start + index[i]]) << np.uint32(shift)
-            after[i] = np.uint32(tuned[start + index[i]]) << np.uint32(shift)
-        _read(before, after, w_values, v_values, steps, found)
-        if changed.size:
-            for i in range(found):
-                changed[start + index[i]] = steps[i] != 0
-        some = slice(0, found)
-        count_values(w_values[some], v_values[some], steps[some], once[some], eta, weight, counts, sums, absolute, relative, step_counts)
+            places[single + i] = start + index[i]
+        single += found
+        if single >= BLOCK:
+            _count_single(base, tuned, shift, places[:single], eta, weight, counts, sums, absolute, relative, step_counts, changed)
+            single = np.int64(0)
+    _count_single(base, tuned, shift, places[:single], eta, weight, counts, sums, absolute, relative, step_counts, changed)
     return first

@@ -38,8 +38,9 @@ class PairSums:
     """Sums over pairs (w, v) of the same weight in two checkpoints; see `pair_kernels` for the columns.
 
     values: number of pairs; counts: (COUNTS,); sums: (2, SUMS) of |v - w| and of |v - w| / max(|w|, |v|), and the largest; moments:
-    (MOMENTS,); digests: (2,), equal if both sides hold the same values in any order; casts: (3,) pairs in which one is the other rounded to
-    its dtype, directly, through fp16, through bf16; first: index of the first pair that differs, of those counted so far, -1 if none does.
+    (MOMENTS,); digests: (2,), equal if both sides hold the same values in any order; casts: (4,) pairs in which one is the other rounded to
+    its dtype, directly, through fp16, through bf16, and pairs that may be roundings of one value, to bf16 and to fp16; first: index of the
+    first pair that differs, of those counted so far, -1 if none does.
     """
 
     values: int = 0
@@ -47,7 +48,7 @@ class PairSums:
     sums: Floats = field(default_factory=lambda: np.zeros((2, SUMS)))
     moments: Floats = field(default_factory=lambda: np.zeros(MOMENTS))
     digests: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(2, np.uint64))
-    casts: Ints = field(default_factory=lambda: np.zeros(len(THROUGH), np.int64))
+    casts: Ints = field(default_factory=lambda: np.zeros(len(THROUGH) + 1, np.int64))
     first: int = -1
 
 
@@ -90,8 +91,8 @@ class PairCounter:
 
     def __init__(self, eta: float, only_changes: bool = False) -> None:
         self._eta, self._only_changes = eta, only_changes
-        self._joint = np.zeros(JOINT_STEPS << 15, np.int64)
-        self._none = np.zeros(0, np.int64)
+        self._joint = np.zeros(JOINT_STEPS << 15, np.uint32)
+        self._none = np.zeros(0, np.uint32)
         self._no_tables = PairTables(np.zeros((1, 2, 0)), np.zeros((1, 2, 0)), np.zeros((1, 1)))
 
     def count(
@@ -122,16 +123,16 @@ class PairCounter:
             return
         if first == w.size or base.shift:  # nothing can be rounded
             equal = w.size - (int(sums.counts[DIFFER]) - before)
-            sums.casts += (equal, equal, equal) if first == w.size else (equal, self._count_through(base, tuned, first), 0)
+            through = equal if first == w.size else self._count_through(base, tuned, first)
+            sums.casts += (equal, through, equal if first == w.size else 0, equal)
         else:
             self._count_casts(base, tuned, sums)
 
     def _count_joint(self, sums: PairSums, bins: PairTables, weight: float) -> None:
         """Count the pairs in the joint histogram, and clear it."""
         joint = self._joint
-        joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
         cells = np.flatnonzero(joint != 0)  # faster than on integers
-        times = joint[cells]
+        times = joint[cells].astype(np.int64)
         joint[cells] = 0
         step, pattern = np.divmod(cells, 1 << 15)
         step -= REACH
@@ -154,11 +155,13 @@ class PairCounter:
         both = ((base, tuned), (tuned, base))
         if base.dtype not in FLOATS or tuned.dtype not in FLOATS:
             return
+        direct = sums.casts[0]
         for way, through in enumerate(THROUGH):
             tried = [_count_casts(to.patterns[:_TRIED], source.patterns[:_TRIED], through, to.dtype) for to, source in both]
             if max(tried) >= _EXPLAINED * base.patterns[:_TRIED].size:
                 likely = [sides for sides, count in zip(both, tried, strict=True) if count == max(tried)]
                 sums.casts[way] += max(_count_casts(to.patterns, source.patterns, through, to.dtype) for to, source in likely)
+        sums.casts[-1] += _count_apart(base, tuned) if {base.dtype, tuned.dtype} == {"BF16", "F16"} else sums.casts[0] - direct
 
 
 def _count_casts(to: NDArray[np.uint32], source: NDArray[np.uint32], *formats: str) -> int:
@@ -168,6 +171,15 @@ def _count_casts(to: NDArray[np.uint32], source: NDArray[np.uint32], *formats: s
         for name in formats:
             values = values.astype(FLOATS[name]).astype(np.float32) if name else values
     return int(np.count_nonzero((values == copies) | (np.isnan(values) & np.isnan(copies))))
+
+
+def _count_apart(base: Codes, tuned: Codes) -> int:
+    """Count the pairs of a bf16 and an fp16 value to which the same value may have been rounded: those that round to the latter do."""
+    wide, narrow = (side.values() for side in ((base, tuned) if base.dtype == "BF16" else (tuned, base)))
+    with np.errstate(all="ignore"):
+        next_ones = (np.nextafter(narrow.astype(np.float16), np.float16(end)).astype(np.float32) for end in (-np.inf, np.inf))
+        low, high = (((narrow + other) / 2).astype(FLOATS["BF16"]).astype(np.float32) for other in next_ones)
+        return int(np.count_nonzero(((low <= wide) & (wide <= high)) | (np.isnan(wide) & np.isnan(narrow))))
 
 
 def count_on_device(device: Any, sums: PairSums, tables: PairTables | None) -> None:

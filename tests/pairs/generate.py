@@ -378,7 +378,7 @@ KINDS: dict[str, Kind] = {
     "halves-interleaved": Kind(halves_interleaved, EITHER, {"reordered", "equal"}, by_name=False),
     "first-quarter": Kind(first_quarter(0.03), DERIVED, {"truncated"}),
     "first-quarter-then-zeros": Kind(first_quarter(0.0), DERIVED, {"truncated"}),
-    "values-of-another-tensor": Kind(one(values_of_another_tensor), DERIVED, {"other"}),
+    "values-of-another-tensor": Kind(one(values_of_another_tensor), DERIVED, {"reordered", "other"}),
     "zeroed": Kind(filled(0.0), DERIVED, {"zero"}),
     "constant": Kind(filled(0.75), DERIVED, {"constant"}),
     "every-second-row-nan": Kind(one(lambda _, base: change(base, [], every_second_row_nan)), DERIVED, {"non-finite"}),

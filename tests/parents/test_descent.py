@@ -8,9 +8,11 @@ import torch
 
 from tests.parents.checkpoints import (
     BF16,
+    F16,
     F32,
     Folder,
     each,
+    merged,
     model,
     tuned,
 )
@@ -85,3 +87,47 @@ def test_norms_of_unrelated_models_are_other_values(folder: Folder) -> None:
     assert {row.relation for row in unrelated.conversion} == {"other"}
     trained = folder.parents(tuned(FIRST, 0.1), FIRST)
     assert {row.relation for row in trained.conversion} == {"changed"}
+
+
+def test_two_roundings_of_one_model_are_the_same_weights(folder: Folder) -> None:
+    whole = model(10, dtype=F32)
+    report = folder.parents({name: x.to(F16) for name, x in whole.items()}, {name: x.to(BF16) for name, x in whole.items()})
+    assert (report.verdict, report.answer.values["formats"], report.advice.code) == ("same-weights", ("bf16", "fp16"), "use-unrounded")
+    assert {(row.relation, row.to) for row in report.conversion} == {("rounded", "fp16")}
+
+
+def test_experts_in_another_order_are_named(folder: Folder) -> None:
+    parts = {
+        (expert, part): 0.02 * torch.randn(64, 64, generator=torch.Generator().manual_seed(3 * expert + part))
+        for expert in range(3)
+        for part in (1, 2)
+    }
+
+    def mixture(*order: int) -> dict[str, torch.Tensor]:
+        start = "model.layers.0.block_sparse_moe.experts"
+        return {f"{start}.{at}.w{part}.weight": parts[expert, part].to(BF16) for at, expert in enumerate(order) for part in (1, 2)}
+
+    report = folder.parents(FIRST | mixture(2, 0, 1), FIRST | mixture(0, 1, 2), mode="exact")
+    rows = {row.name: row for row in report.conversion if row.relation != "equal"}
+    assert {row.relation for row in rows.values()} == {"reordered"} and len(rows) == 6 and report.answer.code == "reordered"
+    note = rows["model.layers.0.block_sparse_moe.experts.0.w1.weight"].note
+    assert note is not None and note.values == {"name": "model.layers.0.block_sparse_moe.experts.2.w1.weight"}
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32])
+def test_norms_minus_one_are_recognised_across_rounding(dtype: torch.dtype, folder: Folder) -> None:
+    generator = torch.Generator().manual_seed(3)
+    norms = {name: 1 + 0.1 * torch.randn(x.shape, generator=generator) for name, x in FIRST.items() if x.dim() == 1}
+    source = FIRST | {name: x.to(BF16) for name, x in norms.items()}
+    report = folder.parents(FIRST | {name: (x - 1).to(dtype) for name, x in norms.items()}, source)
+    assert {row.name for row in report.conversion if row.relation == "affine"} == set(norms)
+
+
+def test_a_layer_that_is_no_merge_does_not_spoil_the_weights_of_the_others(folder: Folder) -> None:
+    """What was tested is said to be a part of the model."""
+    start = model(10)
+    parents = [tuned(start, 0.05, seed) for seed in (1, 2)]
+    child = merged((0.6, 0.4), *parents) | {"model.embed_tokens.weight": model(12)["model.embed_tokens.weight"]}
+    report = folder.parents(child, *parents, mode="exact")
+    assert report.answer.code == "merge-exact" and report.answer.values["all"] == sum(x.numel() for x in child.values())
+    assert [row.weight for row in report.fit.parents] == pytest.approx([0.6, 0.4]) if report.fit else False

@@ -15,9 +15,9 @@ from tests.words.hostile import HOSTILE
 
 # A value for each field of the templates.
 VALUES: dict[str, Any] = {
-    "a": "BF16", "b": "F32", "base": "org/base", "buffers": 2, "bytes": 49_152, "change": 1.41, "empty": 3, "errors": 1,
+    "a": "BF16", "b": "F32", "base": "org/base", "buffers": 2, "bytes": 49_152, "empty": 3, "errors": 1,
     "expected": ("32", "32"), "file": "model-00001-of-00002.safetensors", "files": 2, "form": "transposed", "formats": ("bf16",),
-    "found": ("1 error", "2 warnings"), "grids": ("int4 in groups of 32",), "here": 3, "inf": 0, "kept": 0.93, "key": "state_dict",
+    "factor": 0.5, "found": ("1 error", "2 warnings"), "grids": ("int4 in groups of 32",), "here": 3, "inf": 0, "key": "state_dict",
     "kinds": ("weights missing (1 tensor)", "2 more"), "last": 97, "layer": 5, "layers": 2, "lost": 2, "model": "org/model", "modules": 4,
     "name": "model.layers.0.self_attn.q_proj.weight", "named": "ZorgForCausalLM", "nan": 12, "norms": 8,
     "other": "model-00002-of-00002.safetensors", "pairs": ("2 of 0", "3 of 1"), "parameters": 1, "parents": ("org/base",),
@@ -25,7 +25,7 @@ VALUES: dict[str, Any] = {
     "stated": "float16", "stored": "BF16", "tensors": 3, "unmatched": 2, "values": 12_288, "warnings": 2, "weights": 7,
  "why": "it has another shape", "all": 24, "before": 256, "codes": 20_929, "differ": ("eos_token_id 2 -> 7",), "distinct": 9,
     "dtype": "BF16", "entries": 12, "first": 2, "high": 3e-5, "largest": 448.0, "loaded": "float32", "low": 2.5e-5, "not_finite": 1,
-    "number": 505, "older": "float32", "part": "vision", "parts": 4, "promised": 4, "read": 46_128, "seconds": 2.0,
+    "number": 505, "offset": -1.0, "older": "float32", "part": "vision", "parts": 4, "promised": 4, "read": 46_128, "seconds": 2.0,
     "subnormal": 1, "token": "eos_token_id 505", "tokens": 2, "zero": 1_408,
     "longest": 500, "most": 10_000, "negative": 2, "wrong": ("qzeros I32 1 x 64 instead of I32 2 x 64",), "made": "4 bits",
 }  # fmt: skip
@@ -33,7 +33,7 @@ VALUES: dict[str, Any] = {
 OTHERS: dict[str, dict[str, Any]] = {
     "card-names-another-base": {"stated": ("org/other",)},
     "card-names-an-unrelated-base": {"stated": ("org/other",)},
-    "values-never-changed": {"values": ("1",)},
+    "mostly-one-value": {"values": ("1",)},
     "file-refused": {"files": ("pytorch_model.bin",)},
     "weights-not-found": {"files": ("model.fp16.safetensors",)},
     "codes-without-scale": {"part": "model.layers.0.self_attn.q_proj.weight_scale"},
@@ -68,7 +68,7 @@ def reports() -> dict[str, CheckReport | MantissaError]:
         "files that were not read": unread,
         "a part, in which nothing was found": with_answer(unread, "nothing-in-part", "look-further"),
         "a remark": with_answer(wide, "remarks", "nothing-to-change"),
-        "loading was not judged, and every note": with_answer(wide, "nothing-unjudged", "try-loading", *notes),
+        "loading was not judged, and every note": with_answer(wide, "nothing-found", "try-loading", *notes),
         "every finding": with_answer(wide, "errors", "fix-errors").model_copy(update={"findings": found}),
         "hostile names": with_folder(HOSTILE),
         "error": not_found(),

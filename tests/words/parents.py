@@ -27,6 +27,7 @@ UP = "model.layers.1.mlp.up_proj.weight"
 QUERY = "model.layers.1.self_attn.q_proj.weight"
 SIBLINGS = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.05, 22)
 NEAR = tuned(FIRST, 1e-3, 20), tuned(FIRST, 1e-3, 21)
+FLOAT = model(10, width=64, vocabulary=256, dtype=F32)
 SMALL = made.each(lambda x: x * 1e-2, FIRST)
 TABLE = {"model.mixing.weight": torch.from_numpy(cosines(np.random.default_rng(1), 256, 256)).to(BF16)}
 
@@ -40,6 +41,9 @@ def reports() -> dict[str, Report | MantissaError]:
             "a copy in fp32": explained(made.each(lambda x: x, FIRST, dtype=F32), FIRST, mode="exact"),
             "a copy, by a sample": explained(FIRST, FIRST, budget=60_000),
             "a copy rounded to fp16": explained({name: tensor.to(F16) for name, tensor in SMALL.items()}, SMALL),
+            "two copies, rounded to fp16 and to bf16": explained(
+                *({name: tensor.to(to) for name, tensor in FLOAT.items()} for to in (F16, BF16))
+            ),
             "a copy and more": explained(FIRST | {"model.extra.weight": torch.ones(64, 64, dtype=BF16)}, FIRST),
             "layers repeated": explained(made.stacked((FIRST, 0, 3), (FIRST, 1, 4)), FIRST),
             "layers repeated and trained": explained(tuned(made.stacked((FIRST, 0, 3), (FIRST, 1, 4)), 0.01), FIRST),

@@ -48,6 +48,21 @@ def analyze(request: CompareRequest, access: Access | None = None, *, largest: i
         yield from comparison.report(start)
 
 
+def descent(model: str, base: str, access: Access) -> Iterator[Progress | tuple[ParentsReport, SparsityReport]]:
+    """Compare all values of a model with those of its base; yields progress, then where they come from and what changed, from one pass."""
+    start = perf_counter()
+    asked = ParentsRequest(model=model, candidates=(base,), mode="exact")
+    with ExitStack() as stack:
+        stack.enter_context(one_blas_thread())
+        names = ["Base", "Model"]
+        sides = yield from open_models([base, model], names, asked, access, stack, into_first=True)
+        task = Task([(0, 1)], sized=[(0, 1)], copies=[sides for sides in every_copy(sides) if sides[0] == 1])
+        found = Pass(asked, sides, names, Matching(asked.include, asked.exclude), task)
+        yield from found.read()
+        origin = parents_of(Explanation(found, Likeness(found.table), 1, Opened(sides, names, ["named"])), asked, start)
+        yield origin, changes_of(found, [0, 1], SparsityRequest(base=base, tuned=(model,), mode="exact"), start, "cpu")
+
+
 class _Comparison:
     """Models, and what a pass over them says. last: the side that is explained by the others, unless another verdict says more."""
 

@@ -145,8 +145,8 @@ class Fitted:
         """Count the kept values that equal the combination of ``parents``, near the weights of least squares."""
         rows = [0, *(1 + i for i in parents)]
         starts = weights_of(self._layer_grams[:, rows][:, :, rows])
-        (start,) = weights_of(self._layer_grams.sum(axis=0)[None][:, rows][:, :, rows])
-        return self.kept.exactness(parents, start, dict(zip(self._grams, starts, strict=True)))
+        usual = np.median(starts, axis=0)  # a layer that is no combination of them does not count
+        return self.kept.exactness(parents, usual, dict(zip(self._grams, starts, strict=True)))
 
     def _exactly(self, fit: Weights, exact: Exactness, share: float) -> Weights:
         """Return ``fit`` at the weights of ``exact``, with intervals that contain these; unless all are exact, also half a step beyond."""

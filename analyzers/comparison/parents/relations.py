@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import NamedTuple, Protocol
 
@@ -21,19 +22,17 @@ from analyzers.core.tensor_words import dtype_name
 _PRECISION = {"F8_E5M2": 0, "F8_E4M3": 0, "BF16": 1, "F16": 2, "F32": 3}
 # Largest relative error of rounding to each format, else bf16's.
 _UNIT_ROUNDOFF = {"F16": 2.0**-11, "F32": 2.0**-24}
-# Residual of X = f P + o, in units of |X|, that rounding alone may leave; least distance of f from 1, and of o from 0 in units of the size
-# of X; and of both in units of a residual that exceeds rounding: weight decay moves f as well, but leaves more than a factor explains.
-_RESIDUAL, _FACTOR, _OFFSET, _EXPLAINS = 0.01, 0.002, 0.2, 3
+# Largest residual of X = f P + o, in units of |X|; least distance of f from 1, and of o from 0 in units of the size of X; and of both in
+# units of a residual that exceeds rounding: training moves them as well, but leaves more than a factor explains.
+_RESIDUAL, _FACTOR, _OFFSET, _EXPLAINS = 0.06, 0.002, 0.2, 10
 # Share of the elements in blocks with a difference from which on a tensor as a whole is a function of its source.
 _MOST = 0.9
-# Residual of negated values, and distance of their factor from -1.
-_NEGATED = 1e-7
 # Least squared correlation of a tensor with a source to which something was added.
 _CORRELATED = 0.9
 # Largest squared residual of X = f P in a vector, in units of its variance.
 _OF_SPREAD = 0.005
-# Runs of values that share a scale, the residual that coarse rounding leaves in them, the distance of factors from 1, and how many have it.
-_RUN, _COARSE, _OFF_GRID, _USUAL, _RUNS = 32, 0.06, 0.1, 0.5, 4
+# Runs of values that share a scale, the distance of their factors from 1, and how many have it.
+_RUN, _OFF_GRID, _USUAL, _RUNS = 32, 0.1, 0.5, 4
 # Cosine of what differs below which it is another tensor's, and above which a vector may still resemble its source; deviations of chance
 # by which the correlation of two vectors shows it.
 _LOST, _ALIKE, _BEYOND = 0.5, 0.5, 4
@@ -111,9 +110,11 @@ class Relations:
         narrow = min(dtypes, key=lambda dtype: _PRECISION.get(dtype, 0))
         if set(dtypes) == {"BF16", "F16"} and 2 * differ < values:
             narrow = "F16"  # fp16 holds most values of bf16, while bf16 holds few of fp16
-        cast = next((name for name in ("cast", "cast_bf16", "cast_f16") if row[name] == values), None)
+        cast = next((name for name in ("cast", "cast_bf16", "cast_f16", "cast_apart") if row[name] == values), None)
         if broken := int(row["broken_x"]):
             return Judged("non-finite", note=TENSORS.note("non-finite", values=broken))
+        if cast == "cast_apart":
+            return Judged("rounded", to=dtype_name(dtypes[0]), note=TENSORS.note("apart", to=dtype_name(dtypes[1])))
         if cast is not None and (cast != "cast" or dtypes[0] != dtypes[1]):
             through = {"cast": narrow, "cast_f16": "F16", "cast_bf16": "BF16"}[cast]
             zeros = int(row["zero_x"])
@@ -123,15 +124,26 @@ class Relations:
             return Judged("constant", note=TENSORS.note("constant", value=low)) if low else Judged("zero")
         if self._copy is not None and number in self._copy.numbers:
             return self._copy.judge(number)
-        line = self._line(row, with_offset=False)
-        if line is not None and max(line.residual, abs(line.factor + 1)) < _NEGATED:  # which may hold the same values
-            return Judged("affine", factor=-1.0)
+        if (scaled := self._scaled(number, row, narrow)) is not None:  # the same values, too, if they were negated
+            return scaled
         if table.plan.exact and self._digests[number, 0] == self._digests[number, 1]:
             return Judged("reordered")
+        if (other := self._elsewhere.get(self._digests[number, 0])) is not None and self._is_apart(number):
+            return Judged("reordered", note=TENSORS.note("of-another", name=self._table.tensor(other, self._p).name))
         if (rows := self._first_rows(number, row)) is not None:
             shape = table.groups[number].base.shape
             return Judged("truncated", note=TENSORS.note("first-rows", rows=rows, all=prod(shape[:-1])))
-        return self._scaled(number, row, narrow) or self._changed(number, row)
+        return self._changed(number, row)
+
+    @cached_property
+    def _elsewhere(self) -> dict[np.uint64, int]:
+        """Map the digest of a tensor of the source to its number; of those that differ in every block, whose digests are of all."""
+        numbers = [number for number in self.numbers if self._table.plan.exact and self._is_apart(number)]
+        return {self._digests[number, 1]: number for number in numbers}
+
+    def _is_apart(self, number: int) -> bool:
+        """Return whether a tensor and its source differ in every block."""
+        return bool(self._sums["apart"][number] == self._sums["values"][number])
 
     def _first_rows(self, number: int, row: Sums) -> int | None:
         """Return the number of first rows that are the source's, if the others do not resemble it, as trained rows would; else None."""
@@ -191,10 +203,10 @@ class Relations:
         factor = xp[used] / pp[used]
         residual = np.sqrt(np.maximum(0, xx[used] - factor * xp[used]) / xx[used])
         apart = np.abs(factor - 1)
-        if (residual <= _COARSE).mean() < _MOST or (apart > _OFF_GRID).mean() < _USUAL:
+        if (residual <= _RESIDUAL).mean() < _MOST or (apart > _OFF_GRID).mean() < _USUAL:
             return None
         whole = float(xp.sum() / pp.sum())
-        if xx.sum() - whole * xp.sum() <= _COARSE**2 * xx.sum():
+        if xx.sum() - whole * xp.sum() <= _RESIDUAL**2 * xx.sum():
             return Judged("affine", factor=whole)
         return Judged("affine", factor=None, note=TENSORS.note("by-block", low=float(factor.min()), high=float(factor.max())))
 
@@ -222,6 +234,8 @@ class Relations:
     def _vector_resembles(self, number: int, row: Sums) -> bool:
         """Return whether a vector resembles its source. Norms of unrelated models are alike: they are told apart by how they vary."""
         count, of_x, of_p, both = _deviations(row)
+        if not row["pp"]:  # biases start at zero
+            return True
         if count and both > _BEYOND / np.sqrt(count) * np.sqrt(of_x * of_p):
             return True
         alike = float(row["xp"]) > _ALIKE * float(np.sqrt(row["xx"] * row["pp"]))

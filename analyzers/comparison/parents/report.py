@@ -21,7 +21,7 @@ from analyzers.core.request import PASTED, Reference, WeightsRequest
 from analyzers.core.rows import Rows, Shown
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 16
+ANALYSIS_VERSION = 17
 
 # Agreements of signs that unrelated weights do not reach, overall and in one layer or tensor, in addition to the deviations of chance.
 RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8
@@ -281,6 +281,17 @@ class Conversion(TensorRelation):
         return self.relation not in UNDAMAGED and not scaled
 
 
+def is_copy(rows: Sequence[Conversion]) -> bool:
+    """Return whether most values are the source's, so that tensors with others are damaged."""
+    return 2 * sum(row.values for row in rows if row.relation in FAITHFUL) >= sum(row.values for row in rows) > 0
+
+
+def lost_tensors(rows: Sequence[Conversion]) -> list[Conversion]:
+    """Return the tensors that hold something else than training, or a conversion, leaves of their source."""
+    copy = is_copy(rows)  # in a fine-tune, constants are norms that were not trained
+    return [row for row in rows if (row.damaged or row.relation == "reordered") and (copy or row.relation != "constant")]
+
+
 class Quantized(Record):
     """Quantized values X against their source P. Figures are null for a method without a grid, and where a side is 0.
 
@@ -358,12 +369,6 @@ class ParentsReport(Report):
     conversion: Annotated[tuple[Conversion, ...], Rows("How each tensor got here")] = ()
     blocks: int | None = None
     unseen: float | None = None
-
-    @property
-    def in_copy(self) -> bool:
-        """Return whether most values of the tensors listed are the source's, so that others are damaged."""
-        kept = sum(row.values for row in self.conversion if row.relation in FAITHFUL)
-        return 2 * kept >= sum(row.values for row in self.conversion) > 0
 
     def accounts(self) -> Sequence[Coverage]:
         """Return the coverage of the model and of the parents that the verdict names; other candidates may have any shape."""

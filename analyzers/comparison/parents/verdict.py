@@ -20,6 +20,8 @@ from analyzers.comparison.parents.report import (
     QuantizedCopy,
     Verdict,
     distinct_names,
+    is_copy,
+    lost_tensors,
 )
 from analyzers.comparison.parents.words import WORDS, recipe
 from analyzers.core.notes import Advice, Note, Value
@@ -132,8 +134,9 @@ def _same(facts: Explanation) -> Note:
 
 
 def formats(rows: Sequence[Conversion]) -> tuple[str, ...]:
-    """Return the formats to which tensors were rounded."""
-    return tuple(sorted({row.to for row in rows if row.relation == "rounded" and row.to}))
+    """Return the formats to which tensors, or their sources, were rounded."""
+    of_sources = {str(row.note.values["to"]) for row in rows if row.note is not None and row.note.code == "apart"}
+    return tuple(sorted(of_sources | {row.to for row in rows if row.relation == "rounded" and row.to}))
 
 
 def _of_the_source(facts: Explanation) -> bool:
@@ -177,21 +180,14 @@ def _merge(facts: Explanation) -> Note:
     assert fit is not None
     at_rounding = facts.fitted is not None and facts.fitted.at_rounding
     if fit.weights_by == "exact-values":
-        return facts.answer("merge-exact", recipe=terms, exact=fit.exact_share, values=fit.exact_values)
+        return facts.answer("merge-exact", recipe=terms, exact=fit.exact_share, values=fit.exact_values, all=facts.model.parameters)
     return facts.answer("merge", recipe=terms) if at_rounding else facts.answer("merge-partly", recipe=terms, residual=fit.residual)
-
-
-def _kept_values(rows: Sequence[Conversion]) -> int:
-    """Count the values of tensors that are the source's."""
-    return sum(row.values for row in rows if row.relation in FAITHFUL)
 
 
 def _damage(facts: Explanation) -> Note | None:
     """Return the answer if tensors hold other values than their source, while others are the candidate's; None if none does."""
     rows = [row for row in facts.conversion if row.relation != "unmatched"]
-    kept, copy = sum(row.relation in FAITHFUL for row in rows), 2 * _kept_values(rows) >= facts.values
-    # In a fine-tune, constants are not damage but norms that were not trained.
-    odd = [row for row in rows if (row.damaged or row.relation == "reordered") and (copy or row.relation != "constant")]
+    kept, odd = sum(row.relation in FAITHFUL for row in rows), lost_tensors(rows)
     if not odd:
         return None
     names = tuple(row.name for row in odd[:_NAMED])
@@ -221,6 +217,8 @@ def _derivation(facts: Explanation, best: Candidate) -> Note:
 
 def advise(verdict: Verdict, parents: tuple[str, ...], facts: Explanation, sampled: bool) -> Advice:
     """Return what to do after the verdict. parents: those that it names; sampled: whether a part of the values was read."""
+    if verdict == "same-weights" and facts.sums.cast == "cast_apart":
+        return WORDS.advice("use-unrounded", "dtype", facts.model.ref)
     if verdict == "same-weights" and facts.lost:
         return WORDS.advice("keep-unrounded", "dtype", facts.model.ref, formats=formats(facts.conversion))
     if verdict == "derived" and facts.of_siblings:
@@ -232,11 +230,7 @@ def advise(verdict: Verdict, parents: tuple[str, ...], facts: Explanation, sampl
         return WORDS.advice(code, "dtype", facts.model.ref, source=parents[0])
     if verdict in ("unrelated", "undecided"):
         return WORDS.advice("read-all" if verdict == "undecided" and sampled else "other-candidates", "dtype", facts.model.ref)
-    if (
-        verdict == "derived"
-        and 2 * _kept_values(facts.conversion) >= facts.values
-        and (broken := sum(row.damaged for row in facts.conversion))
-    ):
+    if verdict == "derived" and is_copy(facts.conversion) and (broken := sum(row.damaged for row in facts.conversion)):
         return WORDS.advice("repair", "check", facts.model.ref, tensors=broken)
     code = "list-layers" if verdict == "stack" else "name-one" if verdict == "derived" and len(parents) > 1 else "name-base"
     return WORDS.advice(code, "dtype", facts.model.ref, parents=parents)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from analyzers.comparison.parents.report import is_copy
 from analyzers.core.formatting import cosine, count, magnitude, plural, share
 from analyzers.core.notes import Tile
 from analyzers.core.words import Words, times
@@ -56,10 +57,12 @@ WORDS = Words(
         "replaced": "{model} was trained from {source}, or a common ancestor, except for {odd:#tensor} with other values ({names:first}).",
         "damaged": "{odd:count} of {tensors:#tensor} of {model} hold other values than {source} ({names:first}); {kept:count} are equal.",
         "scaled": "{model} has the values of {source}, in {tensors:#tensor} times a factor or plus a constant ({names:first}).",
-        "reordered": "{model} has the values of {source}, in {tensors:#tensor} in another order ({names:first}).",
+        "reordered": "{model} has the values of {source}, in {tensors:#tensor} in another order or under other names ({names:first}).",
         # merges and stacks
         "merge": "{model} is a merge, up to rounding: {recipe:list}.",
-        "merge-exact": "{model} is a merge: {exact:share} of {values:#value} are exactly {recipe:list}, rounded.",
+        "merge-exact": (
+            "{model} is a merge: {exact:share} of the {values:#value} tested, of {all:count}, are exactly {recipe:list}, rounded."
+        ),
         "merge-partly": "{model} is a merge and more: {recipe:list}, which leaves {residual:share} of the norm unexplained.",
         "stack": "{model} is a stack of layers of {sources:list}: {layers:#layer} equal theirs bit for bit.",
         "stack-tensors": "{model} mixes {sources:list}: each of {tensors:#tensor} equals that of one of them, bit for bit.",
@@ -73,6 +76,7 @@ WORDS = Words(
         # advice
         "use-either": "Use either of the two: {source} holds the same weights.",
         "keep-unrounded": "Keep the one that was not rounded to {formats:list}: values of the other lost digits.",
+        "use-unrounded": "Use the weights that both were rounded from, if you can find them: each has lost other digits.",
         "compare-all": "Compare all values in exact mode before you use one in place of the other.",
         "use-source": "Where precision matters, use {source}: this copy was rounded.",
         "compare-source": "Compare both with the model from which they were quantized.",
@@ -120,6 +124,8 @@ TENSORS = Words(
         "not-undone": "its factors and those of {pair:name} multiply to {factor:magnitude} instead of 1: one of the two is scaled",
         "lost-rows": "{rows:count} of {all:#row} are not the source's",
         "steps": "a step function of the source, as rounding to a coarser grid makes",
+        "of-another": "the values of {name:name}",
+        "apart": "both are roundings of the same values, the source's to {to}",
         "some-zeros": "{values:#value} became zero",
     }
 )
@@ -155,7 +161,7 @@ def tiles(report: "ParentsReport") -> list[Tile]:
         found += [equal_values(report), _layers(report)]
     else:
         found += [equal_values(report), *_of_candidate(report, report.candidates[0])]
-    broken = [row for row in report.conversion if row.damaged] if report.in_copy else []
+    broken = [row for row in report.conversion if row.damaged] if is_copy(report.conversion) else []
     if broken:
         detail = f"{_first_three([f'{row.name}: {row.relation}' for row in broken])}."
         found.append(Tile(label="Damaged", value=plural(len(broken), "tensor"), kind="warning", detail=detail))

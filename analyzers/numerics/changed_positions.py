@@ -49,7 +49,7 @@ class ChangedPositions:
                 rows = (changed.size - at) // self.columns
                 matrix = changed[at : at + rows * self.columns].reshape(rows, self.columns)
                 self._whole_rows += int(np.count_nonzero(matrix.any(axis=1)))
-                if self._columns is not None:
+                if self._columns is not None and not self._columns.all():  # else more rows tell nothing
                     self._columns |= matrix.any(axis=0)
                 at += matrix.size
 

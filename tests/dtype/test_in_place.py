@@ -9,7 +9,7 @@ import torch
 import mantissa
 from analyzers.checkpoints import stream
 from analyzers.numerics import Accumulator
-from tests.comparison.differences import differences
+from tests.differences import differences
 
 # Functions have the names of these modules.
 analyze, streams = import_module("analyzers.dtype.analyze"), import_module("analyzers.checkpoints.reading.stream")

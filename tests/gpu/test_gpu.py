@@ -1,7 +1,6 @@
 """On a CUDA GPU the analyzers give the results of the CPU, and the training monitor those of `sparsity`. Run by `make test-gpu`."""
 
 import json
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,26 +15,41 @@ from transformers import AutoModelForCausalLM
 import mantissa
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import UpdateMonitor
-from tests.comparison.differences import differences
-from tests.comparison.runs import RUNS
+from tests.differences import differences
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU: make test-gpu")
 
 ROOT = Path(__file__).parents[2]
-# Those of the built-in samples.
-OF_SAMPLES = [name for name, command in RUNS.items() if "{files}" not in command and "org/" not in command]
+RUNS = (
+    "dtype sample:tiny-fp32",
+    "dtype sample:tiny-bf16 sample:tiny-fp16-mixed sample:tiny-bf16-as-fp32 --exact",
+    "dtype sample:tiny-fp16-as-fp32 --exact",
+    "dtype sample:tiny-overflow --exact",
+    "sparsity sample:tiny-bf16 sample:tiny-tuned --exact",
+    "sparsity sample:tiny-bf16 sample:tiny-tuned --budget 200KB",
+    "sparsity sample:tiny-bf16 sample:tiny-step-1 sample:tiny-step-2 sample:tiny-step-3 sample:tiny-step-4 --exact",
+    "sparsity sample:tiny-bf16 sample:tiny-tuned --spectral --exact",
+    "conflict sample:tiny-bf16 --samples 16 --choice first",
+    "conflict sample:tiny-fp32 --samples 8 --choice first --ffn topk --topk-layers all",
+    "conflict sample:tiny-tuned --samples 8 --choice first --no-weights --loss sum",
+    "precision sample:tiny-bf16 --sequence-length 64",
+    "precision sample:tiny-fp32 --variants bf16,fp16 --loss gspo --sequence-length 64 --inside",
+    "precision sample:tiny-fp32 --random-init --data random --variants bf16_fp32_residual --sequence-length 32",
+    "exit sample:tiny-fp32 --samples 8 --seeds 2",
+    "exit sample:tiny-tuned --samples 4 --methods dense,span,svd --no-sweep",
+)
 # Relative or absolute. Training, in exit, amplifies rounding errors.
 TOLERANCE = {"dtype": 1e-12, "sparsity": 1e-12, "conflict": 1e-4, "precision": 1e-4, "exit": 1e-2}
 
 
-def answer(name: str, device: str) -> Any:
+def answer(run: str, device: str) -> Any:
     """The JSON of a run on ``device``, as `comparable`."""
-    command = shlex.split(RUNS[name])
+    command = run.split()
     if command[0] in ("conflict", "exit"):
         command += ["--dtype", "float32"]
     program = [sys.executable, "-m", "analyzers", *command, "--device", device, "--json"]
-    run = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
-    return comparable(command[0], json.loads(run.stdout))
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    return comparable(command[0], json.loads(done.stdout))
 
 
 def comparable(analyzer: str, found: Any) -> Any:
@@ -48,9 +62,9 @@ def comparable(analyzer: str, found: Any) -> Any:
     return found["reference"] if analyzer == "precision" else found
 
 
-@pytest.mark.parametrize("name", OF_SAMPLES)
-def test_the_gpu_gives_what_the_cpu_gives(name: str) -> None:
-    assert list(differences(answer(name, "cpu"), answer(name, "cuda"), TOLERANCE[name.partition("-")[0]])) == []
+@pytest.mark.parametrize("run", RUNS)
+def test_the_gpu_gives_what_the_cpu_gives(run: str) -> None:
+    assert list(differences(answer(run, "cpu"), answer(run, "cuda"), TOLERANCE[run.split()[0]])) == []
 
 
 @pytest.mark.parametrize("variant", ["tf32", "bf16", "fp16", "bf16_autocast"])

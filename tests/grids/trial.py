@@ -3,11 +3,10 @@
 ``python -m tests.grids.trial`` runs all of it in exact and quick mode; ``--formats WORD`` and ``--mode quick`` limit it.
 """
 
-import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from analyzers.dtype import DtypeReport
 from tests.dtype.checkpoints import write
 from tests.dtype.reports import inspect
 from tests.grids.definitions import DISTRIBUTIONS
-from tests.grids.formats import FORMATS, STORAGES, Format, dequantized
+from tests.grids.formats import Format, dequantized
 from tests.grids.natives import natives
 
 MODES = ("exact", "quick")
@@ -73,49 +72,6 @@ def of_natives(number: int = 2000) -> dict[str, dict[str, torch.Tensor]]:
         own = kinds.setdefault(kind, {})
         own[f"model.layers.{len(own)}.mlp.up_proj.weight"] = tensor
     return kinds
-
-
-def _show(title: str, outcome: Outcome, answer: str = "") -> str:
-    claims, parts = (
-        ", ".join(f"{name} ({number})" for name, number in sorted(each.items(), key=lambda pair: -pair[1])[:4])
-        for each in (outcome.claims, outcome.parts)
-    )
-    right = f"{outcome.claims.get(answer, 0)} {answer}; " if answer else ""
-    return f"{title:52} {outcome.claimed:3} of {outcome.tensors:3}  {right}{claims}{'; in part ' + parts if parts else ''}"
-
-
-def run(modes: Iterable[str], words: str) -> Iterator[str]:
-    """Yield the lines of the trial: each format in each storage, natives that were claimed, and sums."""
-    for mode in modes:
-        claimed = right = tensors = 0
-        for form in FORMATS:
-            for storage in STORAGES:
-                if words in form.name:
-                    outcome = said(of_format(form, storage), mode)
-                    claimed, tensors = claimed + outcome.claimed, tensors + outcome.tensors
-                    right += outcome.claims.get(form.answer, 0)
-                    yield _show(f"{mode:5} {form.name}, {storage}", outcome, form.answer)
-        if tensors:
-            yield f"{mode}: on a grid {claimed:,} of {tensors:,} tensors ({claimed / tensors:.2%}), {right:,} named as their quantizer does"
-        false = total = 0
-        for kind, own in of_natives(0 if words else 2000).items():
-            outcome = said(own, mode)
-            false, total = false + outcome.claimed, total + outcome.tensors
-            if outcome.claimed or outcome.parts:
-                yield _show(f"{mode:5} {'FALSE' if outcome.claimed else 'part'} {kind}", outcome)
-        if total:
-            yield f"{mode}: {false:,} false claims in {total:,} native tensors"
-
-
-def main() -> int:
-    """Print the trial."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--formats", default="", help="only formats with this in their name, and no native tensors")
-    parser.add_argument("--mode", choices=MODES, help="default: both")
-    options = parser.parse_args()
-    for line in run([options.mode] if options.mode else MODES, options.formats):
-        print(line, flush=True)
-    return 0
 
 
 if __name__ == "__main__":

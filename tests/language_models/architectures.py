@@ -86,259 +86,105 @@ TURNS: dict[str, tuple[str, Cut]] = {
     "down": ("mlp.experts.down_proj", same),
 }
 NUMBERED: dict[str, tuple[str, Cut]] = {
-    "gate": ("feed_forward.w1", same),
-    "up": ("feed_forward.w3", same),
-    "down": ("feed_forward.w2", columns),
-}
+    "gate": ("feed_forward.w1", same), "up": ("feed_forward.w3", same), "down": ("feed_forward.w2", columns)
+}  # fmt: skip
 LATENT_SIZES = {
-    "q_lora_rank": 12,
-    "kv_lora_rank": 10,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 6,
-    "v_head_dim": 8,
-    "head_dim": 4,
+    "q_lora_rank": 12, "kv_lora_rank": 10, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 8, "head_dim": 4,
     "num_key_value_heads": HEADS,
-}
+}  # fmt: skip
 LINEAR_SIZES = {
-    "linear_num_value_heads": 4,
-    "linear_num_key_heads": 2,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-    "head_dim": HEAD,
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "head_dim": HEAD,
     "layer_types": ["linear_attention", "full_attention"],
-}
+}  # fmt: skip
 STATE_SIZES = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 4}
+LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
+SHARED, OF_CONV, INNER = gated("mlp.shared_experts."), plain("mlp.c_fc", "mlp.c_proj"), plain("mlp.fc_in", "mlp.fc_out")
+SHARED_EXPERT, WITH_SHARED = gated("mlp.shared_expert."), {**EXPERTS, "shared_expert_intermediate_size": 40}
+LINEAR, BLOCK_SPARSE = halves("shared_mlp.", "input_linear", "output_linear"), halves("block_sparse_moe.experts.")
+SEEN = {
+    "text_config": {**COMMON, "head_dim": HEAD, "sliding_window": 5, "query_pre_attn_scalar": HEAD},
+    "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+}
+ALIBI = {"new_decoder_architecture": False, "multi_query": False, "alibi": True, "parallel_attn": False, "ffn_hidden_size": WIDTH}
+OPT = {"ffn_dim": WIDTH, "word_embed_proj_dim": HIDDEN}
+SCALED_LOCAL = {**SCALED, **LOCAL, "shared_intermediate_size": 40}
+STATES = {**SCALED, **STATE_SIZES, "shared_intermediate_size": 40, "layer_types": ["mamba", "attention"]}
+SCALED_MLP = {"mamba_d_ssm": 64, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 0.8], "key_multiplier": 0.6}
+ERNIE = {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": WIDTH, "moe_layer_start_index": 0, "moe_num_shared_experts": 1}
+GLOBAL_AND_LOCAL = {"attention_types": [[["global", "local"], 1]], "window_size": 5}
+FALCON = {"new_decoder_architecture": True, "num_kv_heads": KEY_HEADS, "ffn_hidden_size": WIDTH}
 ARCHITECTURES = {
-    "llama": llama("llama"),
-    "mistral": llama("mistral", sliding_window=5),
-    "qwen2": llama("qwen2"),
-    "qwen3": llama("qwen3", head_dim=HEAD),
-    "gemma": llama("gemma", head_dim=HEAD),
+    **{name: llama(name) for name in ("llama", "qwen2", "olmo", "olmo2", "smollm3", "diffllama")},
+    **{name: llama(name, head_dim=HEAD) for name in ("qwen3", "gemma", "ministral3", "ernie4_5", "seed_oss", "hunyuan_v1_dense", "helium")},
+    **{name: llama(name, sliding_window=5) for name in ("mistral", "olmo3", "exaone4")},
+    **{name: llama(name, sliding_window=5, head_dim=HEAD) for name in ("ministral", "cwm")},
     "gemma2": llama("gemma2", head_dim=HEAD, sliding_window=5, query_pre_attn_scalar=HEAD, final_logit_softcapping=3.0),
     "gemma3_text": llama("gemma3_text", head_dim=HEAD, sliding_window=5, query_pre_attn_scalar=HEAD),
-    "gemma3, text of a model that also sees": Architecture(
-        "gemma3",
-        gated(),
-        {
-            "text_config": {**COMMON, "head_dim": HEAD, "sliding_window": 5, "query_pre_attn_scalar": HEAD},
-            "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
-        },
-        "model.language_model.layers",
-    ),
-    "olmo": llama("olmo"),
-    "olmo2": llama("olmo2"),
-    "olmo3": llama("olmo3", sliding_window=5),
-    "smollm3": llama("smollm3"),
-    "ministral": llama("ministral", head_dim=HEAD, sliding_window=5),
-    "ministral3": llama("ministral3", head_dim=HEAD),
-    "stablelm": llama("stablelm", use_parallel_residual=True, use_qkv_bias=True),
-    "exaone4": llama("exaone4", sliding_window=5),
-    "ernie4_5": llama("ernie4_5", head_dim=HEAD),
-    "seed_oss": llama("seed_oss", head_dim=HEAD),
-    "hunyuan_v1_dense": llama("hunyuan_v1_dense", head_dim=HEAD),
-    "helium": llama("helium", head_dim=HEAD),
-    "cwm": llama("cwm", head_dim=HEAD, sliding_window=5),
+    "gemma3, text of a model that also sees": Architecture("gemma3", gated(), SEEN, "model.language_model.layers"),
     "vaultgemma": llama("vaultgemma", head_dim=HEAD, sliding_window=5, query_pre_attn_scalar=HEAD, final_logit_softcapping=3.0),
+    "stablelm": llama("stablelm", use_parallel_residual=True, use_qkv_bias=True),
     "cohere": llama("cohere", logit_scale=0.25),
     "cohere, norms of queries": llama("cohere", logit_scale=2.0, use_qk_norm=True),
     "cohere2": llama("cohere2", logit_scale=0.25, sliding_window=5),
     "granite": llama("granite", **SCALED),
     "hyperclovax": llama("hyperclovax", **SCALED),
-    "nemotron": Architecture("nemotron", PLAIN, {"head_dim": HEAD}),
-    "arcee": Architecture("arcee", PLAIN, {"head_dim": HEAD}),
-    "jais2": Architecture("jais2", PLAIN, {"head_dim": HEAD}),
+    **{name: Architecture(name, PLAIN, {"head_dim": HEAD}) for name in ("nemotron", "arcee", "jais2")},
     "apertus": Architecture("apertus", PLAIN),
     "glm": Architecture("glm", halves("mlp."), {"head_dim": HEAD}),
     "glm4": Architecture("glm4", halves("mlp."), {"head_dim": HEAD}),
-    "phi3": Architecture(
-        "phi3",
-        halves("mlp."),
-    ),
+    "phi3": Architecture("phi3", halves("mlp.")),
     "phi": Architecture("phi", plain("mlp.fc1", "mlp.fc2")),
-    "starcoder2": Architecture("starcoder2", plain("mlp.c_fc", "mlp.c_proj"), {"sliding_window": 5}),
-    "gpt2": Architecture(
-        "gpt2",
-        {
-            "up": ("mlp.c_fc", columns),
-            "down": ("mlp.c_proj", same),
-        },
-        OLDER,
-        "transformer.h",
-    ),
-    "gpt_bigcode": Architecture(
-        "gpt_bigcode", plain("mlp.c_fc", "mlp.c_proj"), OLDER, "transformer.h"
-    ),
-    "gpt_bigcode, a key for each head": Architecture(
-        "gpt_bigcode",
-        plain("mlp.c_fc", "mlp.c_proj"),
-        {**OLDER, "multi_query": False},
-        "transformer.h",
-    ),
+    "starcoder2": Architecture("starcoder2", OF_CONV, {"sliding_window": 5}),
+    "gpt2": Architecture("gpt2", {"up": ("mlp.c_fc", columns), "down": ("mlp.c_proj", same)}, OLDER, "transformer.h"),
+    "gpt_bigcode": Architecture("gpt_bigcode", OF_CONV, OLDER, "transformer.h"),
+    "gpt_bigcode, a key for each head": Architecture("gpt_bigcode", OF_CONV, {**OLDER, "multi_query": False}, "transformer.h"),
     "mpt": Architecture(
-        "mpt",
-        plain("ffn.up_proj", "ffn.down_proj"),
-        {"d_model": HIDDEN, "n_heads": HEADS, "n_layers": LAYERS},
-        "transformer.blocks",
+        "mpt", plain("ffn.up_proj", "ffn.down_proj"), {"d_model": HIDDEN, "n_heads": HEADS, "n_layers": LAYERS}, "transformer.blocks"
     ),
-    "gpt_neo": Architecture(
-        "gpt_neo",
-        plain("mlp.c_fc", "mlp.c_proj"),
-        {"num_layers": LAYERS, "num_heads": HEADS, "attention_types": [[["global", "local"], 1]], "window_size": 5},
-        "transformer.h",
-    ),
-    "gptj": Architecture(
-        "gptj", plain("mlp.fc_in", "mlp.fc_out"), {**OLDER, "rotary_dim": 4}, "transformer.h"
-    ),
-    "gpt_neox": Architecture(
-        "gpt_neox", DENSE, {"rotary_pct": 0.5}, "gpt_neox.layers"
-    ),
-    "opt": Architecture(
-        "opt",
-        plain("fc1", "fc2"),
-        {"ffn_dim": WIDTH, "word_embed_proj_dim": 16},
-        "model.decoder.layers",
-    ),
-    "opt, norms after": Architecture(
-        "opt",
-        plain("fc1", "fc2"),
-        {"ffn_dim": WIDTH, "word_embed_proj_dim": HIDDEN, "do_layer_norm_before": False},
-        "model.decoder.layers",
-    ),
-    "bloom": Architecture(
-        "bloom",
-        DENSE,
-        {"n_layer": LAYERS, "n_head": HEADS},
-        "transformer.h",
-    ),
-    "falcon": Architecture(
-        "falcon",
-        DENSE,
-        {"num_kv_heads": KEY_HEADS, "new_decoder_architecture": True, "ffn_hidden_size": WIDTH},
-        "transformer.h",
-    ),
-    "falcon, one key": Architecture(
-        "falcon",
-        DENSE,
-        {"new_decoder_architecture": False, "multi_query": True, "ffn_hidden_size": WIDTH},
-        "transformer.h",
-    ),
-    "falcon, alibi": Architecture(
-        "falcon",
-        DENSE,
-        {"new_decoder_architecture": False, "multi_query": False, "alibi": True, "parallel_attn": False, "ffn_hidden_size": WIDTH},
-        "transformer.h",
-    ),
+    "gpt_neo": Architecture("gpt_neo", OF_CONV, {"num_layers": LAYERS, "num_heads": HEADS, **GLOBAL_AND_LOCAL}, "transformer.h"),
+    "gptj": Architecture("gptj", INNER, {**OLDER, "rotary_dim": 4}, "transformer.h"),
+    "codegen": Architecture("codegen", INNER, {**OLDER, "rotary_dim": 4}, "transformer.h"),
+    "gpt_neox": Architecture("gpt_neox", DENSE, {"rotary_pct": 0.5}, "gpt_neox.layers"),
+    "opt": Architecture("opt", plain("fc1", "fc2"), {**OPT, "word_embed_proj_dim": 16}, "model.decoder.layers"),
+    "opt, norms after": Architecture("opt", plain("fc1", "fc2"), {**OPT, "do_layer_norm_before": False}, "model.decoder.layers"),
+    "bloom": Architecture("bloom", DENSE, {"n_layer": LAYERS, "n_head": HEADS}, "transformer.h"),
+    "falcon": Architecture("falcon", DENSE, FALCON, "transformer.h"),
+    "falcon, one key": Architecture("falcon", DENSE, {**ALIBI, "multi_query": True, "alibi": False, "parallel_attn": True}, "transformer.h"),
+    "falcon, alibi": Architecture("falcon", DENSE, ALIBI, "transformer.h"),
     "mixtral": Architecture("mixtral", {}, {"num_local_experts": 4}, experts=HALVES),
-    "qwen2_moe": Architecture(
-        "qwen2_moe", gated("mlp.shared_expert."), {**EXPERTS, "shared_expert_intermediate_size": 40}, experts=HALVES
-    ),
-    "qwen3_moe": Architecture("qwen3_moe", {}, {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
-    "olmoe": Architecture("olmoe", {}, EXPERTS, experts=HALVES),
-    "flex_olmo": Architecture("flex_olmo", {}, EXPERTS, experts=HALVES),
-    "phimoe": Architecture("phimoe", {}, {"num_local_experts": 4, "num_experts_per_tok": 2}, experts=HALVES),
-    "minimax_m2": Architecture(
-        "minimax_m2", {}, {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD}, experts=HALVES
-    ),
-    "glm4_moe": Architecture("glm4_moe", gated("mlp.shared_experts."), GROUPS, experts=HALVES),
-    "dots1": Architecture("dots1", gated("mlp.shared_experts."), GROUPS, experts=HALVES),
-    "exaone_moe": Architecture("exaone_moe", gated("mlp.shared_experts."), GROUPS, experts=HALVES),
-    "ernie4_5_moe": Architecture(
-        "ernie4_5_moe",
-        gated("mlp.shared_experts."),
-        {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": WIDTH, "moe_layer_start_index": 0, "moe_num_shared_experts": 1},
-        experts=HALVES,
-    ),
-    "granitemoe": Architecture(
-        "granitemoe",
-        {},
-        {**SCALED, "num_local_experts": 4, "num_experts_per_tok": 2},
-        experts=halves("block_sparse_moe.experts."),
-    ),
-    "granitemoeshared": Architecture(
-        "granitemoeshared",
-        halves("shared_mlp.", "input_linear", "output_linear"),
-        {**SCALED, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 40},
-        experts=halves("block_sparse_moe.experts."),
-    ),
-    "qwen3_next": Architecture(
-        "qwen3_next",
-        gated("mlp.shared_expert."),
-        {**EXPERTS, **LINEAR_SIZES, "shared_expert_intermediate_size": 40},
-        experts=HALVES,
-    ),
+    "qwen2_moe": Architecture("qwen2_moe", SHARED_EXPERT, WITH_SHARED, experts=HALVES),
+    **{name: Architecture(name, {}, {**EXPERTS, "head_dim": HEAD}, experts=HALVES) for name in ("qwen3_moe", "mellum")},
+    **{name: Architecture(name, {}, EXPERTS, experts=HALVES) for name in ("olmoe", "flex_olmo")},
+    "phimoe": Architecture("phimoe", {}, LOCAL, experts=HALVES),
+    "minimax_m2": Architecture("minimax_m2", {}, {**LOCAL, "head_dim": HEAD}, experts=HALVES),
+    **{name: Architecture(name, SHARED, GROUPS, experts=HALVES) for name in ("glm4_moe", "dots1", "exaone_moe", "solar_open")},
+    "ernie4_5_moe": Architecture("ernie4_5_moe", SHARED, ERNIE, experts=HALVES),
+    "granitemoe": Architecture("granitemoe", {}, {**SCALED, **LOCAL}, experts=BLOCK_SPARSE),
+    "granitemoeshared": Architecture("granitemoeshared", LINEAR, SCALED_LOCAL, experts=BLOCK_SPARSE),
+    "qwen3_next": Architecture("qwen3_next", SHARED_EXPERT, {**WITH_SHARED, **LINEAR_SIZES}, experts=HALVES),
     "qwen3_5_text": Architecture("qwen3_5_text", gated(), LINEAR_SIZES),
-    "qwen3_5_moe_text": Architecture(
-        "qwen3_5_moe_text",
-        gated("mlp.shared_expert."),
-        {**EXPERTS, **LINEAR_SIZES, "shared_expert_intermediate_size": 40},
-        experts=HALVES,
-    ),
-    "lfm2": Architecture(
-        "lfm2",
-        NUMBERED,
-        {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
-    ),
+    "qwen3_5_moe_text": Architecture("qwen3_5_moe_text", SHARED_EXPERT, {**WITH_SHARED, **LINEAR_SIZES}, experts=HALVES),
+    "lfm2": Architecture("lfm2", NUMBERED, {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
     "lfm2_moe": Architecture(
-        "lfm2_moe",
-        NUMBERED,
-        {**EXPERTS, "layer_types": ["full_attention", "conv"], "num_dense_layers": 1},
+        "lfm2_moe", NUMBERED, {**EXPERTS, "layer_types": ["full_attention", "conv"], "num_dense_layers": 1},
         experts=halves("feed_forward.experts."),
     ),
     "deepseek_v3": Architecture(
-        "deepseek_v3",
-        gated("mlp.shared_experts."),
-        {**GROUPS, **LATENT_SIZES, "first_k_dense_replace": 1},
-        experts=HALVES,
-        instead=gated(),
+        "deepseek_v3", SHARED, {**GROUPS, **LATENT_SIZES, "first_k_dense_replace": 1}, experts=HALVES, instead=gated()
     ),
-    "deepseek_v2": Architecture(
-        "deepseek_v2", gated("mlp.shared_experts."),
-        {**GROUPS, **LATENT_SIZES, "q_lora_rank": None},
-        experts=HALVES,
-    ),
-    "glm4_moe_lite": Architecture(
-        "glm4_moe_lite", gated("mlp.shared_experts."), {**GROUPS, **LATENT_SIZES}, experts=HALVES
-    ),
+    "deepseek_v2": Architecture("deepseek_v2", SHARED, {**GROUPS, **LATENT_SIZES, "q_lora_rank": None}, experts=HALVES),
+    "glm4_moe_lite": Architecture("glm4_moe_lite", SHARED, {**GROUPS, **LATENT_SIZES}, experts=HALVES),
     "youtu": Architecture("youtu", gated(), LATENT_SIZES),
-    "mellum": Architecture("mellum", {}, {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
-    "solar_open": Architecture("solar_open", gated("mlp.shared_experts."), GROUPS, experts=HALVES),
-    "cohere2_moe": Architecture(
-        "cohere2_moe", gated("mlp.shared_experts."), {**GROUPS, "logit_scale": 0.25, "sliding_window": 5}, experts=HALVES
-    ),
-    "granitemoehybrid": Architecture(
-        "granitemoehybrid",
-        halves("shared_mlp.", "input_linear", "output_linear"),
-        {
-            **SCALED, **STATE_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 40,
-            "layer_types": ["mamba", "attention"],
-        },
-        experts=halves("block_sparse_moe.experts."),
-    ),
-    "granitemoehybrid, dense": Architecture(
-        "granitemoehybrid",
-        halves("shared_mlp.", "input_linear", "output_linear"),
-        {**SCALED, **STATE_SIZES, "num_local_experts": 0, "shared_intermediate_size": 40, "layer_types": ["mamba", "attention"]},
-    ),
-    "falcon_h1": Architecture(
-        "falcon_h1",
-        gated("feed_forward."),
-        {**STATE_SIZES, "mamba_d_ssm": 64, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 0.8], "key_multiplier": 0.6},
-    ),
+    "cohere2_moe": Architecture("cohere2_moe", SHARED, {**GROUPS, "logit_scale": 0.25, "sliding_window": 5}, experts=HALVES),
+    "granitemoehybrid": Architecture("granitemoehybrid", LINEAR, {**STATES, **LOCAL}, experts=BLOCK_SPARSE),
+    "granitemoehybrid, dense": Architecture("granitemoehybrid", LINEAR, {**STATES, "num_local_experts": 0}),
+    "falcon_h1": Architecture("falcon_h1", gated("feed_forward."), {**STATE_SIZES, **SCALED_MLP}),
     "bamba": Architecture("bamba", gated("feed_forward."), {**STATE_SIZES, "attn_layer_indices": [1]}),
     "olmo_hybrid": Architecture("olmo_hybrid", gated(), LINEAR_SIZES),
-    "diffllama": llama("diffllama"),
     "nanochat": Architecture("nanochat", plain("mlp.fc1", "mlp.fc2"), {"final_logit_softcapping": 3.0}),
-    "codegen": Architecture(
-        "codegen",
-        plain("mlp.fc_in", "mlp.fc_out"),
-        {**OLDER, "rotary_dim": 4},
-        "transformer.h",
-    ),
     "persimmon": Architecture("persimmon", DENSE),
     "biogpt": Architecture("biogpt", plain("fc1", "fc2"), layers="biogpt.layers"),
-    "gpt_oss": Architecture(
-        "gpt_oss", {}, {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS
-    ),
+    "gpt_oss": Architecture("gpt_oss", {}, {**LOCAL, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS),
 }  # fmt: skip
 
 # An architecture of each structure: gated, tied with caps, fused gate and up, transposed weights, position embeddings, queries, keys and

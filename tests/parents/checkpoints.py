@@ -70,43 +70,6 @@ def merged(weights: Sequence[float], *models: Tensors, dtype: torch.dtype = BF16
     return each(lambda *xs: sum((w * x for w, x in zip(weights, xs, strict=True)), torch.zeros(())), *models, dtype=dtype)
 
 
-def slerp(t: float, first: Tensors, second: Tensors) -> Tensors:
-    """Interpolate each tensor spherically."""
-
-    def between(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        theta = torch.arccos(torch.clamp((a * b).sum() / (a.norm() * b.norm()), -1, 1))
-        return (torch.sin((1 - t) * theta) * a + torch.sin(t * theta) * b) / torch.sin(theta) if theta > 0.01 else (1 - t) * a + t * b
-
-    return each(between, first, second)
-
-
-def dare(base: Tensors, models: Sequence[Tensors], weight: float, drop: float, seed: int = 3) -> Tensors:
-    """Add ``weight`` times each model's update to the base, with a random ``drop`` dropped and the rest rescaled (Yu et al., 2023)."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def merge(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
-        kept = [(torch.rand(b.shape, generator=generator) >= drop) / (1 - drop) for _ in xs]
-        return b + weight * torch.stack([mask * (x - b) for mask, x in zip(kept, xs, strict=True)]).sum(dim=0)
-
-    return each(merge, base, *models)
-
-
-def ties(base: Tensors, models: Sequence[Tensors], density: float) -> Tensors:
-    """Average the largest ``density`` of each update, among values of the elected sign (Yadav et al., 2023)."""
-
-    def merge(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
-        steps = torch.stack([x - b for x in xs])
-        least = torch.stack(
-            [step.abs().flatten().quantile(1 - density) if step.numel() < 1 << 24 else step.abs().median() for step in steps]
-        )
-        trimmed = steps * (steps.abs() >= least.view(-1, *[1] * b.dim()))
-        sign = torch.sign(trimmed.sum(dim=0))
-        agree = trimmed * (torch.sign(trimmed) == sign)
-        return b + agree.sum(dim=0) / (agree != 0).sum(dim=0).clamp(min=1)
-
-    return each(merge, base, *models)
-
-
 def stacked(*parts: tuple[Tensors, int, int]) -> Tensors:
     """Stack layers first to last (exclusive) of each model; everything else comes from the first model."""
     tensors = {name: tensor for name, tensor in parts[0][0].items() if ".layers." not in name}
@@ -137,19 +100,6 @@ def fp8(tensors: Tensors) -> Tensors:
     def back(x: torch.Tensor) -> torch.Tensor:
         scale = x.abs().amax() / 448
         return (x / scale).to(torch.float8_e4m3fn).to(F32) * scale
-
-    return {name: back(x.to(F32)).to(BF16) if x.dim() > 1 else x for name, x in tensors.items()}
-
-
-def mxfp4(tensors: Tensors) -> Tensors:
-    """Quantize to E2M1 in blocks of 32 with a power-of-two scale, and dequantize."""
-    grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-
-    def back(x: torch.Tensor) -> torch.Tensor:
-        blocks = x.reshape(-1, 32)
-        scale = torch.exp2(torch.floor(torch.log2(blocks.abs().amax(dim=1, keepdim=True))) - 2)
-        nearest = grid[((blocks / scale).abs().unsqueeze(-1) - grid).abs().argmin(dim=-1)]
-        return (torch.sign(blocks) * nearest * scale).reshape(x.shape)
 
     return {name: back(x.to(F32)).to(BF16) if x.dim() > 1 else x for name, x in tensors.items()}
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn import functional
 
 from analyzers.language_models.samples import ADAPTERS, SAMPLES
 from tests.samples import build
-from tests.samples.training import DTYPES, FIRST_LOSS_SCALE, HalfPrecisionOperands, Outcome, train
+from tests.samples.training import DTYPES, Outcome
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,41 +48,3 @@ def test_building_again_gives_the_same_bytes(built: Built, tmp_path: Path) -> No
     files = [file.relative_to(tmp_path) for file in tmp_path.rglob("*") if file.is_file()]
     assert len(files) > 30
     assert all((built[0] / file).read_bytes() == (tmp_path / file).read_bytes() for file in files)
-
-
-def test_emulated_fp16_is_a_linear_layer_on_rounded_operands() -> None:
-    """Against float64 on operands rounded by hand; results and gradients must lie on the grid of fp16."""
-    torch.manual_seed(1)
-    inputs, weight = torch.randn(8, 32, requires_grad=True), torch.randn(16, 32, requires_grad=True)
-    with HalfPrecisionOperands():
-        outputs = functional.linear(inputs, weight)
-    (outputs.sum() / 3).backward()  # type: ignore[no-untyped-call]
-    assert inputs.grad is not None and weight.grad is not None
-    third = torch.tensor(1 / 3).half().double()
-    expected = inputs.detach().half().double() @ weight.detach().half().double().T
-    expected_grad = third * weight.detach().half().double().sum(0).expand(8, 32)
-    for computed, exact in ((outputs.detach(), expected), (inputs.grad, expected_grad)):
-        assert torch.equal(computed, computed.half().float())
-        torch.testing.assert_close(computed.double(), exact, rtol=2**-10, atol=1e-5)
-    assert torch.equal(weight.grad, weight.grad.half().float())
-
-
-def test_an_overflowing_gradient_skips_the_update_and_halves_the_scale() -> None:
-    class Steep(torch.nn.Module):
-        """Logits so steep that the first loss scale is too large for fp16 gradients."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(2, 2))
-
-        def forward(self, input_ids: torch.Tensor, use_cache: bool) -> object:
-            features = torch.eye(2)[input_ids] * 8
-            logits = functional.linear(features, self.weight * torch.tensor([[1.0], [0.0]]))
-            return type("Output", (), {"logits": logits})()
-
-    ids = torch.tensor([[1, 1, 1]])
-    outcome = train(Steep(), [(ids, ids)], "fp16-mixed", updates=4, peak=1e-3)
-    assert FIRST_LOSS_SCALE == 2**16
-    assert 1 <= outcome.skipped < 4
-    assert outcome.updates == 4 - outcome.skipped
-    assert outcome.loss_after < outcome.loss_before

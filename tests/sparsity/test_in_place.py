@@ -14,7 +14,7 @@ import mantissa
 from analyzers.checkpoints import stream
 from analyzers.comparison import counting, reading
 from analyzers.numerics import torch_kernels
-from tests.comparison.differences import differences
+from tests.differences import differences
 
 # Functions have the names of these modules.
 analyze, streams = sys.modules["analyzers.comparison.sparsity.analyze"], sys.modules["analyzers.checkpoints.reading.stream"]

@@ -42,15 +42,11 @@ test-all: chosen = -m '' --hypothesis-profile=exhaustive
 test-all: test
 
 # What each library reads. numpy is told what to leave out, by the names of its version.
-test-avx2: export ATEN_CPU_CAPABILITY = avx2
-test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
-test-avx2: export NUMBA_CPU_FEATURES =
-test-avx2: export NUMBA_CPU_NAME = haswell
-test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
-test-avx2: export OPENBLAS_CORETYPE = Haswell
+avx2 = ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_FEATURES= NUMBA_CPU_NAME=haswell ONEDNN_MAX_CPU_ISA=AVX2 \
+	OPENBLAS_CORETYPE=Haswell
 avx512 = import numpy; print(*(name for name in numpy.show_config("dicts")["SIMD Extensions"]["found"] if name[:6] in ("AVX512", "X86_V4")))
 test-avx2: .venv/tests
-	NPY_DISABLE_CPU_FEATURES="$$($(python) -c '$(avx512)')" $(MAKE) test
+	$(avx2) NPY_DISABLE_CPU_FEATURES="$$($(python) -c '$(avx512)')" $(MAKE) test
 
 test-gpu: .venv/tests .venv/kernels
 	MANTISSA_TEST_GPU=1 $(python) -m pytest tests/gpu tests/numerics/test_torch_kernels.py tests/numerics/test_torch_pairs.py

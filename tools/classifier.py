@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product
-from math import inf, isfinite, log, log10, sqrt
+from math import inf, log, log10, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from sklearn import config_context
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
 from analyzers.core.atomic_files import replacing
-from analyzers.core.errors import InvalidRequest, LimitExceeded, MantissaError
+from analyzers.core.errors import InvalidRequest, MantissaError
 from analyzers.core.records import Record
 from analyzers.core.terminal import print_line
 from analyzers.dtype.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Relatives
@@ -47,13 +47,10 @@ from analyzers.dtype.labelled_models import (
 from analyzers.dtype.training_precision import PUBLISHED, Thresholds, rule
 
 COMMAND = "python -m tools.classifier"
-
 # scikit-learn's C, the inverse strength of the L2 penalty
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
-
 # Precisions that the classifier knows; fp8 is seen in the bits or in a label.
 CLASSES = ("fp16", "bf16", "fp32")
-LABELS_BYTES = 10_000_000  # A file of labels is parsed in memory.
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -71,16 +68,6 @@ class OutOfFold(Example):
     penalty: float
     prior: dict[str, float]
     rule: str
-
-
-class Bin(Record):
-    """Predicted probabilities in [low, high): their number, their mean, and the share of them that came true."""
-
-    low: float
-    high: float
-    predictions: int
-    mean: float
-    share: float
 
 
 class Loss(Record):
@@ -106,7 +93,6 @@ class Evaluation(Record):
     log_loss: Loss
     prior_log_loss: Loss
     even_log_loss: float
-    reliability: tuple[Bin, ...]
     out_of_fold: tuple[OutOfFold, ...]
 
 
@@ -147,7 +133,6 @@ LEARNED = ("fp16", "bf16")
 # One standard deviation of the labelled models. Chosen with the results of several designs in view, as the methods say.
 REACH = 1.0
 RECIPES = (Recipe(TWO, LEARNED, REACH), Recipe(FOUR, LEARNED, REACH))
-BINS = 5
 
 
 def candidates(recipes: Iterable[Recipe] = RECIPES) -> tuple[Candidate, ...]:
@@ -268,13 +253,12 @@ def evaluate(rows: Sequence[OutOfFold], rule_in_sample: int) -> Evaluation:
     return Evaluation(
         models=len(rows),
         families=len({row.family for row in rows}),
-        likeliest_correct=likeliest_correct([row.probabilities for row in rows], rows),
+        likeliest_correct=sum(max(row.probabilities, key=row.probabilities.__getitem__) == row.precision for row in rows),
         rule_correct=sum(row.rule == row.precision for row in rows),
         rule_in_sample=rule_in_sample,
         log_loss=log_loss([row.probabilities for row in rows], rows),
         prior_log_loss=log_loss([row.prior for row in rows], rows),
         even_log_loss=log(len(classes)),
-        reliability=reliability(rows),
         out_of_fold=tuple(rows),
     )
 
@@ -286,30 +270,6 @@ def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Examp
         by_family.setdefault(row.family, []).append(-log(found[row.precision]))
     families = [sum(losses) / len(losses) for losses in by_family.values()]
     return Loss(models=sum(sum(losses) for losses in by_family.values()) / len(truth), families=sum(families) / len(families))
-
-
-def likeliest_correct(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Example]) -> int:
-    """Count the models whose likeliest precision is the labelled one."""
-    return sum(max(found, key=lambda name: found[name]) == row.precision for found, row in zip(probabilities, truth, strict=True))
-
-
-def reliability(rows: Sequence[OutOfFold]) -> tuple[Bin, ...]:
-    """Bin the predicted probabilities of every precision for every model into `BINS` bins of equal width; empty bins are omitted."""
-    pairs: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
-    for row in rows:
-        for name, probability in row.probabilities.items():
-            pairs[min(int(probability * BINS), BINS - 1)].append((probability, name == row.precision))
-    return tuple(
-        Bin(
-            low=i / BINS,
-            high=(i + 1) / BINS,
-            predictions=len(inside),
-            mean=sum(p for p, _ in inside) / len(inside),
-            share=sum(true for _, true in inside) / len(inside),
-        )
-        for i, inside in enumerate(pairs)
-        if inside
-    )
 
 
 def rule_correct(models: Iterable[Example], thresholds: Thresholds = PUBLISHED) -> int:
@@ -347,7 +307,7 @@ def examples(file: Path = LABELS) -> tuple[Example, ...]:
 
     file: CSV with the columns model_id and training_precision, which take precedence over the labels of weight_extremes.csv; optional
     columns abs_min, abs_max, norm_min and norm_max add models which that table lacks. Labels of models without extremes are left out.
-    Raises InvalidRequest if the file cannot be used, LimitExceeded if it is too large.
+    Raises InvalidRequest if the file cannot be used.
     """
     known = {each.model.lower(): each for each in labelled_extremes()}
     given: dict[str, str | None] = {}
@@ -358,35 +318,20 @@ def examples(file: Path = LABELS) -> tuple[Example, ...]:
             raise InvalidRequest(f"Line {line} of {file.name} contradicts an earlier label of {model[:100]!r}: keep one of the two.")
         given[key] = precision
         if key not in known and all(row.get(name) for name in MAGNITUDES):
-            for name in MAGNITUDES:
-                _check_magnitude(row[name], line, file)
-            known[key] = Example(model=model, family=family_of(key), precision="", **magnitudes(row))
+            try:
+                known[key] = Example(model=model, family=family_of(key), precision="", **magnitudes(row))
+            except ValueError:
+                raise InvalidRequest(f"Line {line} of {file.name} gives no finite magnitudes: write numbers.") from None
     labelled = (each.model_copy(update={"precision": given.get(key, each.precision)}) for key, each in sorted(known.items()))
     return tuple(each for each in labelled if each.precision in CLASSES)
 
 
 def _read_labels(file: Path) -> list[dict[str, str]]:
     try:
-        size = file.stat().st_size
-        if size > LABELS_BYTES:
-            raise LimitExceeded(f"{file.name} has {size:,} bytes; the limit is {LABELS_BYTES:,}. Leave out models without extremes.")
         with file.open(newline="", encoding="utf-8-sig") as opened:
-            reader = csv.DictReader(opened, restval="", restkey="more")
-            if not {"model_id", "training_precision"} <= set(reader.fieldnames or ()):
-                raise InvalidRequest(f"{file.name} must have the columns model_id and training_precision in its first line.")
-            return [row for row in reader if row["model_id"].strip()]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not CSV in UTF-8"
-        raise InvalidRequest(f"{file.name} cannot be read as labels: {reason}.") from None
-
-
-def _check_magnitude(text: str, line: int, file: Path) -> None:
-    try:
-        if float(text) >= 0 and isfinite(float(text)):
-            return
-    except ValueError:
-        pass
-    raise InvalidRequest(f"Line {line} of {file.name} gives {text[:40]!r} as a magnitude: write a finite number that is not negative.")
+            return [row for row in csv.DictReader(opened, restval="", restkey="more") if row["model_id"].strip()]
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+        raise InvalidRequest(f"{file.name} cannot be read as CSV with the columns of labels: {error!r}.") from None
 
 
 def relatives() -> Relatives:

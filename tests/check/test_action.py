@@ -75,11 +75,3 @@ def test_an_error_fails_and_nothing_in_a_name_is_a_command(check: Any, tmp_path:
     done = check("./model", fail_on="warning")
     assert done.status == 1 and [line.split(" ")[0] for line in done.lines] == ["::error"]
     assert "%250A" in done.lines[0] and "owned" in done.summary
-
-
-@pytest.mark.exhaustive
-def test_bad_input_is_one_annotation(check: Any) -> None:
-    done = check("./missing", base="sample:tiny-bf16")
-    assert (done.status, done.summary) == (2, "")
-    (line,) = done.lines
-    assert line.startswith("::error title=Not checked::error: ") and "missing" in line

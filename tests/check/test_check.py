@@ -370,17 +370,6 @@ def test_rows_that_only_the_model_has_are_left_out(tmp_path: Path, capsys: pytes
     assert report["answer"]["code"] == "nothing-in-part"
 
 
-def test_training_state_alarms_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As transformers' Trainer saves it next to the weights; names of no weights, whatever is in the files."""
-    folder = write(tmp_path / "checkpoint-500", healthy(), CONFIG)
-    before = check(capsys, folder)
-    for name, values in {"optimizer.pt": 3000, "scheduler.pt": 100, "rng_state.pth": 1000}.items():
-        torch.save(torch.zeros(values), folder / name)
-    save_file({"exp_avg": torch.zeros(2000)}, folder / "optimizer.safetensors")
-    report = check(capsys, folder)
-    assert (report["findings"], report["coverage"]) == (before["findings"], before["coverage"])
-
-
 def test_adapters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Alone its own weights are judged, and nothing is said of loading; a base is compared with BASE+ADAPTER."""
     alone = check(capsys, "sample:tiny-adapter")
@@ -390,11 +379,3 @@ def test_adapters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "sample:tiny-adapter", "--base", "sample:tiny-bf16"]) == 2
     assert "BASE+ADAPTER" in capsys.readouterr().err
     capsys.readouterr()
-
-
-def test_two_models_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files with the same names: nothing is added up or judged in silence."""
-    LlamaConfig(hidden_size=64).save_pretrained(tmp_path)
-    for name in ("a", "b"):
-        save_file(HEALTHY, tmp_path / f"{name}.safetensors")
-    assert {"same-names", "loading-not-judged"} <= {note["code"] for note in check(capsys, tmp_path)["notes"]}

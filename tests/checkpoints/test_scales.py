@@ -18,7 +18,6 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from analyzers.checkpoints import Access, Checkpoint, Chunk, Span, Tensor, account_notes, open_checkpoint, stream, whole_spans
 from analyzers.checkpoints.quantization.decoded_file import DecodedFile
-from analyzers.checkpoints.quantization.pairing import decode_on_reading
 from analyzers.checkpoints.quantization.quantized import Packing, Quantized
 from analyzers.core import limits
 from analyzers.numerics.formats import FP4_E2M1, e8m0_values
@@ -279,19 +278,6 @@ def test_nvfp4(divides: bool, tmp_path: Path) -> None:
     same(found, torch.from_numpy(E2M1[halves]) * one.repeat_interleave(16, -1))
 
 
-def test_the_dtype_f4(tmp_path: Path) -> None:
-    """Two elements to a byte, as the header counts them; written by torch under its own name for that."""
-    packed, scales = nbytes(8, 32), nbytes(8, 2, low=100, high=140)
-    save_file(
-        {"a.weight": packed.view(torch.float4_e2m1fn_x2), "a.weight_scale": scales.view(torch.float8_e8m0fnu)},
-        tmp_path / "model.safetensors",
-    )
-    with open_checkpoint(str(tmp_path), Access(local=True)) as checkpoint:
-        assert (checkpoint.tensors[0].stored_dtype, checkpoint.tensors[0].shape) == ("MXFP4", (8, 64))
-        found = values_of(checkpoint, "a.weight")
-    same(found, convert_moe_packed_tensors(packed.reshape(1, 8, 2, 16), scales[None], dtype=torch.float32)[0].T.contiguous())
-
-
 _MISFITS = {
     "other grid": {"a.weight": codes(200, 200), "a.weight_scale_inv": positive(3, 7)},
     "other experts": {"a.weight": codes(3, 20, 20), "a.weight_scale": positive(2, 1, 1)},
@@ -319,12 +305,6 @@ def test_what_does_not_fit_stays_as_it_is(name: str, tmp_path: Path) -> None:
         weight, scales = list(_MISFITS[name])[:2]
         assert [t.name for t in checkpoint.tensors if t.holds_scales] == [scales]
         assert [(note.code, note.values) for note in checkpoint.notes] == [("misfit-scales", {"tensors": 1, "name": weight})]
-
-
-def test_several_misfits_are_one_note(tmp_path: Path) -> None:
-    misfits = {f"{i}.{name}": tensor.clone() for i in range(3) for name, tensor in _MISFITS["other grid"].items()}
-    with opened(tmp_path, misfits) as checkpoint:
-        assert [(note.code, note.values) for note in checkpoint.notes] == [("misfit-scales", {"tensors": 3, "name": "0.a.weight"})]
 
 
 @pytest.mark.parametrize(
@@ -359,11 +339,6 @@ def test_floats_that_restore_integers_are_scales(packed: str, restoring: str, tm
     values = {packed: torch.zeros(16, 64, dtype=torch.int8 if packed == "a.weight" else torch.int32), restoring: positive(16, 2)}
     with opened(tmp_path, values | {"b.weight": torch.ones(4, 4), "b.scale": positive(4)}) as checkpoint:
         assert {tensor.name for tensor in checkpoint.tensors if tensor.holds_scales} == {restoring}
-
-
-def test_a_checkpoint_without_quantized_tensors_is_returned_as_it_is() -> None:
-    tensors = [Tensor(f"a.{i}.weight", "BF16", (2, 2), 0, 0, 8, "other", None, False) for i in range(3)]
-    assert decode_on_reading(tensors, (), None) == (tuple(tensors), ())
 
 
 class Bytes:
@@ -423,23 +398,6 @@ def test_any_part_of_any_layout(
         found = np.zeros(data.draw(st.integers(1, elements - start)), np.float32)
         file.read_into(4 * start, found.view(np.uint8).data)
         assert np.array_equal(found, expected[start : start + found.size], equal_nan=True)
-
-
-def test_spans_and_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small reads, and spans that begin inside a block, a row and a byte."""
-    weight, scales = codes(3, 150, 700), positive(3, 2, 6)
-    blocks, exponents = nbytes(2, 9, 6, 16), nbytes(2, 9, 6, low=120, high=130)
-    tensors = {"a.weight": weight, "a.weight_scale_inv": scales, "e_blocks": blocks, "e_scales": exponents}
-    fp4 = convert_moe_packed_tensors(blocks, exponents, dtype=torch.float32).transpose(1, 2).contiguous()
-    wide = weight.float() * expanded(scales, (150, 700), (128, 128))
-    for chunk_bytes, cut in [(2048, 7001), (4096, 3), (1 << 20, 100_001)]:
-        monkeypatch.setattr(limits, "CHUNK_BYTES", chunk_bytes)
-        with opened(tmp_path, tensors) as checkpoint:
-            for name, expected in (("a.weight", wide), ("e", fp4)):
-                tensor = next(t for t in checkpoint.tensors if t.name == name)
-                step = max(cut, tensor.elements // 40)
-                spans = [Span.of(tensor, at, min(step, tensor.elements - at)) for at in range(0, tensor.elements, step)]
-                same(values_of(checkpoint, name, spans), expected)
 
 
 def test_rows_longer_than_a_piece(tmp_path: Path) -> None:

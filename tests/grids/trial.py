@@ -1,9 +1,5 @@
-"""Measures what `dtype` says of the formats and of native tensors: recall per format and storage, and false claims.
+"""Asks `dtype` about the formats and native tensors, and lists what it says."""
 
-``python -m tests.grids.trial`` runs all of it in exact and quick mode; ``--formats WORD`` and ``--mode quick`` limit it.
-"""
-
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -72,7 +68,3 @@ def of_natives(number: int = 2000) -> dict[str, dict[str, torch.Tensor]]:
         own = kinds.setdefault(kind, {})
         own[f"model.layers.{len(own)}.mlp.up_proj.weight"] = tensor
     return kinds
-
-
-if __name__ == "__main__":
-    sys.exit(main())

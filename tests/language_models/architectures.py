@@ -149,7 +149,7 @@ ARCHITECTURES = {
     "opt, norms after": Architecture("opt", plain("fc1", "fc2"), {**OPT, "do_layer_norm_before": False}, "model.decoder.layers"),
     "bloom": Architecture("bloom", DENSE, {"n_layer": LAYERS, "n_head": HEADS}, "transformer.h"),
     "falcon": Architecture("falcon", DENSE, FALCON, "transformer.h"),
-    "falcon, one key": Architecture("falcon", DENSE, {**ALIBI, "multi_query": True, "alibi": False, "parallel_attn": True}, "transformer.h"),
+    "falcon, one key": Architecture("falcon", DENSE, {**FALCON, "new_decoder_architecture": False, "multi_query": True}, "transformer.h"),
     "falcon, alibi": Architecture("falcon", DENSE, ALIBI, "transformer.h"),
     "mixtral": Architecture("mixtral", {}, {"num_local_experts": 4}, experts=HALVES),
     "qwen2_moe": Architecture("qwen2_moe", SHARED_EXPERT, WITH_SHARED, experts=HALVES),

@@ -14,7 +14,7 @@ from transformers.utils import logging
 import mantissa
 from analyzers.core.errors import InvalidCheckpoint
 from analyzers.language_models.load import OpenModel
-from tests.language_models.architectures import ARCHITECTURES, COMMON, VOCABULARY, build, every_architecture
+from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build, every_architecture
 
 IDS = torch.randint(3, VOCABULARY, (2, 8), generator=torch.Generator().manual_seed(2)).tolist()
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -87,19 +87,6 @@ def test_what_runs_are_the_callers_values(name: str) -> None:
         logits = model.eval()(torch.tensor(ids)).logits[:, :-1].double()
     exact = [float(cross_entropy(each, torch.tensor(row[1:]))) for each, row in zip(logits, ids, strict=True)]
     assert losses == pytest.approx(exact, rel=1e-4)
-
-
-def test_the_language_model_inside_a_multimodal_one() -> None:
-    from transformers import AutoConfig, AutoModelForImageTextToText
-
-    models: Any = AutoModelForImageTextToText
-    sizes = {**COMMON, **ARCHITECTURES["qwen3_5_text"].settings}
-    sight = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
-    model = models.from_config(AutoConfig.for_model("qwen3_5", text_config=sizes, vision_config=sight)).eval()
-    with torch.no_grad():
-        logits = model(torch.tensor(IDS)).logits[:, :-1].double()
-    exact = [float(cross_entropy(each, torch.tensor(row[1:]))) for each, row in zip(logits, IDS, strict=True)]
-    assert [sample.loss for sample in mantissa.conflict(model, token_ids=IDS).samples] == pytest.approx(exact, rel=1e-4)
 
 
 def test_weights_that_the_configuration_does_not_describe() -> None:

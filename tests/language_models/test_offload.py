@@ -1,11 +1,6 @@
 """Models of which only a layer fits into memory: the same bits as in memory, one layer at a time, within a real limit."""
 
-import json
-import os
-import subprocess
-import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,42 +89,6 @@ def test_gradients_through_converted_weights_are_the_same(family: str, tmp_path:
     found = report("conflict", asked)
     assert lasting(found) == lasting(expected)
     assert any(note.code == "offloaded" for note in found.notes)
-
-
-@pytest.fixture(scope="module")
-def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A model of this width in one file: 220 MB of 640, 600 MB of 1024."""
-    folder, width = tmp_path_factory.mktemp("large"), request.param
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        hidden_size=width, intermediate_size=11 * width // 4, num_hidden_layers=11, num_attention_heads=16, vocab_size=4096
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    yield str(folder)
-    (folder / "model.safetensors").unlink()
-
-
-# Exhaustive, since starting takes long: that all hold one layer at a time is tested above.
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("kind", "large", "megabytes"),
-    [
-        ("conflict", 640, 160),
-        ("conflict", 1024, 300),
-        ("exit", 1024, 300),
-        ("precision", 1024, 520),
-    ],
-    indirect=["large"],
-)
-def test_a_model_in_a_smaller_address_space(kind: str, megabytes: int, large: str) -> None:
-    environment = os.environ | {"MANTISSA_GRAM_CHUNK_BYTES": str(8 << 20), "OMP_NUM_THREADS": "1"}
-    options = {"variants": ["tf32"], "inside": False} if kind == "precision" else {}
-    command = [sys.executable, "-m", "tests.language_models.limited_memory", kind, large, json.dumps(options), str(megabytes << 20), "0"]
-    done = subprocess.run(command, capture_output=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    found, expected = json.loads(done.stdout)
-    assert found["values"] == expected["values"]
-    assert "offloaded" in found["notes"] and "offloaded" not in expected["notes"]
 
 
 def test_llama_2_7b_fits_on_a_24_gb_card() -> None:

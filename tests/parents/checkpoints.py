@@ -53,18 +53,6 @@ def tuned(base: Tensors, norm: float, seed: int = 1, dtype: torch.dtype = BF16) 
     return each(move, base, dtype=dtype)
 
 
-def with_lora(base: Tensors, rank: int, norm: float = 0.05, seed: int = 2, only: str = "self_attn", dtype: torch.dtype = BF16) -> Tensors:
-    """Merge an update of this rank and ``norm`` times the norm into each matrix whose name contains ``only``."""
-    generator = torch.Generator().manual_seed(seed)
-    tensors = dict(base)
-    for name, tensor in base.items():
-        if only in name:
-            rows, columns = tensor.shape
-            step = torch.randn(rows, rank, generator=generator) @ torch.randn(rank, columns, generator=generator)
-            tensors[name] = (tensor.to(F32) + step * (norm * tensor.to(F32).norm() / step.norm())).to(dtype)
-    return tensors
-
-
 def merged(weights: Sequence[float], *models: Tensors, dtype: torch.dtype = BF16) -> Tensors:
     """Merge linearly in fp32."""
     return each(lambda *xs: sum((w * x for w, x in zip(weights, xs, strict=True)), torch.zeros(())), *models, dtype=dtype)

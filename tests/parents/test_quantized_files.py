@@ -14,7 +14,7 @@ from tests.layouts.relayouts import rotary_rows
 from tests.parents import quantized_files as files
 from tests.parents.checkpoints import BF16, F32, Folder, Tensors, asked, model, tuned
 
-SOURCE = model(10, width=256, layers=3)
+SOURCE = model(10, width=128, layers=3)
 VICTIM, OTHER = "model.layers.1.mlp.up_proj.weight", "model.layers.2.mlp.up_proj.weight"
 FORMATS: dict[str, Callable[..., str]] = {
     "fp8": files.fp8,
@@ -88,9 +88,9 @@ def test_the_figures_against_the_definitions(source: str, tmp_path: Path) -> Non
     report = asked(files.fp8(tmp_path / "copy", SOURCE | {VICTIM: tuned(SOURCE, 0.05, 9)[VICTIM]}), source, mode="exact")
     assert report.quantized is not None
     (row,) = (row for row in report.quantized.tensors if row.name == VICTIM)
-    made = tuned(SOURCE, 0.05, 9)[VICTIM].to(F32).reshape(8, 64, 4, 64)
+    made = tuned(SOURCE, 0.05, 9)[VICTIM].to(F32).reshape(4, 64, 2, 64)
     scale = made.abs().amax(dim=(1, 3), keepdim=True) / 448
-    codes, p = (made / scale).to(torch.float8_e4m3fn), SOURCE[VICTIM].to(F32).reshape(8, 64, 4, 64)
+    codes, p = (made / scale).to(torch.float8_e4m3fn), SOURCE[VICTIM].to(F32).reshape(4, 64, 2, 64)
     x, nearest = codes.to(F32) * scale, (p / scale).clamp(-448, 448).to(torch.float8_e4m3fn).to(F32) * scale
     table = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).to(torch.float64)
     every = torch.unique(table[table.isfinite()])
@@ -109,7 +109,7 @@ def test_what_is_no_copy(name: str, source: str, tmp_path: Path) -> None:
     """An unrelated model that was quantized in the same way, and a fine-tune that differs by less than half of its rounding error.
 
     In a layout of calibrated methods the latter may be a calibrated copy as well."""
-    unrelated = asked(FORMATS[name](tmp_path / "unrelated", model(11, width=256, layers=3)), source, mode="exact")
+    unrelated = asked(FORMATS[name](tmp_path / "unrelated", model(11, width=128, layers=3)), source, mode="exact")
     assert unrelated.verdict == "unrelated" and unrelated.quantized is not None and len(unrelated.quantized.not_source) >= 12
     if name not in (*CALIBRATED, "GPTQ, nearest"):
         error = unrelated.quantized.error_of_nearest or 0.0
@@ -140,7 +140,7 @@ def test_a_part_is_quantized_and_a_tied_head_is_not_stored(tmp_path: Path) -> No
     report = asked(copy, source, mode="exact")
     assert report.verdict == "quantized-copy" and report.quantized is not None and len(report.quantized.tensors) == 8
     assert report.coverage[0].whole and report.coverage[1].whole and {row.relation for row in report.conversion} == {"rounded", "equal"}
-    state = SOURCE | {"model.embed_tokens.weight": model(3, width=256)["model.embed_tokens.weight"].to(BF16)}
+    state = SOURCE | {"model.embed_tokens.weight": model(3, width=128)["model.embed_tokens.weight"].to(BF16)}
     report = asked(files.nvfp4(tmp_path / "other", state), source, mode="exact")
     assert report.verdict == "quantized-copy" and report.answer.values["names"] == ("model.embed_tokens.weight",)
 
@@ -151,7 +151,7 @@ ODD = "model.layers.1.self_attn.q_proj.weight"
 @pytest.mark.parametrize("mode", ["exact", "quick"])
 @pytest.mark.parametrize(
     "factors",
-    [torch.tensor(2.0), torch.exp(0.3 * torch.randn(256, generator=torch.Generator().manual_seed(1)))],
+    [torch.tensor(2.0), torch.exp(0.3 * torch.randn(128, generator=torch.Generator().manual_seed(1)))],
     ids=["one factor", "factors that the norm does not undo"],
 )
 def test_scales_that_no_norm_undoes_are_damage(factors: torch.Tensor, mode: Any, source: str, tmp_path: Path) -> None:
@@ -201,9 +201,9 @@ def test_strong_factors_leave_the_error_that_they_cause(tmp_path: Path) -> None:
 
 
 def test_channels_that_are_lost_are_named(source: str, tmp_path: Path) -> None:
-    """One channel of 256, which hardly moves the error of its tensor."""
+    """One channel of 128, which hardly moves the error of its tensor."""
     damaged = SOURCE[ODD].clone()
-    damaged[:, 17] = SOURCE[ODD][:, 100].roll(3)
+    damaged[:, 17] = SOURCE[ODD][:, 90].roll(3)
     report = asked(files.awq(tmp_path / "copy", SOURCE | {ODD: damaged}), source, mode="exact")
     row = next(row for row in report.conversion if row.name == ODD)
     assert row.note is not None and (row.note.code, row.note.values["channels"]) == ("lost-channels", 1)

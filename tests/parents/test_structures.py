@@ -13,7 +13,6 @@ from tests.cases import few
 from tests.parents.checkpoints import BF16, Folder, merged, model, tuned
 from tests.parents.structures import (
     SHARED,
-    STRUCTURES,
     Builder,
     cosines,
     gaussian,
@@ -27,19 +26,11 @@ from tests.parents.structures import (
 
 SAMPLE = 150_000  # bytes, of about 590,000
 FEW = (shared_zeros, identity, non_negative)
-FALSE = ("derived", "merge", "same-weights", "stack", "quantized-copy")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
-
-
-def unrelated(folder: Folder, build: Builder, seed: int) -> None:
-    first, second, third = (structured(build, 3 * seed + i) for i in range(3))
-    assert folder.parents(first, second, third, budget=SAMPLE).verdict not in FALSE
-    report = folder.parents(first, second, mode="exact")
-    assert report.verdict not in FALSE and report.proof is None
 
 
 def related(folder: Folder, build: Builder, seed: int) -> None:
@@ -50,11 +41,6 @@ def related(folder: Folder, build: Builder, seed: int) -> None:
     report = folder.parents(merged((0.6, 0.4), first, second), first, second, third, budget=2 * SAMPLE)
     assert report.verdict == "merge" and report.fit is not None
     assert [parent.weight for parent in report.fit.parents[:2]] == pytest.approx([0.6, 0.4], abs=0.005)
-
-
-@pytest.mark.parametrize("build", FEW)
-def test_shared_structure_is_no_descent(folder: Folder, build: Builder) -> None:
-    unrelated(folder, build, 1)
 
 
 @pytest.mark.parametrize("build", few(FEW, {1}))
@@ -83,14 +69,6 @@ def test_a_shared_matrix_is_no_descent_of_the_whole_but_a_frozen_body_is(folder:
     replaced = {name: tensor for name, tensor in second.items() if "up_proj" in name}
     report = folder.parents(first | replaced, first, **options)
     assert report.verdict == "derived" and "up_proj" in str(report.answer.values["names"])
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("build", STRUCTURES)
-def test_no_structure_is_descent_nor_hides_it(folder: Folder, build: Builder) -> None:
-    for seed in range(20):
-        unrelated(folder, build, seed)
-        related(folder, build, seed)
 
 
 def test_intervals_of_weights_hold_the_truth() -> None:

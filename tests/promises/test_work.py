@@ -54,18 +54,20 @@ def test_a_merge_and_its_parents_are_read_once_from_one_sample(tmp_path: Path) -
     assert totals["requests"] <= 2_960 and totals["bytes"] <= 175e6, totals
 
 
-@pytest.mark.parametrize(("layout", "requests"), [("gptq", 2_650), ("awq", 2_400), ("mlx", 3_950)])
-def test_a_quantized_copy_and_another_model_are_told_apart_from_few_bytes(layout: str, requests: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layout", "other", "verdict", "requests"),
+    [("gptq", "bf16", "quantized-copy", 2_650), ("awq", "bf16", "quantized-copy", 2_400), ("mlx", "bf16", "quantized-copy", 3_950),
+     ("awq", "bf16+independent", "unrelated", 2_400)],
+)  # fmt: skip
+def test_a_quantized_copy_and_another_model_are_told_apart_from_few_bytes(
+    layout: str, other: str, verdict: str, requests: int, tmp_path: Path
+) -> None:
     """In whichever order codes are stored: tensors that are stored transposed are compared in tiles."""
-    models = (f"org/copy={layout}", "org/source=bf16", "org/other=bf16+independent")
-    with HubProcess(*(argument for model in models for argument in ("--llama", model))) as hub:
-        for source, verdict in (("org/source", "quantized-copy"), ("org/other", "unrelated")):
-            before = hub.totals()
-            report = printed("analyzers", "parents", "org/copy", source, "--json", variables=hub.environ(tmp_path))
-            totals = {name: number - before[name] for name, number in hub.totals().items()}
-            copy = report["quantized"]
-            assert report["verdict"] == verdict and 100 < copy["tensors_read"] < copy["tensors_stored"] == 560
-            assert totals["requests"] <= requests and totals["bytes"] <= 121e6, totals
+    with HubProcess("--llama", f"org/copy={layout}", "--llama", f"org/other={other}") as hub:
+        report = printed("analyzers", "parents", "org/copy", "org/other", "--json", variables=hub.environ(tmp_path))
+        totals, copy = hub.totals(), report["quantized"]
+    assert report["verdict"] == verdict and 100 < copy["tensors_read"] < copy["tensors_stored"] == 560
+    assert totals["requests"] <= requests and totals["bytes"] <= 121e6, totals
 
 
 def test_an_exact_answer_costs_little_more_than_counting_the_file(tmp_path: Path) -> None:

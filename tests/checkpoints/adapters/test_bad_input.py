@@ -142,17 +142,6 @@ def test_what_fits_is_merged_and_the_rest_said(tmp_path: Path) -> None:
         assert [note.values["modules"] for note in checkpoint.notes if note.code == "not-merged"] == [4]
 
 
-@pytest.mark.exhaustive
-def test_many_modules(tmp_path: Path) -> None:
-    names = [f"model.layers.{layer}.mlp.experts.{expert}.up_proj" for layer in range(50) for expert in range(200)]
-    _folder(tmp_path / "base", {f"{name}.weight": torch.zeros(2, 2) for name in names}, {})
-    _adapter(tmp_path, {key: tensor for name in names for key, tensor in _pair(name, 1, 2, 2).items()}, r=1)
-    began = time.monotonic()
-    with _open(tmp_path) as checkpoint:
-        assert len(checkpoint.merge.updates) == 10_000
-    assert time.monotonic() - began < 60
-
-
 def test_quantized_base(tmp_path: Path) -> None:
     """fp8 weights are decoded and said to be; packed integers are refused by name."""
     codes, scale = torch.randn(16, 8).to(torch.float8_e4m3fn), torch.tensor([0.5])

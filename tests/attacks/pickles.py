@@ -274,7 +274,7 @@ _READ = {
 }
 
 # Pickles that are harmful only by their size: each opcode makes an object, ``FLOOD`` of them at most.
-FLOOD = 400_000
+FLOOD = 100_000
 FLOODS = {
     "lists": b"(" + b"]" * FLOOD + b"t.",
     "mappings": b"(" + b"}" * FLOOD + b"t.",

@@ -98,6 +98,17 @@ def test_the_default_situation_uses_its_requests() -> None:
     assert {block.tensor for block in sample.blocks} == set(range(720)), "with more blocks than tensors none is left out"
 
 
+def test_too_many_vectors_take_a_quarter_and_not_more() -> None:
+    tensors = [tensor((4096, 4096), role="expert"), tensor((4096,), role="expert")] * 5_000 + [tensor((4096,), role="norm")] * 50
+    sample = plan_sample(tensors, 64_000_000, 2_000, 0)
+    vectors = [block for block in sample.blocks if len(tensors[block.tensor].shape) == 1]
+    assert len(sample.blocks) >= 1_990
+    assert 490 <= len(vectors) <= 500
+    assert sum(tensors[block.tensor].role == "norm" for block in vectors) == 50
+    assert all(block.count == tensors[block.tensor].elements for block in vectors)
+    assert len({block.tensor for block in vectors}) == len(vectors)
+
+
 def test_the_smallest_budgets_read_single_elements() -> None:
     for budget, expected in ((1, 0), (2, 1), (3, 1), (100, 50)):
         assert sum(block.count for block in plan_sample([tensor((4096, 4096))], budget, 10, 0).blocks) == expected

@@ -115,14 +115,6 @@ def test_what_is_too_long_is_cut_off(prompt: int, answer: int, kept: tuple[str, 
     assert sample.truncated == (prompt + answer > 8)
 
 
-@pytest.mark.parametrize("template", ["{{ raise_exception('no') }}", "{% for %}", "{{ messages[0]['content'] }}", "{{ 1 / 0 }}"])
-def test_a_chat_template_that_cannot_be_used(template: str) -> None:
-    inner = byte_tokenizer()
-    inner.chat_template = template
-    with pytest.raises(InvalidCheckpoint, match="chat template"):
-        encode(inner, [Pair("a", "", "b")], 16)
-
-
 def test_a_tokenizer_without_offsets(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps({"a</w>": 0, "<unk>": 1}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")

@@ -2,7 +2,6 @@
 
 import weakref
 from collections import UserDict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,15 +16,6 @@ from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
 
 TOKENS = torch.randint(3, VOCABULARY, (3, 12), generator=torch.Generator().manual_seed(1))
 Tensors = dict[tuple[str, str], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _single_thread() -> Iterator[None]:
-    """Waking a second thread takes longer than anything these models compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def whole_pass(model: Any) -> Tensors:

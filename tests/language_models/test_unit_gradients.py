@@ -1,7 +1,6 @@
 """Gradients of units against autograd, sample by sample, for every family."""
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,15 +18,6 @@ from tests.language_models.architectures import ARCHITECTURES, Architecture, blo
 LENGTHS, STARTS = (9, 14, 5), (4, 1, 3)
 TOLERANCE = 1e-5  # models compute norms, softmax and rotations in float32 whatever they are given
 Gradients = dict[tuple[int, int | None, str], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _single_thread() -> Iterator[None]:
-    """Waking a second thread takes longer than anything these models compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def samples(lengths: tuple[int, ...] = LENGTHS, starts: tuple[int, ...] = STARTS) -> list[Encoded]:

@@ -5,7 +5,6 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-import gguf
 import pytest
 import torch
 from safetensors import safe_open
@@ -20,8 +19,8 @@ from analyzers.core.report import Report
 from tests.cases import few
 from tests.dtype.reports import inspect
 from tests.layouts.architectures import ARCHITECTURES, BF16, F32, VOCABULARY, WIDTH, State, architecture, llama, values
-from tests.layouts.file_formats import write, write_gguf, write_pickle, write_sharded
-from tests.layouts.pairs import parents, sparsity
+from tests.layouts.file_formats import write, write_pickle, write_sharded
+from tests.layouts.pairs import parents
 from tests.layouts.relayouts import FORMS, renamed
 from tests.sparsity.oracle_comparison import compare
 
@@ -208,34 +207,6 @@ def test_copies_are_tied(tmp_path: Path) -> None:
     state |= {"lm_head.weight": values("another head", (VOCABULARY, WIDTH), F32)}  # which only has the shape of the embedding
     (coverage,) = inspect(write(tmp_path / "head", state, of.config), mode="exact").coverage
     assert coverage.classes["tied"].tensors == 2
-
-
-def test_tensors_compared_in_part(tmp_path: Path) -> None:
-    """Of a longer vocabulary the rows that both have are compared; the others are unmatched."""
-    config = architecture("llama").config
-    longer = llama() | {
-        name: torch.cat([llama()[name], values("more rows", (24, WIDTH), BF16)]) for name in ("model.embed_tokens.weight", "lm_head.weight")
-    }
-    one, other = write(tmp_path / "short", llama(), config), write(tmp_path / "long", longer, config)
-    report = sparsity(one, other, "exact")
-    add_up(report.coverage[0], totals(one))
-    assert report.coverage[0].whole and report.num_changed == 0
-    long = report.coverage[1]
-    assert sum(each.tensors for each in long.classes.values()) >= len(longer)
-    assert sum(each.parameters for each in long.classes.values()) == long.parameters == totals(other).parameters
-    assert long.classes["unmatched"].parameters == 2 * 24 * WIDTH and not long.whole
-
-
-def test_gguf(tmp_path: Path) -> None:
-    of = architecture("qwen3_moe")
-    folder = write_gguf(tmp_path / "gguf", FORMS["llama.cpp"](of, of.state), of)
-    stored = gguf.GGUFReader(folder / "model.gguf").tensors
-    expected = Totals(len(stored), sum(int(each.n_elements) for each in stored), sum(int(each.n_bytes) for each in stored))
-    (coverage,) = inspect(folder / "model.gguf", mode="exact").coverage
-    add_up(coverage, expected)
-    assert coverage.whole
-    report = sparsity(write(tmp_path / "original", of.state, of.config), folder / "model.gguf", "exact")
-    add_up(report.coverage[1], expected)
 
 
 def test_pickles(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Trials of the judgement on an engine's log-probabilities: clean engines in bf16, and engines with one injected fault each.
 
-Engines are models of transformers. Each trial has another model, text and number of sequences; the
-runs that the analysis makes are those of whole sampled texts, made once and cut to the text of the trial.
+Engines are models of transformers. Each trial has another model, text and number of sequences.
 """
 
 import math
@@ -9,9 +8,9 @@ import shutil
 import tempfile
 import warnings
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,10 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.precision.casts import RunnableModel
 from analyzers.precision.engine.compare import EngineComparison
 from analyzers.precision.engine.measurements import Engine
-from analyzers.precision.engine.runs import EngineRun
 from analyzers.precision.lockstep import Steps
 from analyzers.precision.logprobs import sequences
 from analyzers.precision.quantization import fake_quantized
+from tests.precision.runs import result
 
 SAMPLES = ("tiny-bf16", "tiny-fp32", "tiny-step-4", "tiny-fp16-mixed")
 MODELS = (*SAMPLES, "untied", "random")
@@ -82,37 +81,11 @@ def mixture(folder: Path) -> None:
 _BUILT = {"untied": untied, "random": random_weights, "mixture": mixture}
 
 
-@dataclass(frozen=True, eq=False)
-class Looked(EngineComparison):
-    """A comparison that looks up what its runs gave whole texts before. whole: the text of which each row is the beginning."""
-
-    whole: tuple[tuple[int, ...], ...] = ()
-    before: dict[Any, EngineRun] = field(default_factory=dict)
-
-    def _run(self, model: RunnableModel, steps: Steps, *asked: Any, **others: Any) -> Generator[Any, None, EngineRun]:
-        name, settings, attention, rows, wanted, *_ = (*asked, None)
-        rounding = others.get("rounding")
-        whole = [(*row, *text[len(own) :]) for row, text, own in zip(rows, self.whole, self.rows, strict=True)]
-        keys = [(settings, attention, rounding, text) for text in whole]
-        new = {key: key[-1] for key in keys if key not in self.before or (wanted and not self.before[key].logits)}
-        if new:
-            every = {index: [*range(1, len(text))] for index, text in enumerate(new.values())} if wanted else None
-            made = yield from super()._run(model, steps, name, settings, attention, tuple(new.values()), every, **others)
-            for index, key in enumerate(new):
-                logits = {(0, at): made.logits[index, at] for at in range(1, len(key[-1])) if wanted}
-                self.before[key] = EngineRun([made.log_p[index]], logits)
-        runs = [self.before[key] for key in keys]
-        lengths = [len(row) - 1 for row in rows]
-        logits = {(at, token): runs[at].logits[0, token] for at, tokens in (wanted or {}).items() for token in tokens}
-        return EngineRun([run.log_p[0][:length] for run, length in zip(runs, lengths, strict=True)], logits)
-
-
 class Subject:
     """A model that is analyzed, and models of transformers that play the engine."""
 
     def __init__(self, name: str, opened: OpenModel, folder: Path) -> None:
         self.name, self.folder, self.opened = name, folder, opened
-        self.before: dict[Any, EngineRun] = {}
 
     @cached_property
     def runnable(self) -> RunnableModel:
@@ -156,25 +129,14 @@ class Subject:
             ids = torch.cat([ids, torch.multinomial(torch.softmax(scores, -1), 1, generator=generator)], 1)
         return ids
 
-    def judge(self, ids: Tensor, log_p: Tensor, lengths: list[int] | None = None, whole: Tensor | None = None) -> Engine:
-        """Judge an engine's log-probabilities (S, L - 1) of the tokens but the first. lengths: of the sequences, if they end earlier;
-        whole: the texts that they are the beginning of.
-        """
-        ends = lengths or [ids.shape[1]] * len(ids)
+    def judge(self, ids: Tensor, log_p: Tensor, ends: list[int]) -> Engine:
+        """Judge an engine's log-probabilities (S, L - 1) of the tokens but the first, of sequences that end after so many tokens."""
         rows = [row[:end] for row, end in zip(ids.tolist(), ends, strict=True)]
         log_ps = [values[: end - 1] for values, end in zip(log_p.double().tolist(), ends, strict=True)]
         lines = [{"token_ids": row, "logprobs": values} for row, values in zip(rows, log_ps, strict=True)]
-        texts = tuple(map(tuple, (ids if whole is None else whole).tolist()))
-        known = self.before if whole is not None else {}
-        given = sequences(enumerate(lines, 1))
-        engine = Looked(given, tuple(map(tuple, rows)), self.opened, "sdpa", {}, whole=texts, before=known)
-        comparing = engine.compare(self.runnable, Steps(10**6))
-        while True:
-            try:
-                next(comparing)
-            except StopIteration as finished:
-                result: Engine = finished.value
-                return result
+        engine = EngineComparison(sequences(enumerate(lines, 1)), tuple(map(tuple, rows)), self.opened, "sdpa", {})
+        judged: Engine = result(engine.compare(self.runnable, Steps(10**6)))
+        return judged
 
 
 class Case:
@@ -184,7 +146,6 @@ class Case:
         self.subject = subject
         self.generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {seed}".encode()))
         self._lengths: list[int] = []
-        self._whole: Tensor | None = None
 
     def uniform(self, low: float, high: float) -> float:
         """Draw a number."""
@@ -198,14 +159,14 @@ class Case:
         """Tokens (S, L) of sampled sequences. sample: changes the logits; most, least: sequences."""
         sequences = int(torch.randint(least, most + 1, (1,), generator=self.generator))
         pool = self.subject.pool(sample)
-        self._whole = pool[torch.randperm(len(pool), generator=self.generator)[:sequences]]
+        whole = pool[torch.randperm(len(pool), generator=self.generator)[:sequences]]
         longest = int(torch.randint(32, LENGTH + 1, (1,), generator=self.generator))
         self._lengths = torch.randint(longest // 2, longest + 1, (sequences,), generator=self.generator).tolist()
-        return self._whole[:, : max(self._lengths)]
+        return whole[:, : max(self._lengths)]
 
-    def judge(self, ids: Tensor, log_p: Tensor, others: bool = False) -> Engine:
-        """Judge log-probabilities (S, L - 1) of a text. others: the ids are not those of the text."""
-        return self.subject.judge(ids, log_p, self._lengths, None if others else self._whole)
+    def judge(self, ids: Tensor, log_p: Tensor) -> Engine:
+        """Judge log-probabilities (S, L - 1) of a text."""
+        return self.subject.judge(ids, log_p, self._lengths)
 
 
 def logits(model: Any, ids: Tensor, **options: Any) -> Tensor:
@@ -462,12 +423,3 @@ def outcome(name: str, subject: Callable[[str], Subject], seed: int) -> Outcome:
     expected = TRIALS[name]
     case = Case(name, subject(expected.models[seed % len(expected.models)]), seed)
     return Outcome(case, expected.trial(case), expected)
-
-
-def shares(outcomes: list[Outcome]) -> dict[str, float]:
-    """Return the shares of all trials that are wrong, and of those with enough tokens that are right."""
-    enough = [each for each in outcomes if each.enough]
-    return {
-        "wrong": sum(each.wrong for each in outcomes) / len(outcomes),
-        "right": sum(each.right for each in enough) / max(1, len(enough)),
-    }

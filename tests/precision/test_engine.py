@@ -11,7 +11,7 @@ from analyzers.core.errors import InvalidData
 from analyzers.precision.engine.comparison import BAND, Units, needed
 from analyzers.precision.engine.measurements import Ratio
 from tests.cases import few
-from tests.precision.engine_trials import TRIALS, Subject, outcome, shares, subjects
+from tests.precision.engine_trials import TRIALS, Subject, outcome, subjects
 
 FAST = ("clean", "temperature", "logarithms", "offset", "fp8", "filter", "beginning of text", "soft-capped logits",
         "epsilon of the last norm")  # fmt: skip
@@ -31,15 +31,16 @@ def test_a_trial_is_judged_right(name: str, subject: Callable[[str], Subject]) -
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", TRIALS)
 def test_nearly_all_trials_are_judged_right(name: str, subject: Callable[[str], Subject]) -> None:
-    """At most one in 20 engines is accused of what it does not do; 19 in 20 faults are judged right where there are tokens enough. What
-    differs about 1.2 times as much as rounding may be undecided.
+    """No engine is accused of what it does not do; 9 in 10 are judged right where there are tokens enough. What differs about 1.2 times as
+    much as rounding may be undecided.
     """
-    measured = shares([outcome(name, subject, seed) for seed in range(200)])
-    assert measured["wrong"] <= 0.05
-    if name not in NEAR_THE_LIMIT:
-        assert measured["right"] >= 0.95
+    judged = [outcome(name, subject, seed) for seed in range(500, 520)]
+    enough = [each for each in judged if each.enough]
+    assert not any(each.wrong for each in judged)
+    assert name in NEAR_THE_LIMIT or sum(each.right for each in enough) >= 0.9 * len(enough)
 
 
 @pytest.mark.parametrize(

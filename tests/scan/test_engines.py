@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.dtype.reports import exact, rounded, steady
 from tests.hub import LocalHub
 from tests.ports import free_port
 from tests.scan.scans import ALL_SAMPLES, ROOT, command, launcher, run, start, summary, sums, table, write_list
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +121,7 @@ def test_a_worker_that_is_killed_costs_its_tasks_only(hub: LocalHub, tmp_path: P
     with cluster(2, {}) as (address, workers):
         arguments = command(str(listed), "--out", str(out), "--json", "--dask", address)
         process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE)
-        end = time.monotonic() + 60
-        while sum(request.path.startswith("/api/models/") for request in hub.requests) < 4 and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_until(lambda: sum(request.path.startswith("/api/models/") for request in hub.requests) >= 4)
         workers[0].send_signal(signal.SIGKILL)
         printed, _ = process.communicate(timeout=100)
     assert process.returncode == 0 and json.loads(printed)["ok"] == len(names)

@@ -18,6 +18,7 @@ from tests.dtype.checkpoints import normal, write
 from tests.dtype.reports import exact, inspect, rounded, steady
 from tests.hub import Fault, LocalHub
 from tests.scan.scans import ALL_SAMPLES, ROOT, command, finished, sums, table, write_list
+from tests.waiting import wait_until
 
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)})
 
@@ -162,9 +163,7 @@ def test_interrupted(
     out = tmp_path / "out"
     arguments = command(str(write_list(tmp_path / "list", ["org/fast", "org/slow"])), "--out", str(out))
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        end = time.monotonic() + 100
-        while not (fault.hits and "org/fast" in finished(out)) and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_until(lambda: fault.hits > 0 and "org/fast" in finished(out))
         process.send_signal(number)
         said, errors = process.communicate(timeout=150)  # before the Hub answers
     assert (process.returncode, said) == (status, "")
@@ -215,8 +214,6 @@ def test_two_scans_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureF
     fault = hub.fault(Fault("slow", times=None, delay=200))
     listed, out = write_list(tmp_path / "list", ["org/slow"]), tmp_path / "out"
     with subprocess.Popen(command(str(listed), "--out", str(out)), cwd=ROOT, stderr=subprocess.DEVNULL) as process:
-        end = time.monotonic() + 100
-        while not fault.hits and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_until(lambda: fault.hits > 0)
         assert "Another scan" in refused(capsys, listed, "--out", out)
         process.kill()

@@ -11,7 +11,7 @@ from analyzers.check.words import FINDINGS, WORDS, finding
 from analyzers.core.errors import MantissaError
 from tests.check.test_check import CONFIG, HEALTHY, with_projector
 from tests.dtype.checkpoints import normal, write
-from tests.words.hostile import HOSTILE
+from tests.words.hostile import HOSTILE, refusal
 
 # A value for each field of the templates.
 VALUES: dict[str, Any] = {
@@ -71,7 +71,7 @@ def reports() -> dict[str, CheckReport | MantissaError]:
         "loading was not judged, and every note": with_answer(wide, "nothing-found", "try-loading", *notes),
         "every finding": with_answer(wide, "errors", "fix-errors").model_copy(update={"findings": found}),
         "hostile names": with_folder(HOSTILE),
-        "error": not_found(),
+        "error": refusal(lambda: mantissa.check("./missing")),
     }
 
 
@@ -92,11 +92,3 @@ def with_folder(name: str) -> CheckReport:
         zeros = {f"{name}.weight": 0 * normal(8, 8)}
         report = mantissa.check(write(folder, HEALTHY | zeros, CONFIG))
     return report.model_copy(update={"checkpoint": report.checkpoint.model_copy(update={"ref": f"./{name}"})})
-
-
-def not_found() -> MantissaError:
-    try:
-        mantissa.check("./missing")
-    except MantissaError as error:
-        return error
-    raise AssertionError("a folder that does not exist was checked")

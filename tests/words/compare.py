@@ -15,7 +15,7 @@ from tests.parents import checkpoints as made
 from tests.parents import quantized_files
 from tests.parents.checkpoints import BF16, Tensors, tuned
 from tests.sparsity.adapters import base, factors, write_adapter
-from tests.words.hostile import HOSTILE
+from tests.words.hostile import HOSTILE, refusal
 from tests.words.parents import FIRST, SECOND, THIRD, in_a_folder
 
 CHILD = tuned(FIRST, 0.01)
@@ -40,7 +40,7 @@ def reports() -> dict[str, Report | MantissaError]:
             "far relatives": compared(FIRST, tuned(FIRST, 0.3, 4), tuned(FIRST, 0.02, 5)),
             **copies(),
             "hostile names": hostile(full),
-            "error": error(),
+            "error": refusal(lambda: compared(FIRST, {f"other.{name}": tensor[:7] for name, tensor in FIRST.items()})),
         }
 
 
@@ -81,11 +81,3 @@ def hostile(report: CompareReport) -> CompareReport:
     answer = report.answer.model_copy(update={"text": f"{HOSTILE} is derived from {HOSTILE}."})
     changes = {"models": (facts, *report.models[1:]), "parents": parents, "sparsity": None, "answer": answer}
     return report.model_copy(update=changes | {"notes": (WORDS.note("related-too", names=(HOSTILE,)),)})
-
-
-def error() -> MantissaError:
-    try:
-        compared(FIRST, {f"other.{name}": tensor[:7] for name, tensor in FIRST.items()})
-    except MantissaError as error:
-        return type(error)(str(error).replace(str(Path.cwd()), "."))
-    raise AssertionError("nothing in common was compared")

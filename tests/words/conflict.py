@@ -12,7 +12,7 @@ from analyzers.core.errors import MantissaError
 from analyzers.core.report import Report
 from analyzers.language_models.words import WORDS as REMARKS
 from tests.language_models.architectures import Architecture, build
-from tests.words.hostile import HOSTILE
+from tests.words.hostile import HOSTILE, refusal
 
 
 def reports() -> dict[str, Report | MantissaError]:
@@ -32,7 +32,7 @@ def reports() -> dict[str, Report | MantissaError]:
             "batches of the caller without gradients": _of_batches(torch.zeros(8, 8)),
             "batches of the caller in bfloat16": _of_noise(),
             "hostile names": hostile(full),
-            "error": _error(),
+            "error": refusal(lambda: _analysed(ffn="topk", topk_layers="2-9")),
         }
 
 
@@ -80,11 +80,3 @@ def _model(dtype: torch.dtype) -> nn.Module:
 def _along(model: Any, batch: Tensor) -> Tensor:
     product: Tensor = model.model.layers[0].mlp.down_proj.weight[: len(batch), 0] @ batch
     return product
-
-
-def _error() -> MantissaError:
-    try:
-        _analysed(ffn="topk", topk_layers="2-9")
-    except MantissaError as error:
-        return error
-    raise AssertionError("a layer that the model lacks was measured")

@@ -14,7 +14,7 @@ from analyzers.dtype import DtypeReport, DtypeRequest, analyze
 from tests.dtype.checkpoints import from_fp8, normal, through, write
 from tests.dtype.quantized import integers, weights
 from tests.sparsity.adapters import base, factors, write_adapter
-from tests.words.hostile import HOSTILE
+from tests.words.hostile import HOSTILE, refusal
 
 BF16, F16, F32, F8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 WEIGHT = "model.layers.0.mlp.up_proj.weight"
@@ -60,10 +60,7 @@ def _written(folder: Path) -> dict[str, Report | MantissaError]:
     path, tensors = base(folder)
     adapter = write_adapter(folder / "adapter", factors(tensors, 0.01, "q_proj", "up_proj"))
     found["an adapter merged into its base"] = _named(_of(f"{path}+{adapter}"), "./base+./adapter")
-    try:
-        _of("sample:tiny-bf16", include="nothing")
-    except MantissaError as error:
-        found["a filter that matches nothing"] = error
+    found["a filter that matches nothing"] = refusal(lambda: _of("sample:tiny-bf16", include="nothing"))
     return found
 
 

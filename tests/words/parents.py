@@ -20,7 +20,7 @@ from tests.parents import quantized_files
 from tests.parents.checkpoints import BF16, F16, F32, Tensors, model, tuned
 from tests.parents.structures import SHARED, cosines, gaussian, structured
 from tests.sparsity.adapters import base, factors, write_adapter
-from tests.words.hostile import HOSTILE
+from tests.words.hostile import HOSTILE, refusal
 
 FIRST, SECOND, THIRD = (model(seed, width=64, vocabulary=256) for seed in (10, 11, 12))
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -85,7 +85,7 @@ def reports() -> dict[str, Report | MantissaError]:
             "a candidate without matrices": explained(FIRST, FIRST, {name: x for name, x in FIRST.items() if x.dim() == 1}),
             "candidates of other sizes": explained(tuned(FIRST, 0.05), FIRST, model(12, width=64, vocabulary=200)),
             "hostile names": hostile(spoiled),
-            "error": error(),
+            "error": refusal(lambda: explained(FIRST, {f"other.{name}": tensor[:7] for name, tensor in FIRST.items()})),
         }
 
 
@@ -244,11 +244,3 @@ def hostile(report: ParentsReport) -> ParentsReport:
             "answer": report.answer.model_copy(update={"text": f"{HOSTILE} is derived from {HOSTILE}."}),
         }
     )
-
-
-def error() -> MantissaError:
-    try:
-        explained(FIRST, {f"other.{name}": tensor[:7] for name, tensor in FIRST.items()})
-    except MantissaError as error:
-        return type(error)(str(error).replace(str(Path.cwd()), "."))
-    raise AssertionError("nothing in common was compared")

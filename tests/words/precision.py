@@ -18,8 +18,8 @@ from analyzers.precision.engine.measurements import Engine
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.precision.engine_trials import chosen, logits
 from tests.precision.test_experts import save as save_experts
+from tests.words.hostile import HOSTILE, refusal
 
-HOSTILE = "<script>alert(1)\x1b[31m\n::error::\u202e"
 SHORT: dict[str, Any] = {"sequences": 2, "sequence_length": 24}
 TOKENS = [[5, 17, 3, 29, 41, 2, 11, 23], [7, 7, 19, 31, 1, 13, 37, 4]]
 
@@ -71,10 +71,7 @@ def _runs() -> dict[str, PrecisionReport | MantissaError]:
         scores = _with_large_scores(Path(folder) / "scores")
         over = mantissa.precision(scores, **SHORT, attention="eager", variants=["fp16"])
         found["scores of attention that overflow"] = _moved(over, "/models/scores")
-    try:
-        sample(variants=["fp61"])
-    except MantissaError as error:
-        found["a variant that does not exist"] = error
+    found["a variant that does not exist"] = refusal(lambda: sample(variants=["fp61"]))
     return found
 
 

@@ -15,7 +15,7 @@ from analyzers.core.report import Report
 from tests.sparsity.adapters import base as write_base
 from tests.sparsity.adapters import factors, write_adapter
 from tests.sparsity.checkpoints import BF16, F32, Tensors, cast, model, updated
-from tests.words.hostile import HOSTILE
+from tests.words.hostile import HOSTILE, refusal
 
 BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"
 EMBEDDING, HEAD, FIRST = "model.embed_tokens.weight", "lm_head.weight", "model.layers.0.mlp.up_proj.weight"
@@ -34,7 +34,7 @@ def reports() -> dict[str, Report | MantissaError]:
         **_in_memory(),
         **_adapters(),
         "hostile names": _hostile(tuned),
-        "error": _error(),
+        "error": refusal(lambda: _exact(model(), {"transformer.wte.weight": torch.ones(8, 4)})),
     }
     return made
 
@@ -120,11 +120,3 @@ def _hostile(report: SparsityReport) -> SparsityReport:
     found = _exact(tensors, {HOSTILE: torch.zeros(2, 2), "a": torch.ones(4), f"{HOSTILE}.new": torch.ones(3)})
     named = {"ref": HOSTILE, "commit": HOSTILE}
     return found.model_copy(update={"base": report.base.model_copy(update=named), "tuned": (report.tuned[0].model_copy(update=named),)})
-
-
-def _error() -> MantissaError:
-    try:
-        _exact(model(), {"transformer.wte.weight": torch.ones(8, 4)})
-    except MantissaError as error:
-        return error
-    raise AssertionError("models without a common tensor were compared")

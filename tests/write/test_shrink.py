@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from components.pull_request import shrink_and_open
 from tests.check.mutations import saved
 from tests.dtype.checkpoints import normal, through, write
 from tests.hub import Fault, LocalHub
+from tests.waiting import wait_until
 
 BF16, FP16 = torch.bfloat16, torch.float16
 Values = dict[str, torch.Tensor]
@@ -329,8 +329,7 @@ def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub) -> None:
     for number, status in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
         command = [sys.executable, "-m", "analyzers", "shrink", "org/wide", "--out", str(tmp_path / "out")]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            while not list(tmp_path.glob(".out.*.part/out/model.safetensors")) and process.poll() is None:
-                time.sleep(0.02)
+            wait_until(lambda: list(tmp_path.glob(".out.*.part/out/model.safetensors")) != [] or process.poll() is not None)
             process.send_signal(number)
             _, err = process.communicate(timeout=150)
         assert process.returncode == status and not (tmp_path / "out").exists()

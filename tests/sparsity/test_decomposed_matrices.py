@@ -1,12 +1,9 @@
 """Which matrices are decomposed: all that are small enough, or some of every kind."""
 
-from math import prod
 from pathlib import Path
 
 import pytest
 
-from analyzers.checkpoints import Tensor
-from analyzers.comparison.sparsity.spectral import chosen
 from analyzers.core import limits
 from tests.dtype.checkpoints import normal
 from tests.sparsity.checkpoints import BF16, cast, pair
@@ -17,17 +14,6 @@ LAYERED = {
     for layer in range(10)
     for part in ("mlp.up_proj", "mlp.down_proj", "self_attn.q_proj")
 } | {"model.embed_tokens.weight": (30, 8)}  # fmt: skip
-
-
-@pytest.mark.parametrize("most", [1, 3, 4, 9, 13])
-def test_some_of_every_kind_spread_over_the_layers(most: int) -> None:
-    tensors = [Tensor(name, "BF16", shape, 0, 0, 2 * prod(shape), "mlp", 0, False) for name, shape in LAYERED.items()]
-    names = [base.name for base, _ in chosen([(tensor, tensor) for tensor in tensors], most)]
-    assert len(names) == len(set(names)) == most
-    if most >= 4:
-        for kind in ("up_proj", "down_proj", "q_proj"):
-            layers = sorted(int(name.split(".")[2]) for name in names if kind in name)
-            assert len(layers) >= (most - 1) // 3 and (len(layers) < 3 or layers[-1] - layers[0] >= 5)
 
 
 def test_large_ones_are_left_out_and_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

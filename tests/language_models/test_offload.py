@@ -1,4 +1,4 @@
-"""Models of which only a layer fits into memory: the same bits as in memory, one layer at a time, within a real limit."""
+"""Models of which only a layer fits into memory: the same bits as in memory, one layer at a time."""
 
 import weakref
 from pathlib import Path

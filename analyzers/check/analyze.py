@@ -115,7 +115,7 @@ def _answer(checkpoint: Checkpoint, findings: Sequence[Finding], coverage: Seque
     else:
         code = needs_the_whole("nothing-found", coverage, "nothing-in-part")
         note = WORDS.note(code, tensors=len(checkpoint.tensors), bytes=checkpoint.nbytes)
-    return note.model_copy(update={"values": {**note.values, "state": state}, "text": STATES[state] + note.text})
+    return note.model_copy(update={"values": {**note.values, "state": state}, "text": STATES[state].format(answer=note.text)})
 
 
 def _found(findings: Sequence[Finding]) -> Note:
@@ -137,10 +137,10 @@ def _found(findings: Sequence[Finding]) -> Note:
 def _state(findings: Sequence[Finding], coverage: Sequence[Coverage], judged: bool) -> str:
     """Return the code of `STATES`. A model is what it claims if no finding contradicts its configuration, its card or its base."""
     errors = {each.rule for each in findings if each.level == "error"}
-    if not judged:
-        return "unjudged"
     if errors & {"loads", "empty"}:
         return "does-not-load"
+    if not judged:
+        return "unjudged"
     grave = {each.rule for each in findings if each.level != "info"}
     claimed = not errors and not grave & _CLAIMS and all(each.whole for each in coverage)
     return "as-claimed" if claimed else "loads"

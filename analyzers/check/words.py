@@ -157,12 +157,12 @@ FINDINGS = {
 }
 """Template of each finding, by its code, which as words is the title: what was found, in numbers, then the remedy."""
 STATES = {
-    "as-claimed": "It loads and is what it claims. ",
-    "loads": "It loads. ",
-    "does-not-load": "It does not load as it is. ",
-    "unjudged": "How it loads was not judged in full. ",
+    "as-claimed": "It loads and is what it claims. {answer}",
+    "loads": "It loads. {answer}",
+    "does-not-load": "It does not load as it is. {answer}",
+    "unjudged": "{answer} How it loads was not judged in full.",
 }
-"""What transformers makes of it; an answer begins with it."""
+"""What transformers makes of it, around the rest of the answer."""
 KINDS = 3  # most kinds of findings that an answer names
 _FOUND = "{found:list}: {kinds:list}."
 WORDS = Words(

@@ -39,7 +39,7 @@ from analyzers.dtype.rows import (
 )
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 17
+ANALYSIS_VERSION = 18
 
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}

@@ -87,7 +87,7 @@ def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabil
             except (ValidationError, InvalidData) as error:
                 why = request_error(error) if isinstance(error, ValidationError) else error
                 raise InvalidData(f"Line {number} of {source}: {str(why).rstrip('.')}.") from None
-            except (AttributeError, KeyError, TypeError, ValueError):
+            except (AttributeError, LookupError, TypeError, ValueError):
                 raise InvalidData(
                     f"Line {number} of {source} has none of the forms that are read: {', '.join(FORMS.values())}, with the tokens of the "
                     "prompt. For any other engine, write token_ids, including the prompt, and logprobs, null for tokens without one."
@@ -125,7 +125,7 @@ def _answers(value: Any) -> Iterator[Any]:
 def _read(answer: Mapping[str, Any]) -> tuple[str, list[Any], list[Any]]:
     """Return form, tokens (ids or texts) and their log-probabilities of an answer.
 
-    Raises AttributeError, KeyError, TypeError or ValueError for none of the `FORMS`.
+    Raises AttributeError, LookupError, TypeError or ValueError for none of the `FORMS`.
     """
     given, before = answer.get("logprobs"), answer.get("prompt_logprobs")
     prompt, ids = (list(answer.get(name) or []) for name in ("prompt_token_ids", "token_ids"))

@@ -92,6 +92,8 @@ def test_minus_infinity_is_a_forbidden_token() -> None:
         '{"token_ids": [1], "logprobs": [null]}',
         '{"logprobs": [-0.5]}',
         "7",
+        '{"error": {"message": "rate limit exceeded"}}',
+        '{"choices": [{"logprobs": null}]}',
         json.dumps({"prompt_token_ids": [5, 6, 8], "prompt_logprobs": CANDIDATES}),
         json.dumps({"choices": [{"logprobs": CHAT}]}),
         '{"token_ids": ' + "[" * 5_000 + "]" * 5_000 + "}",

@@ -28,6 +28,10 @@ _FOOTER_BYTES = 10_000_000
 _MAGIC = b"PAR1"
 
 
+class _TooManyLines(LimitExceeded):
+    """A file has more than `_LINES` lines."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Chosen rows. values: (source location, value) of each; rows: their indices, counted from 0 across all files, ascending.
@@ -53,9 +57,9 @@ def read_rows(
 ) -> Rows:
     """Read the chosen rows of the files ``paths``, which are all JSON or all Parquet; of Parquet only the existing ``columns``.
 
-    Rows are chosen at random among those of the first ``limits.DATASET_BYTES``. Of Parquet, the row count comes from the footers, and only
-    row groups with chosen rows are read. Raises InvalidData, naming the line or row, if the content does not match the file extension;
-    LimitExceeded.
+    Rows are chosen at random among those of the first ``limits.DATASET_BYTES``, and of the first `_LINES` lines of a file. Of Parquet, the
+    row count comes from the footers, and only row groups with chosen rows are read. Raises InvalidData, naming the line or row, if the
+    content does not match the file extension; LimitExceeded.
     """
     kind: type[_Lines | _Table] = _Table if paths[0].endswith(".parquet") else _Lines
     if choice == "first":
@@ -84,10 +88,14 @@ class _Lines:
     def __init__(self, file: RangeFile, columns: Collection[str], budget: int = 0) -> None:
         self._file = file
         self._entries: list[tuple[str, Any]] = []
-        for where, entry in _entries(file, budget) if budget else ():
-            _parsed(entry, where)
-            self._entries.append((where, entry))
-        self.rows, self.size, self.limited = len(self._entries), min(file.size, budget), file.size > budget
+        self.limited = file.size > budget
+        try:
+            for where, entry in _entries(file, budget) if budget else ():
+                _parsed(entry, where)
+                self._entries.append((where, entry))
+        except _TooManyLines:
+            self.limited = True
+        self.rows, self.size = len(self._entries), min(file.size, budget)
 
     def first(self) -> Iterator[tuple[str, Any]]:
         """Yield the rows in order."""
@@ -120,15 +128,16 @@ def _entries(file: RangeFile, budget: int) -> Iterator[tuple[str, Any]]:
         return
     with io.BufferedReader(_Seekable(file, budget), _PIECE) as lines:
         lines.seek(start)
-        for number in range(1, _LINES + 1):
+        for number in range(1, _LINES + 2):
             line = lines.readline(_LINE_BYTES + 1)
             if len(line) > _LINE_BYTES:
                 raise LimitExceeded(f"Line {number} of {name} is longer than {_LINE_BYTES:,} bytes.")
             if not line or (file.size > budget and not line.endswith(b"\n")):
                 return
+            if number > _LINES:
+                raise _TooManyLines(f"Too few samples in the first {_LINES:,} lines of {name}.")
             if line.strip():
                 yield f"line {number} of {name}", line
-    raise LimitExceeded(f"Too few samples in the first {_LINES:,} lines of {name}.")
 
 
 def _parsed(content: Any, where: str) -> Any:

@@ -9,6 +9,7 @@ import pytest
 from analyzers.checkpoints import Access
 from analyzers.core import limits
 from analyzers.core.errors import InvalidData
+from analyzers.language_models import data_rows
 from analyzers.language_models.data_rows import chosen_rows
 from analyzers.language_models.instruction_data import Instructions, instruction_pairs
 from tests.cases import few
@@ -101,3 +102,12 @@ def test_a_line_that_is_not_json_is_named_whether_it_is_chosen_or_not(tmp_path: 
         path = put(tmp_path, "b.jsonl", b"\n".join([*content[:bad], b"nonsense", *content[bad + 1 :]]))
         with pytest.raises(InvalidData, match=f'Line {bad + 1} of "b.jsonl" is not JSON'):
             choose(path)
+
+
+@pytest.mark.parametrize(("rows", "limited"), [(7, False), (8, True)])
+def test_of_more_lines_than_are_read_rows_of_the_first_are_chosen(
+    rows: int, limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_rows, "_LINES", 7)
+    found = choose(put(tmp_path, "a.jsonl", lines(ROWS[:rows])), samples=3)
+    assert (found.total, found.limited) == (7, limited)

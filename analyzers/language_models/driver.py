@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from time import perf_counter
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import autocast, enable_grad, inference_mode, nn
 
 from analyzers import analyzer_of
 from analyzers.checkpoints import Access
@@ -79,8 +80,21 @@ def run_model(
     together (see `check_work`). lent: as in `OpenModel`; if set, only check the request and fetch the weights, without a report.
     Raises MantissaError, including LimitExceeded. Closing the generator stops after the current layer and frees the model.
     """
+    with closing(_steps(job, kind, request, access or Access(), largest, lent)) as steps:
+        while True:
+            # The caller's modes, which belong to the thread, would change what is measured. Between steps they are the caller's again.
+            with inference_mode(False), enable_grad(), autocast("cpu", enabled=False), autocast("cuda", enabled=False):
+                item = next(steps, None)
+            if item is None:
+                return
+            yield item
+
+
+def _steps(
+    job: type[Job], kind: type[Report], request: Any, access: Access, largest: int | None, lent: int
+) -> Generator[Progress | Report, None, None]:
+    """Do as `run_model` says, in the modes that torch begins with."""
     start = perf_counter()
-    access = access or Access()
     yield Progress(done=0, total=0, unit=job.unit, note="reading model and text")
     with explaining_failures(), OpenModel(request.model, access, **job.settings(request), lent=lent) as opened:
         todo = job(request, opened, access)

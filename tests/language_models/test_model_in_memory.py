@@ -123,3 +123,14 @@ def test_models_of_two_threads_do_not_run_at_the_same_time(monkeypatch: pytest.M
         together = [threads.submit(figures) for _ in range(3)]
     assert most == 1 and [each.result() for each in together] == [alone] * 3
     assert torch.equal(torch.get_rng_state(), before[0]) and (torch.get_default_dtype(), logging.get_verbosity()) == before[1:]
+
+
+@pytest.mark.parametrize("question", OPTIONS)
+@pytest.mark.parametrize("mode", [torch.inference_mode, lambda: torch.autocast("cpu", dtype=torch.bfloat16)])
+def test_the_modes_of_the_caller_change_nothing(question: str, mode: Callable[[], Any]) -> None:
+    model, ask = given("llama"), getattr(mantissa, question)
+    plain = ask(model, **OPTIONS[question])
+    with mode():
+        found = ask(model, **OPTIONS[question])
+    fields = {"samples", "model", "variants", "exact"}
+    assert found.model_dump(include=fields) == plain.model_dump(include=fields)

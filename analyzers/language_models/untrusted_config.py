@@ -1,7 +1,7 @@
 """Cleans an untrusted config.json before transformers sees it.
 
-Entries that could download or run code, or name files, are removed, and the numbers of layers and experts are bounded: a model without
-weights allocates no memory for them, but takes time for each layer and expert.
+Entries that could download or run code, name files, or ask for more outputs than logits are removed, and the numbers of layers and experts
+are bounded: a model without weights allocates no memory for them, but takes time for each layer and expert.
 """
 
 import re
@@ -20,6 +20,7 @@ _REPEATS = re.compile(r"attention_types")  # GPT-Neo: [[["global", "local"], 12]
 _REMOVED = re.compile(
     r"auto_map|\w*(attn|experts)_implementation\w*|_?name_or_path|_commit_hash|quantization_config|\w*_plan|\w*kernel_config|use_kernels"
     r"|distributed_config|fusion_config|device_map|transformers_weights|custom_pipelines|gguf_file|slow_but_exact|return_dict"
+    r"|output_(attentions|hidden_states|router_logits)"
 )
 LABELS = re.compile(r"num_labels|id2label|label2id")
 

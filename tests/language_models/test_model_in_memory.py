@@ -134,3 +134,14 @@ def test_the_modes_of_the_caller_change_nothing(question: str, mode: Callable[[]
         found = ask(model, **OPTIONS[question])
     fields = {"samples", "model", "variants", "exact"}
     assert found.model_dump(include=fields) == plain.model_dump(include=fields)
+
+
+@pytest.mark.parametrize("question", OPTIONS)
+def test_more_outputs_that_training_asked_for_change_nothing(question: str) -> None:
+    """An auxiliary loss of experts leaves ``output_router_logits`` in the config, and layers run one by one have none."""
+    model, ask = given("mixtral"), getattr(mantissa, question)
+    plain = ask(model, **OPTIONS[question])
+    for name in ("output_router_logits", "output_hidden_states", "output_attentions"):
+        setattr(model.config, name, True)
+    fields = {"samples", "model", "variants", "exact"}
+    assert ask(model, **OPTIONS[question]).model_dump(include=fields) == plain.model_dump(include=fields)

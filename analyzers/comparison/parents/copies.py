@@ -29,8 +29,8 @@ _CALIBRATED = ("GPTQ", "AWQ", "compressed-tensors")
 # Of values rounded to nearest: the largest error, in units of that of rounding, and share that rounding does not explain.
 _NEAR, _UNEXPLAINED = 1.1, 0.003
 # Of calibrated ones: the largest usual error, in units of that of rounding; the largest of a tensor, in units of the usual one; and the
-# share and the number of runs that may be lost, besides usual ones.
-_USUAL, _FARTHER, _FEW_LOST, _FEW = 4.0, 2.0, 0.01, 2
+# share of runs that may be lost, without usual ones and with them, and their number.
+_USUAL, _FARTHER, _FEW_LOST, _MOST_LOST, _FEW = 4.0, 2.0, 0.01, 0.05, 2
 # Of values without a grid: the largest error, in units of 2^-bits, and of the usual one.
 _OF_BITS, _OF_USUAL = 2.5, 1.5
 # Least distance of a factor from 1, and of that of a calibrated tensor from the usual one.
@@ -97,13 +97,21 @@ class Copy:
         quantized = [number for number in read if self._table.tensor(number, self._x).stored is not None]
         return sum(map(self._elements, held)) / max(1, sum(map(self._elements, quantized)))
 
-    def is_scaled(self, number: int) -> bool:
-        """Return whether a vector was scaled with the channels of matrices: a norm before them, or a bias of one."""
+    def beside(self, number: int) -> Judged | None:
+        """Return the relation of a tensor that was scaled with the channels of matrices, or None: of a norm, a bias or a router."""
         if self._channels is None:
-            return False
+            return None
+        with_channels = Judged("affine", note=TENSORS.note("with-channels"))
         if self._table.groups[number].base.role == "norm":
-            return number in self._channels.norms
-        return any(self._scaling(each).kind == "own" for each in self.numbers)
+            if (scaled := self._channels.scaled.get(number)) is not None:
+                factor, behind = scaled
+                pair = self._table.groups[behind].base.name
+                return Judged("affine", factor=factor, note=TENSORS.note("not-undone", pair=pair, factor=factor))
+            return with_channels if number in self._channels.norms else None
+        if self._table.matrix[number]:
+            own = self._channels.beside(number)
+            return None if own is None else with_channels if abs(own - 1) <= _FACTOR else Judged("affine", factor=own)
+        return with_channels if any(self._scaling(each).kind == "own" for each in self.numbers) else None
 
     def _scaling(self, number: int) -> Scaling:
         """Return how the channels of a tensor are scaled."""
@@ -261,7 +269,7 @@ class Copy:
 
     def _has_few_lost(self, number: int) -> bool:
         """Return whether no more runs of a tensor are lost than usual: of two bits, some are in any copy."""
-        return self._figures[number].lost <= _FEW_LOST + _FARTHER * (self._usual(number, "lost") or 0.0)
+        return self._figures[number].lost <= min(_MOST_LOST, _FEW_LOST + _FARTHER * (self._usual(number, "lost") or 0.0))
 
     def _is_near(self, number: int, calibrated: bool) -> bool:
         """Return whether the error of a tensor is that of rounding, or not much beyond the usual one."""

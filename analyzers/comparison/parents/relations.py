@@ -63,7 +63,7 @@ class QuantizedSide(Protocol):
     numbers: list[int]
 
     def judge(self, number: int) -> Judged: ...
-    def is_scaled(self, number: int) -> bool: ...
+    def beside(self, number: int) -> Judged | None: ...
     def unexplained(self, number: int) -> int: ...
 
 
@@ -216,8 +216,8 @@ class Relations:
             return Judged("rounded", note=TENSORS.note("steps"))
         if row["zero_x"] == row["differ"]:
             return Judged("changed", note=TENSORS.note("some-zeros", values=int(row["zero_x"])))
-        if not self._table.matrix[number] and self._copy is not None and self._copy.is_scaled(number):
-            return Judged("affine", note=TENSORS.note("with-channels"))
+        if self._copy is not None and (beside := self._copy.beside(number)) is not None:
+            return beside
         resembles = self._resembles if self._table.matrix[number] else self._vector_resembles
         return Judged("changed" if 2 * row["differ"] < row["values"] or resembles(number, row) else "other")
 

@@ -313,6 +313,15 @@ def test_methods_and_what_shares_a_scale_are_named(name: str, method: str, scale
     assert report.quantized is not None and (report.quantized.method, report.quantized.scales) == (method, scales)
 
 
+@pytest.mark.parametrize(("kind", "kept"), [("gemma2", True), ("llama", False)])
+def test_norms_that_llama_cpp_stores_plus_one(kind: str, kept: bool, tmp_path: Path) -> None:
+    source = Folder(tmp_path).write("source", SOURCE)
+    Path(source, "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    norms = {name: 1 + x.to(F32) for name, x in SOURCE.items() if "norm" in name}
+    report = asked(files.ggml(tmp_path / "copy", SOURCE | norms), source, mode="exact")
+    assert report.quantized is not None and (not report.quantized.not_source) == kept, report.conversion
+
+
 def test_queries_that_llama_cpp_reads_in_another_order_are_named(tmp_path: Path) -> None:
     source = Folder(tmp_path).write("source", SOURCE)
     Path(source, "config.json").write_text('{"model_type": "llama", "num_attention_heads": 4}')

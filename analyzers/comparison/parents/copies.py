@@ -73,10 +73,11 @@ class _Figures(NamedTuple):
 class Copy:
     """How the quantized tensors of side ``x`` come from side ``p``.
 
-    program: that wrote them, as the configuration says; numbers: of their groups.
+    program: that wrote them, as the configuration says; adds_one: whether it adds 1 to norms; numbers: of their groups.
     """
 
-    def __init__(self, table: Table, x: int, p: int, program: str = "") -> None:
+    def __init__(self, table: Table, x: int, p: int, program: str = "", adds_one: bool = False) -> None:
+        self.adds_one = adds_one
         self._table, self._x, self._p, self._program = table, x, p, program
         self._counts, self._sums = table.copies[x, p], table.tensors(x, p)
         self.numbers: list[int] = np.flatnonzero(self._counts[:, RUNS] > 0).tolist()
@@ -269,7 +270,8 @@ class Copy:
 
     def _has_few_lost(self, number: int) -> bool:
         """Return whether no more runs of a tensor are lost than usual: of two bits, some are in any copy."""
-        return self._figures[number].lost <= min(_MOST_LOST, _FEW_LOST + _FARTHER * (self._usual(number, "lost") or 0.0))
+        share = min(_MOST_LOST, _FEW_LOST + _FARTHER * (self._usual(number, "lost") or 0.0))
+        return int(self._counts[number, LOST]) <= max(_FEW, share * int(self._counts[number, RUNS]))
 
     def _is_near(self, number: int, calibrated: bool) -> bool:
         """Return whether the error of a tensor is that of rounding, or not much beyond the usual one."""

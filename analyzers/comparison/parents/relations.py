@@ -61,6 +61,7 @@ class QuantizedSide(Protocol):
     """What is known of the quantized tensors of a side: see `copies.Copy`. numbers: of their groups."""
 
     numbers: list[int]
+    adds_one: bool
 
     def judge(self, number: int) -> Judged: ...
     def beside(self, number: int) -> Judged | None: ...
@@ -182,7 +183,9 @@ class Relations:
         if line is not None and line.residual < _RESIDUAL:
             size = float(np.sqrt(row["xx"] / row["apart"]))
             if abs(line.offset) > max(_OFFSET, _EXPLAINS * line.residual) * size:
-                return Judged("affine", factor=line.factor, offset=line.offset)
+                added = self._copy is not None and self._copy.adds_one and self._table.groups[number].base.role == "norm"
+                as_stored = added and max(abs(line.factor - 1), abs(line.offset - 1)) <= _RESIDUAL
+                return Judged("affine", factor=line.factor, offset=line.offset, note=TENSORS.note("plus-one") if as_stored else None)
         return self._scaled_in_runs(number) if matrix else None
 
     def _tells(self, row: Sums, line: _Line) -> bool:

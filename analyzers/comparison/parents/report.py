@@ -21,7 +21,7 @@ from analyzers.core.request import PASTED, Reference, WeightsRequest
 from analyzers.core.rows import Rows, Shown
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 17
+ANALYSIS_VERSION = 18
 
 # Agreements of signs that unrelated weights do not reach, overall and in one layer or tensor, in addition to the deviations of chance.
 RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8

@@ -106,9 +106,9 @@ def test_the_figures_against_the_definitions(source: str, tmp_path: Path) -> Non
 
 def test_two_bits_of_weights_with_outliers(tmp_path: Path) -> None:
     """Outliers widen the steps of their groups until many runs of values hardly resemble their source."""
-    generator = torch.Generator().manual_seed(2)
-    far = {name: torch.rand(x.shape, generator=generator) < 0.004 for name, x in SOURCE.items() if files.is_quantized(name, x)}
-    state = SOURCE | {name: torch.where(at, 5 * SOURCE[name], SOURCE[name]) for name, at in far.items()}
+    base, generator = model(10, width=256, layers=3), torch.Generator().manual_seed(2)
+    far = {name: torch.rand(x.shape, generator=generator) < 0.004 for name, x in base.items() if files.is_quantized(name, x)}
+    state = base | {name: torch.where(at, 5 * base[name], base[name]) for name, at in far.items()}
     source = Folder(tmp_path).write("source", state)
     report = asked(files.gptq(tmp_path / "copy", state, bits=2), source, mode="exact")
     assert report.verdict == "quantized-copy" and report.quantized is not None and not report.quantized.not_source
@@ -200,7 +200,7 @@ def test_a_factor_that_nothing_undoes_is_damage_where_channels_are_scaled(odd: s
 def test_a_router_is_scaled_with_the_experts(tmp_path: Path) -> None:
     """Behind the norm of the experts, but not quantized."""
     state = _with_gates() | {
-        f"model.layers.{layer}.mlp.router.weight": model(30 + layer, width=256)["model.embed_tokens.weight"][:8] for layer in range(3)
+        f"model.layers.{layer}.mlp.router.weight": model(30 + layer, width=128)["model.embed_tokens.weight"][:8] for layer in range(3)
     }
     source = Folder(tmp_path).write("source", state)
     report = asked(files.awq(tmp_path / "copy", state, kept=lambda name: "router" in name), source, mode="exact")

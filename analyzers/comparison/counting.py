@@ -166,10 +166,12 @@ class _Counting:
         self._matrix = is_matrix(span.tensor.shape, span.tensor.role)
         self._width = span.tensor.shape[-1] if span.tensor.shape else 1
         self._piece = piece_length(self._width)
+        self._turned = span.tensor.strides is None and counter.groups[self._number].base.strides is not None  # read in memory order
+        columned = () if self._turned else counter.columned.get(self._number, ())
         self.counted = Counted(
             [PairSums() for _ in self._task.pairs], np.zeros(sides, np.int64), np.array([[np.inf, -np.inf]] * sides),
             np.zeros((len(self._task.copies), SUMS)), np.zeros((len(self._task.copies), FITTED)),
-            {sides: np.zeros((COLUMN_SUMS, max(1, self._width))) for sides in counter.columned.get(self._number, ())},
+            {sides: np.zeros((COLUMN_SUMS, max(1, self._width))) for sides in columned},
             np.zeros((GROUPS, sides, sides)) if self._matrix and self._task.fit else None,
             overlap=np.zeros((3, len(self._task.overlaps), len(self._task.overlaps)), np.int64) if self._task.overlaps else None,
         )  # fmt: skip
@@ -230,6 +232,9 @@ class _Counting:
             x, p = sides[i], sides[j]
             if i not in codes or j not in codes or x is None or p is None:
                 continue
+            if x.stored is None and (i, j) in self.counted.columns:
+                values = codes[i].values()
+                add_columns(values, codes[j].values(), np.zeros_like(values), start, self.counted.columns[i, j])
             if not isinstance(x.stored, Quantized) or (p.stored is not None and x.stored_bits >= p.stored_bits):
                 continue
             count, levels = codes[i].patterns.size, x.stored.levels
@@ -237,7 +242,7 @@ class _Counting:
             uniform = bool((np.diff(levels) == 1).all())
             values, others = codes[i].values(), codes[j].values()
             count_copy(values, others, scale, zero, bias, levels, uniform, _coarse(x.stored), sums)
-            if scales_channels(x):
+            if scales_channels(x) and not self._turned:
                 if (i, j) in self.counted.columns:
                     add_columns(values, others, scale, start, self.counted.columns[i, j])
                 self._fit_rows((i, j), values, others, scale, start, channels)
@@ -335,12 +340,15 @@ class _Counting:
 
 
 def _columned(task: Task, groups: Sequence[Group]) -> dict[int, list[Sides]]:
-    """Return the copies by whose columns each matrix is summed, where programs may scale channels: as many as fit."""
+    """Return the copies by whose columns each matrix is summed, where programs may scale channels, of itself or beside: as many as fit."""
     found, left = dict[int, list[Sides]](), _COLUMNS
+    layers = {i: {group.base.layer for group in groups if scales_channels(group.sides[i])} for i, _ in task.copies}
     for number, group in enumerate(groups):
         shape = group.base.shape
         for i, j in task.copies:
-            if scales_channels(group.sides[i]) and group.sides[j] is not None and shape and shape[-1] <= left:
+            x, beside = group.sides[i], is_matrix(shape, group.base.role) and group.base.layer in layers[i]
+            scaled = scales_channels(x) or (x is not None and x.stored is None and beside)
+            if scaled and group.sides[j] is not None and shape and shape[-1] <= left:
                 left -= shape[-1]
                 found.setdefault(number, []).append((i, j))
     return found

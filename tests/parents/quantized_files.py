@@ -93,14 +93,15 @@ def gptq(folder: Path, tensors: Tensors, bits: int = 4, group: int = 64, calibra
 # What AWQ scales together in a llama: a norm, or a matrix before, and the matrices behind it.
 _SCALED = {
     "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
+    "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj", "mlp.router"),
     "mlp.up_proj": ("mlp.down_proj",),
 }
 
 
 def awq(
-    folder: Path, tensors: Tensors, group: int = 64, odd: Tensors | None = None, strength: float = 0.4, known: Tensors | None = None
-) -> str:
+    folder: Path, tensors: Tensors, group: int = 64, odd: Tensors | None = None, strength: float = 0.4, known: Tensors | None = None,
+    kept: Callable[[str], bool] = lambda name: False,
+) -> str:  # fmt: skip
     """Channels scaled between norms, or the matrix before, and matrices (Lin et al., 2023), then rounded to nearest.
 
     odd: factors of scales of some tensors that nothing undoes, and of their channels; strength: deviation of the factors' logarithms;
@@ -137,8 +138,10 @@ def awq(
         return {f"{name}.qweight": packed[0], f"{name}.qzeros": packed[1], f"{name}.scales": scale.T.contiguous().to(F16)}
 
     settings = {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemm"}
-    back = {name: tensor if is_quantized(name, tensor) else tensor.to(tensors[name].dtype) for name, tensor in scaled.items()}
-    return write(folder, back, quantize, {"quantization_config": settings})
+    back = {
+        name: tensor if is_quantized(name, tensor) and not kept(name) else tensor.to(tensors[name].dtype) for name, tensor in scaled.items()
+    }
+    return write(folder, back, quantize, {"quantization_config": settings}, kept)
 
 
 def ggml(folder: Path, tensors: Tensors, kind: str = "Q8_0", kept: Callable[[str], bool] = lambda name: False) -> str:

@@ -104,6 +104,16 @@ def test_the_figures_against_the_definitions(source: str, tmp_path: Path) -> Non
     assert row.ratio == pytest.approx(float(error / rounding), rel=1e-6) and row.relation == "changed"
 
 
+def test_two_bits_of_weights_with_outliers(tmp_path: Path) -> None:
+    """Outliers widen the steps of their groups until many runs of values hardly resemble their source."""
+    base, generator = model(10, width=256, layers=3), torch.Generator().manual_seed(2)
+    far = {name: torch.rand(x.shape, generator=generator) < 0.004 for name, x in base.items() if files.is_quantized(name, x)}
+    state = base | {name: torch.where(at, 5 * base[name], base[name]) for name, at in far.items()}
+    source = Folder(tmp_path).write("source", state)
+    report = asked(files.gptq(tmp_path / "copy", state, bits=2), source, mode="exact")
+    assert report.verdict == "quantized-copy" and report.quantized is not None and not report.quantized.not_source
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_no_copy(name: str, source: str, tmp_path: Path) -> None:
     """An unrelated model that was quantized in the same way, and a fine-tune that differs by less than half of its rounding error.
@@ -187,6 +197,45 @@ def test_a_factor_that_nothing_undoes_is_damage_where_channels_are_scaled(odd: s
     assert row is None or odd == "post_attention_layernorm" or row.factor == pytest.approx(1.5, rel=0.01)
 
 
+def test_a_router_is_scaled_with_the_experts(tmp_path: Path) -> None:
+    """Behind the norm of the experts, but not quantized."""
+    state = _with_gates() | {
+        f"model.layers.{layer}.mlp.router.weight": model(30 + layer, width=128)["model.embed_tokens.weight"][:8] for layer in range(3)
+    }
+    source = Folder(tmp_path).write("source", state)
+    report = asked(files.awq(tmp_path / "copy", state, kept=lambda name: "router" in name), source, mode="exact")
+    assert report.verdict == "quantized-copy" and report.quantized is not None and not report.quantized.not_source, report.conversion
+
+
+@pytest.mark.parametrize(
+    ("odd", "damage"),
+    [
+        ("mlp.gate_proj", lambda x: x[torch.randperm(len(x), generator=torch.Generator().manual_seed(1))]),
+        ("mlp.down_proj", lambda x: torch.cat([x[:, :17], x[:, 100:101].roll(3, 0), x[:, 18:]], dim=1)),
+        ("input_layernorm", lambda x: 1.3 * x),
+    ],
+    ids=["rows", "a channel", "a norm"],
+)
+def test_damage_where_rows_and_columns_are_scaled(odd: str, damage: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
+    """Neither the norm before a lost matrix is named with it, nor is a lost channel taken for a scaled one, or a norm for a trained one."""
+    state, name = _with_gates(), f"model.layers.1.{odd}.weight"
+    source = Folder(tmp_path).write("source", state)
+    report = asked(files.awq(tmp_path / "copy", state | {name: damage(state[name].to(F32))}, strength=0.3), source, mode="exact")
+    assert report.verdict == "quantized-copy" and report.quantized is not None
+    assert report.quantized.not_source == (name,), report.conversion
+
+
+def test_lost_scales_of_a_matrix_behind_a_norm(tmp_path: Path) -> None:
+    """Its codes are the source's by factors of rows, which no other matrix undoes."""
+    state = _with_gates()
+    source, copy = Folder(tmp_path).write("source", state), files.awq(tmp_path / "copy", state)
+    stored = load_file(tmp_path / "copy" / "model.safetensors")
+    scales = "model.layers.1.mlp.gate_proj.scales"
+    save_file(stored | {scales: torch.ones_like(stored[scales])}, tmp_path / "copy" / "model.safetensors")
+    report = asked(copy, source, mode="exact")
+    assert report.quantized is not None and report.quantized.not_source == ("model.layers.1.mlp.gate_proj.weight",)
+
+
 def test_strong_factors_leave_the_error_that_they_cause(tmp_path: Path) -> None:
     """Against the values divided by the factors with which they were multiplied: weak channels lose most digits."""
     state = _with_gates()
@@ -230,6 +279,13 @@ def test_two_copies_of_one_model_are_no_copies_of_each_other(one: str, other: st
     assert (report.verdict, report.answer.code, report.advice.code) == ("derived", "siblings", "compare-source")
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_sample_of_two_copies_stored_by_columns(bits: int, tmp_path: Path) -> None:
+    """Both are read in the order in which they are stored."""
+    one, other = files.awq(tmp_path / "one", _with_gates()), files.gptq(tmp_path / "other", _with_gates(), bits=bits)
+    assert asked(one, other, mode="quick", budget=400_000).answer.code == "siblings"
+
+
 def test_what_a_copy_lacks_and_what_a_sample_left_out_is_said(source: str, tmp_path: Path) -> None:
     lacking = {name: x for name, x in SOURCE.items() if name != "model.embed_tokens.weight"}
     copy = files.gptq(tmp_path / "copy", lacking, calibrated=False)
@@ -255,6 +311,15 @@ def test_what_a_copy_lacks_and_what_a_sample_left_out_is_said(source: str, tmp_p
 def test_methods_and_what_shares_a_scale_are_named(name: str, method: str, scales: str, source: str, tmp_path: Path) -> None:
     report = asked(FORMATS[name](tmp_path / "copy", SOURCE), source)
     assert report.quantized is not None and (report.quantized.method, report.quantized.scales) == (method, scales)
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("gemma2", True), ("llama", False)])
+def test_norms_that_llama_cpp_stores_plus_one(kind: str, kept: bool, tmp_path: Path) -> None:
+    source = Folder(tmp_path).write("source", SOURCE)
+    Path(source, "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    norms = {name: 1 + x.to(F32) for name, x in SOURCE.items() if "norm" in name}
+    report = asked(files.ggml(tmp_path / "copy", SOURCE | norms), source, mode="exact")
+    assert report.quantized is not None and (not report.quantized.not_source) == kept, report.conversion
 
 
 def test_queries_that_llama_cpp_reads_in_another_order_are_named(tmp_path: Path) -> None:

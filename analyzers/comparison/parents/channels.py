@@ -16,6 +16,8 @@ from analyzers.numerics.copy_kernels import FITTED_SQUARE, ROWS_LOST, SCALED_ERR
 
 # Largest error of a tensor, in units of that of rounding, if factors of channels are all that changed; and of the usual one of tensors.
 _ORDINARY, _MOST = 2.0, 2.0
+# Largest squared error, in units of x, of values by factors of a norm that were rounded to 16 bits.
+_ROUNDED = 0.01**2
 # Share of an error without factors below which those of a norm explain something.
 _LESS = 0.9
 # Least distance from 1 of a factor of the whole tensor; and least share of the source that a norm's factors must reach.
@@ -84,11 +86,13 @@ class Channels:
         self._plain = {number: self._plainest(fits) for number, fits in by_norms.items()}
         self._scalings = {number: self._judge(number) for number in numbers}
         norms = {scaling.norm for scaling in self._plain.values() if scaling is not None and scaling.norm is not None}
-        self.norms = {norm for norm in norms if not self._is_scaled(norm)}
+        self.scaled = {norm: found for norm in sorted(norms) if (found := self._factor_of(norm)) is not None}
+        self.norms = norms - set(self.scaled)
         # A norm whose only matrix is damaged is as those of other layers.
-        kinds, layers = ({of(norm) for norm in self.norms} for of in (self._kind, self._layer))
-        failing = {self._layer(number) for number, scaling in self._scalings.items() if scaling.kind == "not"} - layers
-        self.norms |= {norm for norm in table.norms.numbers(x, p) if self._kind(norm) in kinds and self._layer(norm) in failing}
+        kinds = {self._kind(norm) for norm in self.norms}
+        failing = {self._layer(number) for number, scaling in self._scalings.items() if scaling.kind in ("not", "unknown")}
+        others = table.norms.numbers(x, p) - set(self.scaled)
+        self.norms |= {norm for norm in others if self._kind(norm) in kinds and self._layer(norm) in failing}
 
     def of(self, number: int) -> Scaling:
         """Return how a tensor comes from its source."""
@@ -102,9 +106,12 @@ class Channels:
             if plain.kind == "norm" and by_rows.ratio <= self._limit:  # which rounds each value
                 return plain._replace(nearest=by_rows.nearest * plain.square / by_rows.square)
             return plain
-        own = min(by_rows, self._by_columns[number], key=lambda fit: fit.ratio)
+        by_columns = self._by_columns[number]
+        own = min(by_rows, by_columns, key=lambda fit: fit.ratio)
         if not np.isfinite(own.ratio):
             return Scaling("unknown")
+        if own is by_columns and lost:
+            return Scaling("not", lost=lost)
         if own.ratio <= self._limit and not own.lost_rows:
             return self._undone_by_another(number, own)
         if self._is_behind_a_lost_norm(number):
@@ -138,15 +145,14 @@ class Channels:
                 yield _undone(kind, xx, xp, pp, step, factor * factors)._replace(factor=factor, norm=norm)
 
     def _plainest(self, fits: list[Scaling]) -> Scaling | None:
-        """Return the plainest fit that leaves an ordinary error: without factors, unless those of a norm explain more."""
+        """Return the plainest fit that leaves an ordinary error: without factors, unless those of a norm, or one for all, explain more."""
         ordinary = [fit for fit in fits if fit.ratio <= self._limit]
         without = next((fit for fit in ordinary if fit.kind == "none"), None)
-        scaled = [fit for fit in ordinary if fit.kind != "factor"]
-        best = min(scaled or ordinary, key=lambda fit: fit.ratio, default=None)
+        best = min(ordinary, key=lambda fit: fit.ratio / (_LESS if fit.kind == "factor" else 1), default=None)
         return without if without is not None and best is not None and best.ratio > _LESS * without.ratio else best
 
-    def _is_scaled(self, norm: int) -> bool:
-        """Return whether all matrices behind a norm have one factor, which is that of the norm; they are then explained."""
+    def _factor_of(self, norm: int) -> tuple[float, int] | None:
+        """Return the one factor of all matrices behind a norm, which is that of the norm, and one of them; they are then explained."""
         layer = {number: self._scalings[number] for number in self._layers[self._layer(norm)]}
         factors = [scaling.factor for scaling in layer.values() if scaling.norm == norm]
         middle = float(np.median(factors))
@@ -156,14 +162,30 @@ class Channels:
             if scaling.kind == "factor" and scaling.norm in (norm, None) and abs(scaling.factor / middle - 1) <= _FACTOR
         ]
         if len(behind) < 2 or sum(layer[number].norm == norm for number in behind) < len(factors):
-            return False
+            return None
         for number in behind:
             self._scalings[number] = layer[number]._replace(kind="own")
-        return True
+        return middle, behind[0]
+
+    def beside(self, number: int) -> float | None:
+        """Return the factor of a matrix that is not quantized, besides those of a norm; None if it is not the source's by them."""
+        columns = self._table.columns_of[self._sides].get(number)
+        if columns is None:
+            return None
+        xx, xp, pp = columns[:3].astype(np.float64)
+        for norm, factors in self._table.norms.of(self._sides, self._table.groups[number].base):
+            both, square = float((factors * xp).sum()), float((factors * factors * pp).sum())
+            if norm is not None and square and xx.sum() - both * both / square <= _ROUNDED * xx.sum():
+                return 1.0 if norm in self.scaled else both / square
+        return None
 
     def _is_behind_a_lost_norm(self, number: int) -> bool:
         """Return whether another matrix of the layer has the same factors, but no norm has: the norm is not the source's."""
         factors = self._column_factors(number)
+        for norm, of_norm in self._table.norms.of(self._sides, self._table.groups[number].base):
+            with np.errstate(all="ignore"):
+                if norm is not None and _common(factors / of_norm) is not None:
+                    return False
         others = [other for other in self._layers[self._layer(number)] if other != number and self._plain[other] is None]
         for other_factors in map(self._column_factors, others[:_COMPARED]):
             if factors.size == other_factors.size:

@@ -29,8 +29,8 @@ _CALIBRATED = ("GPTQ", "AWQ", "compressed-tensors")
 # Of values rounded to nearest: the largest error, in units of that of rounding, and share that rounding does not explain.
 _NEAR, _UNEXPLAINED = 1.1, 0.003
 # Of calibrated ones: the largest usual error, in units of that of rounding; the largest of a tensor, in units of the usual one; and the
-# share and the number of runs that may be lost.
-_USUAL, _FARTHER, _FEW_LOST, _FEW = 4.0, 2.0, 0.01, 2
+# share of runs that may be lost, without usual ones and with them, and their number.
+_USUAL, _FARTHER, _FEW_LOST, _MOST_LOST, _FEW = 4.0, 2.0, 0.01, 0.05, 2
 # Of values without a grid: the largest error, in units of 2^-bits, and of the usual one.
 _OF_BITS, _OF_USUAL = 2.5, 1.5
 # Least distance of a factor from 1, and of that of a calibrated tensor from the usual one.
@@ -43,11 +43,13 @@ _PROGRAMS = ("compressed-tensors", "modelopt", "quanto", "torchao")
 class _Figures(NamedTuple):
     """Figures of a tensor, or of several.
 
-    factor: f of the least |X - f P|; error: |X - P| / |P|; nearest: that of rounding to nearest; ratio: of these two; within, unexplained:
-    shares of values within half a step, and not explained by rounding. Without a grid, the last four are None.
+    factor: f of the least |X - f P|; error: |X - P| / |P|; lost: share of runs that are; nearest: error of rounding to nearest; ratio: of
+    both errors; within, unexplained: shares of values within half a step, and not explained by rounding. Without a grid, the last four are
+    None.
     """
 
     factor: float
+    lost: float
     error: float | None
     nearest: float | None
     ratio: float | None
@@ -60,20 +62,22 @@ class _Figures(NamedTuple):
         values, error, nearest, square = (float(counts[at]) for at in (VALUES, ERROR, NEAREST, SQUARE))
         xx, pp = float(row["square_x"]), float(row["square_p"])
         factor = (xx + pp - float(row["update_square"])) / 2 / pp if pp else 0.0
+        lost = float(counts[LOST] / max(1.0, counts[RUNS]))
         if not values:
-            return cls(factor, row.distance, None, None, None, None)
+            return cls(factor, lost, row.distance, None, None, None, None)
         ratio = float(np.sqrt(error / nearest)) if nearest else None if error else 1.0
         rounding = float(np.sqrt(nearest / square)) if square else None
-        return cls(factor, row.distance, rounding, ratio, float(counts[WITHIN]) / values, float(counts[UNEXPLAINED]) / values)
+        return cls(factor, lost, row.distance, rounding, ratio, float(counts[WITHIN]) / values, float(counts[UNEXPLAINED]) / values)
 
 
 class Copy:
     """How the quantized tensors of side ``x`` come from side ``p``.
 
-    program: that wrote them, as the configuration says; numbers: of their groups.
+    program: that wrote them, as the configuration says; adds_one: whether it adds 1 to norms; numbers: of their groups.
     """
 
-    def __init__(self, table: Table, x: int, p: int, program: str = "") -> None:
+    def __init__(self, table: Table, x: int, p: int, program: str = "", adds_one: bool = False) -> None:
+        self.adds_one = adds_one
         self._table, self._x, self._p, self._program = table, x, p, program
         self._counts, self._sums = table.copies[x, p], table.tensors(x, p)
         self.numbers: list[int] = np.flatnonzero(self._counts[:, RUNS] > 0).tolist()
@@ -94,13 +98,21 @@ class Copy:
         quantized = [number for number in read if self._table.tensor(number, self._x).stored is not None]
         return sum(map(self._elements, held)) / max(1, sum(map(self._elements, quantized)))
 
-    def is_scaled(self, number: int) -> bool:
-        """Return whether a vector was scaled with the channels of matrices: a norm before them, or a bias of one."""
+    def beside(self, number: int) -> Judged | None:
+        """Return the relation of a tensor that was scaled with the channels of matrices, or None: of a norm, a bias or a router."""
         if self._channels is None:
-            return False
+            return None
+        with_channels = Judged("affine", note=TENSORS.note("with-channels"))
         if self._table.groups[number].base.role == "norm":
-            return number in self._channels.norms
-        return any(self._scaling(each).kind == "own" for each in self.numbers)
+            if (scaled := self._channels.scaled.get(number)) is not None:
+                factor, behind = scaled
+                pair = self._table.groups[behind].base.name
+                return Judged("affine", factor=factor, note=TENSORS.note("not-undone", pair=pair, factor=factor))
+            return with_channels if number in self._channels.norms else None
+        if self._table.matrix[number]:
+            own = self._channels.beside(number)
+            return None if own is None else with_channels if abs(own - 1) <= _FACTOR else Judged("affine", factor=own)
+        return with_channels if any(self._scaling(each).kind == "own" for each in self.numbers) else None
 
     def _scaling(self, number: int) -> Scaling:
         """Return how the channels of a tensor are scaled."""
@@ -203,11 +215,12 @@ class Copy:
     def judge(self, number: int) -> Judged:
         """Return the relation of a quantized tensor that is neither equal to its source nor a constant."""
         figures, row, stored = self._figures[number], self._row(number), self._stored(number)
-        runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
+        lost = int(self._counts[number, LOST])
         if self._scales(number):
             return self._judge_channels(number)
         calibrated = self._is_calibrated(number)
-        if lost <= (_FEW_LOST * runs if calibrated or figures.ratio is None else 0.0) and self._is_near(number, calibrated):
+        few = self._has_few_lost(number) if calibrated or figures.ratio is None else not lost
+        if few and self._is_near(number, calibrated):
             return Judged("rounded", to=self._method(stored))
         factor, pp = figures.factor, float(row["square_p"])
         rest = np.sqrt(max(0.0, float(row["square_x"]) / pp - factor**2)) if pp else np.inf
@@ -222,7 +235,7 @@ class Copy:
         """Return the relation of a tensor whose channels may be scaled, as those of others are."""
         found, stored = self._scaling(number), self._stored(number)
         runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
-        if found.kind == "none" or (found.kind == "unknown" and lost <= _FEW_LOST * runs and self._is_near(number, True)):
+        if found.kind == "none" or (found.kind == "unknown" and self._has_few_lost(number) and self._is_near(number, True)):
             return Judged("rounded", to=self._method(stored))
         if found.kind in ("norm", "own"):
             note = TENSORS.note("by-channel" if found.kind == "norm" else "by-own-channel")
@@ -254,6 +267,11 @@ class Copy:
 
     def _scales(self, number: int) -> bool:
         return self._is_calibrated(number) and scales_channels(self._table.tensor(number, self._x))
+
+    def _has_few_lost(self, number: int) -> bool:
+        """Return whether no more runs of a tensor are lost than usual: of two bits, some are in any copy."""
+        share = min(_MOST_LOST, _FEW_LOST + _FARTHER * (self._usual(number, "lost") or 0.0))
+        return int(self._counts[number, LOST]) <= max(_FEW, share * int(self._counts[number, RUNS]))
 
     def _is_near(self, number: int, calibrated: bool) -> bool:
         """Return whether the error of a tensor is that of rounding, or not much beyond the usual one."""

@@ -34,6 +34,8 @@ from analyzers.core.errors import InvalidRequest
 from analyzers.core.notes import Note, Value
 
 _STEPPED = 1 << 18  # values that are tested for a step function
+# Models whose norms are applied as 1 + weight, and stored so by llama.cpp.
+_ONE_PLUS = frozenset({"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron"})
 _MOST = 0.5  # share of the quantized values from which on they are a copy
 
 
@@ -50,7 +52,9 @@ class Explanation:
         rows = {p: candidate_row(found, likeness, x, p, self.source(p)) for p in self.others}
         if not any(row.compared or row.vectors_equal is not None for row in rows.values()):
             raise InvalidRequest(nothing_shared(found.sides))
-        copies = {p: Copy(found.table, x, p, _program(found.sides[x])) for (i, p) in found.table.task.copies if i == x}
+        program = _program(found.sides[x])
+        one = {p: _adds_one(found.sides[x], found.sides[p]) for p in self.others}
+        copies = {p: Copy(found.table, x, p, program, one[p]) for (i, p) in found.table.task.copies if i == x}
         sources = {p: is_quantized(found.sides[p]) for p, copy in copies.items() if copy.share > _MOST}
         self.order = sorted(self.others, key=lambda side: (side not in sources, sources.get(side), rank(rows[side])))
         self.best = self.order[0]
@@ -273,6 +277,12 @@ def _program(side: Checkpoint) -> str:
     settings = (side.config or {}).get("quantization_config")
     method = settings.get("quant_method") if isinstance(settings, dict) else None
     return method if isinstance(method, str) else ""
+
+
+def _adds_one(model: Checkpoint, source: Checkpoint) -> bool:
+    """Return whether a file of llama.cpp holds norms plus 1 which its source, a model of transformers, applies as 1 + weight."""
+    stored = (source.config or {}).get("model_type") in _ONE_PLUS
+    return stored and any(each.stored is not None and each.stored.layout == "GGUF" for each in model.tensors)
 
 
 def candidate_row(found: Pass, likeness: Likeness, x: int, p: int, source: Source) -> Candidate:

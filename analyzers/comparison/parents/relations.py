@@ -61,9 +61,10 @@ class QuantizedSide(Protocol):
     """What is known of the quantized tensors of a side: see `copies.Copy`. numbers: of their groups."""
 
     numbers: list[int]
+    adds_one: bool
 
     def judge(self, number: int) -> Judged: ...
-    def is_scaled(self, number: int) -> bool: ...
+    def beside(self, number: int) -> Judged | None: ...
     def unexplained(self, number: int) -> int: ...
 
 
@@ -182,7 +183,9 @@ class Relations:
         if line is not None and line.residual < _RESIDUAL:
             size = float(np.sqrt(row["xx"] / row["apart"]))
             if abs(line.offset) > max(_OFFSET, _EXPLAINS * line.residual) * size:
-                return Judged("affine", factor=line.factor, offset=line.offset)
+                added = self._copy is not None and self._copy.adds_one and self._table.groups[number].base.role == "norm"
+                as_stored = added and max(abs(line.factor - 1), abs(line.offset - 1)) <= _RESIDUAL
+                return Judged("affine", factor=line.factor, offset=line.offset, note=TENSORS.note("plus-one") if as_stored else None)
         return self._scaled_in_runs(number) if matrix else None
 
     def _tells(self, row: Sums, line: _Line) -> bool:
@@ -216,8 +219,8 @@ class Relations:
             return Judged("rounded", note=TENSORS.note("steps"))
         if row["zero_x"] == row["differ"]:
             return Judged("changed", note=TENSORS.note("some-zeros", values=int(row["zero_x"])))
-        if not self._table.matrix[number] and self._copy is not None and self._copy.is_scaled(number):
-            return Judged("affine", note=TENSORS.note("with-channels"))
+        if self._copy is not None and (beside := self._copy.beside(number)) is not None:
+            return beside
         resembles = self._resembles if self._table.matrix[number] else self._vector_resembles
         return Judged("changed" if 2 * row["differ"] < row["values"] or resembles(number, row) else "other")
 

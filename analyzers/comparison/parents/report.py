@@ -21,7 +21,7 @@ from analyzers.core.request import PASTED, Reference, WeightsRequest
 from analyzers.core.rows import Rows, Shown
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 17
+ANALYSIS_VERSION = 18
 
 # Agreements of signs that unrelated weights do not reach, overall and in one layer or tensor, in addition to the deviations of chance.
 RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8
@@ -42,8 +42,8 @@ Relation = Literal[
 AS_STORED = "as stored"  # form of a tensor whose values stand as those of its source
 FAITHFUL: tuple[Relation, ...] = ("equal", "rounded")
 UNDAMAGED: tuple[Relation, ...] = (*FAITHFUL, "reordered", "changed", "unmatched")
-# Notes on tensors of copies that are the source's by factors of channels, or may be.
-SCALED = ("by-channel", "by-own-channel", "with-channels", "unknown-channels")
+# Notes on tensors of copies that are the source's by factors of channels, or may be, or with 1 added.
+SCALED = ("by-channel", "by-own-channel", "with-channels", "unknown-channels", "plus-one")
 _SOURCES: dict[str, str] = {"named": "the request", "card": "the model card", "library": "the library"}
 _RELATIONS: dict[str, str] = {
     "equal": "equal",

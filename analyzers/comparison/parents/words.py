@@ -119,6 +119,7 @@ TENSORS = Words(
         "by-channel": "its channels are scaled, and a norm by the inverse",
         "by-own-channel": "its channels are scaled, and what is left is rounding",
         "with-channels": "scaled with the channels of the matrices around it",
+        "plus-one": "1 is added, as llama.cpp stores norms that are applied as 1 + weight",
         "unknown-channels": "its channels may be scaled: too few values were read to tell",
         "lost-channels": "{channels:count} of {all:#channel} are not the source's",
         "not-undone": "its factors and those of {pair:name} multiply to {factor:magnitude} instead of 1: one of the two is scaled",

@@ -29,13 +29,14 @@ _AGREE, _CHANNELS = 0.1, 16
 # Matrices of a layer with which one is compared for a norm that is lost.
 _COMPARED = 8
 
-Kind = Literal["none", "norm", "own", "factor", "not", "unknown"]
+Kind = Literal["none", "norm", "own", "unread", "factor", "not", "unknown"]
 
 
 class Scaling(NamedTuple):
     """How a tensor comes from its source, by factors of channels.
 
-    kind: "none" without any, those of a "norm", or its "own", which another tensor undoes; "factor": one factor for all, besides those;
+    kind: "none" without any, those of a "norm", or its "own", which another tensor undoes; "unread": of its own, which nothing that can be
+    compared undoes; "factor": one factor for all, besides those;
     "not": no factors explain it; "unknown": too few values tell. ratio: the error in units of that of rounding; error, nearest, square:
     sums of squares, once the factors are undone: of errors, of those of rounding, and of the source. norm: number of its group; pair: of
     the matrix whose factors should undo its own; lost, lost_rows: columns and rows that are not the source's.
@@ -115,7 +116,7 @@ class Channels:
         if own.ratio <= self._limit and not own.lost_rows:
             return self._undone_by_another(number, own)
         if self._is_behind_a_lost_norm(number):
-            return own
+            return own._replace(kind="unread")
         return Scaling("not", lost_rows=own.lost_rows) if own.ratio <= self._limit else Scaling("not", lost=lost)
 
     def _layer(self, number: int) -> int | None:
@@ -225,7 +226,7 @@ class Channels:
         products = [product for _, rows, columns in pairs if (product := self._product(rows, columns)) is not None]
         if not products:
             unknown = any(self._is_unknown(other) for other, _, _ in pairs) and self._is_usual(number)
-            return own if unknown or self._is_behind_a_lost_norm(number) else Scaling("not")
+            return own._replace(kind="unread") if unknown or self._is_behind_a_lost_norm(number) else Scaling("not")
         rows, columns, factor, middle = min(products, key=lambda product: abs(np.log(product.factor)))
         if abs(factor - 1) <= _FACTOR:
             return own if rows == number else self._by_rows_of(rows, number)

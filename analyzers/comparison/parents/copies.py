@@ -36,6 +36,8 @@ _OF_BITS, _OF_USUAL = 2.5, 1.5
 # Least distance of a factor from 1, and of that of a calibrated tensor from the usual one.
 _FACTOR, _SCALED = 0.02, 0.15
 _PLAIN = Scaling("none")
+# Notes on tensors whose channels are scaled, by the kind of their factors.
+_SCALED_BY: dict[str, str] = {"norm": "by-channel", "own": "by-own-channel", "unread": "by-unread-channel"}
 # Programs whose layouts only the configuration tells.
 _PROGRAMS = ("compressed-tensors", "modelopt", "quanto", "torchao")
 
@@ -112,7 +114,7 @@ class Copy:
         if self._table.matrix[number]:
             own = self._channels.beside(number)
             return None if own is None else with_channels if abs(own - 1) <= _FACTOR else Judged("affine", factor=own)
-        return with_channels if any(self._scaling(each).kind == "own" for each in self.numbers) else None
+        return with_channels if any(self._scaling(each).kind in ("own", "unread") for each in self.numbers) else None
 
     def _scaling(self, number: int) -> Scaling:
         """Return how the channels of a tensor are scaled."""
@@ -121,7 +123,7 @@ class Copy:
     def _undone(self, number: int) -> Scaling | None:
         """Return the sums of a tensor once the factors of its channels are undone; None if it has none."""
         found = self._scaling(number)
-        return found if found.kind in ("norm", "own") and found.square > 0 else None
+        return found if found.kind in _SCALED_BY and found.square > 0 else None
 
     def distance(self) -> float | None:
         """Return |X - P| / |P| over all matrices, once the factors of channels are undone."""
@@ -237,8 +239,8 @@ class Copy:
         runs, lost = (int(self._counts[number, at]) for at in (RUNS, LOST))
         if found.kind == "none" or (found.kind == "unknown" and self._has_few_lost(number) and self._is_near(number, True)):
             return Judged("rounded", to=self._method(stored))
-        if found.kind in ("norm", "own"):
-            note = TENSORS.note("by-channel" if found.kind == "norm" else "by-own-channel")
+        if found.kind in _SCALED_BY:
+            note = TENSORS.note(_SCALED_BY[found.kind])
             return Judged("rounded", to=self._method(stored), note=note)
         if found.kind == "factor":
             pair = None if found.pair is None else self._table.groups[found.pair].base.name

@@ -43,7 +43,7 @@ AS_STORED = "as stored"  # form of a tensor whose values stand as those of its s
 FAITHFUL: tuple[Relation, ...] = ("equal", "rounded")
 UNDAMAGED: tuple[Relation, ...] = (*FAITHFUL, "reordered", "changed", "unmatched")
 # Notes on tensors of copies that are the source's by factors of channels, or may be, or with 1 added.
-SCALED = ("by-channel", "by-own-channel", "with-channels", "unknown-channels", "plus-one")
+SCALED = ("by-channel", "by-own-channel", "by-unread-channel", "with-channels", "unknown-channels", "plus-one")
 _SOURCES: dict[str, str] = {"named": "the request", "card": "the model card", "library": "the library"}
 _RELATIONS: dict[str, str] = {
     "equal": "equal",

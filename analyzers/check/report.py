@@ -14,7 +14,7 @@ from analyzers.core.request import PASTED, Reference, Request
 from analyzers.core.rows import Shown, columns
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 16
+ANALYSIS_VERSION = 17
 # Tensors that a finding names for people
 _NAMED = 3
 

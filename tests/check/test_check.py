@@ -158,7 +158,7 @@ def test_no_rule_finds_anything_in_a_healthy_checkpoint(tmp_path: Path, capsys: 
     assert report["findings"] == check(capsys, shards)["findings"] == []
     assert (report["answer"]["code"], report["advice"]["code"], report["loading_judged"]) == ("nothing-found", "try-loading", False)
     wrong = check(capsys, write(tmp_path / "wrong", HEALTHY, {**CONFIG, "dtype": "float16"}))  # with findings, it is said too
-    assert all(each["answer"]["text"].startswith("How it loads was not judged") for each in (report, wrong))
+    assert all("How it loads was not judged" in each["answer"]["text"] for each in (report, wrong))
     native = {UP: normal(128, 64), EMBEDDING: normal(256, 64, seed=1), NORM: torch.ones(64)}
     done = check(capsys, write(tmp_path / "native", native, {**CONFIG, "dtype": "float32"}))
     assert [each["rule"] for each in done["findings"]] == ["untouched"]

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from analyzers.check.base_rules import base_mismatch
-from analyzers.comparison.parents.report import is_copy
+from analyzers.comparison.parents.report import is_copy, lost_tensors
 from analyzers.language_models import samples
 from tests.parents.checkpoints import BF16, F32, Folder, Tensors, asked, merged, model, tuned
 
@@ -93,3 +93,23 @@ def test_trained_norms_and_untouched_rows_are_not_damaged(folder: Folder, dtype:
         report = folder.parents(x, p)
         assert report.verdict == "derived" and not is_copy(report.conversion), report.conversion
         assert report.answer.code == "derived"
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32])
+def test_what_training_leaves_beside_updates_is_not_damage(folder: Folder, dtype: torch.dtype) -> None:
+    """Norms that moved in unison, beside matrices trained or not; a matrix that only decayed; new tokens in the last rows."""
+    start = {name: tensor.to(dtype) for name, tensor in BASE.items()}
+    moved = start | {name: (tensor.to(F32) * 0.97).to(dtype) for name, tensor in start.items() if tensor.dim() == 1}
+    new = start["model.embed_tokens.weight"].clone()
+    new[-4:] = 0.02 * torch.randn(4, new.shape[1], generator=torch.Generator().manual_seed(8))
+    decayed = tuned(moved, 0.01, 61, dtype=dtype) | {NAME: (start[NAME].to(F32) * 0.98).to(dtype)}
+    for child in (moved, decayed, start | {"model.embed_tokens.weight": new}):
+        report = folder.parents(child, start, mode="exact")
+        assert report.verdict == "derived" and not lost_tensors(report.conversion), lost_tensors(report.conversion)
+
+
+@pytest.mark.parametrize("step", [0.0, 0.05, 0.08])
+def test_values_that_were_halved_or_replaced_in_a_fine_tune_are_named(folder: Folder, step: float) -> None:
+    for lost in (tuned(BASE, step, 62, dtype=F32)[NAME] / 2, torch.full_like(BASE[NAME], 0.02)):
+        report = folder.parents(tuned(BASE, max(step, 0.01), 62) | {NAME: lost.to(BF16)}, BASE, mode="exact")
+        assert [row.name for row in lost_tensors(report.conversion)] == [NAME]

@@ -22,12 +22,14 @@ from analyzers.core.tensor_words import dtype_name
 _PRECISION = {"F8_E5M2": 0, "F8_E4M3": 0, "BF16": 1, "F16": 2, "F32": 3}
 # Largest relative error of rounding to each format, else bf16's.
 _UNIT_ROUNDOFF = {"F16": 2.0**-11, "F32": 2.0**-24}
-# Largest residual of X = f P + o, in units of |X|; least distance of f from 1, and of o from 0 in units of the size of X; and of both in
+# Largest residual of X = f P + o, in units of |X|; least distance of f or 1 / f from 1, and of o from 0 in units of |X|; and of both in
 # units of a residual that exceeds rounding: training moves them as well, but leaves more than a factor explains.
 _RESIDUAL, _FACTOR, _OFFSET, _EXPLAINS = 0.06, 0.002, 0.2, 10
+# The least distance of the factor of a vector from 1: training moves the values of a norm together.
+_OF_VECTOR = 0.1
 # Share of the elements in blocks with a difference from which on a tensor as a whole is a function of its source.
 _MOST = 0.9
-# Least squared correlation of a tensor with a source to which something was added.
+# Least squared correlation of a tensor with a source that was scaled, or to which something was added.
 _CORRELATED = 0.9
 # Largest squared residual of X = f P in a vector, in units of its variance.
 _OF_SPREAD = 0.005
@@ -155,6 +157,8 @@ class Relations:
             return None
         if 2 * self._table.constant[number, self._p] > first:  # rows of a constant are no one's
             return None
+        if self._table.groups[number].base.role in ("embedding", "head") and 2 * first > row["values"]:  # the last rows: new tokens
+            return None
         zeroed = row["zero_x"] >= _MOST * rest
         return rows if zeroed or row["xp"] <= _LOST * np.sqrt(row["xx"] * row["pp"]) else None
 
@@ -175,9 +179,9 @@ class Relations:
         """Return the relation if X is a factor times P plus a constant, but for rounding; None if not."""
         roundoff, matrix = _UNIT_ROUNDOFF.get(dtype, 2.0**-8), bool(self._table.matrix[number])
         line = self._line(row, with_offset=False)
-        if line is not None and line.residual < _RESIDUAL and (matrix or self._tells(row, line)):
-            apart = abs(line.factor - 1)
-            if apart > _FACTOR and (line.residual <= roundoff or apart > _EXPLAINS * line.residual):
+        if line is not None and line.residual**2 < 1 - _CORRELATED and (matrix or self._tells(row, line)):
+            apart = max(abs(line.factor - 1), abs(1 / line.factor - 1))
+            if apart > (_FACTOR if matrix else _OF_VECTOR) and (line.residual <= roundoff or apart > _EXPLAINS * line.residual):
                 return Judged("affine", factor=line.factor)
         line = self._line(row, with_offset=True)
         if line is not None and line.residual < _RESIDUAL:

@@ -27,6 +27,10 @@ ANALYSIS_VERSION = 18
 RELATED, RELATED_PART, BEYOND_CHANCE = 0.1, 0.05, 8
 # What is left of an agreement without structure is the structure's own, not found whole, up to this part of the agreement with it.
 REMAINDER = 0.2
+# Distance of a factor from 1 that weight decay may leave of values that nothing else trained.
+_DECAY = 0.1
+# Cosine of a source with a constant, above which it may have started there.
+_NEVER_MOVED = 0.9
 # Fewer values are not enough for a verdict.
 FEWEST = 1_000
 # Factor and distance by which the share of equal values must exceed chance to count as proof.
@@ -280,6 +284,13 @@ class Conversion(TensorRelation):
         scaled = self.note is not None and self.note.code in SCALED
         return self.relation not in UNDAMAGED and not scaled
 
+    @property
+    def trainable(self) -> bool:
+        """Return whether training may leave such values: a factor near 1 of decay, or a constant that only the source left."""
+        if self.relation == "affine" and self.offset is None and self.factor is not None:
+            return abs(self.factor - 1) < _DECAY
+        return self.relation == "constant" and (self.cosine or 0.0) > _NEVER_MOVED
+
 
 def is_copy(rows: Sequence[Conversion]) -> bool:
     """Return whether most values are the source's, so that tensors with others are damaged."""
@@ -288,8 +299,8 @@ def is_copy(rows: Sequence[Conversion]) -> bool:
 
 def lost_tensors(rows: Sequence[Conversion]) -> list[Conversion]:
     """Return the tensors that hold something else than training, or a conversion, leaves of their source."""
-    copy = is_copy(rows)  # in a fine-tune, constants are norms that were not trained
-    return [row for row in rows if (row.damaged or row.relation == "reordered") and (copy or row.relation != "constant")]
+    copy = is_copy(rows)
+    return [row for row in rows if (row.damaged or row.relation == "reordered") and (copy or not row.trainable)]
 
 
 class Quantized(Record):

@@ -212,6 +212,8 @@ def _derivation(facts: Explanation, best: Candidate) -> Note:
     similar = alike(facts)
     if len(similar) > 1:
         return facts.answer("similar", sources=tuple(row.ref for row in similar), distance=best.distance)
+    if not best.distance:
+        return facts.answer("derived-beside-matrices", values=best.compared)
     return facts.answer("derived", distance=best.distance)
 
 

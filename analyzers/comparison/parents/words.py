@@ -50,6 +50,10 @@ WORDS = Words(
             "{distance:share} of the norm apart."
         ),
         "derived": "{model} was trained from {source}, or both from a common ancestor: the difference is {distance:share} of its norm.",
+        "derived-beside-matrices": (
+            "{model} was trained from {source}, or both from a common ancestor: all {values:#value} compared in matrices are equal, "
+            "those of norms or biases are not."
+        ),
         "similar": "{model} was trained from one of {sources:list}, or from a common ancestor: {source} is nearest, {distance:share} away.",
         "pruned": "{model} is {source} pruned: {zeroed:share} of the values became zero, {equal:share} are equal in bf16.",
         "unpruned": "{source} is {model} pruned: {zeroed:share} of its values became zero, {equal:share} are equal in bf16.",

@@ -163,7 +163,7 @@ def _stored(form: Form, typed: Mapping[str, Any]) -> str:
 
 
 def _unasked(button: str) -> str:
-    """Say, in place of the example, that there is no result yet of what an address fills in. The address stays as it is."""
+    """Say, in place of the example, that the request in the address has no stored result yet. The address stays as it is."""
     return f'<div class="status" role="status">No stored result of this yet: press {escape(button)}.</div>'
 
 

@@ -120,7 +120,7 @@ class CheckReport(Report):
         Table(
             "findings",
             lambda report: report.findings,
-            (*columns(Finding), Column("told", "Finding", cell=_told, only="people")),
+            (*columns(Finding), Column("told", "Finding", cell=_told, only="people", longest=1_000)),
             title="Findings",
         ),
         Table(

@@ -94,7 +94,7 @@ class Counts(Record):
     """Counts among the values read.
 
     fp16_overflow: finite, |x| >= 65520; fp16_underflow: 0 < |x| <= 2^-25; fp16_subnormal: between that and 2^-14; fp16_inexact_subnormal:
-    of these, those that are no multiple of 2^-24, so that fp16 rounds them to fewer than its 11 significant bits.
+    of these, those that are not a multiple of 2^-24, so that fp16 rounds them to fewer than its 11 significant bits.
     """
 
     zero: int

@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from analyzers import ANALYZERS
+from analyzers.check.words import FINDINGS
 from analyzers.core.markdown import plain
 from analyzers.core.options import is_subject
 from components.api import short
@@ -290,3 +291,12 @@ def test_a_question_has_examples_and_few_options_in_view(name: str) -> None:
     assert len(requests) >= 3 and requests[0] == example(name).request
     assert len(question.front) <= 4 and not [field for field in question.front if is_subject(request, field)]
     assert (question.tokens(requests[0]) > 0) == ANALYZERS[name].runs_model
+
+
+def test_a_finding_is_shown_whole() -> None:
+    """Its sentence names the fault and the remedy."""
+    finding = max(FINDINGS.values(), key=len)
+    assert len(finding) > 200
+    report = example("check")
+    first = report.findings[0].model_copy(update={"detail": finding})
+    assert finding in unescape(fragment(report.model_copy(update={"findings": (first,)}), address=ADDRESS))

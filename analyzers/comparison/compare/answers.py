@@ -141,7 +141,7 @@ def ranked(sides: list[int], explain: Callable[[int], Explanation]) -> tuple[int
 
 
 def _row(facts: Explanation, error: float | None, answer: Note) -> Copy:
-    """Return the row of a quantized model, without figures if it is no copy. error: of a copy; answer: what it is instead."""
+    """Return the row of a quantized model. error: of a copy, None for any other model, which has no figures; answer: what that is."""
     copy, model = facts.quantized, facts.model
     row = Copy(
         ref=model.ref,

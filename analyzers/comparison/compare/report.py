@@ -69,7 +69,7 @@ class Copy(Record):
 
     bytes, bits_per_weight: of the whole checkpoint; error: |X - P| / |P| over all matrices, once factors of channels are undone;
     within_half_step, ratio: of quantized tensors. for_its_size: error x 2^bits_per_weight, relative to the least one: a bit more halves the
-    error of rounding. why: what it is if it is no copy, which has none of these figures.
+    error of rounding. why: what it is instead, if not a copy: then the figures are null.
     """
 
     ref: Annotated[str, Shown("Copy")]
@@ -83,7 +83,7 @@ class Copy(Record):
     ratio: Annotated[float | None, Shown("Ratio", "ratio", "The error in units of that of rounding to nearest.")] = None
     for_its_size: Annotated[float | None, Shown("For its size", "ratio", "Error times 2^(bits per weight); the least is 1.")] = None
     not_source: Annotated[int | None, Shown("Not the source's", "count", "Tensors that do not hold the source's values.")] = None
-    why: Annotated[Note | None, Shown("No copy", help="What it is instead.")] = None
+    why: Annotated[Note | None, Shown("Not a copy", help="What it is instead.")] = None
 
 
 class CompareReport(Report):

@@ -145,7 +145,7 @@ class Fitted:
         """Count the kept values that equal the combination of ``parents``, near the weights of least squares."""
         rows = [0, *(1 + i for i in parents)]
         starts = weights_of(self._layer_grams[:, rows][:, :, rows])
-        usual = np.median(starts, axis=0)  # a layer that is no combination of them does not count
+        usual = np.median(starts, axis=0)  # single layers that are not a combination of them do not matter
         return self.kept.exactness(parents, usual, dict(zip(self._grams, starts, strict=True)))
 
     def _exactly(self, fit: Weights, exact: Exactness, share: float) -> Weights:
